@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Time is an interface. Decisions receive `now` as an argument; only SystemClock reads
+// the machine, and the event loop asks it once per turn. Tests turn a clock by hand.
+
+#include <chrono>
+
+namespace aikido {
+
+using Duration = std::chrono::nanoseconds;
+
+// Marks time points of aikido's own monotonic time, comparable inside one process only.
+struct MonotonicTime {
+  using duration = Duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<MonotonicTime, duration>;
+  static constexpr bool is_steady = true;
+};
+using TimePoint = MonotonicTime::time_point;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  // Never goes backwards. Any thread.
+  [[nodiscard]] virtual TimePoint now() const = 0;
+};
+
+class SystemClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override;
+};
+
+constexpr double to_ms(Duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
+constexpr double to_seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+// Rounds towards zero.
+constexpr Duration from_ms(double ms) {
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(ms));
+}
+
+}  // namespace aikido
