@@ -70,6 +70,9 @@ class OperationHost {
   virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
   virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
+  // If that payload is being received, of a message or of a collective with this
+  // number, the rest is thrown away: its memory is the caller's again.
+  virtual void drop_incoming(Rank from, bool is_message, uint64_t number) = 0;
 };
 
 class Operation : public transport::SendOwner,
@@ -85,6 +88,7 @@ class Operation : public transport::SendOwner,
   bool is_started() const { return started_; }
   // The caller has its answer, and no frame for it is awaited any more.
   bool is_over() const { return over_; }
+  bool has_failed() const { return !failure_; }
   TimePoint called_at() const { return local_.called_at; }
 
   // The local member calls it. Requires: not started.
@@ -100,6 +104,8 @@ class Operation : public transport::SendOwner,
   // That payload is complete.
   virtual void arrived(Rank from, const transport::FrameHeader& header) = 0;
 
+  // The result does not hold all of this member's data. Known once it is over.
+  virtual bool was_skipped() const { return false; }
   // The result is here whole although the caller has not called yet.
   virtual bool is_committed() const { return false; }
 

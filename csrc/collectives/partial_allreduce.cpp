@@ -251,6 +251,12 @@ bool PartialAllreduce::is_committed() const {
   return shards_left_ == 0;
 }
 
+bool PartialAllreduce::was_skipped() const {
+  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+    return shard.mask.world_size() > 0 && !shard.mask.contains(host_->self());
+  });
+}
+
 void PartialAllreduce::copy_to_caller(size_t begin, size_t end) {
   // The input of a shard may be overwritten once its result is known: either it is in
   // there, or nobody wants it any more.

@@ -273,8 +273,9 @@ void Mailbox::on_time(TimePoint now) {
   for (size_t r = 0; r < sources_.size(); ++r) {
     for (auto& [number, in] : sources_[r].inbound) {
       if (!in.receive || !in.receive->on_done || in.receive->deadline > now) continue;
-      in.receive->data = nullptr;  // what still comes is thrown away
       const Rank peer(static_cast<int32_t>(r));
+      in.receive->data = nullptr;  // what still comes is thrown away
+      host_->drop_incoming(peer, true, number);
       std::exchange(in.receive->on_done, nullptr)(late("recv from", peer, in.tag),
                                                   peer);
     }

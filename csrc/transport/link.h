@@ -68,6 +68,11 @@ class Link {
   // Drops what has not been handed to the kernel of a message, except a chunk that is
   // under way. on_sent comes as soon as the memory is free. Returns the bytes dropped.
   virtual size_t cancel(MessageId id) = 0;
+  // The frame whose payload is being received, null between frames.
+  virtual const FrameHeader* incoming() const = 0;
+  // Throws the rest of that payload away: the memory it was placed in is no longer
+  // touched.
+  virtual void drop_incoming() = 0;
   // Everything queued has left this process and reached the peer's kernel.
   virtual bool is_drained() const = 0;
   // Says goodbye after what is queued and closes its own direction.

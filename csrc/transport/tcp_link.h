@@ -30,6 +30,10 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
 
   MessageId send(OutMessage message) override;
   size_t cancel(MessageId id) override;
+  const FrameHeader* incoming() const override {
+    return reading_ == Reading::kPayload ? &header_ : nullptr;
+  }
+  void drop_incoming() override { payload_ = nullptr; }
   bool is_drained() const override;
   void finish() override;
   void close() override;
