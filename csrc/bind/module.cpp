@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// The native module of aikido_torch.
+#include <pybind11/pybind11.h>
+
+namespace {
+
+namespace py = pybind11;
+
+// Facts fixed when this module was compiled.
+py::dict build_info() {
+  py::dict info;
+  info["version"] = AIKIDO_VERSION;
+  info["torch"] = AIKIDO_TORCH_MINOR;
+  info["compiler"] = AIKIDO_COMPILER;
+  info["cuda"] = static_cast<bool>(AIKIDO_HAS_CUDA);
+  info["cxx11_abi"] = static_cast<bool>(_GLIBCXX_USE_CXX11_ABI);
+  return info;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Native half of aikido_torch.";
+  m.def("build_info", &build_info,
+        "Version, torch minor, compiler, CUDA and C++ ABI this module was built for.");
+}
