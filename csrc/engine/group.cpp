@@ -89,7 +89,6 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
 
 std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_caller) {
   collectives::OperationHost* host = this;
-  collectives::OperationHost* host = this;
   switch (call.kind) {
     case CallKind::kBroadcast:
     case CallKind::kAllgather:
