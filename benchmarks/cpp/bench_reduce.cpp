@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -26,7 +27,7 @@ struct Row {
   double bar;        // least ratio to the reference; 0: none
 };
 
-double g_min_seconds = 0.02;
+constexpr double kSampleSeconds = 0.004;
 
 // Best of five samples, each long enough for the clock.
 double measure_gb_per_s(double bytes, const std::function<void()>& body) {
@@ -40,15 +41,10 @@ double measure_gb_per_s(double bytes, const std::function<void()>& body) {
       for (int i = 0; i < 4; ++i) body();
       calls += 4;
       seconds = to_seconds(clock.now() - start);
-    } while (seconds < g_min_seconds / 5);
+    } while (seconds < kSampleSeconds);
     best = std::max(best, bytes * static_cast<double>(calls) / seconds / 1e9);
   }
   return best;
-}
-
-std::string size_text(size_t bytes) {
-  if (bytes >= size_t{1} << 20) return std::to_string(bytes >> 20) + " MiB";
-  return std::to_string(bytes >> 10) + " KiB";
 }
 
 void plain_sum(float* out, const float* a, const float* b, size_t count) {
@@ -59,12 +55,16 @@ void bench_size(size_t bytes, std::vector<Row>& rows) {
   // Bytes of 0x3c: a harmless number in every floating format.
   std::vector<std::vector<unsigned char>> buffers(
       5, std::vector<unsigned char>(bytes, 0x3c));
-  const std::string at = concat(" ", size_text(bytes));
+  const std::string at = concat(" ", bytes >> 10, " KiB");
   void* const out = buffers[0].data();
   const auto size = static_cast<double>(bytes);
 
-  const double copy =
-      measure_gb_per_s(2 * size, [&] { std::memcpy(out, buffers[1].data(), bytes); });
+  const auto measure_copy = [&] {
+    return measure_gb_per_s(2 * size,
+                            [&] { std::memcpy(out, buffers[1].data(), bytes); });
+  };
+  const double copy = measure_copy();
+  const auto best = kernels::available_sets().back();
   rows.push_back({concat("memcpy", at), copy, 0, 0});
   const auto a = static_cast<float*>(out);
   const auto b = reinterpret_cast<const float*>(buffers[1].data());
@@ -72,34 +72,31 @@ void bench_size(size_t bytes, std::vector<Row>& rows) {
                   measure_gb_per_s(3 * size, [&] { plain_sum(a, a, b, bytes / 4); }),
                   copy, 0});
 
-  const struct {
-    ReduceOp op;
-    DType dtype;
-  } kCases[] = {
-      {ReduceOp::kSum, DType::kFloat32},      {ReduceOp::kSum, DType::kFloat64},
-      {ReduceOp::kSum, DType::kFloat16},      {ReduceOp::kSum, DType::kBFloat16},
-      {ReduceOp::kMax, DType::kFloat32},      {ReduceOp::kSum, DType::kInt32},
-      {ReduceOp::kProduct, DType::kUint8},    {ReduceOp::kProduct, DType::kInt64},
-      {ReduceOp::kBor, DType::kBool},         {ReduceOp::kSum, DType::kComplex64},
-      {ReduceOp::kProduct, DType::kComplex64}};
+  using enum ReduceOp;
+  using enum DType;
+  const std::pair<ReduceOp, DType> kCases[] = {
+      {kSum, kFloat32},       {kSum, kFloat64},   {kSum, kFloat16},
+      {kSum, kBFloat16},      {kMax, kFloat32},   {kSum, kInt32},
+      {kProduct, kUint8},     {kProduct, kInt64}, {kSum, kComplex64},
+      {kProduct, kComplex64}, {kBor, kBool}};
   for (const auto set : kernels::available_sets())
-    for (const auto& c : kCases)
+    for (const auto& [op, dtype] : kCases)
       for (const size_t k : {size_t{2}, size_t{4}}) {
-        const auto reduce = kernels::find_reduce(c.op, c.dtype, set);
+        const auto reduce = kernels::find_reduce(op, dtype, set);
         std::vector<const void*> sources;
         // Products go elsewhere: in place they would soon be subnormal, which is slow.
-        const size_t first = c.op == ReduceOp::kProduct ? 1 : 0;
+        const size_t first = op == kProduct ? 1 : 0;
         for (size_t i = 0; i < k; ++i) sources.push_back(buffers[first + i].data());
-        const size_t count = bytes / size_of(c.dtype);
+        const size_t count = bytes / size_of(dtype);
         // The mean, so that repeated calls in place keep to finite numbers.
+        const double scale = 1.0 / static_cast<double>(k);
         const double rate = measure_gb_per_s(static_cast<double>(k + 1) * size, [&] {
-          reduce(out, sources.data(), k, count, 1.0 / static_cast<double>(k));
+          reduce(out, sources.data(), k, count, scale);
         });
-        const bool is_main = set == kernels::available_sets().back() &&
-                             c.op == ReduceOp::kSum && c.dtype == DType::kFloat32;
-        rows.push_back({concat(name_of(c.op), " ", name_of(c.dtype), " ",
-                               kernels::name_of(set), " k=", k, at),
-                        rate, copy, is_main ? 0.8 : 0.0});
+        const bool has_bar = set == best && op == kSum && dtype == kFloat32 && k == 2;
+        rows.push_back(
+            {concat(name_of(op), " ", name_of(dtype), " ", name_of(set), " k=", k, at),
+             rate, has_bar ? measure_copy() : copy, has_bar ? 0.8 : 0.0});
       }
 }
 
@@ -115,23 +112,20 @@ void print(const Row& row) {
 bool write_json(const char* path, const std::vector<Row>& rows) {
   std::FILE* file = std::fopen(path, "w");
   if (file == nullptr) return false;
-  const char* separator = "[\n";
+  const auto number = [](double v) { return v > 0 ? concat(v) : std::string("null"); };
+  std::string text = "[";
   for (const Row& row : rows) {
-    std::fprintf(file, R"(%s{"case": "%s", "unit": "GB/s", "value": %.3f)", separator,
-                 row.name.c_str(), row.gb_per_s);
     const double ratio = row.reference > 0 ? row.gb_per_s / row.reference : 0;
-    if (row.reference > 0)
-      std::fprintf(file, R"(, "reference": %.3f, "ratio": %.3f)", row.reference, ratio);
-    else
-      std::fprintf(file, R"(, "reference": null, "ratio": null)");
-    if (row.bar > 0)
-      std::fprintf(file, R"(, "bar": %.3f, "holds": %s})", row.bar,
-                   ratio >= row.bar ? "true" : "false");
-    else
-      std::fprintf(file, R"(, "bar": null, "holds": null})");
-    separator = ",\n";
+    const char* const holds = row.bar <= 0       ? "null"
+                              : ratio >= row.bar ? "true"
+                                                 : "false";
+    text += concat(text.size() > 1 ? ",\n" : "\n", R"({"case": ")", row.name,
+                   R"(", "unit": "GB/s", "value": )", number(row.gb_per_s),
+                   R"(, "reference": )", number(row.reference), R"(, "ratio": )",
+                   number(ratio), R"(, "bar": )", number(row.bar), R"(, "holds": )",
+                   holds, "}");
   }
-  std::fprintf(file, "\n]\n");
+  std::fprintf(file, "%s\n]\n", text.c_str());
   return std::fclose(file) == 0;
 }
 
@@ -142,24 +136,14 @@ int main(int argc, char** argv) {
   const char* json = nullptr;
   size_t largest = size_t{64} << 20;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      json = argv[++i];
-    } else if (std::strcmp(argv[i], "--quick") == 0) {
-      largest = size_t{1} << 20;
-    } else {
-      std::fprintf(stderr, "usage: bench_reduce [--quick] [--json FILE]\n");
-      return 2;
-    }
+    if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) json = argv[++i];
+    if (std::strcmp(argv[i], "--quick") == 0) largest = size_t{1} << 20;
   }
   std::vector<aikido::Row> rows;
-  for (size_t bytes = 4096; bytes <= largest; bytes *= 16) {
-    aikido::bench_size(bytes, rows);
-  }
-  if (largest >= size_t{64} << 20) aikido::bench_size(largest, rows);
+  for (const size_t kib : {4u, 64u, 1024u, 16384u, 65536u})
+    if (kib << 10 <= largest) aikido::bench_size(kib << 10, rows);
   for (const aikido::Row& row : rows) aikido::print(row);
-  if (json != nullptr && !aikido::write_json(json, rows)) {
-    std::perror(json);
-    return 1;
-  }
-  return 0;
+  if (json == nullptr || aikido::write_json(json, rows)) return 0;
+  std::perror(json);
+  return 1;
 }
