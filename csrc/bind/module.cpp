@@ -3,6 +3,8 @@
 // The native module of aikido_torch.
 #include <pybind11/pybind11.h>
 
+#include "bind/register.h"
+
 namespace {
 
 namespace py = pybind11;
@@ -24,4 +26,8 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "Native half of aikido_torch.";
   m.def("build_info", &build_info,
         "Version, torch minor, compiler, CUDA and C++ ABI this module was built for.");
+  aikido::bind::register_errors(m);
+  aikido::bind::register_settings(m);
+  aikido::bind::register_straggler(m);
+  aikido::bind::register_process_group(m);
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/work.h"
+
+#include <algorithm>
+
+#include "c10d/error.h"
+
+namespace aikido::adapter {
+namespace {
+
+::c10d::WorkResult work_result(const Status& status) {
+  if (status) return ::c10d::WorkResult::SUCCESS;
+  return status.code() == Code::kTimedOut ? ::c10d::WorkResult::TIMEOUT
+                                          : ::c10d::WorkResult::COMM_ERROR;
+}
+
+}  // namespace
+
+AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
+                       const std::vector<at::Tensor>& inputs,
+                       std::vector<at::Tensor> results, Copies copies,
+                       std::shared_ptr<Finisher> finisher)
+    : ::c10d::Work(rank, type, title, inputs),
+      results_(std::move(results)),
+      copies_(std::move(copies)),
+      finisher_(std::move(finisher)) {}
+
+void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
+                          const collectives::Outcome& outcome) {
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->outcome_ = outcome;
+  }
+  end(std::move(self), status);
+}
+
+void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
+                                  const Status& status, Rank peer) {
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->source_ = peer;
+  }
+  end(std::move(self), status);
+}
+
+// The progress thread only sets a flag and wakes the waiting thread. What may take long
+// or take Python's lock moves to the finisher: copies, callbacks of futures, the last
+// release.
+void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
+  const std::exception_ptr error =
+      status ? nullptr : std::make_exception_ptr(Error(status));
+  bool needs_finisher = !self->copies_.empty() || self.use_count() == 1;
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->work_result_ = work_result(status);
+    needs_finisher = needs_finisher || self->future_ || self->future_result_;
+  }
+  if (needs_finisher) {
+    const auto finisher = self->finisher_;
+    finisher->run([self = std::move(self), error]() mutable {
+      self->finish_here(error);
+      self.reset();
+    });
+  } else {
+    self->finish_here(error);
+  }
+}
+
+void AikidoWork::finish_here(const std::exception_ptr& error) {
+  std::exception_ptr result = error;
+  if (!error) {
+    try {
+      for (auto& [device, host] : copies_) device.copy_(host);
+    } catch (...) {
+      result = std::current_exception();
+    }
+  }
+  finish(result);
+  mark(result);
+}
+
+void AikidoWork::mark(const std::exception_ptr& error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future, future_result;
+  {
+    const std::lock_guard lock(mutex_);
+    future = future_;
+    future_result = future_result_;
+  }
+  if (future && !future->completed()) {
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(results_));
+    }
+  }
+  if (future_result && !future_result->completed()) {
+    future_result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+  }
+}
+
+std::optional<collectives::Outcome> AikidoWork::outcome() {
+  const std::lock_guard lock(mutex_);
+  if (!completed_) return std::nullopt;
+  if (exception_) std::rethrow_exception(exception_);
+  return outcome_;
+}
+
+int AikidoWork::sourceRank() const {
+  const std::lock_guard lock(mutex_);
+  return source_.value;
+}
+
+void AikidoWork::abort() {
+  TORCH_CHECK(false, "aikido: one call cannot be aborted alone; abort the group");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
+  std::unique_lock lock(mutex_);
+  if (!future_) {
+    // On a device the result is there when the copy is: no stream to wait for.
+    future_ = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()));
+    if (completed_) {
+      const auto error = exception_;
+      lock.unlock();
+      mark(error);
+    }
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
+  std::unique_lock lock(mutex_);
+  if (!future_result_) {
+    future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    if (completed_) {
+      const auto error = exception_;
+      lock.unlock();
+      mark(error);
+    }
+  }
+  return future_result_;
+}
+
+std::shared_ptr<void> keep_alive(std::vector<at::Tensor> tensors,
+                                 std::shared_ptr<Finisher> finisher) {
+  auto* held = new std::vector<at::Tensor>(std::move(tensors));
+  return std::shared_ptr<void>(held, [held, finisher = std::move(finisher)](void*) {
+    const bool is_last = std::any_of(held->begin(), held->end(),
+                                     [](const auto& t) { return t.use_count() == 1; });
+    if (is_last) {
+      finisher->run([held] { delete held; });
+    } else {
+      delete held;
+    }
+  });
+}
+
+}  // namespace aikido::adapter
