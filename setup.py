@@ -92,7 +92,7 @@ class BuildWithCMake(build_ext):
 
 def take(config_settings):
     """Moves -C settings of ours into the environment that build_extension reads."""
-    for name, value in list((config_settings or {}).items()):
+    for name in list(config_settings or {}):
         if name.startswith("AIKIDO_"):
             if name.removeprefix("AIKIDO_") not in OPTIONS:
                 raise SystemExit(f"{name} is no setting; there are {OPTIONS}.")
