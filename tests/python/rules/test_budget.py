@@ -30,7 +30,7 @@ def oversized(root: Path) -> list[str]:
         bound, kind = FILE, "file"
         if name.parts[0] == "tests":
             bound, kind = TEST_FILE, "test file"
-        elif path.suffix in (".h", ".cuh"):
+        elif path.suffix in (".h", ".cuh") and not path.stem.endswith("_impl"):
             bound, kind = HEADER, "header"
         lines = text.count("\n")
         if lines > bound and not tree.is_excused("budget", path, root, "file"):
@@ -94,6 +94,7 @@ def test_everything_in_this_repository_is_within_budget():
     [
         ("csrc/base/a.h", 301, "header has at most 300"),
         ("csrc/base/a.cpp", 601, "file has at most 600"),
+        ("csrc/base/a_impl.h", 601, "file has at most 600"),
         ("aikido_torch/a.py", 601, "file has at most 600"),
         ("tests/cpp/base/a_test.cpp", 801, "test file has at most 800"),
     ],

@@ -9,22 +9,21 @@ import pytest
 
 from rules import tree
 
-# Banned word: what to say instead.
+# Banned word: what to say instead. Numbers are rounded all day, so only the noun counts.
+_COUNT = r"an?|the|this|that|each|every|per|next|last|first|one|two|three|\d+|many|all"
 BANNED = {
     r"workers?": "member",
     r"nodes?": "member, machine or host",
     r"peer groups?": "view",
-    r"rounds?": "operation, step or epoch",
+    rf"(?:{_COUNT}|num|new|current|in) rounds?|rounds? (?:of|id|number|count|\d+)": (
+        "operation, step or epoch"
+    ),
 }
 # The same letters with another meaning: names of other projects' interfaces, and
 # arithmetic. Blanked before the search.
 INNOCENT = re.compile(
     r"num_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
-    r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|getaddrinfo\([^)]*"
-    r"|round[ -]?trips?|rounds?( all| them| it| both)? "
-    r"(to|towards?|up|down|half|off|at|even)\b|round(to|ing|ed)\w*|l?l?rint"
-    r"|\bround\(|std::round|_round\w*|round_(nearest|half|up|down)\w*|all.?round"
-    r"|\bast\.\w+|year.round",
+    r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|round[ -]?(trips?|robin)",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -66,8 +65,9 @@ def test_this_repository_keeps_to_its_vocabulary():
         ("class LateNode {", "Node"),
         ("all NODES agree", "NODES"),
         ("a peer group of three", "peer group"),
-        ("after three rounds", "rounds"),
-        ("the next round starts", "round"),
+        ("after three rounds", "three rounds"),
+        ("the next round starts", "next round"),
+        ("int num_rounds = 3;", "num rounds"),
     ],
 )
 def test_a_synonym_is_found(line, word):
@@ -80,6 +80,7 @@ def test_a_synonym_is_found(line, word):
         "one round trip on the wire, two round-trips",
         "round to nearest even; rounds towards zero; rounding, rounded up",
         "x = round(y, 3); std::round(z)",
+        "lets the adder round; fp16 sums in fp32 and rounds once",
         "DataLoader(num_workers=2)",
         "torchrun --nproc-per-node=4",
         "the surrounding ground",
