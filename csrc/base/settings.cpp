@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "base/settings.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/check.h"
+
+namespace aikido {
+
+const std::vector<SettingSpec>& settings_table() {
+  constexpr int64_t kKiB = 1 << 10;
+  constexpr int64_t kMiB = 1 << 20;
+  constexpr int64_t kGiB = 1 << 30;
+  static const std::vector<SettingSpec> kTable = {
+      {"transport.chunk_bytes", &Settings::transport_chunk_bytes, 4 * kKiB, 16 * kMiB,
+       false,
+       "longest piece of a message between two looks at what is more urgent; longer is "
+       "a "
+       "little faster, shorter lets urgent messages through sooner"},
+      {"transport.eager_bytes", &Settings::transport_eager_bytes, 0, 16 * kMiB, true,
+       "messages up to this size are sent before the receiver has called, and wait "
+       "there"},
+      {"transport.handshake_timeout_ms", &Settings::transport_handshake_timeout_ms, 10,
+       600'000, false,
+       "a connection that has not greeted by then is dropped as a stranger"},
+      {"socket.ifname", &Settings::socket_ifname, 0, 0, false,
+       "network interface to use, such as eth0; empty: the one that routes to "
+       "MASTER_ADDR"},
+      {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
+       1 * kGiB, true,
+       "a tensor is spread over owners in shards of at least this size"},
+      {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
+       true,
+       "results kept for a rank that has not called them; when full the others wait "
+       "for it"},
+      {"memory.pool_bytes", &Settings::memory_pool_bytes, 0, 1024 * kGiB, false,
+       "idle staging memory that each group keeps for reuse"},
+      {"shutdown.linger_ms", &Settings::shutdown_linger_ms, 0, 600'000, false,
+       "how long destroy_process_group waits for queued data to leave"},
+  };
+  return kTable;
+}
+
+namespace {
+
+std::string replaced(std::string text, char from, char to) {
+  std::replace(text.begin(), text.end(), from, to);
+  return text;
+}
+
+Status assign(const SettingSpec& spec, const std::string& where,
+              const std::string& text, Settings& settings) {
+  if (const auto* field = std::get_if<std::string Settings::*>(&spec.field)) {
+    settings.*(*field) = text;
+    return Status::ok();
+  }
+  int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, number);
+  if (parsed.ec != std::errc() || parsed.ptr != end || number < spec.minimum ||
+      number > spec.maximum) {
+    return {Code::kInvalidArgument,
+            concat(where, " is \"", text, "\"; it takes a whole number from ",
+                   spec.minimum, " to ", spec.maximum, " (", spec.help, ")")};
+  }
+  settings.*std::get<int64_t Settings::*>(spec.field) = number;
+  return Status::ok();
+}
+
+}  // namespace
+
+std::string SettingSpec::variable() const {
+  std::string text = "AIKIDO_" + option();
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
+std::string SettingSpec::option() const {
+  return replaced(name, '.', '_');
+}
+
+std::string SettingSpec::value(const Settings& settings) const {
+  if (const auto* text = std::get_if<std::string Settings::*>(&field)) {
+    return settings.*(*text);
+  }
+  return std::to_string(settings.*std::get<int64_t Settings::*>(field));
+}
+
+Result<ResolvedSettings> resolve_settings(
+    const std::map<std::string, std::string>& options,
+    const std::function<std::optional<std::string>(const std::string&)>& environment) {
+  ResolvedSettings resolved;
+  auto unused = options;
+  for (const SettingSpec& spec : settings_table()) {
+    SettingSource& source = resolved.sources[spec.option()];
+    if (const auto given = unused.extract(spec.option())) {
+      AIKIDO_TRY(
+          assign(spec, "option " + spec.option(), given.mapped(), resolved.values));
+      source = SettingSource::kOption;
+    } else if (const auto text = environment(spec.variable())) {
+      AIKIDO_TRY(assign(spec, spec.variable(), *text, resolved.values));
+      source = SettingSource::kEnvironment;
+    }
+  }
+  if (!unused.empty()) {
+    std::string known;
+    for (const SettingSpec& spec : settings_table()) {
+      known += (known.empty() ? "" : ", ") + spec.option();
+    }
+    return Status(
+        Code::kInvalidArgument,
+        "there is no option \"" + unused.begin()->first + "\"; there are " + known);
+  }
+  return resolved;
+}
+
+std::string agreed_text(const Settings& settings) {
+  std::string text;
+  for (const SettingSpec& spec : settings_table()) {
+    if (!spec.is_agreed) continue;
+    text += (text.empty() ? "" : ";") + spec.option() + "=" + spec.value(settings);
+  }
+  return text;
+}
+
+}  // namespace aikido

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/operation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aikido::collectives {
+
+void Operation::start(LocalCall local) {
+  AIKIDO_CHECK(!started_, describe(call_), " number ", seq_.value, " started twice");
+  started_ = true;
+  local_ = std::move(local);
+  if (!failure_) {
+    const Status why = failure_;
+    fail(why);
+    return;
+  }
+  on_start();
+}
+
+void Operation::fail(const Status& why) {
+  if (over_) return;
+  failure_ = why;
+  if (!started_) return;  // kept for the caller that is still to come
+  over_ = true;
+  if (auto done = std::exchange(local_.on_done, nullptr)) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kAborted;
+    outcome.seq = seq_;
+    outcome.reason = why.message();
+    done(why, outcome);
+  }
+}
+
+void Operation::succeed(Outcome outcome) {
+  outcome.seq = seq_;
+  outcome.duration = host_->clock().now() - local_.called_at;
+  if (auto done = std::exchange(local_.on_done, nullptr)) done(Status::ok(), outcome);
+}
+
+void Operation::on_sent(uint32_t token) {
+  --pending_sends_;
+  on_message_sent(token);
+}
+
+transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t shard,
+                                     const std::byte* data, size_t bytes, size_t offset,
+                                     size_t total, bool with_call, uint32_t token,
+                                     std::span<const std::byte> extra) {
+  transport::OutMessage m;
+  m.header.kind = kind;
+  m.header.shard = static_cast<uint16_t>(shard);
+  m.header.epoch = host_->epoch();
+  m.header.seq = seq_.value;
+  m.header.offset = offset;
+  m.header.total_bytes = total;
+  if (with_call) {
+    const auto encoded = encode(call_);
+    std::copy(encoded.begin(), encoded.end(), m.extension.begin());
+    const auto end =
+        std::copy(extra.begin(), extra.end(),
+                  m.extension.begin() + static_cast<ptrdiff_t>(encoded.size()));
+    m.extension_bytes = static_cast<uint8_t>(end - m.extension.begin());
+  }
+  m.data = data;
+  m.bytes = bytes;
+  m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
+  m.owner = shared_from_this();
+  m.token = token;
+  ++pending_sends_;
+  return host_->send(to, std::move(m));
+}
+
+Status Operation::misfit(Rank from, const transport::FrameHeader& header,
+                         size_t expected) const {
+  return {Code::kInvalidArgument,
+          concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
+                 from.value, " sends ", header.total_bytes, " bytes where rank ",
+                 host_->self().value, " expects ", expected,
+                 "; use the same shape and dtype on every rank"),
+          from};
+}
+
+}  // namespace aikido::collectives

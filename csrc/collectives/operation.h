@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One collective call as a resumable state machine. It is born by the local call or by
+// the first frame of another member, whichever comes first; it never blocks. Progress
+// thread.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "base/buffer_pool.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/call.h"
+#include "collectives/outcome.h"
+#include "straggler/group_policy.h"
+#include "transport/link.h"
+
+namespace aikido::collectives {
+
+// Reports the end of a call once. Outcome is meaningful only when the status is ok.
+// Runs on the progress thread: must neither block nor throw.
+using Completion = std::function<void(const Status&, const Outcome&)>;
+
+// Memory of one piece of data that goes to or comes from a peer.
+struct OutBlock {
+  Rank to;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+struct InBlock {
+  Rank from;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+// The local half of a call. The memory stays valid until `keep_alive` is released,
+// which may be after the completion: a late chunk can still be on its way out of it.
+struct LocalCall {
+  const std::byte* input = nullptr;  // allreduce; may equal output
+  std::byte* output = nullptr;
+  std::vector<OutBlock> out_blocks;  // broadcast, allgather
+  std::vector<InBlock> in_blocks;
+  Priority priority = 0;
+  TimePoint called_at{};
+  Completion on_done;
+  std::shared_ptr<void> keep_alive;
+};
+
+struct OperationSettings {
+  size_t chunk_bytes = 256 << 10;
+  size_t eager_bytes = 64 << 10;
+  size_t min_shard_bytes = 16 << 10;
+};
+
+// What an operation may use of the group around it.
+class OperationHost {
+ public:
+  virtual ~OperationHost() = default;
+  virtual Rank self() const = 0;
+  virtual int32_t size() const = 0;
+  virtual uint32_t epoch() const = 0;
+  virtual const Clock& clock() const = 0;
+  virtual const OperationSettings& settings() const = 0;
+  virtual BufferPool& pool() = 0;
+  // The policy and history of all operations with these options.
+  virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
+  virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
+  virtual size_t cancel(Rank to, transport::MessageId id) = 0;
+  // If that payload is being received, of a message or of a collective with this
+  // number, the rest is thrown away: its memory is the caller's again.
+  virtual void drop_incoming(Rank from, bool is_message, uint64_t number) = 0;
+};
+
+class Operation : public transport::SendOwner,
+                  public std::enable_shared_from_this<Operation> {
+ public:
+  Operation(OperationHost* host, Seq seq, Call call, Rank first_caller)
+      : host_(host), seq_(seq), call_(std::move(call)), first_caller_(first_caller) {}
+
+  Seq seq() const { return seq_; }
+  const Call& call() const { return call_; }
+  // Whose frame or call brought it to life: what a mismatch is reported against.
+  Rank first_caller() const { return first_caller_; }
+  bool is_started() const { return started_; }
+  // The caller has its answer, and no frame for it is awaited any more.
+  bool is_over() const { return over_; }
+  bool has_failed() const { return !failure_; }
+  TimePoint called_at() const { return local_.called_at; }
+
+  // The local member calls it. Requires: not started.
+  void start(LocalCall local);
+  // Ends it with a failure. The caller hears at once, or when it calls.
+  void fail(const Status& why);
+
+  // A frame of `from` begins: where its payload goes, nullptr to throw it away. A
+  // failed Status when the frame does not fit the call: fails the operation on every
+  // member.
+  virtual Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
+                                   std::span<const std::byte> extension) = 0;
+  // That payload is complete.
+  virtual void arrived(Rank from, const transport::FrameHeader& header) = 0;
+
+  // The result does not hold all of this member's data. Known once it is over.
+  virtual bool was_skipped() const { return false; }
+  // The result is here whole although the caller has not called yet.
+  virtual bool is_committed() const { return false; }
+
+  // Timed decisions (skip policies).
+  virtual void on_time(TimePoint) {}
+  virtual std::optional<TimePoint> next_look() const { return std::nullopt; }
+
+  // Members that this one still waits for, for the text of a time-out.
+  virtual std::vector<Rank> missing() const = 0;
+
+  void on_sent(uint32_t token) final;
+
+ protected:
+  virtual void on_start() = 0;
+  // Also after the end: a late chunk may outlive its operation.
+  virtual void on_message_sent(uint32_t) {}
+
+  // A message of this operation, owned by it: counts as pending until it is sent.
+  transport::MessageId post(Rank to, transport::FrameKind kind, int32_t shard,
+                            const std::byte* data, size_t bytes, size_t offset,
+                            size_t total, bool with_call, uint32_t token = 0,
+                            std::span<const std::byte> extra = {});
+  // Lets go of the caller's memory before the operation itself goes.
+  void release_caller() { local_.keep_alive.reset(); }
+  // The caller's answer.
+  void succeed(Outcome outcome);
+  void set_over() { over_ = true; }
+  Status misfit(Rank from, const transport::FrameHeader& header, size_t expected) const;
+
+  OperationHost* const host_;
+  const Seq seq_;
+  const Call call_;
+  const Rank first_caller_;
+  LocalCall local_;
+  size_t pending_sends_ = 0;
+  Status failure_;
+
+ private:
+  bool started_ = false;
+  bool over_ = false;
+};
+
+}  // namespace aikido::collectives

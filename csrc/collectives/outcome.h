@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// How an operation ended for its caller: lateness is a value here, never an error. A
+// plain value: any thread.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/types.h"
+
+namespace aikido::collectives {
+
+enum class OutcomeKind : uint8_t { kComplete, kPartial, kAborted };
+
+struct ShardOutcome {
+  Rank owner;
+  std::vector<Rank> contributors;  // ascending
+  double scale = 1.0;              // what the sum was multiplied by
+};
+
+struct Outcome {
+  OutcomeKind kind = OutcomeKind::kComplete;
+  Seq seq;
+  std::vector<ShardOutcome> shards;  // empty unless the call could skip
+  // What the policy used here as owner of a shard (zero elsewhere), and why it closed.
+  Duration deadline{};
+  std::string reason;
+  Duration duration{};  // from the call to the result
+  uint64_t cancelled_bytes =
+      0;                       // of the own contribution, not sent because it was late
+  bool was_committed = false;  // the result was there before this member called
+
+  // Members that are in every shard, and those missing in at least one; ascending.
+  std::vector<Rank> contributors;
+  std::vector<Rank> skipped;
+};
+
+}  // namespace aikido::collectives

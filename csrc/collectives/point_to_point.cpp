@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/point_to_point.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace aikido::collectives {
+
+using transport::FrameHeader;
+using transport::FrameKind;
+
+// A send that is not through yet.
+class Mailbox::Outbound final : public transport::SendOwner,
+                                public std::enable_shared_from_this<Outbound> {
+ public:
+  Outbound(Mailbox* mailbox, SendCall call, uint64_t number)
+      : mailbox_(mailbox), call_(std::move(call)), number_(number) {}
+
+  const SendCall& call() const { return call_; }
+  uint64_t number() const { return number_; }
+  bool is_posted() const { return is_posted_; }
+
+  void post_data() {
+    if (std::exchange(is_posted_, true)) return;
+    transport::OutMessage m;
+    m.header.kind = FrameKind::kP2pData;
+    m.header.epoch = mailbox_->host_->epoch();
+    m.header.tag = call_.tag;
+    m.header.seq = number_;
+    m.header.total_bytes = call_.bytes;
+    m.data = call_.data;
+    m.bytes = call_.bytes;
+    m.priority = call_.priority;
+    m.owner = shared_from_this();
+    mailbox_->host_->send(call_.to, std::move(m));
+  }
+
+  void on_sent(uint32_t) override { end(Status::ok()); }
+
+  void end(const Status& status) {
+    if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
+    if (mailbox_ != nullptr) {
+      auto self = shared_from_this();
+      std::exchange(mailbox_, nullptr)->outbound_.remove(self);
+    }
+  }
+  void orphan() { mailbox_ = nullptr; }
+
+ private:
+  Mailbox* mailbox_;  // null once it is over
+  SendCall call_;
+  uint64_t number_;
+  bool is_posted_ = false;
+};
+
+Mailbox::Mailbox(OperationHost* host)
+    : host_(host), sources_(static_cast<size_t>(host->size())) {}
+
+Mailbox::~Mailbox() {
+  for (const auto& out : outbound_) out->orphan();
+}
+
+void Mailbox::send(SendCall call) {
+  const Rank to = call.to;
+  const uint64_t number = source(to).next_sent++;
+  auto out = std::make_shared<Outbound>(this, std::move(call), number);
+  outbound_.push_back(out);
+  if (to == host_->self()) {
+    Source& self = source(to);
+    Inbound& in = self.inbound[number];
+    in.tag = out->call().tag;
+    in.total = out->call().bytes;
+    in.local = out;
+    match(to);
+  } else if (out->call().bytes <= host_->settings().eager_bytes) {
+    out->post_data();
+  } else {
+    send_control(to, FrameKind::kP2pAnnounce, number, out->call().tag,
+                 out->call().bytes);
+  }
+}
+
+void Mailbox::receive(ReceiveCall call) {
+  const auto from = call.from;
+  receives_.push_back(std::move(call));
+  if (from) {
+    match(*from);
+    return;
+  }
+  for (int32_t r = 0; r < host_->size(); ++r) match(Rank(r));
+}
+
+// Pairs messages of `from`, in the order of sending and without gaps, with receives in
+// the order of posting.
+void Mailbox::match(Rank from) {
+  Source& src = source(from);
+  while (src.inbound.contains(src.next_seen)) ++src.next_seen;
+  for (auto it = src.inbound.begin();
+       it != src.inbound.end() && it->first < src.next_seen;) {
+    const uint64_t number = it->first;
+    Inbound& in = it->second;
+    ++it;
+    if (in.receive) continue;
+    const auto fits = std::find_if(
+        receives_.begin(), receives_.end(),
+        [&](const auto& r) { return r.tag == in.tag && (!r.from || *r.from == from); });
+    if (fits == receives_.end()) continue;
+    in.receive = std::move(*fits);
+    receives_.erase(fits);
+    begin(from, number, in);
+  }
+}
+
+// A message has found its receive.
+void Mailbox::begin(Rank from, uint64_t number, Inbound& in) {
+  ReceiveCall& receive = *in.receive;
+  if (receive.bytes != in.total) {
+    const Status why(Code::kInvalidArgument,
+                     concat("recv(src=", from.value, ", tag=", in.tag, ") on rank ",
+                            host_->self().value, " has room for ", receive.bytes,
+                            " bytes, but rank ", from.value, " sends ", in.total,
+                            "; use the same shape and dtype on both"),
+                     from);
+    receive.data = nullptr;
+    if (auto done = std::exchange(receive.on_done, nullptr)) done(why, from);
+  }
+  if (in.local) {
+    if (receive.data != nullptr) {
+      std::memcpy(receive.data, in.local->call().data, in.total);
+    }
+    in.got = in.total;
+    const auto local = in.local;
+    complete(from, number);
+    local->end(Status::ok());
+  } else if (in.is_announced) {
+    send_control(from, FrameKind::kP2pReady, number, in.tag, in.total);
+  } else if (in.early && in.got == in.total) {
+    if (receive.data != nullptr) std::memcpy(receive.data, in.early.data(), in.got);
+    complete(from, number);
+  } else if (in.total == 0) {
+    complete(from, number);
+  }
+}
+
+void Mailbox::complete(Rank from, uint64_t number) {
+  auto node = source(from).inbound.extract(number);
+  ReceiveCall& receive = *node.mapped().receive;
+  if (receive.on_done) receive.on_done(Status::ok(), from);
+}
+
+Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
+  Source& src = source(from);
+  if (header.kind != FrameKind::kP2pData) return nullptr;
+  const bool is_new = !src.inbound.contains(header.seq);
+  if (is_new && (header.seq < src.next_seen || header.offset != 0)) {
+    return nullptr;  // the rest of a message that nobody wants any more
+  }
+  Inbound& in = src.inbound[header.seq];
+  if (is_new) {
+    if (header.total_bytes > host_->settings().eager_bytes) {
+      return Status(
+          Code::kProtocol,
+          concat("rank ", from.value, " sent a message of ", header.total_bytes,
+                 " bytes unasked, the limit is ", host_->settings().eager_bytes));
+    }
+    in.tag = header.tag;
+    in.total = header.total_bytes;
+    match(from);
+    // A receive that does not fit may have ended it; an empty message is over.
+    if (!src.inbound.contains(header.seq)) return nullptr;
+  }
+  if (header.offset != in.got || header.total_bytes != in.total) {
+    return Status(Code::kProtocol, concat("rank ", from.value, " sent bytes from ",
+                                          header.offset, ", expected from ", in.got));
+  }
+  if (in.receive && !in.early) {
+    return in.receive->data == nullptr ? nullptr : in.receive->data + header.offset;
+  }
+  if (!in.early) in.early = host_->pool().take(std::max<size_t>(1, in.total));
+  return in.early.data() + header.offset;
+}
+
+void Mailbox::arrived(Rank from, const FrameHeader& header) {
+  Source& src = source(from);
+  if (header.kind == FrameKind::kP2pReady) {
+    const auto it =
+        std::find_if(outbound_.begin(), outbound_.end(), [&](const auto& o) {
+          return o->call().to == from && o->number() == header.seq;
+        });
+    if (it != outbound_.end()) std::shared_ptr<Outbound>(*it)->post_data();
+    return;
+  }
+  if (header.kind == FrameKind::kP2pAnnounce) {
+    if (header.seq < src.next_seen || src.inbound.contains(header.seq)) return;
+    Inbound& in = src.inbound[header.seq];
+    in.tag = header.tag;
+    in.total = header.total_bytes;
+    in.is_announced = true;
+    match(from);
+    return;
+  }
+  const auto it = src.inbound.find(header.seq);
+  if (it == src.inbound.end()) return;
+  Inbound& in = it->second;
+  in.got += header.payload_bytes;
+  if (!in.receive || in.got < in.total) return;
+  if (in.early && in.receive->data != nullptr) {
+    std::memcpy(in.receive->data, in.early.data(), in.got);
+  }
+  complete(from, header.seq);
+}
+
+void Mailbox::send_control(Rank to, FrameKind kind, uint64_t number, int32_t tag,
+                           size_t total) {
+  transport::OutMessage m;
+  m.header.kind = kind;
+  m.header.epoch = host_->epoch();
+  m.header.tag = tag;
+  m.header.seq = number;
+  m.header.total_bytes = total;
+  m.priority = transport::kControlPriority;
+  host_->send(to, std::move(m));
+}
+
+void Mailbox::on_peer_lost(Rank peer, const Status& why) {
+  for (auto out : std::list(outbound_)) {
+    if (out->call().to == peer) out->end(why);
+  }
+  for (auto it = receives_.begin(); it != receives_.end();) {
+    if (it->from && *it->from != peer) {
+      ++it;
+      continue;
+    }
+    const auto done = std::move(it->on_done);
+    it = receives_.erase(it);
+    if (done) done(why, peer);
+  }
+  for (auto& [number, in] : std::exchange(source(peer).inbound, {})) {
+    if (in.receive && in.receive->on_done) in.receive->on_done(why, peer);
+  }
+}
+
+void Mailbox::fail_all(const Status& why) {
+  for (int32_t r = 0; r < host_->size(); ++r) on_peer_lost(Rank(r), why);
+}
+
+void Mailbox::on_time(TimePoint now) {
+  const auto late = [&](const char* what, Rank peer, int32_t tag) {
+    return Status(
+        Code::kTimedOut,
+        concat(what, " rank ", peer.value, ", tag ", tag, " on rank ",
+               host_->self().value, ": Timed out with nothing on the other side"),
+        peer);
+  };
+  for (auto out : std::list(outbound_)) {
+    if (out->call().deadline <= now)
+      out->end(late("send to", out->call().to, out->call().tag));
+  }
+  for (auto it = receives_.begin(); it != receives_.end();) {
+    if (it->deadline > now) {
+      ++it;
+      continue;
+    }
+    const ReceiveCall call = std::move(*it);
+    it = receives_.erase(it);
+    if (call.on_done) {
+      call.on_done(late("recv from", call.from.value_or(kNoRank), call.tag),
+                   call.from.value_or(kNoRank));
+    }
+  }
+  for (size_t r = 0; r < sources_.size(); ++r) {
+    for (auto& [number, in] : sources_[r].inbound) {
+      if (!in.receive || !in.receive->on_done || in.receive->deadline > now) continue;
+      const Rank peer(static_cast<int32_t>(r));
+      in.receive->data = nullptr;  // what still comes is thrown away
+      host_->drop_incoming(peer, true, number);
+      std::exchange(in.receive->on_done, nullptr)(late("recv from", peer, in.tag),
+                                                  peer);
+    }
+  }
+}
+
+std::optional<TimePoint> Mailbox::next_look() const {
+  std::optional<TimePoint> earliest;
+  const auto consider = [&](TimePoint t) {
+    if (!earliest || t < *earliest) earliest = t;
+  };
+  for (const auto& out : outbound_) consider(out->call().deadline);
+  for (const auto& receive : receives_) consider(receive.deadline);
+  for (const Source& src : sources_) {
+    for (const auto& [number, in] : src.inbound) {
+      if (in.receive && in.receive->on_done) consider(in.receive->deadline);
+    }
+  }
+  return earliest;
+}
+
+}  // namespace aikido::collectives

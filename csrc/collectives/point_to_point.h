@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Tagged messages between two members, matched in the order of sending within a source
+// and tag. Small ones are sent at once and wait at the receiver; larger ones are
+// announced and wait at the sender until their receive is posted, so that they go
+// straight into its memory. A member may send to itself. Progress thread only.
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/buffer_pool.h"
+#include "collectives/operation.h"
+
+namespace aikido::collectives {
+
+// The end of a send or receive; `peer` is the source of what was received.
+using MessageCompletion = std::function<void(const Status&, Rank peer)>;
+
+struct SendCall {
+  Rank to;
+  int32_t tag = 0;
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  Priority priority = 0;
+  TimePoint deadline{};
+  MessageCompletion on_done;
+  std::shared_ptr<void> keep_alive;  // as in LocalCall
+};
+
+struct ReceiveCall {
+  std::optional<Rank> from;  // empty: from anyone
+  int32_t tag = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+  TimePoint deadline{};
+  MessageCompletion on_done;
+  std::shared_ptr<void> keep_alive;
+};
+
+class Mailbox {
+ public:
+  explicit Mailbox(OperationHost* host);
+  ~Mailbox();
+
+  void send(SendCall call);
+  void receive(ReceiveCall call);
+
+  // Frames of the kinds kP2p...; as Operation::place and arrived.
+  Result<std::byte*> place(Rank from, const transport::FrameHeader& header);
+  void arrived(Rank from, const transport::FrameHeader& header);
+
+  // Ends what depends on `peer`.
+  void on_peer_lost(Rank peer, const Status& why);
+  void fail_all(const Status& why);
+  // Ends what is past its deadline.
+  void on_time(TimePoint now);
+  std::optional<TimePoint> next_look() const;
+  bool is_idle() const { return outbound_.empty() && receives_.empty(); }
+
+ private:
+  class Outbound;
+  using ReceiveIterator = std::list<ReceiveCall>::iterator;
+  // A message on its way to us.
+  struct Inbound {
+    int32_t tag = 0;
+    size_t total = 0;
+    size_t got = 0;
+    bool is_announced = false;  // waits for our word
+    Buffer early;
+    std::shared_ptr<Outbound> local;     // sent by ourselves
+    std::optional<ReceiveCall> receive;  // matched
+  };
+  struct Source {
+    uint64_t next_sent = 1;  // number of our next message to that peer
+    uint64_t next_seen = 1;  // first message from that peer not seen yet
+    std::map<uint64_t, Inbound> inbound;
+  };
+
+  Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  void match(Rank from);
+  void begin(Rank from, uint64_t number, Inbound& in);
+  void complete(Rank from, uint64_t number);
+  void send_control(Rank to, transport::FrameKind kind, uint64_t number, int32_t tag,
+                    size_t total);
+
+  OperationHost* host_;
+  std::vector<Source> sources_;
+  std::list<ReceiveCall> receives_;  // not matched yet, in the order of posting
+  std::list<std::shared_ptr<Outbound>> outbound_;
+};
+
+}  // namespace aikido::collectives

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A process group as user threads see it: connects the members, gives calls their
+// numbers in the order of the calls, and hands them to the progress thread. All methods
+// from any thread but the progress thread, unless said otherwise.
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "engine/engine.h"
+#include "engine/group.h"
+#include "membership/store.h"
+
+namespace aikido::engine {
+
+class Communicator final : private transport::Doorkeeper {
+ public:
+  // Meets the other members through `store` and connects to all of them. Blocks until
+  // `timeout` at most. Settings in `agreed` ("name=value;...") must be equal on all
+  // members. kTimedOut names who is missing; kInvalidArgument has both values of a
+  // setting that differs.
+  static Result<std::shared_ptr<Communicator>> connect(std::shared_ptr<Engine> engine,
+                                                       membership::Store& store,
+                                                       GroupOptions options,
+                                                       const std::string& agreed,
+                                                       Duration timeout);
+  ~Communicator() override;
+
+  // Returns the number of the collective, counted from 1. Never blocks.
+  uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
+  void send(collectives::SendCall call);
+  void receive(collectives::ReceiveCall call);
+
+  // Fails everything that is under way, here and at the others. Never blocks.
+  void abort(const Status& why);
+  // Orderly end: waits until what is queued has left, `linger` at most. Idempotent.
+  void shutdown(Duration linger);
+
+  const GroupOptions& options() const { return options_; }
+  uint64_t num_calls() const;
+  uint64_t committed_ahead() const { return group_->committed_ahead(); }
+  const GroupCounters& counters() const { return group_->counters(); }
+  Engine& engine() { return *engine_; }
+
+ private:
+  Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
+               std::string agreed);
+
+  Status meet(membership::Store& store, TimePoint deadline);
+  Status dial_lower_ranks(membership::Store& store, TimePoint deadline);
+  Status wait_for_links(TimePoint deadline);
+  void attach(Rank rank, Fd socket);
+
+  // Doorkeeper, on the progress thread.
+  bool knows(const transport::Token& token) const override;
+  std::string refusal(const transport::Hello& hello) override;
+  void on_connected(Rank rank, Fd socket) override;
+
+  std::shared_ptr<Engine> engine_;
+  GroupOptions options_;
+  std::string agreed_;
+  transport::Token token_{};
+  SystemClock clock_;
+  std::unique_ptr<Group> group_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable links_changed_;
+  // Guarded by mutex_.
+  std::vector<bool> is_linked_;
+  Status refused_;  // a member that we turned away
+  uint64_t num_calls_ = 0;
+  bool is_shut_down_ = false;
+};
+
+}  // namespace aikido::engine

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/engine.h"
+
+#include <pthread.h>
+
+#include <future>
+#include <utility>
+
+#include "engine/group.h"
+
+namespace aikido::engine {
+
+Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
+                                              Duration handshake_timeout) {
+  std::shared_ptr<Engine> engine(new Engine);
+  auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout);
+  if (!listener) return listener.status();
+  engine->listener_ = std::move(*listener);
+  engine->thread_ = std::thread([e = engine.get()] { e->run(); });
+  return engine;
+}
+
+Engine::~Engine() {
+  loop_.stop();
+  if (thread_.joinable()) thread_.join();
+  listener_.reset();
+}
+
+void Engine::run() {
+  ::pthread_setname_np(::pthread_self(), "aikido");
+  while (true) {
+    try {
+      loop_.run();
+      return;
+    } catch (const std::exception& defect) {
+      // The edge of the thread: a defect ends the groups, not the process.
+      const Status why(Code::kInternal, defect.what());
+      for (Group* group : groups_) group->abort(why);
+    }
+  }
+}
+
+void Engine::run_and_wait(std::function<void()> work) {
+  std::promise<void> done;
+  loop_.post([&] {
+    work();
+    done.set_value();
+  });
+  done.get_future().wait();
+}
+
+uint64_t Engine::num_strangers() {
+  uint64_t count = 0;
+  run_and_wait([&] { count = listener_->num_strangers(); });
+  return count;
+}
+
+void Engine::add(Group* group) {
+  groups_.push_back(group);
+  loop_.add_timed(group);
+}
+
+void Engine::remove(Group* group) {
+  std::erase(groups_, group);
+  loop_.remove_timed(group);
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The progress thread of this process: one event loop, one listener, all groups. Made
+// once, shared by the groups, and gone with the last of them. Must not be destroyed on
+// its own thread.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/connector.h"
+#include "transport/event_loop.h"
+
+namespace aikido::engine {
+
+class Group;
+
+class Engine {
+ public:
+  // Listens on `host` (numeric address of this machine) and starts the thread.
+  static Result<std::shared_ptr<Engine>> start(const std::string& host,
+                                               Duration handshake_timeout);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Any thread.
+  void post(std::function<void()> work) { loop_.post(std::move(work)); }
+  // Any thread but the progress thread: runs `work` there and waits for it.
+  void run_and_wait(std::function<void()> work);
+  const transport::Address& address() const { return listener_->address(); }
+  uint64_t num_strangers();
+
+  // Progress thread.
+  transport::EventLoop& loop() { return loop_; }
+  transport::Listener& listener() { return *listener_; }
+  void add(Group* group);
+  void remove(Group* group);
+
+ private:
+  Engine() = default;
+  void run();
+
+  transport::EventLoop loop_;
+  std::unique_ptr<transport::Listener> listener_;
+  std::vector<Group*> groups_;
+  std::thread thread_;
+};
+
+}  // namespace aikido::engine

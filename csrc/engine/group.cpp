@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/block_exchange.h"
+#include "collectives/direct_allreduce.h"
+#include "collectives/partial_allreduce.h"
+
+namespace aikido::engine {
+
+using collectives::Call;
+using collectives::CallKind;
+using collectives::Operation;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+constexpr size_t kMaxAbortText = 1024;
+
+bool is_p2p(FrameKind kind) {
+  return kind == FrameKind::kP2pAnnounce || kind == FrameKind::kP2pReady ||
+         kind == FrameKind::kP2pData;
+}
+
+// Memory of a text on its way out.
+class Text final : public transport::SendOwner {
+ public:
+  explicit Text(std::string text) : text_(std::move(text)) {}
+  const std::string& text() const { return text_; }
+  void on_sent(uint32_t) override {}
+
+ private:
+  std::string text_;
+};
+
+}  // namespace
+
+Group::Group(const Clock* clock, GroupOptions options)
+    : clock_(clock),
+      options_(std::move(options)),
+      pool_(options_.pool_bytes),
+      peers_(static_cast<size_t>(options_.size)),
+      mailbox_(this) {}
+
+Group::~Group() {
+  close_links();
+}
+
+void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
+  peer(rank).link = std::move(link);
+}
+
+bool Group::is_connected() const {
+  for (int32_t r = 0; r < options_.size; ++r) {
+    if (Rank(r) != options_.self && !peers_[static_cast<size_t>(r)].link) return false;
+  }
+  return true;
+}
+
+// ---- calls of the local member ----
+
+void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
+  const uint64_t seq = ++called_;
+  counters_.operations.fetch_add(1, std::memory_order_relaxed);
+  if (call.is_partial())
+    counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
+  local.called_at = clock_->now();
+  auto it = active_.find(seq);
+  if (it == active_.end()) {
+    it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
+  } else if (!(it->second.operation->call() == call)) {
+    mismatch(*it->second.operation, call, options_.self);
+  }
+  const auto operation = it->second.operation;
+  it->second.deadline = clock_->now() + timeout;
+  operation->start(std::move(local));
+  if (!closed_) {
+    fail(*operation, closed_, false);
+  } else {
+    check_lost(*operation);
+  }
+  settle(seq);
+  update_committed_ahead();
+}
+
+std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_caller) {
+  collectives::OperationHost* host = this;
+  switch (call.kind) {
+    case CallKind::kBroadcast:
+    case CallKind::kAllgather:
+      return std::make_shared<collectives::BlockExchange>(host, seq, call,
+                                                          first_caller);
+    case CallKind::kAllreduce:
+    case CallKind::kBarrier:
+      break;
+  }
+  if (call.is_partial()) {
+    return std::make_shared<collectives::PartialAllreduce>(host, seq, call,
+                                                           first_caller);
+  }
+  return std::make_shared<collectives::DirectAllreduce>(host, seq, call, first_caller);
+}
+
+void Group::send(collectives::SendCall call) {
+  const Status why = unreachable(call.to);
+  if (why) return mailbox_.send(std::move(call));
+  if (call.on_done) call.on_done(why, call.to);
+}
+
+void Group::receive(collectives::ReceiveCall call) {
+  const Status why = unreachable(call.from.value_or(kNoRank));
+  if (why) return mailbox_.receive(std::move(call));
+  if (call.on_done) call.on_done(why, call.from.value_or(kNoRank));
+}
+
+// Why no message can be exchanged with `rank`, kNoRank standing for anybody.
+Status Group::unreachable(Rank rank) const {
+  if (!closed_ || rank == kNoRank) return closed_;
+  return peers_[static_cast<size_t>(rank.value)].lost;
+}
+
+// ---- frames ----
+
+std::byte* Group::on_frame_begin(Rank from, const FrameHeader& header,
+                                 std::span<const std::byte> extension) {
+  note_called(from, header.called);
+  if (header.kind == FrameKind::kAbort) {
+    auto& text = peer(from).abort_text;
+    if (header.payload_bytes > kMaxAbortText) return nullptr;
+    text.resize(header.payload_bytes);
+    return text.data();
+  }
+  if (header.kind == FrameKind::kCalled || header.kind == FrameKind::kGoodbye)
+    return nullptr;
+  if (is_p2p(header.kind)) {
+    auto place = mailbox_.place(from, header);
+    if (place) return *place;
+    on_link_lost(from, place.status());
+    peer(from).link->close();
+    return nullptr;
+  }
+  Operation* operation = find(from, header, extension);
+  if (operation == nullptr) return nullptr;
+  auto place = operation->place(from, header, extension);
+  if (place) return *place;
+  fail(*operation, place.status(), true);
+  return nullptr;
+}
+
+// The operation that a frame belongs to; null when it is over here, or has failed.
+Operation* Group::find(Rank from, const FrameHeader& header,
+                       std::span<const std::byte> extension) {
+  auto it = active_.find(header.seq);
+  if (it == active_.end() && header.seq <= called_) {
+    counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    return nullptr;
+  }
+  if (extension.empty()) {
+    // Only the first frame of a message carries the call.
+    if (it == active_.end()) return nullptr;
+  } else {
+    auto call = collectives::decode_call(extension);
+    if (!call) return nullptr;
+    if (it == active_.end()) {
+      it = active_.emplace(header.seq, Active{make(Seq(header.seq), *call, from), {}})
+               .first;
+      check_lost(*it->second.operation);
+    } else if (!(it->second.operation->call() == *call)) {
+      mismatch(*it->second.operation, *call, from);
+    }
+  }
+  Operation* operation = it->second.operation.get();
+  return operation->has_failed() || operation->is_over() ? nullptr : operation;
+}
+
+void Group::on_frame(Rank from, const FrameHeader& header) {
+  switch (header.kind) {
+    case FrameKind::kCalled:
+      return;
+    case FrameKind::kGoodbye:
+      peer(from).has_left = true;
+      return;
+    case FrameKind::kAbort:
+      on_abort(from, header);
+      return;
+    default:
+      break;
+  }
+  if (is_p2p(header.kind)) {
+    mailbox_.arrived(from, header);
+    return;
+  }
+  const auto it = active_.find(header.seq);
+  if (it == active_.end()) return;
+  const auto operation = it->second.operation;
+  if (operation->has_failed() || operation->is_over()) return;
+  operation->arrived(from, header);
+  settle(header.seq);
+  if (operation->call().is_partial()) update_committed_ahead();
+}
+
+void Group::note_called(Rank from, uint64_t called) {
+  Peer& p = peer(from);
+  if (called <= p.called) return;
+  p.called = called;
+  for (const auto& policy : policies_) {
+    policy->history().on_called(from, Seq(called), clock_->now());
+  }
+}
+
+straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
+  for (const auto& policy : policies_) {
+    if (policy->options() == options) return *policy;
+  }
+  policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, options_.size,
+                                                               options_.log_bytes));
+  return *policies_.back();
+}
+
+transport::MessageId Group::send(Rank to, transport::OutMessage message) {
+  Peer& p = peer(to);
+  if (!p.link) {
+    // Never connected: the call fails by check_lost or by its deadline.
+    if (message.owner) message.owner->on_sent(message.token);
+    return 0;
+  }
+  p.told_called = called_;
+  return p.link->send(std::move(message));
+}
+
+size_t Group::cancel(Rank to, transport::MessageId id) {
+  Peer& p = peer(to);
+  const size_t bytes = p.link ? p.link->cancel(id) : 0;
+  counters_.cancelled_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  return bytes;
+}
+
+void Group::drop_incoming(Rank from, bool is_message, uint64_t number) {
+  Peer& p = peer(from);
+  const FrameHeader* incoming = p.link ? p.link->incoming() : nullptr;
+  if (incoming != nullptr && incoming->seq == number &&
+      is_p2p(incoming->kind) == is_message) {
+    p.link->drop_incoming();
+  }
+}
+
+// ---- ends ----
+
+// Removes what is over, and counts it.
+void Group::settle(uint64_t seq) {
+  const auto it = active_.find(seq);
+  if (it == active_.end() || !it->second.operation->is_over()) return;
+  if (it->second.operation->has_failed()) {
+    counters_.failures.fetch_add(1, std::memory_order_relaxed);
+    // What is still arriving for it must not touch the caller's memory again.
+    for (int32_t r = 0; r < options_.size; ++r) drop_incoming(Rank(r), false, seq);
+  } else if (it->second.operation->was_skipped()) {
+    counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
+  }
+  active_.erase(it);
+}
+
+void Group::fail(Operation& operation, const Status& why, bool tell) {
+  if (operation.has_failed() || operation.is_over()) return;
+  const Seq seq = operation.seq();
+  if (tell) tell_abort(seq, why);
+  operation.fail(why);
+  settle(seq.value);
+}
+
+void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
+  fail(operation,
+       Status(
+           Code::kInvalidArgument,
+           concat("rank ", operation.first_caller().value, " calls ",
+                  describe(operation.call()), " and rank ", caller.value, " calls ",
+                  describe(other), " as collective ", operation.seq().value,
+                  " of group \"", options_.name,
+                  "\"; all ranks must make the same calls with the same shapes, dtypes "
+                  "and policies in the same order")),
+       true);
+}
+
+void Group::tell_abort(Seq seq, const Status& why) {
+  const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
+  for (int32_t r = 0; r < options_.size; ++r) {
+    if (Rank(r) == options_.self) continue;
+    transport::OutMessage m;
+    m.header.kind = FrameKind::kAbort;
+    m.header.epoch = epoch();
+    m.header.seq = seq.value;
+    m.header.shard = static_cast<uint16_t>(why.code());
+    m.header.tag = why.culprit().value;
+    m.header.total_bytes = text->text().size();
+    m.data = reinterpret_cast<const std::byte*>(text->text().data());
+    m.bytes = text->text().size();
+    m.priority = transport::kControlPriority;
+    m.owner = text;
+    send(Rank(r), std::move(m));
+  }
+}
+
+// seq 0 ends the whole group.
+void Group::on_abort(Rank from, const FrameHeader& header) {
+  const auto& text = peer(from).abort_text;
+  const bool is_known =
+      header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal);
+  const Status why(is_known ? static_cast<Code>(header.shard) : Code::kAborted,
+                   std::string(reinterpret_cast<const char*>(text.data()), text.size()),
+                   Rank(header.tag));
+  if (header.seq == 0) {
+    abort(why.with_context(concat("rank ", from.value, " gave the group up")));
+    return;
+  }
+  const auto it = active_.find(header.seq);
+  if (it != active_.end()) {
+    const auto operation = it->second.operation;
+    fail(*operation, why, false);
+  } else if (header.seq > called_) {
+    // Nobody has told us what it is: any call of that number will find the failure.
+    Call unknown;
+    unknown.kind = CallKind::kBarrier;
+    const auto operation = make(Seq(header.seq), unknown, from);
+    operation->fail(why);
+    active_.emplace(header.seq, Active{operation, {}});
+  }
+}
+
+void Group::on_link_lost(Rank from, const Status& why) {
+  Peer& p = peer(from);
+  if (!p.lost) return;
+  p.lost = p.has_left
+               ? Status(Code::kPeerLost,
+                        concat("rank ", from.value, " has left group \"", options_.name,
+                               "\" (destroy_process_group)"),
+                        from)
+               : Status(why.code(),
+                        concat("rank ", from.value, " is lost to group \"",
+                               options_.name, "\": ", why.message(),
+                               "; look at its log, then make a new group without it"),
+                        from);
+  if (is_leaving_) return;
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
+  for (const auto& operation : operations) check_lost(*operation);
+  mailbox_.on_peer_lost(from, p.lost);
+}
+
+// An operation that needs a lost member can not end any more.
+void Group::check_lost(Operation& operation) {
+  if (operation.has_failed() || operation.is_over()) return;
+  for (const Rank rank : operation.missing()) {
+    const Peer& p = peer(rank);
+    if (p.lost) continue;
+    fail(operation,
+         p.lost.with_context(concat(describe(operation.call()), ", collective ",
+                                    operation.seq().value, ", cannot end")),
+         true);
+    return;
+  }
+}
+
+void Group::abort(const Status& why) {
+  if (!closed_) return;
+  closed_ = why;
+  tell_abort(Seq(0), why);
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
+  for (const auto& operation : operations) fail(*operation, why, false);
+  mailbox_.fail_all(why);
+}
+
+void Group::leave() {
+  if (std::exchange(is_leaving_, true)) return;
+  if (closed_) {
+    closed_ =
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
+  }
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
+  for (const auto& operation : operations) fail(*operation, closed_, false);
+  for (Peer& p : peers_) {
+    if (p.link) p.link->finish();
+  }
+}
+
+bool Group::is_drained() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& p) { return !p.link || p.link->is_drained(); });
+}
+
+void Group::close_links() {
+  for (Peer& p : peers_) {
+    if (p.link) p.link->close();
+  }
+}
+
+// ---- time ----
+
+void Group::on_time(TimePoint now) {
+  std::vector<std::shared_ptr<Operation>> operations;
+  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
+  for (const auto& operation : operations) {
+    const auto look = operation->next_look();
+    if (look && *look <= now) operation->on_time(now);
+    settle(operation->seq().value);
+    const auto it = active_.find(operation->seq().value);
+    if (it == active_.end() || !operation->is_started()) continue;
+    if (it->second.deadline <= now) {
+      fail(*operation, time_out(*operation, now - operation->called_at()), true);
+    }
+  }
+  update_committed_ahead();
+  mailbox_.on_time(now);
+}
+
+std::optional<TimePoint> Group::next_look() const {
+  std::optional<TimePoint> earliest = mailbox_.next_look();
+  const auto consider = [&](std::optional<TimePoint> t) {
+    if (t && (!earliest || *t < *earliest)) earliest = t;
+  };
+  for (const auto& [seq, active] : active_) {
+    consider(active.operation->next_look());
+    if (active.operation->is_started()) consider(active.deadline);
+  }
+  return earliest;
+}
+
+Status Group::time_out(const Operation& operation, Duration after) const {
+  std::string who;
+  Rank culprit = kNoRank;
+  for (const Rank rank : operation.missing()) {
+    if (culprit == kNoRank) culprit = rank;
+    const uint64_t called = peers_[static_cast<size_t>(rank.value)].called;
+    who += concat(who.empty() ? "" : ", ", "rank ", rank.value,
+                  called >= operation.seq().value
+                      ? std::string(" (has called it)")
+                      : concat(" (its last call is number ", called, ")"));
+  }
+  return {Code::kTimedOut,
+          concat(describe(operation.call()), ", collective ", operation.seq().value,
+                 " of group \"", options_.name, "\", Timed out after ", to_ms(after),
+                 " ms on rank ", options_.self.value, "; still missing: ",
+                 who.empty() ? std::string("nobody, data is on its way out") : who),
+          culprit};
+}
+
+void Group::end_turn() {
+  if (policies_.empty() || !closed_) return;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    Peer& p = peers_[r];
+    if (!p.link || !p.lost || p.told_called >= called_) continue;
+    transport::OutMessage m;
+    m.header.kind = FrameKind::kCalled;
+    m.header.epoch = epoch();
+    m.priority = transport::kControlPriority;
+    send(Rank(static_cast<int32_t>(r)), std::move(m));
+  }
+}
+
+void Group::update_committed_ahead() {
+  uint64_t ahead = 0;
+  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
+    if (it->first != called_ + ahead + 1 || !it->second.operation->is_committed())
+      break;
+    ++ahead;
+  }
+  committed_ahead_.store(ahead);
+}
+
+}  // namespace aikido::engine

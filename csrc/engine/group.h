@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One process group as this member sees it: routes frames to operations, gives calls
+// their numbers, keeps deadlines, and turns a lost member into failures that name it. A
+// state machine on the progress thread: no threads, no sockets; links are handed to it.
+//
+// Life of an operation: born by the local call or by the first frame of another member;
+// ends with its result, with a failure of ours (told to all with an ABORT), or with
+// somebody else's ABORT. A failed operation stays until the local caller has heard of
+// it.
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/buffer_pool.h"
+#include "base/clock.h"
+#include "collectives/operation.h"
+#include "collectives/point_to_point.h"
+#include "transport/event_loop.h"
+#include "transport/link.h"
+
+namespace aikido::engine {
+
+struct GroupOptions {
+  std::string name;  // for messages
+  Rank self;
+  int32_t size = 1;
+  collectives::OperationSettings operation;
+  uint64_t log_bytes = 256 << 20;  // results kept for a late member
+  size_t pool_bytes = 256 << 20;
+};
+
+// Counted since birth; read from any thread.
+struct GroupCounters {
+  std::atomic<uint64_t> operations{0};
+  std::atomic<uint64_t> partial_operations{0};
+  std::atomic<uint64_t> skipped_own{0};  // operations committed without this member
+  std::atomic<uint64_t> failures{0};
+  std::atomic<uint64_t> stale_frames{0};  // for operations that are over here
+  std::atomic<uint64_t> cancelled_bytes{0};
+};
+
+class Group final : public transport::Timed,
+                    private transport::LinkHandler,
+                    private collectives::OperationHost {
+ public:
+  // `clock` must outlive the group and stand still during a turn.
+  Group(const Clock* clock, GroupOptions options);
+  ~Group() override;
+
+  // For the link of `rank`: its handler, and the link itself once it is there.
+  transport::LinkHandler* handler() { return this; }
+  void attach(Rank rank, std::unique_ptr<transport::Link> link);
+  bool is_connected() const;
+
+  // The next collective of the local member. Completes or fails before `timeout` is
+  // over.
+  void call(collectives::Call call, collectives::LocalCall local, Duration timeout);
+  void send(collectives::SendCall call);
+  void receive(collectives::ReceiveCall call);
+
+  // Fails everything, now and later, and tells the others.
+  void abort(const Status& why);
+  // Orderly end: says goodbye behind what is queued. Later calls fail.
+  void leave();
+  // Nothing is on its way out any more.
+  bool is_drained() const;
+  void close_links();
+
+  // Does what is due.
+  void on_time(TimePoint now) override;
+  [[nodiscard]] std::optional<TimePoint> next_look() const override;
+  // Once after each batch of calls: tells the others which operations were called here,
+  // if no frame has done so.
+  void end_turn();
+
+  // Results of operations that are committed but not yet called here, counted without a
+  // gap from the next call. Any thread.
+  uint64_t committed_ahead() const { return committed_ahead_.load(); }
+  const GroupCounters& counters() const { return counters_; }
+
+ private:
+  struct Peer {
+    std::unique_ptr<transport::Link> link;
+    uint64_t called = 0;       // its highest collective that we know of
+    uint64_t told_called = 0;  // ours, as it knows it
+    bool has_left = false;
+    Status lost;  // not ok: the link is down
+    std::vector<std::byte> abort_text;
+  };
+  struct Active {
+    std::shared_ptr<collectives::Operation> operation;
+    TimePoint deadline{};  // once started
+  };
+
+  // LinkHandler
+  std::byte* on_frame_begin(Rank from, const transport::FrameHeader& header,
+                            std::span<const std::byte> extension) override;
+  void on_frame(Rank from, const transport::FrameHeader& header) override;
+  void on_link_lost(Rank from, const Status& why) override;
+  uint64_t called() const override { return called_; }
+
+  // OperationHost
+  Rank self() const override { return options_.self; }
+  int32_t size() const override { return options_.size; }
+  uint32_t epoch() const override { return 1; }
+  const Clock& clock() const override { return *clock_; }
+  const collectives::OperationSettings& settings() const override {
+    return options_.operation;
+  }
+  BufferPool& pool() override { return pool_; }
+  straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
+  transport::MessageId send(Rank to, transport::OutMessage message) override;
+  size_t cancel(Rank to, transport::MessageId id) override;
+  void drop_incoming(Rank from, bool is_message, uint64_t number) override;
+
+  Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
+  collectives::Operation* find(Rank from, const transport::FrameHeader& header,
+                               std::span<const std::byte> extension);
+  std::shared_ptr<collectives::Operation> make(Seq seq, const collectives::Call& call,
+                                               Rank first_caller);
+  void note_called(Rank from, uint64_t called);
+  void fail(collectives::Operation& operation, const Status& why, bool tell);
+  void mismatch(collectives::Operation& operation, const collectives::Call& other,
+                Rank caller);
+  void tell_abort(Seq seq, const Status& why);
+  void on_abort(Rank from, const transport::FrameHeader& header);
+  void check_lost(collectives::Operation& operation);
+  void settle(uint64_t seq);
+  void update_committed_ahead();
+  Status unreachable(Rank rank) const;
+  Status time_out(const collectives::Operation& operation, Duration after) const;
+
+  const Clock* clock_;
+  GroupOptions options_;
+  BufferPool pool_;
+  std::vector<Peer> peers_;
+  uint64_t called_ = 0;
+  std::map<uint64_t, Active> active_;  // by seq
+  collectives::Mailbox mailbox_;
+  std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
+  Status closed_;  // not ok: aborted or left
+  bool is_leaving_ = false;
+  std::atomic<uint64_t> committed_ahead_{0};
+  GroupCounters counters_;
+};
+
+}  // namespace aikido::engine

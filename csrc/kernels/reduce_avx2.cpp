@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Built with AVX2 and F16C; reduce.cpp asks the CPU first.
+#include "kernels/reduce_impl.h"
+#include "kernels/reduce_sets.h"
+
+namespace aikido::kernels {
+
+ReduceFn find_in_avx2(ReduceOp op, DType dtype) {
+  return find_here(op, dtype);
+}
+
+}  // namespace aikido::kernels

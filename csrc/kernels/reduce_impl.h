@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The reduction loops, written once and compiled once per instruction set: each
+// reduce_<set>.cpp includes this file and exports its find_in_<set>. All is in an
+// unnamed namespace and calls nothing of the standard library, so that the linker
+// cannot mix the copies. The compiler does the vectorising; loops are kept in the
+// plain shape that both gcc and clang turn into full-width code.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include "base/types.h"
+#include "kernels/half.h"
+#include "kernels/reduce.h"
+
+// `out` may be a source, which the compiler would meet with a scalar loop. Element i is
+// read before it is written and used by no other element, so this promise is kept.
+#if defined(__clang__)
+#define AIKIDO_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define AIKIDO_LOOP _Pragma("GCC ivdep")
+#endif
+
+namespace aikido::kernels {
+
+namespace {
+
+using Byte = unsigned char;
+
+// Fits the L1 cache beside the sources' current lines.
+constexpr size_t kBlockBytes = 4096;
+
+template <class T>
+T load_unaligned(const Byte* from) {
+  T value;
+  __builtin_memcpy(&value, from, sizeof(T));
+  return value;
+}
+template <class T>
+void store_unaligned(Byte* to, T value) {
+  __builtin_memcpy(to, &value, sizeof(T));
+}
+
+// Elements: how one is read into an accumulator and written back.
+template <class T>
+struct Plain {
+  using Acc = T;
+  static constexpr size_t kBytes = sizeof(T);
+  static Acc load(const Byte* from) { return load_unaligned<T>(from); }
+  static void store(Byte* to, Acc value) { store_unaligned<T>(to, value); }
+};
+
+struct Truth {
+  using Acc = uint8_t;
+  static constexpr size_t kBytes = 1;
+  static Acc load(const Byte* from) { return *from != 0 ? 1 : 0; }
+  static void store(Byte* to, Acc value) { *to = value; }
+};
+
+struct Fp16 {
+  using Acc = float;
+  static constexpr size_t kBytes = 2;
+  static Acc load(const Byte* from) {
+    return fp16_to_float(load_unaligned<uint16_t>(from));
+  }
+  static void store(Byte* to, Acc value) { store_unaligned(to, float_to_fp16(value)); }
+};
+
+struct Bf16 {
+  using Acc = float;
+  static constexpr size_t kBytes = 2;
+  static Acc load(const Byte* from) {
+    return bf16_to_float(load_unaligned<uint16_t>(from));
+  }
+  static void store(Byte* to, Acc value) { store_unaligned(to, float_to_bf16(value)); }
+};
+
+// Operations; note [same bits everywhere] says what min and max do with NaN. Integer
+// elements of sum and product are unsigned.
+struct Sum {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a + b);
+  }
+};
+struct Product {
+  template <class T>
+  static T apply(T a, T b) {
+    // Two uint16_t would be promoted to int and could overflow it.
+    if constexpr (sizeof(T) < sizeof(unsigned))
+      return static_cast<T>(static_cast<unsigned>(a) * static_cast<unsigned>(b));
+    else
+      return a * b;
+  }
+};
+struct Min {
+  template <class T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return ((b < a) | (b != b)) ? b : a;
+    return b < a ? b : a;
+  }
+};
+struct Max {
+  template <class T>
+  static T apply(T a, T b) {
+    if constexpr (std::is_floating_point_v<T>) return ((b > a) | (b != b)) ? b : a;
+    return b > a ? b : a;
+  }
+};
+struct Band {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct Bor {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct Bxor {
+  template <class T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+template <class E, bool Scaled>
+typename E::Acc finish(typename E::Acc value, typename E::Acc scale) {
+  if constexpr (Scaled) return value * scale;
+  return value;
+}
+
+template <class E, bool Scaled>
+void copy(Byte* out, const Byte* a, size_t count, typename E::Acc scale) {
+  if constexpr (!Scaled && !std::is_same_v<E, Truth>) {
+    // Not through the accumulator, which would make a signalling NaN quiet.
+    __builtin_memmove(out, a, count * E::kBytes);
+  } else {
+    AIKIDO_LOOP
+    for (size_t i = 0; i < count; ++i)
+      E::store(out + i * E::kBytes,
+               finish<E, Scaled>(E::load(a + i * E::kBytes), scale));
+  }
+}
+
+template <class E, class Op, bool Scaled>
+void fold_two(Byte* out, const Byte* a, const Byte* b, size_t count,
+              typename E::Acc scale) {
+  AIKIDO_LOOP
+  for (size_t i = 0; i < count; ++i)
+    E::store(
+        out + i * E::kBytes,
+        finish<E, Scaled>(
+            Op::apply(E::load(a + i * E::kBytes), E::load(b + i * E::kBytes)), scale));
+}
+
+// Three sources and more: blocks that stay in the L1 cache between the sources.
+template <class E, class Op, bool Scaled>
+void fold_many(Byte* out, const void* const* sources, size_t num_sources, size_t count,
+               typename E::Acc scale) {
+  constexpr size_t kBlock = kBlockBytes / sizeof(typename E::Acc);
+  typename E::Acc acc[kBlock];
+  const auto at = [&](size_t k, size_t first) {
+    return static_cast<const Byte*>(sources[k]) + first * E::kBytes;
+  };
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = count - first < kBlock ? count - first : kBlock;
+    const Byte* a = at(0, first);
+    const Byte* b = at(1, first);
+    for (size_t i = 0; i < n; ++i)
+      acc[i] = Op::apply(E::load(a + i * E::kBytes), E::load(b + i * E::kBytes));
+    for (size_t k = 2; k + 1 < num_sources; ++k) {
+      const Byte* c = at(k, first);
+      for (size_t i = 0; i < n; ++i)
+        acc[i] = Op::apply(acc[i], E::load(c + i * E::kBytes));
+    }
+    const Byte* last = at(num_sources - 1, first);
+    Byte* to = out + first * E::kBytes;
+    AIKIDO_LOOP
+    for (size_t i = 0; i < n; ++i)
+      E::store(
+          to + i * E::kBytes,
+          finish<E, Scaled>(Op::apply(acc[i], E::load(last + i * E::kBytes)), scale));
+  }
+}
+
+template <class E, class Op, bool Scaled>
+void fold(void* out, const void* const* sources, size_t num_sources, size_t count,
+          double scale) {
+  const auto to = static_cast<Byte*>(out);
+  const auto a = static_cast<const Byte*>(sources[0]);
+  const auto factor = static_cast<typename E::Acc>(scale);
+  if (num_sources == 1) return copy<E, Scaled>(to, a, count, factor);
+  if (num_sources == 2)
+    return fold_two<E, Op, Scaled>(to, a, static_cast<const Byte*>(sources[1]), count,
+                                   factor);
+  fold_many<E, Op, Scaled>(to, sources, num_sources, count, factor);
+}
+
+// The exported shape. `Lanes` elements of E make one element of the dtype: the sum of
+// complex numbers is the sum of twice as many real ones.
+template <class E, class Op, size_t Lanes = 1>
+void reduce(void* out, const void* const* sources, size_t num_sources, size_t count,
+            double scale) {
+  if (count == 0) return;
+  if constexpr (std::is_floating_point_v<typename E::Acc>) {
+    if (scale != 1.0)
+      return fold<E, Op, true>(out, sources, num_sources, count * Lanes, scale);
+  }
+  // The factor is not used: integers ignore it, and 1.0 changes nothing.
+  fold<E, Op, false>(out, sources, num_sources, count * Lanes, 1.0);
+}
+
+// Multiplies block by block; real and imaginary parts apart, so that lanes are full.
+template <class T>
+void complex_product(void* out, const void* const* sources, size_t num_sources,
+                     size_t count, double scale) {
+  constexpr size_t kBlock = kBlockBytes / (2 * sizeof(T));
+  T re[kBlock];
+  T im[kBlock];
+  const T factor = static_cast<T>(scale);
+  for (size_t first = 0; first < count; first += kBlock) {
+    const size_t n = count - first < kBlock ? count - first : kBlock;
+    const Byte* a = static_cast<const Byte*>(sources[0]) + first * 2 * sizeof(T);
+    for (size_t i = 0; i < n; ++i) {
+      re[i] = load_unaligned<T>(a + (2 * i) * sizeof(T));
+      im[i] = load_unaligned<T>(a + (2 * i + 1) * sizeof(T));
+    }
+    for (size_t k = 1; k < num_sources; ++k) {
+      const Byte* b = static_cast<const Byte*>(sources[k]) + first * 2 * sizeof(T);
+      for (size_t i = 0; i < n; ++i) {
+        const T c = load_unaligned<T>(b + (2 * i) * sizeof(T));
+        const T d = load_unaligned<T>(b + (2 * i + 1) * sizeof(T));
+        const T real = re[i] * c - im[i] * d;
+        im[i] = re[i] * d + im[i] * c;
+        re[i] = real;
+      }
+    }
+    if (scale != 1.0) {
+      for (size_t i = 0; i < n; ++i) {
+        re[i] *= factor;
+        im[i] *= factor;
+      }
+    }
+    Byte* to = static_cast<Byte*>(out) + first * 2 * sizeof(T);
+    for (size_t i = 0; i < n; ++i) {
+      store_unaligned(to + (2 * i) * sizeof(T), re[i]);
+      store_unaligned(to + (2 * i + 1) * sizeof(T), im[i]);
+    }
+  }
+}
+
+template <class T>
+ReduceFn find_integer(ReduceOp op) {
+  using U = Plain<std::make_unsigned_t<T>>;
+  switch (op) {
+    case ReduceOp::kSum:
+      return reduce<U, Sum>;
+    case ReduceOp::kProduct:
+      return reduce<U, Product>;
+    case ReduceOp::kMin:
+      return reduce<Plain<T>, Min>;
+    case ReduceOp::kMax:
+      return reduce<Plain<T>, Max>;
+    case ReduceOp::kBand:
+      return reduce<U, Band>;
+    case ReduceOp::kBor:
+      return reduce<U, Bor>;
+    case ReduceOp::kBxor:
+      return reduce<U, Bxor>;
+    case ReduceOp::kAvg:
+      break;
+  }
+  return nullptr;
+}
+
+ReduceFn find_bool(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMax:
+    case ReduceOp::kBor:
+      return reduce<Truth, Bor>;
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand:
+      return reduce<Truth, Band>;
+    case ReduceOp::kBxor:
+      return reduce<Truth, Bxor>;
+    case ReduceOp::kAvg:
+      break;
+  }
+  return nullptr;
+}
+
+template <class E>
+ReduceFn find_floating(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      return reduce<E, Sum>;
+    case ReduceOp::kProduct:
+      return reduce<E, Product>;
+    case ReduceOp::kMin:
+      return reduce<E, Min>;
+    case ReduceOp::kMax:
+      return reduce<E, Max>;
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor:
+      break;
+  }
+  return nullptr;
+}
+
+template <class T>
+ReduceFn find_complex(ReduceOp op) {
+  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return reduce<Plain<T>, Sum, 2>;
+  if (op == ReduceOp::kProduct) return complex_product<T>;
+  return nullptr;
+}
+
+ReduceFn find_here(ReduceOp op, DType dtype) {
+  switch (dtype) {
+    case DType::kUint8:
+      return find_integer<uint8_t>(op);
+    case DType::kInt8:
+      return find_integer<int8_t>(op);
+    case DType::kInt16:
+      return find_integer<int16_t>(op);
+    case DType::kInt32:
+      return find_integer<int32_t>(op);
+    case DType::kInt64:
+      return find_integer<int64_t>(op);
+    case DType::kBool:
+      return find_bool(op);
+    case DType::kFloat16:
+      return find_floating<Fp16>(op);
+    case DType::kBFloat16:
+      return find_floating<Bf16>(op);
+    case DType::kFloat32:
+      return find_floating<Plain<float>>(op);
+    case DType::kFloat64:
+      return find_floating<Plain<double>>(op);
+    case DType::kComplex64:
+      return find_complex<float>(op);
+    case DType::kComplex128:
+      return find_complex<double>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace aikido::kernels
+
+#undef AIKIDO_LOOP

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Built for 64-bit Arm, where NEON and its fp16 conversions are always there.
+#include "kernels/reduce_impl.h"
+#include "kernels/reduce_sets.h"
+
+namespace aikido::kernels {
+
+ReduceFn find_in_neon(ReduceOp op, DType dtype) {
+  return find_here(op, dtype);
+}
+
+}  // namespace aikido::kernels

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/deadline.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace aikido::straggler {
+namespace {
+
+// Sums the cost of deadlines over one set of lags, for deadlines that never go down.
+class CostOfDeadline {
+ public:
+  CostOfDeadline(std::span<const Duration> lags, Duration price)
+      : lags_(lags), price_(price) {}
+
+  Duration at(Duration deadline) {
+    while (num_met_ < lags_.size() && lags_[num_met_] <= deadline)
+      waited_ += lags_[num_met_++];
+    return waited_ +
+           (deadline + price_) * static_cast<int64_t>(lags_.size() - num_met_);
+  }
+
+ private:
+  std::span<const Duration> lags_;
+  Duration price_;
+  size_t num_met_ = 0;
+  Duration waited_{0};
+};
+
+Duration scaled(Duration lag, const PolicyOptions& options) {
+  const double with_slack = static_cast<double>(lag.count()) * options.slack;
+  if (with_slack >= static_cast<double>(options.ceiling.count()))
+    return options.ceiling;
+  return std::max(Duration(static_cast<int64_t>(with_slack)), options.floor);
+}
+
+}  // namespace
+
+Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor) {
+  AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
+  return std::max(median_period / world_size, floor);
+}
+
+Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
+                           const PolicyOptions& options) {
+  AIKIDO_CHECK(!lags.empty(), "no lags");
+  CostOfDeadline cost(lags, price);
+  const Duration cost_of_none = cost.at(Duration::zero());
+  Duration best = options.floor;
+  Duration lowest = cost.at(best);
+  for (Duration lag : lags) {
+    const Duration candidate = scaled(lag, options);
+    if (const Duration c = cost.at(candidate); c <= lowest) {
+      lowest = c;
+      best = candidate;
+    }
+  }
+  return cost_of_none < lowest ? Duration::zero() : best;
+}
+
+Deadlines::Deadlines(const PolicyOptions& options, const History& history)
+    : options_(options), history_(history) {}
+
+Deadlines::Answer Deadlines::of(Rank rank, uint64_t bytes) {
+  const Window& lags = history_.lags(rank, bytes);
+  if (lags.size() < options_.warmup_operations) return {options_.ceiling, true};
+  const auto n = static_cast<size_t>(history_.world_size());
+  const size_t index = History::size_class(bytes) * n + static_cast<size_t>(rank.value);
+  if (index >= cache_.size()) cache_.resize((index / n + 1) * n);
+  Cached& cached = cache_[index];
+  const Duration price = price_of_loss(history_.median_period(bytes),
+                                       history_.world_size(), options_.floor);
+  if (cached.version != lags.version() || cached.price != price) {
+    cached.version = lags.version();
+    cached.price = price;
+    cached.deadline = cheapest_deadline(lags.sorted(), price, options_);
+  }
+  return {cached.deadline, false};
+}
+
+}  // namespace aikido::straggler

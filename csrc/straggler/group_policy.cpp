@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/group_policy.h"
+
+#include "base/check.h"
+#include "straggler/skip.h"
+#include "straggler/wait_all.h"
+
+namespace aikido::straggler {
+
+GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
+                         uint64_t log_limit_bytes)
+    : options_(options),
+      history_(world_size, log_limit_bytes),
+      deadlines_(options, history_) {
+  const Status status = validate(options, world_size);
+  AIKIDO_CHECK(status.is_ok(), status.message());
+}
+
+std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes) {
+  if (options_.kind == Kind::kWaitAll)
+    return std::make_unique<WaitAll>(history_.world_size());
+  return std::make_unique<Skip>(options_, history_, deadlines_, seq, bytes);
+}
+
+}  // namespace aikido::straggler

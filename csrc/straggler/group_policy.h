@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The door of this part, one object per process group and view: the options, what is
+// known of the members, and a policy for each shard owned here. Only the progress
+// thread calls it.
+//
+// How an owner uses it:
+//   call of an operation    policy = group.start(seq, bytes)           per owned shard
+//   a contribution is whole policy->on_arrival(rank, now); decide(now)
+//   nothing happens         decide(now) at next_look()
+//   decide() says close     mask = policy->arrived(); drop the policy
+// and every member, for what it learns on the way:
+//   a result is final       group.history().on_committed(seq, mask, bytes)
+//   it came after the close group.history().on_late_arrival(seq, rank, now)
+//   a member has called     group.history().on_called(rank, seq, now)
+
+#include <memory>
+
+#include "straggler/deadline.h"
+#include "straggler/history.h"
+#include "straggler/policy.h"
+
+namespace aikido::straggler {
+
+class GroupPolicy {
+ public:
+  // Requires: validate(options, world_size) is ok. `log_limit_bytes` as in History.
+  GroupPolicy(const PolicyOptions& options, int32_t world_size,
+              uint64_t log_limit_bytes);
+  GroupPolicy(const GroupPolicy&) = delete;
+  GroupPolicy& operator=(const GroupPolicy&) = delete;
+
+  // The policy of one shard of operation `seq`, which has `bytes` in all. It must not
+  // outlive the group.
+  std::unique_ptr<Policy> start(Seq seq, uint64_t bytes);
+
+  const PolicyOptions& options() const { return options_; }
+  History& history() { return history_; }
+  const History& history() const { return history_; }
+
+ private:
+  PolicyOptions options_;
+  History history_;
+  Deadlines deadlines_;
+};
+
+}  // namespace aikido::straggler

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/history.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+
+namespace aikido::straggler {
+namespace {
+
+constexpr size_t kNumClasses = 32;
+// Longer lags say nothing more, and their sums stay far from the end of the range.
+constexpr Duration kLongestLag = std::chrono::hours(24);
+
+const Window& empty_window() {
+  static const Window kEmpty;
+  return kEmpty;
+}
+
+}  // namespace
+
+void Window::push(Duration value) {
+  auto* begin = sorted_.data();
+  if (size_ == kWindow) {
+    auto* old = std::lower_bound(begin, begin + size_, in_order_of_time_[oldest_]);
+    std::copy(old + 1, begin + size_, old);
+    --size_;
+  }
+  auto* place = std::upper_bound(begin, begin + size_, value);
+  std::copy_backward(place, begin + size_, begin + size_ + 1);
+  *place = value;
+  in_order_of_time_[oldest_] = value;
+  oldest_ = (oldest_ + 1) % kWindow;
+  ++size_;
+  ++version_;
+}
+
+Duration Window::median() const {
+  return size_ == 0 ? Duration::zero() : sorted_[(size_ - 1) / 2];
+}
+
+History::History(int32_t world_size, uint64_t log_limit_bytes)
+    : world_size_(world_size),
+      log_limit_bytes_(log_limit_bytes),
+      classes_(kNumClasses),
+      recent_(kNumRecent) {
+  AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
+  members_.resize(static_cast<size_t>(world_size));
+}
+
+void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
+  first.for_each([&](Rank rank) { note_called(rank, seq); });
+  Recent& op = recent_[seq.value % kNumRecent];
+  if (op.seq >= seq) return;
+  if (op.is_committed)
+    op.known.for_each_missing([&](Rank rank) { --member(rank).num_owed; });
+  const size_t index = size_class(bytes);
+  op = Recent{seq, index, t_q, RankSet(world_size_), false};
+  SizeClass& c = class_at(index);
+  if (c.has_quorum)
+    c.periods.push(std::clamp(t_q - c.last_quorum, Duration::zero(), kLongestLag));
+  c.last_quorum = t_q;
+  c.has_quorum = true;
+  first.for_each([&](Rank rank) { record(op, rank, t_q); });
+}
+
+void History::on_arrival(Seq seq, Rank rank, TimePoint now) {
+  if (Recent* op = find(seq)) record(*op, rank, now);
+  on_called(rank, seq, now);
+}
+
+void History::on_called(Rank rank, Seq seq, TimePoint now) {
+  note_called(rank, seq);
+  if (member(rank).num_owed == 0) return;
+  for (Recent& op : recent_)
+    if (op.is_committed && op.seq <= seq) record(op, rank, now);
+}
+
+void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
+  AIKIDO_CHECK(mask.world_size() == world_size_, "mask over ", mask.world_size(),
+               " ranks, world of ", world_size_);
+  log_[seq] += bytes;
+  for (Member& m : members_)
+    if (m.called < seq) m.outstanding_bytes += bytes;
+  mask.for_each([&](Rank rank) {
+    note_called(rank, seq);
+    note_included(member(rank), seq);
+  });
+  mask.for_each_missing([&](Rank rank) { note_skipped(member(rank), seq); });
+  prune_log();
+  Recent* op = find(seq);
+  if (op == nullptr || op->is_committed) return;
+  op->is_committed = true;
+  op->known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
+}
+
+const Window& History::lags(Rank rank, uint64_t bytes) const {
+  const auto& c = classes_[size_class(bytes)];
+  return c ? c->lags[static_cast<size_t>(rank.value)] : empty_window();
+}
+
+Duration History::median_period(uint64_t bytes) const {
+  const auto& c = classes_[size_class(bytes)];
+  return c ? c->periods.median() : Duration::zero();
+}
+
+bool History::is_behind(Rank rank, Seq seq) const {
+  const Member& m = member(rank);
+  // Being skipped in another shard of `seq` itself is no news about what it has called.
+  const Seq skipped = m.last_skipped == seq ? m.skipped_before : m.last_skipped;
+  return m.called < std::min(skipped, seq);
+}
+
+uint32_t History::consecutive_skips(Rank rank) const {
+  return member(rank).consecutive;
+}
+
+Seq History::last_skipped(Rank rank) const {
+  return member(rank).last_skipped;
+}
+
+Seq History::called(Rank rank) const {
+  return member(rank).called;
+}
+
+uint64_t History::outstanding_bytes(Rank rank) const {
+  return member(rank).outstanding_bytes;
+}
+
+bool History::would_overflow(Rank rank, uint64_t bytes) const {
+  const uint64_t used = member(rank).outstanding_bytes;
+  return used > log_limit_bytes_ || bytes > log_limit_bytes_ - used;
+}
+
+size_t History::size_class(uint64_t bytes) {
+  return bytes == 0 ? 0 : static_cast<size_t>(std::bit_width(bytes) - 1) / 2;
+}
+
+History::Member& History::member(Rank rank) {
+  AIKIDO_CHECK(rank.value >= 0 && rank.value < world_size_, "rank ", rank.value,
+               " of a world of ", world_size_);
+  return members_[static_cast<size_t>(rank.value)];
+}
+
+const History::Member& History::member(Rank rank) const {
+  return const_cast<History*>(this)->member(rank);
+}
+
+History::SizeClass& History::class_at(size_t index) {
+  auto& c = classes_[index];
+  if (!c) c = std::make_unique<SizeClass>(world_size_);
+  return *c;
+}
+
+History::Recent* History::find(Seq seq) {
+  Recent& op = recent_[seq.value % kNumRecent];
+  return op.seq == seq && seq > Seq(0) ? &op : nullptr;
+}
+
+void History::record(Recent& op, Rank rank, TimePoint now) {
+  if (!op.known.insert(rank)) return;
+  if (op.is_committed) --member(rank).num_owed;
+  class_at(op.size_class)
+      .lags[static_cast<size_t>(rank.value)]
+      .push(std::clamp(now - op.t_q, Duration::zero(), kLongestLag));
+}
+
+void History::note_called(Rank rank, Seq seq) {
+  Member& m = member(rank);
+  if (seq <= m.called) return;
+  for (auto entry = log_.upper_bound(m.called);
+       entry != log_.end() && entry->first <= seq; ++entry)
+    m.outstanding_bytes -= entry->second;
+  m.called = seq;
+}
+
+void History::note_skipped(Member& m, Seq seq) {
+  if (seq > m.last_skipped) {
+    m.skipped_before = m.last_skipped;
+    m.last_skipped = seq;
+  }
+  if (seq > m.counted) {
+    m.counted = seq;
+    m.consecutive_before = m.consecutive++;
+  } else if (seq == m.counted) {
+    m.consecutive = m.consecutive_before + 1;
+  } else {
+    ++m.consecutive;
+    ++m.consecutive_before;
+  }
+}
+
+void History::note_included(Member& m, Seq seq) {
+  if (seq <= m.counted) return;
+  m.counted = seq;
+  m.consecutive_before = m.consecutive;
+  m.consecutive = 0;
+}
+
+void History::prune_log() {
+  const auto lowest = std::min_element(
+      members_.begin(), members_.end(),
+      [](const auto& a, const auto& b) { return a.called < b.called; });
+  log_.erase(log_.begin(), log_.upper_bound(lowest->called));
+}
+
+}  // namespace aikido::straggler

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What one member knows of the lateness of all: one object per process group and view,
+// kept by each member for the shards that it owns. Lags and periods are kept per size
+// class, because a large bucket arrives later than a small one. The progress thread is
+// the only caller.
+//
+// The lag of a member in an operation is its arrival minus t_q, the time at which the
+// K-th contribution was here, and 0 if it was among the first K. So it holds neither
+// the time that all of them compute nor what slows all of them down at once.
+//
+// Memory: kWindow lags per member and size class in use, the last kNumRecent
+// operations, whose late arrivals still count, and one entry per operation that a
+// member may still have to fetch from the log of results.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/types.h"
+#include "straggler/rank_set.h"
+
+namespace aikido::straggler {
+
+// The last kWindow durations, in order of size at any time. A push costs O(kWindow).
+class Window {
+ public:
+  static constexpr size_t kWindow = 64;
+
+  void push(Duration value);
+  size_t size() const { return size_; }
+  std::span<const Duration> sorted() const { return {sorted_.data(), size_}; }
+  // The lower median; 0 when empty.
+  Duration median() const;
+  // Grows with every push: what was made from the window is stale when it differs.
+  uint64_t version() const { return version_; }
+
+ private:
+  size_t size_ = 0;
+  size_t oldest_ = 0;
+  uint64_t version_ = 0;
+  std::array<Duration, kWindow> in_order_of_time_{};
+  std::array<Duration, kWindow> sorted_{};
+};
+
+class History {
+ public:
+  static constexpr size_t kNumRecent = 256;
+
+  // `log_limit_bytes`: how many bytes of results may be kept for one member that has
+  // not called their operations. Requires: world_size >= 1.
+  History(int32_t world_size, uint64_t log_limit_bytes);
+
+  int32_t world_size() const { return world_size_; }
+
+  // --- Events. Ranks must be inside the world; what is known already changes nothing.
+
+  // The K-th contribution to the first shard of `seq` that is owned here came at `t_q`;
+  // `first` are those that are here. `bytes` is the size of the whole operation.
+  void on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first);
+  // `rank` has delivered its contribution to `seq`: before the close or long after.
+  void on_arrival(Seq seq, Rank rank, TimePoint now);
+  // The same for a contribution that came after the close.
+  void on_late_arrival(Seq seq, Rank rank, TimePoint now) {
+    on_arrival(seq, rank, now);
+  }
+  // `rank` is known to have called `seq`, and so all before it. Its lag in those that
+  // were committed without it is taken from this notice, if it never arrived. A notice
+  // of its progress thread that the member lives is not one.
+  void on_called(Rank rank, Seq seq, TimePoint now);
+  // A result of `seq` with the contributions of `mask` is final and kept for those that
+  // have not called: `bytes` of it. Once per shard or once per operation; a member that
+  // is missing in one shard was skipped in the operation.
+  void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
+
+  // --- Answers.
+
+  // The lags of `rank` in operations of the size class of `bytes`.
+  const Window& lags(Rank rank, uint64_t bytes) const;
+  // Time between the quorums of consecutive operations of the class: the median of the
+  // window, 0 while unknown.
+  Duration median_period(uint64_t bytes) const;
+  // Skipped in an operation before `seq` that it is not known to have called yet.
+  bool is_behind(Rank rank, Seq seq) const;
+  // Operations in a row, by the order of their commits, in which it was skipped. Skips
+  // that become known after those of a later operation are added.
+  uint32_t consecutive_skips(Rank rank) const;
+  // The highest operation in whose result it was not; 0 if none.
+  Seq last_skipped(Rank rank) const;
+  // The highest operation that it is known to have called; 0 if none.
+  Seq called(Rank rank) const;
+  // Bytes of committed results that it is not known to have called.
+  uint64_t outstanding_bytes(Rank rank) const;
+  // Whether `bytes` more would not fit into its part of the log.
+  bool would_overflow(Rank rank, uint64_t bytes) const;
+
+  // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1).
+  static size_t size_class(uint64_t bytes);
+
+ private:
+  struct Member {
+    Seq called, last_skipped, skipped_before, counted;
+    uint32_t consecutive = 0;         // with the operation `counted`
+    uint32_t consecutive_before = 0;  // without it
+    uint64_t outstanding_bytes = 0;
+    uint32_t num_owed = 0;  // recent operations that were committed without its lag
+  };
+  struct SizeClass {
+    explicit SizeClass(int32_t world_size) : lags(static_cast<size_t>(world_size)) {}
+    std::vector<Window> lags;
+    Window periods;
+    TimePoint last_quorum{};
+    bool has_quorum = false;
+  };
+  struct Recent {
+    Seq seq;  // 0: free
+    size_t size_class = 0;
+    TimePoint t_q{};
+    RankSet known;  // whose lag is recorded
+    bool is_committed = false;
+  };
+  Member& member(Rank rank);
+  const Member& member(Rank rank) const;
+  SizeClass& class_at(size_t index);
+  Recent* find(Seq seq);
+  void record(Recent& op, Rank rank, TimePoint now);
+  void note_called(Rank rank, Seq seq);
+  void note_skipped(Member& m, Seq seq);
+  void note_included(Member& m, Seq seq);
+  void prune_log();
+
+  int32_t world_size_;
+  uint64_t log_limit_bytes_;
+  std::vector<Member> members_;
+  std::vector<std::unique_ptr<SizeClass>> classes_;
+  std::vector<Recent> recent_;   // operation seq is at seq % kNumRecent
+  std::map<Seq, uint64_t> log_;  // bytes of results that somebody has not called
+};
+
+}  // namespace aikido::straggler

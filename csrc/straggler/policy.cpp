@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/policy.h"
+
+#include <bit>
+#include <cmath>
+#include <concepts>
+
+#include "base/check.h"
+
+namespace aikido::straggler {
+namespace {
+
+constexpr Duration kLongest = std::chrono::hours(1);
+constexpr uint32_t kMostSkips = 1'000'000;
+constexpr uint32_t kMostWarmup = 64;
+constexpr double kMostSlack = 100;
+
+Status refuse(const char* argument, const std::string& value,
+              const std::string& range) {
+  return {Code::kInvalidArgument, concat("SkipStraggler: ", argument, " is ", value,
+                                         " but must be ", range, ".")};
+}
+
+std::string ms(Duration d) {
+  return concat(to_ms(d), " ms");
+}
+
+// Writes and reads integers in little endian, in order.
+class Writer {
+ public:
+  explicit Writer(EncodedPolicy& out) : out_(out) {}
+  template <std::unsigned_integral T>
+  void put(T value) {
+    for (size_t i = 0; i < sizeof(T); ++i)
+      out_[at_++] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+  }
+
+ private:
+  EncodedPolicy& out_;
+  size_t at_ = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte, kEncodedPolicyBytes> in) : in_(in) {}
+  template <std::unsigned_integral T>
+  T get() {
+    uint64_t value = 0;
+    for (size_t i = 0; i < sizeof(T); ++i)
+      value |= std::to_integer<uint64_t>(in_[at_++]) << (8 * i);
+    return static_cast<T>(value);
+  }
+
+ private:
+  std::span<const std::byte, kEncodedPolicyBytes> in_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+Status validate(const PolicyOptions& o, int32_t world_size) {
+  if (world_size < 1) return refuse("world_size", concat(world_size), "at least 1");
+  if (o.kind == Kind::kWaitAll) return Status::ok();
+  if (o.min_contributors < 0 || o.min_contributors > world_size)
+    return refuse("min_contributors", concat(o.min_contributors),
+                  concat("between 1 and the world size of ", world_size,
+                         ", or 0 for more than half of it"));
+  if (o.floor < Duration::zero() || o.floor > kLongest)
+    return refuse("floor", ms(o.floor), concat("between 0 ms and ", ms(kLongest)));
+  if (o.ceiling < o.floor || o.ceiling > kLongest)
+    return refuse("ceiling", ms(o.ceiling),
+                  concat("between the floor of ", ms(o.floor), " and ", ms(kLongest)));
+  if (o.max_consecutive_skips < 1 || o.max_consecutive_skips > kMostSkips)
+    return refuse("max_consecutive_skips", concat(o.max_consecutive_skips),
+                  concat("between 1 and ", kMostSkips));
+  if (o.warmup_operations < 1 || o.warmup_operations > kMostWarmup)
+    return refuse("warmup_operations", concat(o.warmup_operations),
+                  concat("between 1 and ", kMostWarmup));
+  if (!(o.slack >= 1 && o.slack <= kMostSlack))
+    return refuse("slack", concat(o.slack), concat("between 1 and ", kMostSlack));
+  return Status::ok();
+}
+
+int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
+  return options.min_contributors > 0 ? options.min_contributors : world_size / 2 + 1;
+}
+
+std::string to_string(const PolicyOptions& o) {
+  if (o.kind == Kind::kWaitAll) return "WaitAll()";
+  return concat("SkipStraggler(min_contributors=", o.min_contributors,
+                ", floor_ms=", to_ms(o.floor), ", ceiling_ms=", to_ms(o.ceiling),
+                ", max_consecutive_skips=", o.max_consecutive_skips,
+                ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
+                ", divisor=\"",
+                o.divisor == Divisor::kContributors ? "contributors" : "world", "\")");
+}
+
+EncodedPolicy encode(const PolicyOptions& o) {
+  EncodedPolicy bytes{};
+  Writer out(bytes);
+  out.put(static_cast<uint8_t>(o.kind));
+  out.put(static_cast<uint8_t>(o.divisor));
+  out.put(uint16_t{0});
+  out.put(static_cast<uint32_t>(o.min_contributors));
+  out.put(static_cast<uint64_t>(o.floor.count()));
+  out.put(static_cast<uint64_t>(o.ceiling.count()));
+  out.put(o.max_consecutive_skips);
+  out.put(o.warmup_operations);
+  out.put(std::bit_cast<uint64_t>(o.slack));
+  return bytes;
+}
+
+Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyBytes> b) {
+  Reader in(b);
+  const auto kind = in.get<uint8_t>();
+  const auto divisor = in.get<uint8_t>();
+  const auto zero = in.get<uint16_t>();
+  if (kind > static_cast<uint8_t>(Kind::kSkip) ||
+      divisor > static_cast<uint8_t>(Divisor::kWorld) || zero != 0)
+    return Status(Code::kProtocol,
+                  concat("a straggler policy on the wire has kind ", +kind,
+                         ", divisor ", +divisor, " and filler ", zero,
+                         "; this version knows kinds 0 and 1, divisors 0 and 1, filler "
+                         "0: run the same version on all members."));
+  PolicyOptions o;
+  o.kind = static_cast<Kind>(kind);
+  o.divisor = static_cast<Divisor>(divisor);
+  o.min_contributors = static_cast<int32_t>(in.get<uint32_t>());
+  o.floor = Duration(static_cast<int64_t>(in.get<uint64_t>()));
+  o.ceiling = Duration(static_cast<int64_t>(in.get<uint64_t>()));
+  o.max_consecutive_skips = in.get<uint32_t>();
+  o.warmup_operations = in.get<uint32_t>();
+  o.slack = std::bit_cast<double>(in.get<uint64_t>());
+  return o;
+}
+
+uint64_t fingerprint(const PolicyOptions& options) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (std::byte b : encode(options)) {
+    hash ^= std::to_integer<uint64_t>(b);
+    hash *= 0x100000001b3;
+  }
+  return hash;
+}
+
+}  // namespace aikido::straggler

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Decides when an owner may stop waiting and close a shard. A policy is a plain object
+// for one shard of one operation: no threads, no sockets, no clock of its own. The
+// progress thread feeds it and is the only caller.
+//
+// The options belong to the process group and must be equal on all of its members:
+// fingerprint() and the encoding are for checking that at the first contact.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/types.h"
+#include "straggler/decision.h"
+#include "straggler/rank_set.h"
+
+namespace aikido::straggler {
+
+enum class Kind : uint8_t { kWaitAll, kSkip };
+// What a mean divides by: those whose contribution is in, or all members.
+enum class Divisor : uint8_t { kContributors, kWorld };
+
+struct PolicyOptions {
+  Kind kind = Kind::kWaitAll;
+  Divisor divisor = Divisor::kContributors;
+  // Contributions without which nothing closes: 1 .. world size. 0: more than half of
+  // the members.
+  int32_t min_contributors = 0;
+  // Shortest and longest deadline that a member is given, but for members that are late
+  // again and again (deadline.h): 0 <= floor <= ceiling <= 1 h.
+  Duration floor = std::chrono::milliseconds(20);
+  Duration ceiling = std::chrono::seconds(10);
+  // Skips in a row of one member after which the group waits for it: 1 .. 1,000,000.
+  uint32_t max_consecutive_skips = 100;
+  // Observed lags of a member before its deadline is shorter than the ceiling: 1 .. 64.
+  uint32_t warmup_operations = 8;
+  // Head-room of a deadline over the lag that it is made from: 1 .. 100.
+  double slack = 1.5;
+
+  friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
+};
+
+// kInvalidArgument with a sentence that names the argument, its value and its range.
+Status validate(const PolicyOptions& options, int32_t world_size);
+
+// K, the number of contributions that make a quorum, with the default filled in.
+// Requires: validated options.
+int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
+
+// As a Python user writes it: `WaitAll()`, `SkipStraggler(min_contributors=3, ...)`.
+std::string to_string(const PolicyOptions& options);
+
+// The wire form, little endian: kind u8, divisor u8, zero u16, min_contributors i32,
+// floor ns i64, ceiling ns i64, max_consecutive_skips u32, warmup_operations u32,
+// slack f64.
+inline constexpr size_t kEncodedPolicyBytes = 40;
+using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
+EncodedPolicy encode(const PolicyOptions& options);
+// kProtocol when the kind, the divisor or the zero is something else. Does not check
+// ranges: validate() does.
+Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyBytes> b);
+
+// A 64-bit hash of the encoding (FNV-1a): equal for equal options on every machine, and
+// different for different ones but for one chance in 2^64.
+uint64_t fingerprint(const PolicyOptions& options);
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
+  // world, and that `now` never goes backwards. A second arrival changes nothing.
+  virtual void on_arrival(Rank rank, TimePoint now) = 0;
+
+  // What to do at `now`. With the same arrivals and the same history the answer is the
+  // same, and once it is close, it is close at every later time.
+  [[nodiscard]] virtual Decision decide(TimePoint now) const = 0;
+
+  // When decide() turns to close if nothing happens before: ask then. Empty: only an
+  // arrival or the history can change the answer. Ask again after each of those.
+  [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
+
+  // Whose contributions are here: the mask, if it closes now.
+  [[nodiscard]] virtual const RankSet& arrived() const = 0;
+
+  // t_q, when the quorum was reached. Empty before that, and always for WaitAll.
+  [[nodiscard]] virtual std::optional<TimePoint> quorum_time() const = 0;
+};
+
+}  // namespace aikido::straggler

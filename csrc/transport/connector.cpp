@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/connector.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace aikido::transport {
+namespace {
+
+constexpr size_t kMaxGuests = 256;
+
+void set_options(const Fd& socket) {
+  const int on = 1;
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// Waits for `events` on `fd`. False when the deadline passed first.
+bool wait_for(const Fd& fd, short events, const Clock& clock, TimePoint deadline) {
+  while (true) {
+    const Duration left = deadline - clock.now();
+    if (left <= Duration::zero()) return false;
+    pollfd p{fd.get(), events, 0};
+    const int n = ::poll(&p, 1, static_cast<int>(left.count() / 1'000'000 + 1));
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+// A connection that has not said yet who it is.
+class Listener::Guest final : public FdHandler {
+ public:
+  Guest(Listener* host, Fd socket, TimePoint deadline)
+      : host_(host), socket_(std::move(socket)), deadline_(deadline) {
+    host_->loop_->add(socket_.get(), EPOLLIN, this);
+  }
+  ~Guest() override {
+    if (socket_.is_open()) host_->loop_->remove(socket_.get(), this);
+  }
+
+  TimePoint deadline() const { return deadline_; }
+  Fd take_socket() {
+    host_->loop_->remove(socket_.get(), this);
+    return std::move(socket_);
+  }
+  void answer(const std::string& refusal) {
+    const auto bytes = encode_welcome(refusal);
+    // A fresh connection takes a kilobyte at once, or it is not worth having.
+    [[maybe_unused]] const auto n =
+        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+
+ private:
+  void on_events(uint32_t) override {
+    // Exactly the greeting: what follows it are frames, which belong to the link.
+    while (true) {
+      const size_t had = bytes_.size();
+      const auto wanted = missing();
+      if (!wanted) return host_->drop(this);
+      if (*wanted == 0) break;
+      bytes_.resize(had + *wanted);
+      const ssize_t n = ::recv(socket_.get(), bytes_.data() + had, *wanted, 0);
+      bytes_.resize(had + static_cast<size_t>(std::max<ssize_t>(n, 0)));
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (n <= 0) return host_->drop(this);
+    }
+    auto hello = decode_hello(bytes_);
+    if (!hello || !*hello) return host_->drop(this);
+    host_->admit(this, **hello);
+  }
+
+  // Bytes to read next; 0: the greeting is whole; empty: it is none.
+  std::optional<size_t> missing() const {
+    if (!decode_hello(bytes_)) return std::nullopt;
+    constexpr size_t kLengthEnd = 12;
+    if (bytes_.size() < kLengthEnd) return kLengthEnd - bytes_.size();
+    uint32_t length = 0;
+    std::copy_n(bytes_.data() + 8, sizeof length,
+                reinterpret_cast<std::byte*>(&length));
+    return length - bytes_.size();
+  }
+
+  Listener* host_;
+  Fd socket_;
+  TimePoint deadline_;
+  std::vector<std::byte> bytes_;
+};
+
+Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
+                                                 const std::string& host,
+                                                 Duration handshake_timeout) {
+  auto wanted = to_socket_address({host, 0});
+  if (!wanted) return wanted.status();
+  Fd socket(::socket(wanted->storage.ss_family,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open() || ::bind(socket.get(), wanted->get(), wanted->length) != 0 ||
+      ::listen(socket.get(), 1024) != 0) {
+    return Status(Code::kInvalidArgument,
+                  concat("cannot listen on ", host, ": ", describe_errno(errno),
+                         "; name an interface of this host with AIKIDO_SOCKET_IFNAME"));
+  }
+  SocketAddress bound;
+  bound.length = sizeof bound.storage;
+  AIKIDO_CHECK(::getsockname(socket.get(), bound.get(), &bound.length) == 0,
+               describe_errno(errno));
+  return std::unique_ptr<Listener>(new Listener(
+      loop, std::move(socket), from_socket_address(bound.storage), handshake_timeout));
+}
+
+Listener::Listener(EventLoop* loop, Fd socket, Address address,
+                   Duration handshake_timeout)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      address_(std::move(address)),
+      handshake_timeout_(handshake_timeout) {
+  loop_->add(socket_.get(), EPOLLIN, this);
+  loop_->add_timed(this);
+}
+
+Listener::~Listener() {
+  loop_->remove(socket_.get(), this);
+  loop_->remove_timed(this);
+}
+
+void Listener::on_events(uint32_t) {
+  while (true) {
+    Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.is_open()) return;
+    if (guests_.size() >= kMaxGuests) drop(guests_.front().get());
+    set_options(socket);
+    guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
+                                              loop_->now() + handshake_timeout_));
+  }
+}
+
+void Listener::on_time(TimePoint now) {
+  while (!guests_.empty() && guests_.front()->deadline() <= now) {
+    drop(guests_.front().get());
+  }
+}
+
+std::optional<TimePoint> Listener::next_look() const {
+  if (guests_.empty()) return std::nullopt;
+  return guests_.front()->deadline();
+}
+
+void Listener::admit(Guest* guest, const Hello& hello) {
+  const auto it = std::find_if(doorkeepers_.begin(), doorkeepers_.end(),
+                               [&](Doorkeeper* d) { return d->knows(hello.token); });
+  if (it == doorkeepers_.end()) return drop(guest);
+  const std::string refusal = (*it)->refusal(hello);
+  guest->answer(refusal);
+  Fd socket = guest->take_socket();
+  std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
+  if (refusal.empty()) (*it)->on_connected(hello.rank, std::move(socket));
+}
+
+void Listener::drop(Guest* guest) {
+  ++num_strangers_;
+  std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
+}
+
+Result<Fd> dial(const Address& address, const Hello& hello, const Clock& clock,
+                TimePoint deadline) {
+  const auto fail = [&](Code code, const std::string& what) {
+    return Status(code, "connecting to " + address.host + " port " +
+                            std::to_string(address.port) + ": " + what);
+  };
+  auto target = to_socket_address(address);
+  if (!target) return target.status();
+  Fd socket(::socket(target->storage.ss_family,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open()) return fail(Code::kRetryLater, describe_errno(errno));
+  set_options(socket);
+  if (::connect(socket.get(), target->get(), target->length) != 0) {
+    if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
+    if (!wait_for(socket, POLLOUT, clock, deadline)) {
+      return fail(Code::kTimedOut, "Timed out while waiting for it to answer");
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return fail(Code::kRetryLater, describe_errno(error));
+  }
+  const auto greeting = encode(hello);
+  const ssize_t sent =
+      ::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(greeting.size())) {
+    return fail(Code::kRetryLater, "it hung up before the greeting");
+  }
+  std::vector<std::byte> answer;
+  while (true) {
+    auto refusal = decode_welcome(answer);
+    if (!refusal) return fail(Code::kProtocol, refusal.status().message());
+    if (*refusal) {
+      if ((*refusal)->empty()) return socket;
+      return Status(Code::kInvalidArgument, **refusal);
+    }
+    if (!wait_for(socket, POLLIN, clock, deadline)) {
+      return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
+    }
+    // Byte by byte: what follows the answer are frames, which belong to the link.
+    std::byte next{};
+    const ssize_t n = ::recv(socket.get(), &next, 1, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n <= 0) {
+      return fail(Code::kRetryLater, "it hung up; it may belong to another job");
+    }
+    answer.push_back(next);
+  }
+}
+
+}  // namespace aikido::transport

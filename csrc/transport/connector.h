@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Finding each other: the listener that every member of a process shares, and dialling.
+// The listener lives on the progress thread; dial() blocks its caller and must not run
+// there.
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "transport/address.h"
+#include "transport/event_loop.h"
+#include "transport/handshake.h"
+
+namespace aikido::transport {
+
+// Decides who is let in. Progress thread.
+class Doorkeeper {
+ public:
+  virtual ~Doorkeeper() = default;
+  // Whether `token` is that of this group.
+  virtual bool knows(const Token& token) const = 0;
+  // Empty: welcome. Else the sentence to refuse with; both sides report it.
+  virtual std::string refusal(const Hello& hello) = 0;
+  // A member that was welcomed, on a connected non-blocking socket.
+  virtual void on_connected(Rank rank, Fd socket) = 0;
+};
+
+class Listener final : private FdHandler, private Timed {
+ public:
+  // Listens on a free port of `host` (numeric). Strangers must greet within
+  // `handshake_timeout`. kRetryLater or kInvalidArgument when the host cannot be bound.
+  static Result<std::unique_ptr<Listener>> open(EventLoop* loop,
+                                                const std::string& host,
+                                                Duration handshake_timeout);
+  ~Listener() override;
+
+  const Address& address() const { return address_; }
+  // Doorkeepers are asked in the order of arrival; they must be removed before they go.
+  void add(Doorkeeper* doorkeeper) { doorkeepers_.push_back(doorkeeper); }
+  void remove(Doorkeeper* doorkeeper) { std::erase(doorkeepers_, doorkeeper); }
+  // Connections dropped because they were no member of any group here.
+  uint64_t num_strangers() const { return num_strangers_; }
+
+ private:
+  class Guest;
+  Listener(EventLoop* loop, Fd socket, Address address, Duration handshake_timeout);
+
+  void on_events(uint32_t events) override;
+  void on_time(TimePoint now) override;
+  [[nodiscard]] std::optional<TimePoint> next_look() const override;
+  void admit(Guest* guest, const Hello& hello);
+  void drop(Guest* guest);
+
+  EventLoop* loop_;
+  Fd socket_;
+  Address address_;
+  Duration handshake_timeout_;
+  std::vector<Doorkeeper*> doorkeepers_;
+  std::list<std::unique_ptr<Guest>> guests_;
+  uint64_t num_strangers_ = 0;
+};
+
+// Connects to a member and greets it. Blocks until `deadline` at most. Returns a
+// connected, non-blocking socket; kRetryLater: nobody answers there; kInvalidArgument:
+// refused, with the other's sentence; kProtocol: something else answers.
+Result<Fd> dial(const Address& address, const Hello& hello, const Clock& clock,
+                TimePoint deadline);
+
+}  // namespace aikido::transport

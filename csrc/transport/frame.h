@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The frame: a header of 64 bytes, up to 255 bytes of extension, a payload. PROTOCOL.md
+// has the layout byte by byte with a worked example. Encoding and decoding are pure;
+// what comes over the wire is checked here and nowhere else. Any thread.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace aikido::transport {
+
+inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
+inline constexpr uint8_t kProtocolVersion = 1;
+inline constexpr size_t kHeaderBytes = 64;
+inline constexpr size_t kMaxExtensionBytes = 255;
+
+enum class FrameKind : uint8_t {
+  kContrib = 1,  // part of a member's input to a collective; first one carries the call
+  kResult,  // part of a result from its owner; first one carries the mask if partial
+  kReady,   // the sender can take the large data of a collective; carries the call
+  kData,    // part of the data of broadcast or allgather; first one carries the call
+  kP2pAnnounce,  // a large send waits for its receive (tag in `tag`)
+  kP2pReady,     // that receive is there: send
+  kP2pData,      // part of a tagged message
+  kCalled,       // only news: the sender has called `called`
+  kAbort,        // the operation failed at the sender; the payload is the sentence
+  kGoodbye,      // orderly end: the sender leaves the group
+};
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kGoodbye);
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::kCalled;
+  uint8_t extension_bytes = 0;
+  uint16_t shard = 0;          // shard of the bucket (allreduce), else 0
+  uint32_t payload_bytes = 0;  // of this frame
+  uint32_t epoch = 0;          // view in which the sender speaks
+  int32_t tag = 0;             // point-to-point only
+  uint64_t seq = 0;            // collective, or number of the message on its link
+  uint64_t offset = 0;         // of this payload in its message, bytes
+  uint64_t total_bytes = 0;    // of the message
+  uint64_t called = 0;         // highest collective that the sender has called
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// Writes the 64 bytes, checksum included.
+void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
+
+// kProtocol with a sentence when the bytes are no header of this version: wrong magic,
+// version, kind or checksum, or offset + payload_bytes beyond total_bytes.
+Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes);
+
+}  // namespace aikido::transport

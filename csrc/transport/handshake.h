@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What two members say before the first frame: HELLO from the one that dialled, WELCOME
+// from the other. Pure encoding; PROTOCOL.md has the bytes. The token comes from the
+// rendezvous store, so only a process that can read the store is let in.
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/types.h"
+
+namespace aikido::transport {
+
+inline constexpr size_t kTokenBytes = 32;
+using Token = std::array<std::byte, kTokenBytes>;
+
+struct Hello {
+  Token token{};  // names the group and proves that the dialler belongs to it
+  Rank rank;      // of the dialler
+  int32_t size = 0;
+  // Settings that all members must share, as text ("name=value;..."), at most 1 KiB.
+  std::string agreed;
+};
+
+// Longest encoded HELLO: whatever claims to be longer is a stranger.
+inline constexpr size_t kMaxHelloBytes = 2048;
+
+std::vector<std::byte> encode(const Hello& hello);
+// Empty: more bytes are needed. kProtocol: these bytes are no HELLO of this version.
+Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes);
+
+// The answer: an empty refusal means welcome. At most 1 KiB of text.
+std::vector<std::byte> encode_welcome(const std::string& refusal);
+// Empty: more bytes are needed.
+Result<std::optional<std::string>> decode_welcome(std::span<const std::byte> bytes);
+
+// True if equal; the time taken does not depend on where they differ.
+bool equal_tokens(const Token& a, const Token& b);
+
+}  // namespace aikido::transport

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One connection to one peer, as the parts above see it. All calls and callbacks on the
+// progress thread. Callbacks never run inside send() or cancel().
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "base/status.h"
+#include "base/types.h"
+#include "transport/frame.h"
+#include "transport/scheduler.h"
+
+namespace aikido::transport {
+
+// Whoever owns the memory of a message. The link keeps it alive until the message is
+// through.
+class SendOwner {
+ public:
+  virtual ~SendOwner() = default;
+  // The last byte is with the kernel, or the link is gone. `token` as given in
+  // OutMessage.
+  virtual void on_sent(uint32_t token) = 0;
+};
+
+struct OutMessage {
+  // kind, shard, epoch, tag, seq; offset (of the first byte) and total_bytes are set by
+  // the sender, the link counts on from there and fills in the rest.
+  FrameHeader header;
+  std::array<std::byte, kMaxExtensionBytes>
+      extension;  // goes with the first chunk only
+  uint8_t extension_bytes = 0;
+  const std::byte* data = nullptr;  // must stay as it is until on_sent
+  size_t bytes = 0;
+  Priority priority = 0;
+  std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
+  uint32_t token = 0;
+};
+
+// Above every data transfer: control frames.
+inline constexpr Priority kControlPriority = 1 << 30;
+
+// What a link tells the group above. `from` is the peer of the link.
+class LinkHandler {
+ public:
+  virtual ~LinkHandler() = default;
+  // A frame begins. Returns where its payload goes (payload_bytes long, valid until
+  // on_frame), or nullptr to throw the payload away (on_frame still follows).
+  virtual std::byte* on_frame_begin(Rank from, const FrameHeader& header,
+                                    std::span<const std::byte> extension) = 0;
+  // The payload is complete.
+  virtual void on_frame(Rank from, const FrameHeader& header) = 0;
+  // The link is down; nothing follows. Called once, unless close() came first.
+  virtual void on_link_lost(Rank from, const Status& why) = 0;
+  // Highest collective called here, for the `called` field of outgoing frames.
+  virtual uint64_t called() const = 0;
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  // Queues a message. Returns its id for cancel().
+  virtual MessageId send(OutMessage message) = 0;
+  // Drops what has not been handed to the kernel of a message, except a chunk that is
+  // under way. on_sent comes as soon as the memory is free. Returns the bytes dropped.
+  virtual size_t cancel(MessageId id) = 0;
+  // The frame whose payload is being received, null between frames.
+  virtual const FrameHeader* incoming() const = 0;
+  // Throws the rest of that payload away: the memory it was placed in is no longer
+  // touched.
+  virtual void drop_incoming() = 0;
+  // Everything queued has left this process and reached the peer's kernel.
+  virtual bool is_drained() const = 0;
+  // Says goodbye after what is queued and closes its own direction.
+  virtual void finish() = 0;
+  // Cuts the connection at once; frees all memory, calls no handler.
+  virtual void close() = 0;
+};
+
+}  // namespace aikido::transport

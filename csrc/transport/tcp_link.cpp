@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/tcp_link.h"
+
+#include <linux/sockios.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace aikido::transport {
+namespace {
+
+// What one link may write or read per turn before the others have theirs.
+constexpr size_t kTurnBytes = 4 << 20;
+// Picked from the scheduler ahead of the socket: what a more urgent message waits for.
+constexpr size_t kGatherBytes = 256 << 10;
+constexpr size_t kGatherChunks = 16;
+// Small frames are read together through this buffer; long payloads bypass it.
+constexpr size_t kInBytes = 64 << 10;
+
+}  // namespace
+
+TcpLink::TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
+                 LinkHandler* handler)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      peer_(peer),
+      handler_(handler),
+      events_(EPOLLIN),
+      scheduler_(chunk_bytes),
+      in_(kInBytes) {
+  loop_->add(socket_.get(), events_, this);
+}
+
+TcpLink::~TcpLink() {
+  close();
+}
+
+MessageId TcpLink::send(OutMessage message) {
+  const MessageId id = next_id_++;
+  if (is_lost_) {
+    if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
+    want_flush();
+    return id;
+  }
+  scheduler_.push(id, message.priority, message.bytes);
+  messages_.emplace(id, Queued{std::move(message), 0, false});
+  want_flush();
+  return id;
+}
+
+size_t TcpLink::cancel(MessageId id) {
+  const auto it = messages_.find(id);
+  if (it == messages_.end()) return 0;
+  const auto dropped = scheduler_.cancel(id, it->second.message.priority);
+  it->second.is_through = true;
+  if (it->second.in_flight == 0) release(id);
+  return dropped.value_or(0);
+}
+
+bool TcpLink::is_drained() const {
+  if (is_lost_) return true;
+  if (!scheduler_.is_empty() || !outgoing_.empty()) return false;
+  int unacknowledged = 0;
+  return ::ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+void TcpLink::finish() {
+  if (is_lost_ || finishing_) return;
+  OutMessage goodbye;
+  goodbye.header.kind = FrameKind::kGoodbye;
+  goodbye.priority = std::numeric_limits<Priority>::min();
+  send(std::move(goodbye));
+  finishing_ = true;
+}
+
+void TcpLink::close() {
+  if (!socket_.is_open()) return;
+  is_lost_ = true;
+  loop_->remove(socket_.get(), this);
+  loop_->forget_flush(this);
+  socket_.reset();
+  messages_.clear();
+  outgoing_.clear();
+}
+
+void TcpLink::want_flush() {
+  if (!std::exchange(flush_wanted_, true)) loop_->request_flush(this);
+}
+
+void TcpLink::flush() {
+  flush_wanted_ = false;
+  if (!is_lost_ && (events_ & EPOLLOUT) == 0) {
+    const bool more = write_some();
+    if (!is_lost_ && more) {
+      events_ |= EPOLLOUT;
+      loop_->modify(socket_.get(), events_, this);
+    }
+  }
+  deliver_sent();
+}
+
+void TcpLink::on_events(uint32_t events) {
+  if (events & EPOLLOUT) {
+    const bool more = write_some();
+    if (!is_lost_ && !more) {
+      events_ &= ~static_cast<uint32_t>(EPOLLOUT);
+      loop_->modify(socket_.get(), events_, this);
+    }
+    if (!sent_.empty()) want_flush();
+  }
+  if (!is_lost_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) read_some();
+}
+
+// ---- sending ----
+
+// Moves chunks from the scheduler in front of the socket.
+void TcpLink::gather() {
+  while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < kGatherChunks) {
+    const auto chunk = scheduler_.pop();
+    if (!chunk) return;
+    Queued& queued = messages_.at(chunk->message);
+    const OutMessage& m = queued.message;
+    Outgoing& out = outgoing_.emplace_back();
+    out.message = chunk->message;
+    out.is_last = chunk->is_last;
+    FrameHeader h = m.header;
+    h.offset = m.header.offset + chunk->offset;
+    h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
+    h.extension_bytes = chunk->offset == 0 ? m.extension_bytes : uint8_t{0};
+    h.called = handler_->called();
+    encode(h, std::span<std::byte, kHeaderBytes>(out.prefix.data(), kHeaderBytes));
+    std::memcpy(out.prefix.data() + kHeaderBytes, m.extension.data(),
+                h.extension_bytes);
+    out.prefix_bytes = kHeaderBytes + h.extension_bytes;
+    out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
+    out.payload_bytes = chunk->bytes;
+    outgoing_bytes_ += out.prefix_bytes + out.payload_bytes;
+    ++queued.in_flight;
+    queued.is_through = chunk->is_last;
+  }
+}
+
+// Writes until the socket is full, the turn is used up or nothing is left. Returns
+// whether something is left.
+bool TcpLink::write_some() {
+  size_t budget = kTurnBytes;
+  while (true) {
+    gather();
+    if (outgoing_.empty()) break;
+    if (budget == 0) return true;
+    std::array<iovec, 2 * kGatherChunks> parts;
+    size_t num_parts = 0;
+    for (Outgoing& out : outgoing_) {
+      if (out.sent < out.prefix_bytes) {
+        parts[num_parts++] = {out.prefix.data() + out.sent,
+                              out.prefix_bytes - out.sent};
+      }
+      const size_t payload_sent =
+          out.sent > out.prefix_bytes ? out.sent - out.prefix_bytes : 0;
+      if (payload_sent < out.payload_bytes) {
+        parts[num_parts++] = {const_cast<std::byte*>(out.payload) + payload_sent,
+                              out.payload_bytes - payload_sent};
+      }
+    }
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = num_parts;
+    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      lose(Status(
+          Code::kPeerLost,
+          concat("sending to rank ", peer_.value, " failed: ", describe_errno(errno)),
+          peer_));
+      return false;
+    }
+    advance(static_cast<size_t>(n));
+    budget -= std::min(budget, static_cast<size_t>(n));
+  }
+  if (finishing_ && !std::exchange(half_closed_, true))
+    ::shutdown(socket_.get(), SHUT_WR);
+  return false;
+}
+
+void TcpLink::advance(size_t written) {
+  outgoing_bytes_ -= written;
+  while (written > 0) {
+    Outgoing& out = outgoing_.front();
+    const size_t left = out.prefix_bytes + out.payload_bytes - out.sent;
+    const size_t n = std::min(left, written);
+    out.sent += n;
+    written -= n;
+    if (n < left) return;
+    const MessageId id = out.message;
+    outgoing_.pop_front();
+    Queued& queued = messages_.at(id);
+    if (--queued.in_flight == 0 && queued.is_through) release(id);
+  }
+}
+
+void TcpLink::release(MessageId id) {
+  const auto it = messages_.find(id);
+  OutMessage& m = it->second.message;
+  if (m.owner) sent_.emplace_back(std::move(m.owner), m.token);
+  messages_.erase(it);
+  if (!sent_.empty()) want_flush();
+}
+
+void TcpLink::deliver_sent() {
+  // on_sent may send again, here too.
+  while (!sent_.empty()) {
+    auto sent = std::exchange(sent_, {});
+    for (auto& [owner, token] : sent) owner->on_sent(token);
+  }
+}
+
+// ---- receiving ----
+
+void TcpLink::read_some() {
+  size_t budget = kTurnBytes;
+  while (budget > 0 && !is_lost_) {
+    std::array<iovec, 2> parts;
+    size_t num_parts = 0;
+    size_t wanted = 0;
+    const bool is_direct = reading_ == Reading::kPayload && payload_ != nullptr;
+    if (is_direct) {
+      wanted = payload_left_;
+      parts[num_parts++] = {payload_, payload_left_};
+    }
+    if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
+    // Only a header or extension can be cut here: less than a kilobyte to move.
+    if (in_.size() - in_end_ < kInBytes / 2) {
+      std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
+      in_end_ -= std::exchange(in_begin_, 0);
+    }
+    parts[num_parts++] = {in_.data() + in_end_, in_.size() - in_end_};
+    const size_t room = wanted + in_.size() - in_end_;
+    const ssize_t n = ::readv(socket_.get(), parts.data(), static_cast<int>(num_parts));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) {
+      lose(Status(Code::kPeerLost,
+                  n == 0 ? concat("rank ", peer_.value, " closed the connection")
+                         : concat("receiving from rank ", peer_.value,
+                                  " failed: ", describe_errno(errno)),
+                  peer_));
+      return;
+    }
+    const auto got = static_cast<size_t>(n);
+    budget -= std::min(budget, got);
+    const size_t direct = std::min(got, wanted);
+    in_end_ += got - direct;
+    if (direct > 0) end_payload(direct);
+    while (!is_lost_ && parse()) {
+    }
+    if (got < room) return;  // the socket is empty: save the call that would say so
+  }
+}
+
+// Takes one thing out of in_. Returns false when more bytes are needed.
+bool TcpLink::parse() {
+  const size_t have = in_end_ - in_begin_;
+  switch (reading_) {
+    case Reading::kHeader: {
+      if (have < kHeaderBytes) return false;
+      auto header = decode(std::span<const std::byte, kHeaderBytes>(
+          in_.data() + in_begin_, kHeaderBytes));
+      if (!header) {
+        lose(Status(Code::kProtocol,
+                    concat("rank ", peer_.value, ": ", header.status().message()),
+                    peer_));
+        return false;
+      }
+      in_begin_ += kHeaderBytes;
+      header_ = *header;
+      if (header_.extension_bytes == 0) return begin_frame({});
+      reading_ = Reading::kExtension;
+      return true;
+    }
+    case Reading::kExtension: {
+      if (have < header_.extension_bytes) return false;
+      const std::span<const std::byte> extension(in_.data() + in_begin_,
+                                                 header_.extension_bytes);
+      in_begin_ += header_.extension_bytes;
+      return begin_frame(extension);
+    }
+    case Reading::kPayload: {
+      const size_t n = std::min(have, payload_left_);
+      if (n == 0) return false;
+      if (payload_ != nullptr) std::memcpy(payload_, in_.data() + in_begin_, n);
+      in_begin_ += n;
+      end_payload(n);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool TcpLink::begin_frame(std::span<const std::byte> extension) {
+  payload_ = handler_->on_frame_begin(peer_, header_, extension);
+  if (is_lost_) return false;
+  payload_left_ = header_.payload_bytes;
+  reading_ = Reading::kPayload;
+  if (payload_left_ == 0) end_payload(0);
+  return !is_lost_;
+}
+
+// `bytes` more of the payload are in place.
+void TcpLink::end_payload(size_t bytes) {
+  payload_left_ -= bytes;
+  if (payload_ != nullptr) payload_ += bytes;
+  if (payload_left_ > 0) return;
+  reading_ = Reading::kHeader;
+  payload_ = nullptr;
+  handler_->on_frame(peer_, header_);
+}
+
+void TcpLink::lose(const Status& why) {
+  if (std::exchange(is_lost_, true)) return;
+  loop_->remove(socket_.get(), this);
+  outgoing_.clear();
+  for (auto& [id, queued] : messages_) {
+    if (queued.message.owner) {
+      sent_.emplace_back(std::move(queued.message.owner), queued.message.token);
+    }
+  }
+  messages_.clear();
+  if (!sent_.empty()) want_flush();
+  handler_->on_link_lost(peer_, why);
+}
+
+}  // namespace aikido::transport

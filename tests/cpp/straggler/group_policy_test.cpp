@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/group_policy.h"
+
+#include "harness/catch.h"
+#include "straggler/skip.h"
+#include "straggler/wait_all.h"
+
+namespace aikido::straggler {
+namespace {
+
+TEST_CASE("the group starts the policy that its options name") {
+  PolicyOptions options;
+  GroupPolicy waits(options, 4, 1000);
+  CHECK(dynamic_cast<WaitAll*>(waits.start(Seq(1), 100).get()) != nullptr);
+  options.kind = Kind::kSkip;
+  GroupPolicy skips(options, 4, 1000);
+  CHECK(dynamic_cast<Skip*>(skips.start(Seq(1), 100).get()) != nullptr);
+  CHECK(skips.options() == options);
+}
+
+TEST_CASE("the policies of one group share what is known of the members") {
+  PolicyOptions options;
+  options.kind = Kind::kSkip;
+  options.warmup_operations = 2;
+  GroupPolicy group(options, 3, 1000);
+  TimePoint now{};
+  for (uint64_t i = 1; i <= 3; ++i) {
+    now += std::chrono::milliseconds(100);
+    auto policy = group.start(Seq(i), 100);
+    policy->on_arrival(Rank(0), now);
+    policy->on_arrival(Rank(1), now);
+    const Decision decision = policy->decide(now);
+    CHECK(decision.verdict == Verdict::kWait);
+    CHECK(decision.reason == (i <= 2 ? Reason::kWarmingUp : Reason::kWithinDeadline));
+    CHECK(decision.deadline == (i <= 2 ? options.ceiling : options.floor));
+    policy->on_arrival(Rank(2), now);
+    group.history().on_committed(Seq(i), policy->arrived(), 100);
+  }
+}
+
+TEST_CASE("a group with options out of range is a defect of its maker") {
+  PolicyOptions options;
+  options.kind = Kind::kSkip;
+  options.min_contributors = 5;
+  CHECK_THROWS_AS(GroupPolicy(options, 4, 1000), InternalError);
+}
+
+}  // namespace
+}  // namespace aikido::straggler

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/wait_all.h"
+
+#include "harness/catch.h"
+
+namespace aikido::straggler {
+namespace {
+
+TEST_CASE("wait all closes with the last arrival and never before") {
+  for (int32_t n = 1; n <= 8; ++n) {
+    WaitAll policy(n);
+    TimePoint now{};
+    for (int32_t r = 0; r < n; ++r) {
+      const Decision waits = policy.decide(now + std::chrono::hours(1));
+      CHECK(waits.verdict == Verdict::kWait);
+      CHECK(waits.reason == Reason::kWaitsForAll);
+      CHECK(waits.rank == Rank(r));
+      CHECK(waits.num_arrived == r);
+      CHECK_FALSE(policy.next_look());
+      policy.on_arrival(Rank(r), now += std::chrono::seconds(1));
+      policy.on_arrival(Rank(r), now);  // a second copy is not a second member
+    }
+    const Decision closes = policy.decide(now);
+    CHECK(closes.closes());
+    CHECK(closes.reason == Reason::kComplete);
+    CHECK(closes.rank == kNoRank);
+    CHECK(policy.arrived().is_full());
+    CHECK_FALSE(policy.quorum_time());
+  }
+}
+
+}  // namespace
+}  // namespace aikido::straggler
