@@ -9,7 +9,7 @@ import pytest
 
 from rules import tree
 
-# Banned word: what to say instead. Numbers are rounded all day, so only the noun counts.
+# Banned word: what to say instead. Numbers are rounded all day: only the noun counts.
 _COUNT = r"an?|the|this|that|each|every|per|next|last|first|one|two|three|\d+|many|all"
 BANNED = {
     r"workers?": "member",
