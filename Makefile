@@ -65,7 +65,7 @@ $(DONE)/venv:
 	touch $@
 
 $(DONE)/tools: $(DONE)/venv
-	$(BIN)/pip install --quiet "setuptools>=77" wheel "cmake>=3.22" ninja
+	$(BIN)/pip install --quiet "setuptools>=64" wheel "cmake>=3.22" ninja
 	touch $@
 
 # A different TORCH is a different step.
