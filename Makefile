@@ -34,8 +34,8 @@ core-test: $(DONE)/tools $(DONE)/catch2
 python-test: $(DONE)/native core-test
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(DONE)/tools
-	$(BIN)/pip install --quiet pre-commit
+lint: $(DONE)/native
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test,dev]"
 	$(BIN)/pre-commit run --all-files
 
 clean:
