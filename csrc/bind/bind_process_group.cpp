@@ -47,11 +47,29 @@ Settings settings_from(const std::map<std::string, std::string>& options) {
   return resolved->values;
 }
 
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
 std::shared_ptr<Runtime> start_runtime(const std::string& host,
                                        std::chrono::milliseconds handshake_timeout) {
   auto started = engine::Engine::start(host, handshake_timeout);
   adapter::raise_if_failed(started.status());
-  auto runtime = std::make_shared<Runtime>();
+  const std::shared_ptr<Runtime> runtime(new Runtime, [](Runtime* last) {
+    // The threads that end here may be waiting for Python's lock. An interpreter that
+    // is going down will never give it to them again.
+    if (is_finalizing()) return;
+    if (PyGILState_Check()) {
+      const py::gil_scoped_release release;
+      delete last;
+    } else {
+      delete last;
+    }
+  });
   runtime->engine = *started;
   runtime->finisher = std::make_shared<adapter::Finisher>();
   return runtime;

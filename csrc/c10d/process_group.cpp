@@ -100,12 +100,14 @@ std::map<std::string, uint64_t> AikidoBackend::fallback_calls() const {
 
 // ---- submitting ----
 
-c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(
-    Call call, OpType type, const char* title, LocalCall local, const Tensors& inputs,
-    Tensors results, AikidoWork::Copies copies, Tensors held, Milliseconds timeout) {
-  auto work = c10::make_intrusive<AikidoWork>(
-      getRank(), type, title, inputs, std::move(results), std::move(copies), finisher_);
-  local.keep_alive = keep_alive(std::move(held), finisher_);
+c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(Call call, OpType type,
+                                                     const char* title, LocalCall local,
+                                                     const Tensors& inputs,
+                                                     AikidoWork::Memory memory,
+                                                     Milliseconds timeout) {
+  auto work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs,
+                                              std::move(memory), finisher_);
+  local.keep_alive = keep_alive(work);
   local.on_done = [work](const Status& status,
                          const collectives::Outcome& outcome) mutable {
     AikidoWork::complete(std::move(work), status, outcome);
@@ -141,7 +143,7 @@ c10::intrusive_ptr<AikidoWork> AikidoBackend::allreduce_with(
   local.output = mutable_bytes_of(host);
   local.priority = extras.priority;
   return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
-                std::move(local), {tensor}, {tensor}, std::move(copies), {host},
+                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
                 timeout);
 }
 
@@ -168,16 +170,16 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
     local.in_blocks.push_back({call.root, mutable_bytes_of(host), host.nbytes()});
   }
   return submit(std::move(call), OpType::BROADCAST, "aikido:broadcast",
-                std::move(local), {tensor}, {tensor}, std::move(copies), {host},
+                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
                 opts.timeout);
 }
 
 // Everybody's `input` into `blocks`, one per rank.
 AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* name, OpType type,
                                                  const at::Tensor& input,
-                                                 const Tensors& blocks, Tensors results,
-                                                 AikidoWork::Copies copies,
-                                                 Tensors held, Milliseconds timeout) {
+                                                 const Tensors& blocks,
+                                                 AikidoWork::Memory memory,
+                                                 Milliseconds timeout) {
   Call call;
   call.kind = CallKind::kAllgather;
   call.dtype = dtype_for_copy(input);
@@ -195,7 +197,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* name, OpType type,
     local.in_blocks.push_back({Rank(r), mutable_bytes_of(block), block.nbytes()});
   }
   return submit(std::move(call), type, name, std::move(local), {input},
-                std::move(results), std::move(copies), std::move(held), timeout);
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
@@ -219,8 +221,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
     blocks.push_back(stage_out(output, copies));
     held.push_back(blocks.back());
   }
-  return gather_all("aikido:all_gather", OpType::ALLGATHER, host, blocks, outputs[0],
-                    std::move(copies), std::move(held), opts.timeout);
+  return gather_all("aikido:all_gather", OpType::ALLGATHER, host, blocks,
+                    {outputs[0], std::move(copies), std::move(held)}, opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
@@ -245,14 +247,14 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
     blocks.push_back(flat.narrow(0, r * input.numel(), input.numel()));
   }
   return gather_all("aikido:all_gather_into_tensor", OpType::_ALLGATHER_BASE, host_in,
-                    blocks, {output}, std::move(copies), {host_in, host_out},
+                    blocks, {{output}, std::move(copies), {host_in, host_out}},
                     opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
   Call call;
   call.kind = CallKind::kBarrier;
-  return submit(std::move(call), OpType::BARRIER, "aikido:barrier", {}, {}, {}, {}, {},
+  return submit(std::move(call), OpType::BARRIER, "aikido:barrier", {}, {}, {},
                 opts.timeout);
 }
 
@@ -265,14 +267,14 @@ AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
   const at::Tensor host = stage_in(tensor);
   auto work =
       c10::make_intrusive<AikidoWork>(getRank(), OpType::SEND, "aikido:send", tensors,
-                                      Tensors{}, AikidoWork::Copies{}, finisher_);
+                                      AikidoWork::Memory{{}, {}, {host}}, finisher_);
   collectives::SendCall call;
   call.to = Rank(to);
   call.tag = tag;
   call.data = bytes_of(host);
   call.bytes = host.nbytes();
   call.deadline = SystemClock().now() + timeout();
-  call.keep_alive = keep_alive({host}, finisher_);
+  call.keep_alive = keep_alive(work);
   call.on_done = [work](const Status& status, Rank peer) mutable {
     AikidoWork::complete_message(std::move(work), status, peer);
   };
@@ -297,14 +299,14 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   const at::Tensor host = stage_out(tensor, copies);
   auto work = c10::make_intrusive<AikidoWork>(
       getRank(), from ? OpType::RECV : OpType::RECVANYSOURCE, "aikido:recv", tensors,
-      tensors, std::move(copies), finisher_);
+      AikidoWork::Memory{tensors, std::move(copies), {host}}, finisher_);
   collectives::ReceiveCall call;
   if (from) call.from = Rank(*from);
   call.tag = tag;
   call.data = mutable_bytes_of(host);
   call.bytes = host.nbytes();
   call.deadline = SystemClock().now() + timeout();
-  call.keep_alive = keep_alive({host}, finisher_);
+  call.keep_alive = keep_alive(work);
   call.on_done = [work](const Status& status, Rank peer) mutable {
     AikidoWork::complete_message(std::move(work), status, peer);
   };

@@ -109,12 +109,12 @@ class AikidoBackend final : public ::c10d::Backend {
  private:
   c10::intrusive_ptr<AikidoWork> submit(collectives::Call call, ::c10d::OpType type,
                                         const char* title, collectives::LocalCall local,
-                                        const Tensors& inputs, Tensors results,
-                                        AikidoWork::Copies copies, Tensors held,
+                                        const Tensors& inputs,
+                                        AikidoWork::Memory memory,
                                         Milliseconds timeout);
   WorkPtr gather_all(const char* name, ::c10d::OpType type, const at::Tensor& input,
-                     const Tensors& blocks, Tensors results, AikidoWork::Copies copies,
-                     Tensors held, Milliseconds timeout);
+                     const Tensors& blocks, AikidoWork::Memory memory,
+                     Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
   ::c10d::Backend& fallback(const char* name);
 

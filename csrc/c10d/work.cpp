@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #include "c10d/work.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "c10d/error.h"
+#include "engine/engine.h"
 
 namespace aikido::adapter {
 namespace {
@@ -18,13 +19,28 @@ namespace {
 }  // namespace
 
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
-                       const std::vector<at::Tensor>& inputs,
-                       std::vector<at::Tensor> results, Copies copies,
+                       const std::vector<at::Tensor>& inputs, Memory memory,
                        std::shared_ptr<Finisher> finisher)
     : ::c10d::Work(rank, type, title, inputs),
-      results_(std::move(results)),
-      copies_(std::move(copies)),
+      memory_(std::move(memory)),
       finisher_(std::move(finisher)) {}
+
+// Note [tensors and the progress thread]
+// Letting go of a tensor that Python also knows takes Python's lock, even when it is
+// not the last reference. The progress thread must never wait for that lock: a late
+// caller may hold it while the others need this member as owner. So all tensors of a
+// call hang on its Work; the engine holds Works only, and a Work that ends on the
+// progress thread, because its user dropped it early, hands its tensors to the
+// finisher.
+AikidoWork::~AikidoWork() {
+  if (!engine::Engine::is_progress_thread()) return;
+  finisher_->run([memory = std::move(memory_), future = std::move(future_),
+                  future_result = std::move(future_result_)]() mutable {
+    memory = {};
+    future.reset();
+    future_result.reset();
+  });
+}
 
 void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                           const collectives::Outcome& outcome) {
@@ -50,7 +66,7 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
   const std::exception_ptr error =
       status ? nullptr : std::make_exception_ptr(Error(status));
-  bool needs_finisher = !self->copies_.empty() || self.use_count() == 1;
+  bool needs_finisher = !self->memory_.copies.empty();
   {
     const std::lock_guard lock(self->mutex_);
     self->work_result_ = work_result(status);
@@ -71,7 +87,7 @@ void AikidoWork::finish_here(const std::exception_ptr& error) {
   std::exception_ptr result = error;
   if (!error) {
     try {
-      for (auto& [device, host] : copies_) device.copy_(host);
+      for (auto& [device, host] : memory_.copies) device.copy_(host);
     } catch (...) {
       result = std::current_exception();
     }
@@ -91,7 +107,7 @@ void AikidoWork::mark(const std::exception_ptr& error) {
     if (error) {
       future->setError(error);
     } else {
-      future->markCompleted(c10::IValue(results_));
+      future->markCompleted(c10::IValue(memory_.results));
     }
   }
   if (future_result && !future_result->completed()) {
@@ -143,18 +159,8 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
   return future_result_;
 }
 
-std::shared_ptr<void> keep_alive(std::vector<at::Tensor> tensors,
-                                 std::shared_ptr<Finisher> finisher) {
-  auto* held = new std::vector<at::Tensor>(std::move(tensors));
-  return std::shared_ptr<void>(held, [held, finisher = std::move(finisher)](void*) {
-    const bool is_last = std::any_of(held->begin(), held->end(),
-                                     [](const auto& t) { return t.use_count() == 1; });
-    if (is_last) {
-      finisher->run([held] { delete held; });
-    } else {
-      delete held;
-    }
-  });
+std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work) {
+  return std::make_shared<c10::intrusive_ptr<AikidoWork>>(work);
 }
 
 }  // namespace aikido::adapter

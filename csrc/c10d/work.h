@@ -8,9 +8,9 @@
 #include <memory>
 #include <optional>
 
+#include "base/status.h"
 #include "c10d/compat.h"
 #include "c10d/finisher.h"
-#include "base/status.h"
 #include "collectives/outcome.h"
 
 namespace aikido::adapter {
@@ -20,9 +20,16 @@ class AikidoWork final : public ::c10d::Work {
   // `results`: what result() and the future give. `copies`: device tensors and the host
   // tensors that stand in for them; written back before the work completes.
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
+  // `held`: whatever else the engine reads or writes.
+  struct Memory {
+    std::vector<at::Tensor> results;
+    Copies copies;
+    std::vector<at::Tensor> held;
+  };
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
-             const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results,
-             Copies copies, std::shared_ptr<Finisher> finisher);
+             const std::vector<at::Tensor>& inputs, Memory memory,
+             std::shared_ptr<Finisher> finisher);
+  ~AikidoWork() override;
 
   // The end, from the progress thread, which hands its reference over.
   static void complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
@@ -35,7 +42,7 @@ class AikidoWork final : public ::c10d::Work {
   std::optional<collectives::Outcome> outcome();
 
   int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return results_; }
+  std::vector<at::Tensor> result() override { return memory_.results; }
   void synchronize() override {}
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -47,8 +54,7 @@ class AikidoWork final : public ::c10d::Work {
   void finish_here(const std::exception_ptr& error);
   void mark(const std::exception_ptr& error);
 
-  std::vector<at::Tensor> results_;
-  Copies copies_;
+  Memory memory_;
   std::shared_ptr<Finisher> finisher_;
   uint64_t seq_ = 0;
   // Guarded by Work::mutex_.
@@ -59,9 +65,7 @@ class AikidoWork final : public ::c10d::Work {
   ::c10d::WorkResult work_result_ = ::c10d::WorkResult::SUCCESS;
 };
 
-// Keeps tensors alive for the engine. Released anywhere: what would be the last
-// reference goes to the finisher, because freeing a tensor can take Python's lock.
-std::shared_ptr<void> keep_alive(std::vector<at::Tensor> tensors,
-                                 std::shared_ptr<Finisher> finisher);
+// A reference to `work`, and so to its tensors, for the engine to hold.
+std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work);
 
 }  // namespace aikido::adapter

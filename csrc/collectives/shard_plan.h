@@ -36,16 +36,11 @@ class ShardPlan {
   }
 
   int32_t num_shards() const { return num_shards_; }
-  Rank owner(int32_t shard) const {
-    const auto first = static_cast<int64_t>(seq_.value % static_cast<uint64_t>(size_));
-    return Rank(static_cast<int32_t>((shard + first) % size_));
-  }
+  Rank owner(int32_t shard) const { return Rank(shard); }
   // The shard that `rank` owns, if any: never more than one.
   std::optional<int32_t> shard_of(Rank rank) const {
-    const auto first = static_cast<int32_t>(seq_.value % static_cast<uint64_t>(size_));
-    const int32_t shard = (rank.value - first + size_) % size_;
-    if (shard >= num_shards_) return std::nullopt;
-    return shard;
+    if (rank.value >= num_shards_) return std::nullopt;
+    return rank.value;
   }
   uint64_t first_element(int32_t shard) const {
     return std::min(count_, per_shard_ * static_cast<uint64_t>(shard));
@@ -61,8 +56,6 @@ class ShardPlan {
  private:
   uint64_t count_;
   size_t element_bytes_;
-  int32_t size_;
-  Seq seq_;
   int32_t num_shards_ = 1;
   uint64_t per_shard_ = 0;
 };
