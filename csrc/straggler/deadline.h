@@ -17,8 +17,13 @@
 // It is robust. A deadline is chosen over the floor only if it is cheaper, so on
 // average a member delays the others by no more than floor + c per operation however
 // late it is, and its own lags cannot stretch that. What slows all members moves t_q,
-// leaves the lags as they were and skips nobody. Lags up to the floor cost less than c,
-// so they alone never lead to a skip, and a rare long one changes nothing.
+// leaves the lags as they were and skips nobody. A lag up to the floor costs less than
+// c, so such lags alone never lead to a skip.
+//
+// The floor itself is for hiccups: of a member that is rarely late nothing better is
+// known. One that is regularly late, in kRegularlyLate of its last lags, would let the
+// others wait in vain up to the floor again and again; its deadline may be shorter,
+// down to 0 if it is late practically always.
 //
 // One thread, no clock.
 
@@ -32,13 +37,18 @@
 
 namespace aikido::straggler {
 
+// Lags beyond the floor, of the last Window::kWindow, that make a member regularly
+// late.
+inline constexpr int kRegularlyLate = 4;
+
 // c of the note. Requires: world_size >= 1.
 Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor);
 
-// The d among 0, the floor and slack * lag clamped to [floor, ceiling] for each of the
-// lags with the lowest cost over `lags`; the longest of those that cost the same, and 0
-// only where it is cheaper than all others. Requires: `lags` ascending, not empty, none
-// negative; validated options. O(size).
+// The deadline with the lowest cost over `lags`, of these: slack * lag for each of
+// them, clamped to [floor, ceiling], and the floor; for a member that is regularly late
+// also slack * lag below the floor, and 0. Of those that cost the same the longest, but
+// a deadline below the floor only if it is cheaper than all others. Requires: `lags`
+// ascending, not empty, none negative; validated options. O(size).
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options);
 
