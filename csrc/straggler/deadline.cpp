@@ -66,20 +66,21 @@ Duration price_of_loss(Duration median_period, int32_t world_size, Duration floo
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options) {
   AIKIDO_CHECK(!lags.empty(), "no lags");
+  const Duration grace =
+      std::clamp(price / kGraceDivisor, options.floor, options.ceiling);
   CostOfDeadline cost(lags, price);
-  const auto beyond =
-      lags.end() - std::upper_bound(lags.begin(), lags.end(), options.floor);
+  const auto beyond = lags.end() - std::upper_bound(lags.begin(), lags.end(), grace);
   size_t i = 0;
   Cheapest below(cost);
   if (beyond >= kRegularlyLate) {
     below.offer(Duration::zero());
-    for (; i < lags.size() && with_slack(lags[i], options) < options.floor; ++i)
+    for (; i < lags.size() && with_slack(lags[i], options) < grace; ++i)
       below.offer(with_slack(lags[i], options));
   }
   Cheapest best(cost);
-  best.offer(options.floor);
+  best.offer(grace);
   for (; i < lags.size(); ++i)
-    best.offer(std::max(with_slack(lags[i], options), options.floor));
+    best.offer(std::max(with_slack(lags[i], options), grace));
   return below.cost() < best.cost() ? below.deadline() : best.deadline();
 }
 

@@ -14,16 +14,18 @@
 // member is waited for, its delay L is part of the period P + L, and L > (P + L) / n
 // says exactly that n-1 contributions per P are more than n per P + L.
 //
-// It is robust. A deadline is chosen over the floor only if it is cheaper, so on
-// average a member delays the others by no more than floor + c per operation however
-// late it is, and its own lags cannot stretch that. What slows all members moves t_q,
-// leaves the lags as they were and skips nobody. A lag up to the floor costs less than
-// c, so such lags alone never lead to a skip.
+// A member of which no long lags are known, or only rare ones, is given a grace: the
+// floor, or c / kGraceDivisor if that is longer, because a few milliseconds must not
+// cost a contribution that is worth a second. One that is regularly late, beyond the
+// grace in kRegularlyLate of its last lags, would let the others wait through the grace
+// in vain again and again: its deadline may be shorter, down to 0 if it is late
+// practically always.
 //
-// The floor itself is for hiccups: of a member that is rarely late nothing better is
-// known. One that is regularly late, in kRegularlyLate of its last lags, would let the
-// others wait in vain up to the floor again and again; its deadline may be shorter,
-// down to 0 if it is late practically always.
+// It is robust. A deadline is chosen over the grace only if it is cheaper, so on
+// average a member delays the others by no more than grace + c per operation however
+// late it is, and its own lags cannot stretch that. What slows all members moves t_q,
+// leaves the lags as they were and skips nobody. A lag up to the grace costs less than
+// c, so such lags alone never lead to a skip.
 //
 // One thread, no clock.
 
@@ -37,7 +39,9 @@
 
 namespace aikido::straggler {
 
-// Lags beyond the floor, of the last Window::kWindow, that make a member regularly
+// The grace is the price divided by this, within [floor, ceiling].
+inline constexpr int kGraceDivisor = 4;
+// Lags beyond the grace, of the last Window::kWindow, that make a member regularly
 // late.
 inline constexpr int kRegularlyLate = 4;
 
@@ -45,10 +49,10 @@ inline constexpr int kRegularlyLate = 4;
 Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor);
 
 // The deadline with the lowest cost over `lags`, of these: slack * lag for each of
-// them, clamped to [floor, ceiling], and the floor; for a member that is regularly late
-// also slack * lag below the floor, and 0. Of those that cost the same the longest, but
-// a deadline below the floor only if it is cheaper than all others. Requires: `lags`
-// ascending, not empty, none negative; validated options. O(size).
+// them, clamped to [grace, ceiling], and the grace; for a member that is regularly late
+// also slack * lag below the grace, and 0. Of those that cost the same the longest, but
+// one below the grace only if it is cheaper than all others. Requires: `lags`
+// ascending, not empty, none negative; price >= floor; validated options. O(size).
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options);
 

@@ -34,15 +34,19 @@ TEST_CASE("the deadline is what would have cost least") {
     double price_ms, deadline_ms;
   };
   const Row rows[] = {
-      {"nothing but zero", lags({{64, 0}}), 100, 20},
+      {"nothing but zero", lags({{64, 0}}), 20, 20},
+      {"the grace grows with the price", lags({{64, 0}}), 100, 25},
+      {"up to the ceiling", lags({{64, 0}}), 50'000, 10'000},
       {"below the floor", lags({{60, 1}, {4, 19}}), 20, 28.5},
       {"ties go to the longer", lags({{60, 1}, {4, 16}}), 20, 24},
-      {"one long lag is not worth it", lags({{63, 1}, {1, 300}}), 100, 20},
+      {"one long lag is not worth it", lags({{63, 1}, {1, 300}}), 100, 25},
       {"one lag that is", lags({{63, 1}, {1, 100}}), 100, 150},
       {"always too late", lags({{64, 300}}), 100, 0},
       {"always late, but worth it", lags({{64, 90}}), 100, 135},
       {"the price decides", lags({{64, 90}}), 80, 0},
-      {"three late: the floor stays", lags({{61, 1}, {3, 300}}), 100, 20},
+      {"three late: the grace stays", lags({{61, 1}, {3, 300}}), 100, 25},
+      {"late within the grace is not late", lags({{40, 1}, {21, 25}, {3, 300}}), 100,
+       25},
       {"four late: regularly", lags({{60, 1}, {4, 300}}), 100, 1.5},
       {"mostly late, sometimes just so", lags({{54, 300}, {10, 0.5}}), 100, 0.75},
       {"mostly late, else among the first", lags({{54, 300}, {10, 0}}), 100, 0},
@@ -74,19 +78,19 @@ TEST_CASE("no other allowed deadline is cheaper, for lags of any kind") {
     std::sort(all.begin(), all.end());
     const Duration price = ms(20 + dice.exponential(50));
     const Duration best = cheapest_deadline(all, price, options);
-    const auto beyond = all.end() - std::upper_bound(all.begin(), all.end(), ms(20));
-    std::vector<Duration> others = {options.floor};
+    const Duration grace = std::max(price / kGraceDivisor, options.floor);
+    const auto beyond = all.end() - std::upper_bound(all.begin(), all.end(), grace);
+    std::vector<Duration> others = {grace};
     for (Duration lag : all) {
       const auto d = Duration(static_cast<int64_t>(1.5 * double(lag.count())));
-      if (d >= options.floor || beyond >= kRegularlyLate) others.push_back(d);
+      if (d >= grace || beyond >= kRegularlyLate) others.push_back(d);
     }
     if (beyond >= kRegularlyLate) others.push_back(Duration::zero());
     bool is_best = best <= options.ceiling;
     for (Duration d : others) is_best &= cost(all, best, price) <= cost(all, d, price);
     CHECK(is_best);
-    // On average nobody costs the others more than floor + price.
-    CHECK(cost(all, best, price) / static_cast<int64_t>(all.size()) <=
-          options.floor + price);
+    // On average nobody costs the others more than grace + price.
+    CHECK(cost(all, best, price) / static_cast<int64_t>(all.size()) <= grace + price);
   }
 }
 
@@ -120,10 +124,10 @@ TEST_CASE("a member has the ceiling until enough lags of the class are known") {
     const auto answer = fed.deadlines.of(Rank(3), kBytes);
     CHECK(answer.is_warming_up);
     CHECK(answer.deadline == fed.options.ceiling);
-    fed.feed(1, 100);
+    fed.feed(1, 400);
   }
   CHECK_FALSE(fed.deadlines.of(Rank(3), kBytes).is_warming_up);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == fed.options.floor);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
   CHECK(fed.deadlines.of(Rank(3), kBytes * 4).is_warming_up);
   CHECK(fed.deadlines.of(Rank(3), kBytes / 4).is_warming_up);
 }
@@ -137,9 +141,9 @@ TEST_CASE("deadlines follow new lags, new periods, and the size class asked for"
   for (int i = 0; i < 64; ++i) fed.feed(300, 2000);
   CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(450));
   for (int i = 0; i < 64; ++i) fed.feed(2, 400, 16);
-  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(20));
+  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(25));
   CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(450));
-  CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(20));
+  CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(125));
 }
 
 }  // namespace
