@@ -50,6 +50,7 @@ TEST_CASE("the deadline is what would have cost least") {
       {"four late: regularly", lags({{60, 1}, {4, 300}}), 100, 1.5},
       {"mostly late, sometimes just so", lags({{54, 300}, {10, 0.5}}), 100, 0.75},
       {"mostly late, else among the first", lags({{54, 300}, {10, 0}}), 100, 0},
+      {"none is taken only if cheaper", lags({{5, 20}, {16, 300}}), 100, 25},
       {"the ceiling", lags({{8, 9000}}), 20'000, 10'000},
       {"beyond the ceiling", lags({{8, 12'000}}), 20'000, 0},
   };
@@ -109,6 +110,13 @@ struct Fed {
   uint64_t seq = 0;
   TimePoint now{};
 
+  // An operation to whose owner member 3 never delivers.
+  void feed_without_3(double period_ms) {
+    RankSet first(4);
+    for (int32_t r = 0; r < 3; ++r) first.insert(Rank(r));
+    history.on_quorum(Seq(++seq), kBytes, now += ms(period_ms), first);
+  }
+
   void feed(double lag_ms, double period_ms, uint64_t bytes = kBytes) {
     RankSet first(4);
     for (int32_t r = 0; r < 3; ++r) first.insert(Rank(r));
@@ -144,6 +152,22 @@ TEST_CASE("deadlines follow new lags, new periods, and the size class asked for"
   CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(25));
   CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(450));
   CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(125));
+}
+
+TEST_CASE("a new period changes the deadline of a member without new lags") {
+  Fed fed;
+  for (int i = 0; i < 64; ++i) fed.feed(1, 400);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
+  for (int i = 0; i < 64; ++i) fed.feed_without_3(800);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
+}
+
+TEST_CASE("equally long histories of two size classes are kept apart") {
+  Fed fed;
+  for (int i = 0; i < 64; ++i) fed.feed(60, 400, 16);
+  for (int i = 0; i < 64; ++i) fed.feed(1, 400);
+  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(90));
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
 }
 
 }  // namespace

@@ -140,8 +140,19 @@ TEST_CASE("operations too old to be remembered leave no trace") {
   history.on_late_arrival(Seq(1), kLate, TimePoint(ms(1000)));
   CHECK(history.lags(kLate, kBytes).size() == 0);
   // An operation so late that its place is taken does not disturb the newer one.
-  history.on_quorum(Seq(11 - 5), kBytes, TimePoint(ms(2000)), mask_of({0}));
-  CHECK(history.lags(Rank(0), kBytes).sorted().back() == Duration::zero());
+  const Seq newest(History::kNumRecent + 11);
+  history.on_quorum(newest, kBytes, TimePoint(ms(2000)), mask_of({0, 1}));
+  history.on_quorum(Seq(11), kBytes, TimePoint(ms(2010)), mask_of({0, 1}));
+  history.on_arrival(newest, Rank(2), TimePoint(ms(2038)));
+  CHECK(lags_ms(history, Rank(2)) == std::vector<double>{38});
+}
+
+TEST_CASE(
+    "an arrival before the quorum of another shard has no lag, and none below 0") {
+  History history(4, UINT64_MAX);
+  history.on_quorum(Seq(1), kBytes, TimePoint(ms(100)), mask_of({0, 1, 2}));
+  history.on_arrival(Seq(1), kLate, TimePoint(ms(90)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{0});
 }
 
 TEST_CASE("skips in a row are counted by operation and end with an inclusion") {
@@ -205,6 +216,10 @@ TEST_CASE("bytes of results not called yet are counted against the log's limit")
   CHECK(history.outstanding_bytes(kLate) == 20);
   history.on_called(kLate, Seq(9), TimePoint{});
   CHECK(history.outstanding_bytes(kLate) == 0);
+  history.on_committed(Seq(10), mask_of({0, 1, 2}), 150);  // decided by another owner
+  CHECK(history.would_overflow(kLate, 0));
+  CHECK(history.would_overflow(kLate, 1));
+  history.on_called(kLate, Seq(10), TimePoint{});
   history.on_committed(Seq(3), mask_of({0, 1, 2}), 500);
   CHECK(history.outstanding_bytes(kLate) == 0);
   CHECK(history.outstanding_bytes(Rank(2)) == 0);

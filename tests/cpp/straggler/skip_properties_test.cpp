@@ -182,7 +182,7 @@ TEST_CASE("whatever the lateness, the promises of the policy hold") {
   const std::vector<std::string> reached = {"did not come", "has not called",
                                             "is late so often", "all have arrived"};
   std::map<std::string, int> num_reached;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= 120; ++seed) {
     INFO("seed " << seed);
     const Setting setting = draw(dice);
     Run run(setting, seed);
@@ -196,7 +196,7 @@ TEST_CASE("whatever the lateness, the promises of the policy hold") {
   }
   for (const std::string& text : reached) {
     INFO(text);
-    CHECK(num_reached[text] > 30);  // the settings reach what they are meant to test
+    CHECK(num_reached[text] > 12);  // the settings reach what they are meant to test
   }
 }
 

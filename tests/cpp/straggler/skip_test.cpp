@@ -242,6 +242,39 @@ TEST_CASE("a known late member does not take the time of another that is missing
   CHECK(policy->decide(now + ms(1)).reason == Reason::kExpectedLate);
 }
 
+TEST_CASE("of two that get no time, the one that might have come is the reason") {
+  PolicyOptions options = skip_options();
+  options.min_contributors = 2;
+  GroupPolicy group(options, 4, kNoLogLimit);
+  TimePoint now = play_all(group, 30, ms(400),
+                           [](int) {
+                             return Delays{ms(0), ms(1), ms(300), ms(2)};
+                           })
+                      .back()
+                      .closed_at;
+  RankSet all_but_3(4);
+  for (int32_t r = 0; r < 3; ++r) all_but_3.insert(Rank(r));
+  group.history().on_committed(Seq(31), all_but_3, kBytes);
+  auto policy = group.start(Seq(32), kBytes);
+  policy->on_arrival(Rank(0), now);
+  policy->on_arrival(Rank(1), now);
+  CHECK(policy->decide(now).reason == Reason::kExpectedLate);
+  CHECK(policy->decide(now).rank == Rank(2));
+
+  // The same with the ranks the other way round.
+  GroupPolicy other(options, 4, kNoLogLimit);
+  now =
+      play_all(other, 30, ms(400), [](int) { return with_lag(300); }).back().closed_at;
+  RankSet all_but_2(4);
+  for (int32_t r : {0, 1, 3}) all_but_2.insert(Rank(r));
+  other.history().on_committed(Seq(31), all_but_2, kBytes);
+  policy = other.start(Seq(32), kBytes);
+  policy->on_arrival(Rank(0), now);
+  policy->on_arrival(Rank(1), now);
+  CHECK(policy->decide(now).reason == Reason::kExpectedLate);
+  CHECK(policy->decide(now).rank == Rank(3));
+}
+
 TEST_CASE("a member whose log is full is waited for") {
   GroupPolicy group(skip_options(), 4, 2 * kBytes + kBytes / 2);
   TimePoint now =
