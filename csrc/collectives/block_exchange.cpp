@@ -3,15 +3,22 @@
 #include "collectives/block_exchange.h"
 
 #include <cstring>
+#include <limits>
 
 namespace aikido::collectives {
 
 using transport::FrameKind;
 
+namespace {
+// Token of a message that is no block; a block has the rank that it goes to.
+constexpr uint32_t kReadyToken = std::numeric_limits<uint32_t>::max();
+}  // namespace
+
 BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
       incoming_(static_cast<size_t>(host->size())),
       ready_(static_cast<size_t>(host->size())),
+      block_posted_(static_cast<size_t>(host->size())),
       block_sent_(static_cast<size_t>(host->size())) {}
 
 void BlockExchange::on_start() {
@@ -21,14 +28,15 @@ void BlockExchange::on_start() {
     in.is_expected = true;
     in.data = block.data;
     in.bytes = block.bytes;
-    if (in.has_come && in.early) {
+    const bool is_complete = in.has_come && in.got == in.bytes;
+    if (!is_complete) ++incoming_left_;
+    // The rest of a block that is half here follows it into the early buffer.
+    if (is_complete && in.early) {
       std::memcpy(in.data, in.early.data(), in.got);
       in.early.reset();
     }
-    const bool is_complete = in.has_come && in.got == in.bytes;
-    if (!is_complete) ++incoming_left_;
     if (block.bytes > eager)
-      post(block.from, FrameKind::kReady, 0, nullptr, 0, 0, 0, true);
+      post(block.from, FrameKind::kReady, 0, nullptr, 0, 0, 0, true, kReadyToken);
   }
   outgoing_left_ = local_.out_blocks.size();
   for (const OutBlock& block : local_.out_blocks) {
@@ -41,10 +49,16 @@ void BlockExchange::on_start() {
 
 void BlockExchange::send_block(const OutBlock& block) {
   const auto to = static_cast<size_t>(block.to.value);
-  if (block_sent_[to]) return;
-  block_sent_[to] = true;
+  if (block_posted_[to]) return;
+  block_posted_[to] = true;
   --outgoing_left_;
-  post(block.to, FrameKind::kData, 0, block.data, block.bytes, 0, block.bytes, true);
+  post(block.to, FrameKind::kData, 0, block.data, block.bytes, 0, block.bytes, true,
+       static_cast<uint32_t>(block.to.value));
+}
+
+void BlockExchange::on_message_sent(uint32_t token) {
+  if (token != kReadyToken) block_sent_[token] = true;
+  finish_if_done();
 }
 
 Result<std::byte*> BlockExchange::place(Rank from, const transport::FrameHeader& header,
@@ -106,8 +120,7 @@ std::vector<Rank> BlockExchange::missing() const {
     if (!in.has_come || in.got < in.bytes) ranks.push_back(block.from);
   }
   for (const OutBlock& block : local_.out_blocks) {
-    const auto to = static_cast<size_t>(block.to.value);
-    if (!block_sent_[to] || pending_sends_ > 0) ranks.push_back(block.to);
+    if (!block_sent_[static_cast<size_t>(block.to.value)]) ranks.push_back(block.to);
   }
   return ranks;
 }

@@ -34,12 +34,13 @@ class BlockExchange final : public Operation {
   };
 
   void on_start() override;
-  void on_message_sent(uint32_t) override { finish_if_done(); }
+  void on_message_sent(uint32_t token) override;
   void send_block(const OutBlock& block);
   void finish_if_done();
 
   std::vector<Incoming> incoming_;  // by rank
   std::vector<bool> ready_;         // by rank: can take a large block
+  std::vector<bool> block_posted_;  // by rank
   std::vector<bool> block_sent_;    // by rank
   size_t incoming_left_ = 0;
   size_t outgoing_left_ = 0;

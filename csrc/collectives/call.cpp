@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "kernels/reduce.h"
 
 namespace aikido::collectives {
 
@@ -36,6 +37,33 @@ std::string describe(const Call& call) {
   text += concat(name_of(call.dtype), "[", call.count, "])");
   if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
   return text;
+}
+
+Status validate(const Call& call, int32_t size) {
+  const auto refuse = [&](Code code, const std::string& what) {
+    return Status(code, concat(describe(call), ": ", what));
+  };
+  if (call.kind == CallKind::kAllreduce &&
+      kernels::find_reduce(call.op, call.dtype) == nullptr) {
+    return refuse(Code::kUnsupported, concat(name_of(call.op), " is not defined for ",
+                                             name_of(call.dtype)));
+  }
+  if (call.kind == CallKind::kBroadcast &&
+      (call.root.value < 0 || call.root.value >= size)) {
+    return refuse(Code::kInvalidArgument,
+                  concat("the root is none of the ", size, " ranks"));
+  }
+  if (!call.is_partial()) return Status::ok();
+  const bool is_sum = call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg;
+  if (call.kind != CallKind::kAllreduce || !is_sum || !is_floating(call.dtype)) {
+    return refuse(Code::kUnsupported,
+                  "only sums and means of floating point may leave a rank out");
+  }
+  if (size > kMaxPartialSize) {
+    return refuse(Code::kUnsupported, concat("the group has ", size, " ranks, and at ",
+                                             "most ", kMaxPartialSize, " can skip"));
+  }
+  return straggler::validate(call.policy, size);
 }
 
 namespace {

@@ -40,7 +40,14 @@ struct Call {
 // "all_reduce(sum, float32[1024]) with SkipStraggler(...)".
 std::string describe(const Call& call);
 
+// kInvalidArgument or kUnsupported with a sentence when no group of `size` members can
+// do it: an op that the dtype does not have, a root outside the group, a policy out of
+// its range, or one that skips where skipping is not defined.
+Status validate(const Call& call, int32_t size);
+
 // 16 bytes, and 40 more for a policy other than WaitAll.
+// Members of a group whose calls may skip: the mask must fit into the first frame.
+inline constexpr int32_t kMaxPartialSize = 1024;
 inline constexpr size_t kMaxCallBytes = 16 + straggler::kEncodedPolicyBytes;
 std::vector<std::byte> encode(const Call& call);
 // Reads a call from the front of `bytes`; what follows a call with a policy is the

@@ -93,7 +93,8 @@ void DirectAllreduce::fold_what_is_ready() {
     if (!source.has_come) return;
     ready = std::min(ready, source.bytes);
   }
-  const size_t chunk = host_->settings().chunk_bytes;
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
   while (ready - folded_ >= chunk && ready < total) fold(folded_, folded_ + chunk);
   if (ready == total) {
     do {

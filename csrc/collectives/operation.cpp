@@ -41,7 +41,9 @@ void Operation::succeed(Outcome outcome) {
 
 void Operation::on_sent(uint32_t token) {
   --pending_sends_;
+  if (over_) return on_message_sent(token);
   on_message_sent(token);
+  if (over_) host_->on_over(seq_);
 }
 
 transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t shard,
@@ -57,6 +59,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.header.total_bytes = total;
   if (with_call) {
     const auto encoded = encode(call_);
+    AIKIDO_CHECK(encoded.size() + extra.size() <= m.extension.size(), extra.size());
     std::copy(encoded.begin(), encoded.end(), m.extension.begin());
     const auto end =
         std::copy(extra.begin(), extra.end(),

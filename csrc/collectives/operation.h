@@ -70,9 +70,11 @@ class OperationHost {
   virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
   virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
-  // If that payload is being received, of a message or of a collective with this
-  // number, the rest is thrown away: its memory is the caller's again.
-  virtual void drop_incoming(Rank from, bool is_message, uint64_t number) = 0;
+  // If a payload of this kind and number (of the message or collective) is being
+  // received, the rest is thrown away: its memory is no longer touched.
+  virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
+  // The operation came to its end outside of a frame, call or look at the time.
+  virtual void on_over(Seq seq) = 0;
 };
 
 class Operation : public transport::SendOwner,

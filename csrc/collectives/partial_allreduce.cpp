@@ -21,6 +21,7 @@ constexpr uint32_t kContributionToken = 1;
 // bytes, deadline in microseconds u32, then the mask, bit r % 8 of byte r / 8 for rank
 // r.
 constexpr size_t kVerdictBytes = 8;
+constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
 
 std::vector<std::byte> encode_verdict(const RankSet& mask, straggler::Reason reason,
                                       Duration deadline) {
@@ -133,7 +134,10 @@ Status PartialAllreduce::read_mask(Shard& shard,
     const auto bits = static_cast<unsigned>(verdict[kVerdictBytes + r / 8]);
     if ((bits >> (r % 8) & 1u) != 0) shard.mask.insert(Rank(static_cast<int32_t>(r)));
   }
-  if (shard.mask.count() == 0) return {Code::kProtocol, "a result of nobody's data"};
+  if (shard.mask.count() == 0 || verdict[0] > std::byte{kMaxReason}) {
+    return {Code::kProtocol, concat("a result of ", shard.mask.count(),
+                                    " contributions for reason ", int(verdict[0]))};
+  }
   return Status::ok();
 }
 
@@ -169,7 +173,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
 }
 
 void PartialAllreduce::close_if_due() {
-  if (!policy_ || is_over()) return;
+  if (!policy_ || is_over() || has_failed()) return;
   const straggler::Decision decision = policy_->decide(host_->clock().now());
   if (decision.closes()) close(decision);
 }
@@ -206,6 +210,12 @@ void PartialAllreduce::close(const straggler::Decision& decision) {
     begin = end;
   } while (begin < total);
   shard.bytes = total;
+  // What is arriving too late must not be written to memory that somebody else gets.
+  shard.mask.for_each_missing([&](Rank r) {
+    if (r != host_->self()) {
+      host_->drop_incoming(r, FrameKind::kContrib, seq_.value);
+    }
+  });
   sources_.clear();
   had(*own_shard_);
 }
@@ -218,7 +228,10 @@ void PartialAllreduce::send_result(size_t begin, size_t end) {
   const Priority priority = local_.priority;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank to((host_->self().value + step) % host_->size());
-    local_.priority = shard.mask.contains(to) ? priority : priority - 1;
+    const bool is_late = !shard.mask.contains(to);
+    local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
+                          ? priority - 1
+                          : priority;
     post(to, FrameKind::kResult, *own_shard_,
          result() + plan_.first_byte(*own_shard_) + begin, end - begin, begin, total,
          begin == 0, kResultToken, verdict);

@@ -228,22 +228,36 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
   for (auto out : std::list(outbound_)) {
     if (out->call().to == peer) out->end(why);
   }
+  fail_receives(peer, why);
+  auto& inbound = source(peer).inbound;
+  for (auto it = inbound.begin(); it != inbound.end();) {
+    Inbound& in = it->second;
+    const bool is_whole = in.got == in.total && !in.is_announced;
+    if (is_whole && !in.receive) {
+      ++it;
+      continue;
+    }
+    const auto receive = std::move(in.receive);
+    it = inbound.erase(it);
+    if (receive && receive->on_done) receive->on_done(why, peer);
+  }
+}
+
+void Mailbox::fail_receives(Rank from, const Status& why) {
   for (auto it = receives_.begin(); it != receives_.end();) {
-    if (it->from && *it->from != peer) {
+    if (it->from.value_or(kNoRank) != from) {
       ++it;
       continue;
     }
     const auto done = std::move(it->on_done);
     it = receives_.erase(it);
-    if (done) done(why, peer);
-  }
-  for (auto& [number, in] : std::exchange(source(peer).inbound, {})) {
-    if (in.receive && in.receive->on_done) in.receive->on_done(why, peer);
+    if (done) done(why, from);
   }
 }
 
 void Mailbox::fail_all(const Status& why) {
   for (int32_t r = 0; r < host_->size(); ++r) on_peer_lost(Rank(r), why);
+  fail_receives(kNoRank, why);
 }
 
 void Mailbox::on_time(TimePoint now) {
@@ -275,7 +289,7 @@ void Mailbox::on_time(TimePoint now) {
       if (!in.receive || !in.receive->on_done || in.receive->deadline > now) continue;
       const Rank peer(static_cast<int32_t>(r));
       in.receive->data = nullptr;  // what still comes is thrown away
-      host_->drop_incoming(peer, true, number);
+      host_->drop_incoming(peer, FrameKind::kP2pData, number);
       std::exchange(in.receive->on_done, nullptr)(late("recv from", peer, in.tag),
                                                   peer);
     }

@@ -57,8 +57,10 @@ class Mailbox {
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header);
   void arrived(Rank from, const transport::FrameHeader& header);
 
-  // Ends what depends on `peer`.
+  // Ends what depends on `peer` alone. Messages that have come whole stay.
   void on_peer_lost(Rank peer, const Status& why);
+  // Ends the receives from `from` (kNoRank: from anyone) that have found no message.
+  void fail_receives(Rank from, const Status& why);
   void fail_all(const Status& why);
   // Ends what is past its deadline.
   void on_time(TimePoint now);

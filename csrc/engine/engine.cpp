@@ -52,7 +52,12 @@ void Engine::run() {
 void Engine::run_and_wait(std::function<void()> work) {
   std::promise<void> done;
   loop_.post([&] {
-    work();
+    try {
+      work();
+    } catch (...) {
+      done.set_value();
+      throw;
+    }
     done.set_value();
   });
   done.get_future().wait();

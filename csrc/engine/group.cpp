@@ -3,6 +3,7 @@
 #include "engine/group.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "collectives/block_exchange.h"
@@ -77,12 +78,13 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   const auto operation = it->second.operation;
   it->second.deadline = clock_->now() + timeout;
-  operation->start(std::move(local));
-  if (!closed_) {
-    fail(*operation, closed_, false);
-  } else {
-    check_lost(*operation);
+  for (const auto& policy : policies_) {
+    policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }
+  // A failure that is known before the start keeps it from sending anything.
+  if (!closed_) fail(*operation, closed_, false);
+  operation->start(std::move(local));
+  check_lost(*operation);
   settle(seq);
   update_committed_ahead();
 }
@@ -112,69 +114,82 @@ void Group::send(collectives::SendCall call) {
 }
 
 void Group::receive(collectives::ReceiveCall call) {
-  const Status why = unreachable(call.from.value_or(kNoRank));
-  if (why) return mailbox_.receive(std::move(call));
-  if (call.on_done) call.on_done(why, call.from.value_or(kNoRank));
+  const Rank from = call.from.value_or(kNoRank);
+  if (!closed_) {
+    if (call.on_done) call.on_done(closed_, from);
+    return;
+  }
+  // What has come before the sender went is still there.
+  mailbox_.receive(std::move(call));
+  const Status why = unreachable(from);
+  if (!why) mailbox_.fail_receives(from, why);
 }
 
-// Why no message can be exchanged with `rank`, kNoRank standing for anybody.
+// Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them
+// may be the one, so one that died ends it and one that left in order does not.
 Status Group::unreachable(Rank rank) const {
-  if (!closed_ || rank == kNoRank) return closed_;
-  return peers_[static_cast<size_t>(rank.value)].lost;
+  if (!closed_) return closed_;
+  if (rank != kNoRank) return peers_[static_cast<size_t>(rank.value)].lost;
+  for (const Peer& p : peers_) {
+    if (!p.lost && !p.has_left) return p.lost;
+  }
+  return {};
 }
 
 // ---- frames ----
 
-std::byte* Group::on_frame_begin(Rank from, const FrameHeader& header,
-                                 std::span<const std::byte> extension) {
+Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
+                                         std::span<const std::byte> extension) {
+  std::byte* const nowhere = nullptr;
   note_called(from, header.called);
   if (header.kind == FrameKind::kAbort) {
     auto& text = peer(from).abort_text;
-    if (header.payload_bytes > kMaxAbortText) return nullptr;
+    text.clear();
+    if (header.payload_bytes > kMaxAbortText) return nowhere;
     text.resize(header.payload_bytes);
     return text.data();
   }
   if (header.kind == FrameKind::kCalled || header.kind == FrameKind::kGoodbye)
-    return nullptr;
-  if (is_p2p(header.kind)) {
-    auto place = mailbox_.place(from, header);
-    if (place) return *place;
-    on_link_lost(from, place.status());
-    peer(from).link->close();
-    return nullptr;
-  }
-  Operation* operation = find(from, header, extension);
-  if (operation == nullptr) return nullptr;
-  auto place = operation->place(from, header, extension);
+    return nowhere;
+  if (is_p2p(header.kind)) return mailbox_.place(from, header);
+  auto operation = find(from, header, extension);
+  if (!operation) return operation.status();
+  if (*operation == nullptr) return nowhere;
+  auto place = (*operation)->place(from, header, extension);
   if (place) return *place;
-  fail(*operation, place.status(), true);
-  return nullptr;
+  fail(**operation, place.status(), true);
+  return nowhere;
 }
 
 // The operation that a frame belongs to; null when it is over here, or has failed.
-Operation* Group::find(Rank from, const FrameHeader& header,
-                       std::span<const std::byte> extension) {
+Result<Operation*> Group::find(Rank from, const FrameHeader& header,
+                               std::span<const std::byte> extension) {
+  Operation* const nobody = nullptr;
+  if (!closed_) return nobody;
   auto it = active_.find(header.seq);
   if (it == active_.end() && header.seq <= called_) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
-    return nullptr;
+    return nobody;
   }
-  if (extension.empty()) {
-    // Only the first frame of a message carries the call.
-    if (it == active_.end()) return nullptr;
-  } else {
-    auto call = collectives::decode_call(extension);
-    if (!call) return nullptr;
-    if (it == active_.end()) {
-      it = active_.emplace(header.seq, Active{make(Seq(header.seq), *call, from), {}})
-               .first;
-      check_lost(*it->second.operation);
-    } else if (!(it->second.operation->call() == *call)) {
-      mismatch(*it->second.operation, *call, from);
-    }
+  // Only the first frame of a message carries the call.
+  std::optional<Call> call;
+  if (!extension.empty()) {
+    auto decoded = collectives::decode_call(extension);
+    if (!decoded) return decoded.status();
+    const Status valid = collectives::validate(*decoded, options_.size);
+    if (!valid) return Status(Code::kProtocol, valid.message(), from);
+    call = *decoded;
   }
-  Operation* operation = it->second.operation.get();
-  return operation->has_failed() || operation->is_over() ? nullptr : operation;
+  if (it == active_.end()) {
+    if (!call) return nobody;
+    it = active_.emplace(header.seq, Active{make(Seq(header.seq), *call, from), {}})
+             .first;
+    check_lost(*it->second.operation);
+  }
+  // Shared: a mismatch takes a started operation out of the table.
+  const std::shared_ptr<Operation> operation = it->second.operation;
+  if (call && !(operation->call() == *call)) mismatch(*operation, *call, from);
+  return operation->has_failed() || operation->is_over() ? nobody : operation.get();
 }
 
 void Group::on_frame(Rank from, const FrameHeader& header) {
@@ -218,6 +233,12 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   }
   policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, options_.size,
                                                                options_.log_bytes));
+  straggler::History& history = policies_.back()->history();
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    const uint64_t called = rank == options_.self ? called_ : peers_[r].called;
+    if (called > 0) history.on_called(rank, Seq(called), clock_->now());
+  }
   return *policies_.back();
 }
 
@@ -239,11 +260,10 @@ size_t Group::cancel(Rank to, transport::MessageId id) {
   return bytes;
 }
 
-void Group::drop_incoming(Rank from, bool is_message, uint64_t number) {
+void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
   Peer& p = peer(from);
   const FrameHeader* incoming = p.link ? p.link->incoming() : nullptr;
-  if (incoming != nullptr && incoming->seq == number &&
-      is_p2p(incoming->kind) == is_message) {
+  if (incoming != nullptr && incoming->seq == number && incoming->kind == kind) {
     p.link->drop_incoming();
   }
 }
@@ -257,7 +277,11 @@ void Group::settle(uint64_t seq) {
   if (it->second.operation->has_failed()) {
     counters_.failures.fetch_add(1, std::memory_order_relaxed);
     // What is still arriving for it must not touch the caller's memory again.
-    for (int32_t r = 0; r < options_.size; ++r) drop_incoming(Rank(r), false, seq);
+    for (int32_t r = 0; r < options_.size; ++r) {
+      for (const auto kind :
+           {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
+        drop_incoming(Rank(r), kind, seq);
+    }
   } else if (it->second.operation->was_skipped()) {
     counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
   }
@@ -309,9 +333,10 @@ void Group::on_abort(Rank from, const FrameHeader& header) {
   const auto& text = peer(from).abort_text;
   const bool is_known =
       header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal);
-  const Status why(is_known ? static_cast<Code>(header.shard) : Code::kAborted,
-                   std::string(reinterpret_cast<const char*>(text.data()), text.size()),
-                   Rank(header.tag));
+  const Status why(
+      is_known ? static_cast<Code>(header.shard) : Code::kAborted,
+      std::string(reinterpret_cast<const char*>(text.data()), text.size()),
+      header.tag >= 0 && header.tag < options_.size ? Rank(header.tag) : kNoRank);
   if (header.seq == 0) {
     abort(why.with_context(concat("rank ", from.value, " gave the group up")));
     return;
@@ -348,6 +373,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   for (const auto& [seq, active] : active_) operations.push_back(active.operation);
   for (const auto& operation : operations) check_lost(*operation);
   mailbox_.on_peer_lost(from, p.lost);
+  if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
 }
 
 // An operation that needs a lost member can not end any more.
@@ -368,10 +394,14 @@ void Group::abort(const Status& why) {
   if (!closed_) return;
   closed_ = why;
   tell_abort(Seq(0), why);
+  fail_operations(why);
+  mailbox_.fail_all(why);
+}
+
+void Group::fail_operations(const Status& why) {
   std::vector<std::shared_ptr<Operation>> operations;
   for (const auto& [seq, active] : active_) operations.push_back(active.operation);
   for (const auto& operation : operations) fail(*operation, why, false);
-  mailbox_.fail_all(why);
 }
 
 void Group::leave() {
@@ -380,9 +410,7 @@ void Group::leave() {
     closed_ =
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
   }
-  std::vector<std::shared_ptr<Operation>> operations;
-  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
-  for (const auto& operation : operations) fail(*operation, closed_, false);
+  fail_operations(closed_);
   for (Peer& p : peers_) {
     if (p.link) p.link->finish();
   }
@@ -394,9 +422,16 @@ bool Group::is_drained() const {
 }
 
 void Group::close_links() {
+  is_leaving_ = true;
   for (Peer& p : peers_) {
     if (p.link) p.link->close();
   }
+  if (closed_) {
+    closed_ =
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
+  }
+  fail_operations(closed_);
+  mailbox_.fail_all(closed_);
 }
 
 // ---- time ----
@@ -405,6 +440,7 @@ void Group::on_time(TimePoint now) {
   std::vector<std::shared_ptr<Operation>> operations;
   for (const auto& [seq, active] : active_) operations.push_back(active.operation);
   for (const auto& operation : operations) {
+    if (operation->has_failed()) continue;  // waits for its caller only
     const auto look = operation->next_look();
     if (look && *look <= now) operation->on_time(now);
     settle(operation->seq().value);
@@ -424,6 +460,7 @@ std::optional<TimePoint> Group::next_look() const {
     if (t && (!earliest || *t < *earliest)) earliest = t;
   };
   for (const auto& [seq, active] : active_) {
+    if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
     if (active.operation->is_started()) consider(active.deadline);
   }

@@ -60,17 +60,19 @@ class Group final : public transport::Timed,
   bool is_connected() const;
 
   // The next collective of the local member. Completes or fails before `timeout` is
-  // over.
+  // over. Requires: collectives::validate(call) is ok.
   void call(collectives::Call call, collectives::LocalCall local, Duration timeout);
   void send(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
 
   // Fails everything, now and later, and tells the others.
   void abort(const Status& why);
-  // Orderly end: says goodbye behind what is queued. Later calls fail.
+  // Orderly end: says goodbye behind what is queued. Collectives under way and later
+  // calls fail.
   void leave();
   // Nothing is on its way out any more.
   bool is_drained() const;
+  // The end of leave(): what has no answer yet gets its failure.
   void close_links();
 
   // Does what is due.
@@ -100,8 +102,8 @@ class Group final : public transport::Timed,
   };
 
   // LinkHandler
-  std::byte* on_frame_begin(Rank from, const transport::FrameHeader& header,
-                            std::span<const std::byte> extension) override;
+  Result<std::byte*> on_frame_begin(Rank from, const transport::FrameHeader& header,
+                                    std::span<const std::byte> extension) override;
   void on_frame(Rank from, const transport::FrameHeader& header) override;
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return called_; }
@@ -118,11 +120,12 @@ class Group final : public transport::Timed,
   straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
-  void drop_incoming(Rank from, bool is_message, uint64_t number) override;
+  void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
+  void on_over(Seq seq) override { settle(seq.value); }
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
-  collectives::Operation* find(Rank from, const transport::FrameHeader& header,
-                               std::span<const std::byte> extension);
+  Result<collectives::Operation*> find(Rank from, const transport::FrameHeader& header,
+                                       std::span<const std::byte> extension);
   std::shared_ptr<collectives::Operation> make(Seq seq, const collectives::Call& call,
                                                Rank first_caller);
   void note_called(Rank from, uint64_t called);
@@ -131,6 +134,7 @@ class Group final : public transport::Timed,
                 Rank caller);
   void tell_abort(Seq seq, const Status& why);
   void on_abort(Rank from, const transport::FrameHeader& header);
+  void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
   void settle(uint64_t seq);
   void update_committed_ahead();

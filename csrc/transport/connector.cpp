@@ -134,7 +134,8 @@ Listener::~Listener() {
 }
 
 void Listener::on_events(uint32_t) {
-  while (true) {
+  // Not all at once: members must have their say before they are too many.
+  for (size_t i = 0; i < kMaxGuests / 4; ++i) {
     Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.is_open()) return;
     if (guests_.size() >= kMaxGuests) drop(guests_.front().get());

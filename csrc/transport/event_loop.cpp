@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -106,13 +107,18 @@ void EventLoop::run() {
 }
 
 void EventLoop::run_posted() {
-  std::vector<std::function<void()>> work;
   {
     const std::lock_guard lock(mutex_);
-    work.swap(posted_);
+    std::move(posted_.begin(), posted_.end(), std::back_inserter(work_));
+    posted_.clear();
     wake_pending_ = false;
   }
-  for (auto& w : work) w();
+  // One by one: what throws must not take the others with it.
+  while (!work_.empty()) {
+    const auto work = std::move(work_.front());
+    work_.pop_front();
+    work();
+  }
 }
 
 void EventLoop::run_timed() {
@@ -132,6 +138,8 @@ void EventLoop::run_flushes() {
 }
 
 int EventLoop::poll_timeout_ms() const {
+  // Left over when a turn ended with an exception.
+  if (!work_.empty() || !flushes_.empty()) return 0;
   std::optional<TimePoint> earliest;
   for (const Timed* timed : timed_) {
     const auto due = timed->next_look();

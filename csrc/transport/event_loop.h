@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -86,6 +87,7 @@ class EventLoop final : public Clock {
   std::vector<FdHandler*> removed_this_turn_;
   std::vector<Timed*> timed_;
   std::vector<Flushable*> flushes_;
+  std::deque<std::function<void()>> work_;  // taken from posted_, being run
 
   // Guarded by mutex_.
   std::mutex mutex_;

@@ -76,7 +76,9 @@ struct Reader {
 Result<std::optional<Reader>> open(std::span<const std::byte> bytes,
                                    const std::array<char, 6>& magic) {
   const size_t compare = std::min(bytes.size(), magic.size());
-  if (std::memcmp(bytes.data(), magic.data(), compare) != 0) {
+  if (!std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(compare),
+                  magic.begin(),
+                  [](std::byte a, char b) { return static_cast<char>(a) == b; })) {
     return Status(Code::kProtocol, "the other side does not speak aikido");
   }
   if (bytes.size() < kPreambleBytes) return std::optional<Reader>();

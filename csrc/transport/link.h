@@ -49,9 +49,10 @@ class LinkHandler {
  public:
   virtual ~LinkHandler() = default;
   // A frame begins. Returns where its payload goes (payload_bytes long, valid until
-  // on_frame), or nullptr to throw the payload away (on_frame still follows).
-  virtual std::byte* on_frame_begin(Rank from, const FrameHeader& header,
-                                    std::span<const std::byte> extension) = 0;
+  // on_frame), or nullptr to throw the payload away (on_frame still follows). A failed
+  // Status: the peer broke the protocol, and the link is lost for that reason.
+  virtual Result<std::byte*> on_frame_begin(Rank from, const FrameHeader& header,
+                                            std::span<const std::byte> extension) = 0;
   // The payload is complete.
   virtual void on_frame(Rank from, const FrameHeader& header) = 0;
   // The link is down; nothing follows. Called once, unless close() came first.
@@ -75,9 +76,10 @@ class Link {
   virtual void drop_incoming() = 0;
   // Everything queued has left this process and reached the peer's kernel.
   virtual bool is_drained() const = 0;
-  // Says goodbye after what is queued and closes its own direction.
+  // Says goodbye after what is queued and closes its own direction. What is queued
+  // after that is through at once and goes nowhere, as on a link that is lost.
   virtual void finish() = 0;
-  // Cuts the connection at once; frees all memory, calls no handler.
+  // Cuts the connection at once; frees all memory, calls neither handler nor owners.
   virtual void close() = 0;
 };
 

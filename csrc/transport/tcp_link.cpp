@@ -41,11 +41,12 @@ TcpLink::TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
 
 TcpLink::~TcpLink() {
   close();
+  loop_->forget_flush(this);
 }
 
 MessageId TcpLink::send(OutMessage message) {
   const MessageId id = next_id_++;
-  if (is_lost_) {
+  if (!can_send_) {
     if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
     want_flush();
     return id;
@@ -67,13 +68,14 @@ size_t TcpLink::cancel(MessageId id) {
 
 bool TcpLink::is_drained() const {
   if (is_lost_) return true;
+  if (!can_send_ && !half_closed_) return true;
   if (!scheduler_.is_empty() || !outgoing_.empty()) return false;
   int unacknowledged = 0;
   return ::ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
 }
 
 void TcpLink::finish() {
-  if (is_lost_ || finishing_) return;
+  if (!can_send_ || finishing_) return;
   OutMessage goodbye;
   goodbye.header.kind = FrameKind::kGoodbye;
   goodbye.priority = std::numeric_limits<Priority>::min();
@@ -84,11 +86,14 @@ void TcpLink::finish() {
 void TcpLink::close() {
   if (!socket_.is_open()) return;
   is_lost_ = true;
+  can_send_ = false;
   loop_->remove(socket_.get(), this);
   loop_->forget_flush(this);
+  flush_wanted_ = false;
   socket_.reset();
   messages_.clear();
   outgoing_.clear();
+  sent_.clear();
 }
 
 void TcpLink::want_flush() {
@@ -97,9 +102,9 @@ void TcpLink::want_flush() {
 
 void TcpLink::flush() {
   flush_wanted_ = false;
-  if (!is_lost_ && (events_ & EPOLLOUT) == 0) {
+  if (can_send_ && (events_ & EPOLLOUT) == 0) {
     const bool more = write_some();
-    if (!is_lost_ && more) {
+    if (more) {
       events_ |= EPOLLOUT;
       loop_->modify(socket_.get(), events_, this);
     }
@@ -109,8 +114,8 @@ void TcpLink::flush() {
 
 void TcpLink::on_events(uint32_t events) {
   if (events & EPOLLOUT) {
-    const bool more = write_some();
-    if (!is_lost_ && !more) {
+    const bool more = can_send_ && write_some();
+    if (!more) {
       events_ &= ~static_cast<uint32_t>(EPOLLOUT);
       loop_->modify(socket_.get(), events_, this);
     }
@@ -177,17 +182,19 @@ bool TcpLink::write_some() {
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
-      lose(Status(
-          Code::kPeerLost,
-          concat("sending to rank ", peer_.value, " failed: ", describe_errno(errno)),
-          peer_));
+      // The peer may have said all that we need before it went: only reading on can
+      // tell that it is gone.
+      stop_sending();
       return false;
     }
     advance(static_cast<size_t>(n));
     budget -= std::min(budget, static_cast<size_t>(n));
   }
-  if (finishing_ && !std::exchange(half_closed_, true))
+  if (finishing_) {
+    half_closed_ = true;
+    stop_sending();
     ::shutdown(socket_.get(), SHUT_WR);
+  }
   return false;
 }
 
@@ -306,8 +313,14 @@ bool TcpLink::parse() {
 }
 
 bool TcpLink::begin_frame(std::span<const std::byte> extension) {
-  payload_ = handler_->on_frame_begin(peer_, header_, extension);
+  auto place = handler_->on_frame_begin(peer_, header_, extension);
   if (is_lost_) return false;
+  if (!place) {
+    lose(Status(Code::kProtocol,
+                concat("rank ", peer_.value, ": ", place.status().message()), peer_));
+    return false;
+  }
+  payload_ = *place;
   payload_left_ = header_.payload_bytes;
   reading_ = Reading::kPayload;
   if (payload_left_ == 0) end_payload(0);
@@ -324,9 +337,9 @@ void TcpLink::end_payload(size_t bytes) {
   handler_->on_frame(peer_, header_);
 }
 
-void TcpLink::lose(const Status& why) {
-  if (std::exchange(is_lost_, true)) return;
-  loop_->remove(socket_.get(), this);
+// What is queued, and all that will be, goes nowhere.
+void TcpLink::stop_sending() {
+  can_send_ = false;
   outgoing_.clear();
   for (auto& [id, queued] : messages_) {
     if (queued.message.owner) {
@@ -335,6 +348,14 @@ void TcpLink::lose(const Status& why) {
   }
   messages_.clear();
   if (!sent_.empty()) want_flush();
+}
+
+void TcpLink::lose(const Status& why) {
+  if (std::exchange(is_lost_, true)) return;
+  loop_->remove(socket_.get(), this);
+  // The peer is to notice at once, whatever becomes of this object.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  stop_sending();
   handler_->on_link_lost(peer_, why);
 }
 

@@ -70,6 +70,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   bool parse();
   bool begin_frame(std::span<const std::byte> extension);
   void end_payload(size_t bytes);
+  void stop_sending();
   void lose(const Status& why);
 
   EventLoop* loop_;
@@ -79,6 +80,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   uint32_t events_ = 0;
   bool flush_wanted_ = false;
   bool is_lost_ = false;
+  bool can_send_ = true;  // false: what is sent is through at once
 
   // Sending.
   Scheduler scheduler_;
