@@ -20,9 +20,8 @@ class ShardPlan {
   // `count` elements of `element_bytes`, `size` members. Shards hold at least
   // `min_shard_bytes` (the last may be smaller): a small bucket has one owner and so
   // the fewest messages, and the operation's number moves that work around the members.
-  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, Seq seq,
-            size_t min_shard_bytes)
-      : count_(count), element_bytes_(element_bytes), size_(size), seq_(seq) {
+  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, size_t min_shard_bytes)
+      : count_(count), element_bytes_(element_bytes) {
     const uint64_t bytes = count * element_bytes;
     const uint64_t wanted =
         std::max<uint64_t>(1, bytes / std::max<size_t>(1, min_shard_bytes));
