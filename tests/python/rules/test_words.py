@@ -23,7 +23,8 @@ BANNED = {
 # arithmetic. Blanked before the search.
 INNOCENT = re.compile(
     r"num_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
-    r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|round[ -]?(trips?|robin)",
+    r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|request\.node"
+    r"|round[ -]?(trips?|robin)",
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
