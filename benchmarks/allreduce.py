@@ -131,7 +131,7 @@ def main(
     ] = ",".join(size_name(s).replace("iB", "").replace(" ", "") for s in SIZES),
     iterations: Annotated[
         int, typer.Option(min=1, help="Measurements in a row of each backend.")
-    ] = 8,
+    ] = 6,
     alternations: Annotated[
         int, typer.Option(min=1, help="How often the backends take turns.")
     ] = 4,

@@ -41,7 +41,7 @@ def run_ranks(
 ) -> None:
     """Runs `script` of this folder on `num_ranks` ranks of this machine to its end.
 
-    Raises RanksFailedError; leaves no process behind.
+    For the main thread. Raises RanksFailedError; leaves no process behind.
     """
     command: Sequence[str] = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
@@ -66,6 +66,8 @@ def run_ranks(
 
     timer = threading.Timer(limit_s, stop_late_run)
     timer.start()
+    # Ends through the finally below when this process is told to end.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         assert process.stdout is not None
         for line in process.stdout:
@@ -75,6 +77,7 @@ def run_ranks(
                 last_lines.append(line)
         process.wait()
     finally:
+        signal.signal(signal.SIGTERM, before)
         timer.cancel()
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
