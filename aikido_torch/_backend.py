@@ -6,10 +6,12 @@ import atexit
 import os
 import socket
 import weakref
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
@@ -47,19 +49,19 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
     backend = getattr(backend, "wrapped_pg", backend)
     if not isinstance(backend, _C.AikidoBackend):
         raise ConfigError(
-            f"The group '{group.group_name}' runs on backend '{backend.name()}', not on "
-            "'aikido'; make it with new_group(backend='aikido')."
+            f"The group '{group.group_name}' runs on backend '{backend.name()}', not "
+            "on 'aikido'; make it with new_group(backend='aikido')."
         )
     return backend
 
 
-def _host_of_store(store: dist.Store) -> str | None:
-    while isinstance(store, dist.PrefixStore):
+def _host_of_store(store: Store) -> str | None:
+    while isinstance(store, PrefixStore):
         store = store.underlying_store
     return getattr(store, "host", None)
 
 
-def _own_address(options: Options, store: dist.Store) -> str:
+def _own_address(options: Options, store: Store) -> str:
     """The numeric address at which the other ranks can reach this one."""
     interface = options.value("socket_ifname")
     if interface:
@@ -77,11 +79,9 @@ def _own_address(options: Options, store: dist.Store) -> str:
     return "127.0.0.1"
 
 
-def _runtime(options: Options, store: dist.Store) -> _C.Runtime:
+def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is None:
-        from datetime import timedelta
-
         timeout = int(options.value("transport_handshake_timeout_ms"))
         runtime = _C.Runtime(
             _own_address(options, store), timedelta(milliseconds=timeout)
@@ -102,11 +102,11 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     inner = None
     if size > 1:
         inner = dist.ProcessGroupGloo(
-            dist.PrefixStore("inner", store), rank, size, request.timeout
+            PrefixStore("inner", store), rank, size, request.timeout
         )
     backend = _C.AikidoBackend(
         runtime=_runtime(pg_options, store),
-        store=dist.PrefixStore("aikido", store),
+        store=PrefixStore("aikido", store),
         rank=rank,
         size=size,
         timeout=request.timeout,

@@ -24,11 +24,11 @@ def all_reduce(
     async_op: bool = False,
     timeout: timedelta | None = None,
 ) -> _C.AikidoWork:
-    """Reduces `tensor` over all ranks in place, late ranks excepted if `policy` says so.
+    """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
 
     Args:
-        tensor: contiguous, the same shape and dtype on every rank; floating point if the
-            policy may skip.
+        tensor: contiguous, the same shape and dtype on every rank; floating point if
+            the policy may skip.
         op: SUM or AVG if the policy may skip, else any. With a policy whose divisor is
             "contributors" AVG is the mean over those who contributed, and SUM is scaled
             by world size / contributors.

@@ -10,11 +10,11 @@ while step < steps:
     ...
 ```
 
-A rank that is late once has missed a step; if it went on computing that step and the next
-from where it was, it would be late for ever and all its work thrown away. `catch_up()`
-applies the steps that the others have committed meanwhile: the optimizer runs on the
-committed gradients, without forward or backward, and the rank is bit-identical with the
-others again.
+A rank that is late once has missed a step; if it went on computing that step and the
+next from where it was, it would be late for ever and all its work thrown away.
+`catch_up()` applies the steps that the others have committed meanwhile: the optimizer
+runs on the committed gradients, without forward or backward, and the rank is
+bit-identical with the others again.
 """
 
 from collections import deque
@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
@@ -44,7 +45,7 @@ _STRICT_STEPS = 2
 class _Slice:
     """Where the gradient of one parameter lies in its bucket."""
 
-    parameter: torch.nn.Parameter
+    parameter: torch.Tensor
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
@@ -98,14 +99,16 @@ class Handle:
         """Applies every step that is committed but was not taken part in here.
 
         Call it at the top of the training loop and pass over as many batches as it
-        returns. Parameters and optimizer are then those of the other ranks, bit for bit.
-        Gradients are left as they were.
+        returns. Parameters and optimizer are then those of the other ranks, bit for
+        bit. Gradients are left as they were.
 
         Returns:
             Number of optimizer steps applied; 0 for a rank that is up to date.
         """
         applied = 0
-        while self._is_laid_out() and self._backend.committed_ahead >= len(self._buckets):
+        while self._is_laid_out() and self._backend.committed_ahead >= len(
+            self._buckets
+        ):
             self._replay()
             applied += 1
         return applied
@@ -118,9 +121,7 @@ class Handle:
         for index in sorted(self._buckets):
             bucket = self._buckets[index]
             self._start(bucket.scratch, self._policy).wait()
-        slices = [
-            (s, b.scratch) for b in self._buckets.values() for s in b.slices
-        ]
+        slices = [(s, b.scratch) for b in self._buckets.values() for s in b.slices]
         own = [s.parameter.grad for s, _ in slices]
         for s, scratch in slices:
             s.parameter.grad = scratch.as_strided(s.size, s.stride, s.offset)
@@ -137,7 +138,7 @@ class Handle:
         self._running.append(work)
         return work
 
-    def _hook(self, _: object, bucket: dist.GradBucket) -> torch.futures.Future[Any]:
+    def _hook(self, _: object, bucket: GradBucket) -> torch.futures.Future[Any]:
         if bucket.index() == 0:
             self._collect()
         strict = not self._is_laid_out()
@@ -173,14 +174,14 @@ class Handle:
             self.skipped_steps += 1
 
 
-def _lay_out(bucket: dist.GradBucket) -> _Bucket:
+def _lay_out(bucket: GradBucket) -> _Bucket:
     buffer = bucket.buffer()
     slices = tuple(
         _Slice(
             parameter=parameter,
             size=gradient.size(),
             stride=gradient.stride(),
-            offset=gradient.storage_offset() - buffer.storage_offset(),
+            offset=int(gradient.storage_offset() - buffer.storage_offset()),
         )
         for parameter, gradient in zip(
             bucket.parameters(), bucket.gradients(), strict=True
@@ -198,15 +199,15 @@ def register(
 ) -> Handle:
     """Installs the communication hook that averages gradients under `policy`.
 
-    Call it once, right after wrapping the model, on every rank with the same policy. The
-    first two steps are strict: DDP settles its buckets in them.
+    Call it once, right after wrapping the model, on every rank with the same policy.
+    The first two steps are strict: DDP settles its buckets in them.
 
     Args:
         model: wrapped over an aikido group.
         optimizer: the one that the loop steps; `catch_up` steps it too.
         policy: None is `SkipStraggler()`.
-        after_step: called after each step that `catch_up` applies, as the loop would after
-            its own; for learning rate schedulers.
+        after_step: called after each step that `catch_up` applies, as the loop would
+            after its own; for learning rate schedulers.
 
     Raises:
         ConfigError: the model makes DDP run strict collectives in every step, for which
@@ -214,16 +215,15 @@ def register(
     """
     if not isinstance(model, DistributedDataParallel):
         raise ConfigError(
-            f"model is a {type(model).__name__}; wrap it in DistributedDataParallel first."
+            f"model is a {type(model).__name__}; wrap it in DistributedDataParallel "
+            "first."
         )
     if model.find_unused_parameters and not model.static_graph:
         raise ConfigError(
             "find_unused_parameters=True makes DDP all-reduce a map of used parameters "
             "in every step, for which all ranks wait; use False, or static_graph=True."
         )
-    if model.will_sync_module_buffers() or (
-        model.broadcast_buffers and len(list(model.module.buffers())) > 0
-    ):
+    if model.broadcast_buffers and len(list(model.module.buffers())) > 0:
         names = [name for name, _ in model.module.named_buffers()][:3]
         raise ConfigError(
             f"The model has buffers ({', '.join(names)}, ...) which DDP broadcasts in "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Settings of a process group, for `init_process_group(..., pg_options=Options(...))`."""
+"""Settings of a group, for `init_process_group(..., pg_options=Options(...))`."""
 
 from dataclasses import dataclass, fields
 
@@ -23,7 +23,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a group. What is None comes from its AIKIDO_... variable, else the default.
+    """Options of a group. What is None comes from its variable, else the default.
 
     `python -m aikido_torch.doctor` prints all of them with their variables, ranges and
     meaning. Bytes and milliseconds are whole numbers.

@@ -29,16 +29,16 @@ class WaitAll(Policy):
 class SkipStraggler(Policy):
     """Goes on without ranks that are late; all ranks get the same result.
 
-    The clock starts when `min_contributors` have arrived, so that nobody is skipped when
-    everybody is slow. How long the others wait then is learnt, per rank and size, from
-    recent arrivals: as long as waiting costs less than the lost contribution is worth.
-    The defaults are right for most people.
+    The clock starts when `min_contributors` have arrived, so that nobody is skipped
+    when everybody is slow. How long the others wait then is learnt, per rank and size,
+    from recent arrivals: as long as waiting costs less than the lost contribution is
+    worth. The defaults are right for most people.
 
     Attributes:
-        min_contributors: contributions without which nothing ends; None is more than half
-            of the ranks.
+        min_contributors: contributions without which nothing ends; None is more than
+            half of the ranks.
         floor_ms, ceiling_ms: shortest and longest deadline after the quorum.
-        max_consecutive_skips: after so many skips in a row the group waits for the rank.
+        max_consecutive_skips: after so many skips in a row the group waits for it.
         warmup_operations: arrivals to see before a deadline is below the ceiling.
         slack: head-room over the lag that a deadline is made from, at least 1.
         divisor: "contributors" divides a mean by those who are in it, "world" by all.

@@ -44,7 +44,11 @@ def report(
         count = reasons.total()
         why = ", ".join(f"{name} {n}" for name, n in reasons.most_common())
         table.add_row(
-            str(rank), str(count), f"{count / total:.1%}", why, f"{deadlines[rank]:.1f} ms"
+            str(rank),
+            str(count),
+            f"{count / total:.1%}",
+            why,
+            f"{deadlines[rank]:.1f} ms",
         )
     (console or Console()).print(table)
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}

@@ -147,15 +147,19 @@ void register_process_group(py::module_& m) {
         const py::gil_scoped_release release;
         return r.engine->num_strangers();
       });
-  m.def("interface_address", [](const std::string& name) {
-    return value_or_raise(transport::interface_address(name));
-  });
+  m.def(
+      "interface_address",
+      [](const std::string& name) {
+        return value_or_raise(transport::interface_address(name));
+      },
+      py::arg("name"), "Numeric address of a network interface of this machine.");
   m.def(
       "source_address",
       [](const std::string& peer) {
         return value_or_raise(transport::source_address(peer));
       },
-      py::call_guard<py::gil_scoped_release>());
+      py::arg("peer"), py::call_guard<py::gil_scoped_release>(),
+      "Numeric address of this machine as `peer` sees it.");
 
   py::class_<AikidoWork, c10::intrusive_ptr<AikidoWork>, ::c10d::Work>(
       m, "AikidoWork", "The handle of a call of aikido_torch.all_reduce.")
