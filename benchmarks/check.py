@@ -13,7 +13,8 @@ import math
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from types import NoneType
+from typing import Annotated, Any, get_args
 
 import typer
 from rich.console import Console
@@ -22,9 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.common import Result, results_table
 
-_TYPES = {"str": str, "float": (int, float), "bool": bool}
+_TYPES = {str: {str}, float: {int, float}, bool: {bool}, NoneType: {NoneType}}
+# The types that JSON may give each field; int is float here, and bool is not int.
 _WANTED = {
-    field.name: _TYPES[getattr(field.type, "__name__", "")] for field in fields(Result)
+    field.name: set().union(*(_TYPES[t] for t in get_args(field.type) or [field.type]))
+    for field in fields(Result)
 }
 
 
@@ -55,12 +58,14 @@ def _result(row: Any, where: str) -> Result:
     missing = [name for name in _WANTED if name not in row]
     if missing:
         raise MalformedError(f"{where} lacks {', '.join(missing)}.")
-    for name, kind in _WANTED.items():
+    for name, kinds in _WANTED.items():
         value = row[name]
-        if not isinstance(value, kind) or (isinstance(value, bool) != (kind is bool)):
+        if type(value) not in kinds:
             raise MalformedError(f"{where}: {name} is {value!r}, of the wrong type.")
         if isinstance(value, float) and math.isnan(value) and row["holds"]:
             raise MalformedError(f"{where}: {name} is no number, so it cannot hold.")
+    if (row["bar"] is None) != (row["holds"] is None):
+        raise MalformedError(f"{where}: bar and holds must both be null, or neither.")
     return Result(**{name: row[name] for name in _WANTED})
 
 
@@ -73,12 +78,13 @@ def main(
     except MalformedError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-    failed = [result for result in results if not result.holds]
+    judged = [result for result in results if result.holds is not None]
+    failed = [result for result in judged if not result.holds]
     if failed:
-        title = f"{len(failed)} of {len(results)} results do not hold"
+        title = f"{len(failed)} of {len(judged)} results do not hold"
         Console().print(results_table(failed, title=title))
         raise typer.Exit(1)
-    typer.echo(f"All {len(results)} results hold.")
+    typer.echo(f"All {len(judged)} results hold.")
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ class Result:
     value: float
     reference: float
     ratio: float  # value / reference
-    bar: float  # the ratio this must keep within
-    holds: bool
+    bar: float | None  # the ratio this must keep within; None: shown, not judged
+    holds: bool | None
 
     @classmethod
     def judge(
@@ -51,13 +51,13 @@ class Result:
         unit: str,
         value: float,
         reference: float,
-        bar: float,
+        bar: float | None,
         better: Literal["lower", "higher"] = "lower",
     ) -> "Result":
         """Holds when the ratio is at most the bar, or at least for `higher`.
 
-        A ratio with a reference of zero is infinite, or 1 when both are zero. What is
-        not a number never holds.
+        Without a bar nothing is judged. A ratio with a reference of zero is infinite,
+        or 1 when both are zero. What is not a number never holds.
         """
         if reference != 0:
             ratio = value / reference
@@ -70,8 +70,16 @@ class Result:
             reference=reference,
             ratio=ratio,
             bar=bar,
-            holds=ratio <= bar if better == "lower" else ratio >= bar,
+            holds=_holds(ratio, bar, better),
         )
+
+
+def _holds(
+    ratio: float, bar: float | None, better: Literal["lower", "higher"]
+) -> bool | None:
+    if bar is None:
+        return None
+    return ratio <= bar if better == "lower" else ratio >= bar
 
 
 @dataclass(frozen=True)
@@ -189,8 +197,8 @@ def results_table(results: Sequence[Result], *, title: str | None = None) -> Tab
             f"{result.value:.4g} {result.unit}",
             f"{result.reference:.4g} {result.unit}",
             f"{result.ratio:.3g}",
-            f"{result.bar:.3g}",
-            "yes" if result.holds else "[bold red]no[/]",
+            "" if result.bar is None else f"{result.bar:.3g}",
+            {None: "", True: "yes", False: "[bold red]no[/]"}[result.holds],
         )
     return table
 

@@ -318,15 +318,14 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
 
 std::vector<Rank> PartialAllreduce::missing() const {
   std::vector<Rank> ranks;
-  if (policy_) {
-    policy_->arrived().for_each_missing([&](Rank r) {
-      if (r != host_->self()) ranks.push_back(r);
-    });
-  }
+  RankSet named(host_->size());
+  named.insert(host_->self());
+  const auto name = [&](Rank r) {
+    if (named.insert(r)) ranks.push_back(r);
+  };
+  if (policy_) policy_->arrived().for_each_missing(name);
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    if (own_shard_ != s && !shards_[static_cast<size_t>(s)].is_had) {
-      ranks.push_back(plan_.owner(s));
-    }
+    if (!shards_[static_cast<size_t>(s)].is_had) name(plan_.owner(s));
   }
   return ranks;
 }

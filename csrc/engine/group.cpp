@@ -144,10 +144,9 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   note_called(from, header.called);
   if (header.kind == FrameKind::kAbort) {
     auto& text = peer(from).abort_text;
-    text.clear();
-    if (header.payload_bytes > kMaxAbortText) return nowhere;
-    text.resize(header.payload_bytes);
-    return text.data();
+    text.resize(std::min<uint64_t>(header.total_bytes, kMaxAbortText));
+    if (header.offset + header.payload_bytes > text.size()) return nowhere;
+    return text.data() + header.offset;
   }
   if (header.kind == FrameKind::kCalled || header.kind == FrameKind::kGoodbye)
     return nowhere;
@@ -200,7 +199,9 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       peer(from).has_left = true;
       return;
     case FrameKind::kAbort:
-      on_abort(from, header);
+      if (header.offset + header.payload_bytes == header.total_bytes) {
+        on_abort(from, header);
+      }
       return;
     default:
       break;
@@ -476,7 +477,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
     who += concat(who.empty() ? "" : ", ", "rank ", rank.value,
                   called >= operation.seq().value
                       ? std::string(" (has called it)")
-                      : concat(" (its last call is number ", called, ")"));
+                      : concat(" (its last call known here is number ", called, ")"));
   }
   return {Code::kTimedOut,
           concat(describe(operation.call()), ", collective ", operation.seq().value,

@@ -82,7 +82,7 @@ void EventLoop::stop() {
 
 void EventLoop::run() {
   std::array<epoll_event, 64> events;
-  while (!stop_.load()) {
+  while (!stop_.exchange(false)) {
     const int n = ::epoll_wait(epoll_.get(), events.data(),
                                static_cast<int>(events.size()), poll_timeout_ms());
     AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));

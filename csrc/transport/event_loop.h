@@ -51,7 +51,7 @@ class EventLoop final : public Clock {
   EventLoop();
   ~EventLoop() override;
 
-  // Runs turns until stop().
+  // Runs turns until stop(), which may come before. Can be run again.
   void run();
   // Any thread: makes run() return after its turn.
   void stop();

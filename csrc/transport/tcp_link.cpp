@@ -18,12 +18,15 @@ namespace aikido::transport {
 namespace {
 
 // What one link may write or read per turn before the others have theirs.
-constexpr size_t kTurnBytes = 4 << 20;
+constexpr size_t kTurnBytes = 1 << 20;
 // Picked from the scheduler ahead of the socket: what a more urgent message waits for.
 constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;
+// What may follow a long payload into that buffer: enough for the next header. More
+// would be payload that is copied once more.
+constexpr size_t kInBesidePayload = 4 << 10;
 
 }  // namespace
 
@@ -249,8 +252,10 @@ void TcpLink::read_some() {
       std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
       in_end_ -= std::exchange(in_begin_, 0);
     }
-    parts[num_parts++] = {in_.data() + in_end_, in_.size() - in_end_};
-    const size_t room = wanted + in_.size() - in_end_;
+    const size_t beside = is_direct ? std::min(kInBesidePayload, in_.size() - in_end_)
+                                    : in_.size() - in_end_;
+    parts[num_parts++] = {in_.data() + in_end_, beside};
+    const size_t room = wanted + beside;
     const ssize_t n = ::readv(socket_.get(), parts.data(), static_cast<int>(num_parts));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;

@@ -49,6 +49,11 @@ def test_only_results_that_do_not_hold_are_listed(tmp_path):
     assert "allreduce" not in out
 
 
+def test_a_result_without_a_bar_is_not_judged(tmp_path):
+    shown = GOOD | {"ratio": 9.0, "bar": None, "holds": None}
+    assert run(tmp_path, [GOOD, shown]) == (0, "All 1 results hold.\n", "")
+
+
 def test_further_keys_are_allowed(tmp_path):
     assert run(tmp_path, [GOOD | {"machine": {"cores": 2}}])[0] == 0
 
@@ -72,6 +77,7 @@ def test_a_file_written_by_a_benchmark_is_read_back(tmp_path):
         ([GOOD | {"value": True}], "value is True, of the wrong type."),
         ([GOOD | {"bar": "1"}], "bar is '1', of the wrong type."),
         ([GOOD | {"ratio": None}], "ratio is None, of the wrong type."),
+        ([GOOD | {"holds": None}], "bar and holds must both be null, or neither."),
         ([GOOD | {"value": float("nan")}], "is no number, so it cannot hold."),
     ],
 )

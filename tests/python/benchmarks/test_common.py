@@ -36,6 +36,14 @@ def test_a_result_holds_within_its_bar(value, reference, bar, better, ratio, hol
     assert result.holds is holds
 
 
+def test_without_a_bar_nothing_is_judged(tmp_path, capsys):
+    result = judge(3, 2, None)
+    assert result.ratio == 1.5
+    assert result.holds is None
+    common.report([result])
+    assert "None" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("better", ["lower", "higher"])
 def test_what_is_no_number_never_holds(better):
     assert not judge(math.nan, 1.0, 1.0, better=better).holds

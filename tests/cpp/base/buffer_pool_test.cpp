@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "base/buffer_pool.h"
+
+#include <cstring>
+
+#include "harness/catch.h"
+
+using aikido::Buffer;
+using aikido::BufferPool;
+
+TEST_CASE("a block is as large as asked, aligned and writable to its end") {
+  BufferPool pool(1 << 20);
+  for (const size_t bytes : {1u, 63u, 4096u, 4097u, 100'000u, 1'000'001u}) {
+    Buffer b = pool.take(bytes);
+    REQUIRE(b.size() == bytes);
+    REQUIRE(reinterpret_cast<uintptr_t>(b.data()) % 64 == 0);
+    std::memset(b.data(), 1, bytes);
+  }
+}
+
+TEST_CASE("no bytes need no memory") {
+  BufferPool pool(1 << 20);
+  Buffer b = pool.take(0);
+  CHECK_FALSE(b);
+  CHECK(b.data() == nullptr);
+  b.reset();
+}
+
+TEST_CASE("a returned block is used again for about the same size") {
+  BufferPool pool(1 << 20);
+  Buffer b = pool.take(100'000);
+  const auto* where = b.data();
+  b.reset();
+  CHECK(pool.idle_bytes() >= 100'000);
+  CHECK(pool.idle_bytes() <= 100'000 * 9 / 8);
+  Buffer again = pool.take(99'000);
+  CHECK(again.data() == where);
+  CHECK(again.size() == 99'000);
+  CHECK(pool.idle_bytes() == 0);
+}
+
+TEST_CASE("no more than the limit lies idle") {
+  BufferPool pool(10'000);
+  { Buffer a = pool.take(8000), b = pool.take(8000); }
+  CHECK(pool.idle_bytes() > 0);
+  CHECK(pool.idle_bytes() <= 10'000);
+  BufferPool none(0);
+  none.take(100).reset();
+  CHECK(none.idle_bytes() == 0);
+}
+
+TEST_CASE("a block can be moved, and outlives its pool") {
+  Buffer kept;
+  {
+    BufferPool pool(1 << 20);
+    Buffer a = pool.take(100), b = pool.take(200);
+    const auto* where = b.data();
+    a = std::move(b);
+    CHECK(a.data() == where);
+    CHECK_FALSE(b);
+    CHECK(pool.idle_bytes() > 0);
+    kept = std::move(a);
+  }
+  std::memset(kept.data(), 1, kept.size());
+}

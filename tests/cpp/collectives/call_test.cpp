@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/call.h"
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using namespace aikido::collectives;
+using std::chrono::milliseconds;
+
+namespace {
+
+Call sample(bool is_partial) {
+  Call call;
+  call.kind = CallKind::kAllreduce;
+  call.dtype = DType::kFloat32;
+  call.op = ReduceOp::kAvg;
+  call.count = 1024;
+  if (is_partial) {
+    call.policy.kind = straggler::Kind::kSkip;
+    call.policy.min_contributors = 3;
+  }
+  return call;
+}
+
+}  // namespace
+
+TEST_CASE("a call comes back from the wire as it was") {
+  for (const bool is_partial : {false, true}) {
+    for (int kind = 1; kind <= 4; ++kind) {
+      Call call = sample(is_partial);
+      call.kind = static_cast<CallKind>(kind);
+      call.root = Rank(kind - 2);
+      const auto bytes = encode(call);
+      CHECK(bytes.size() == (is_partial ? kMaxCallBytes : 16));
+      auto decoded = decode_call(bytes);
+      REQUIRE(decoded.is_ok());
+      CHECK(*decoded == call);
+    }
+  }
+}
+
+TEST_CASE("what follows a call with a policy is left alone") {
+  auto bytes = encode(sample(true));
+  bytes.resize(bytes.size() + 9, std::byte{0xff});
+  auto decoded = decode_call(bytes);
+  REQUIRE(decoded.is_ok());
+  CHECK(*decoded == sample(true));
+}
+
+TEST_CASE("bytes that are no call are refused") {
+  const auto good = encode(sample(true));
+  for (size_t n = 0; n < good.size(); ++n) {
+    if (n == 16) continue;  // a call without a policy
+    CHECK_FALSE(decode_call(std::span(good).first(n)).is_ok());
+  }
+  for (const auto& [at, value] :
+       {std::pair{0, 0}, {0, 5}, {1, 12}, {2, 8}, {15, 1}, {16, 9}}) {
+    auto bad = good;
+    bad[static_cast<size_t>(at)] = static_cast<std::byte>(value);
+    auto decoded = decode_call(bad);
+    INFO("byte " << at << " is " << value);
+    REQUIRE_FALSE(decoded.is_ok());
+    CHECK(decoded.status().code() == Code::kProtocol);
+  }
+}
+
+TEST_CASE("calls differ by each of their parts") {
+  const Call call = sample(true);
+  const auto differs = [&](auto change) {
+    Call other = call;
+    change(other);
+    return !(other == call);
+  };
+  CHECK(differs([](Call& c) { c.kind = CallKind::kAllgather; }));
+  CHECK(differs([](Call& c) { c.dtype = DType::kFloat64; }));
+  CHECK(differs([](Call& c) { c.op = ReduceOp::kSum; }));
+  CHECK(differs([](Call& c) { c.root = Rank(0); }));
+  CHECK(differs([](Call& c) { c.count = 1; }));
+  CHECK(differs([](Call& c) { c.policy.slack = 2; }));
+}
+
+TEST_CASE("a call is described as its user wrote it") {
+  CHECK(describe(sample(false)) == "all_reduce(avg, float32[1024])");
+  CHECK(describe(sample(true))
+            .find("all_reduce(avg, float32[1024]) with "
+                  "SkipStraggler(min_contributors=3") == 0);
+  Call call = sample(false);
+  call.kind = CallKind::kBarrier;
+  CHECK(describe(call) == "barrier()");
+  call.kind = CallKind::kBroadcast;
+  call.root = Rank(2);
+  CHECK(describe(call) == "broadcast(root 2, float32[1024])");
+  call.kind = CallKind::kAllgather;
+  CHECK(describe(call) == "all_gather(float32[1024])");
+}
+
+TEST_CASE("only calls that a group can do are valid") {
+  const auto message = [](auto change, int32_t size = 4) {
+    Call call = sample(true);
+    change(call);
+    return validate(call, size).message();
+  };
+  CHECK(message([](Call&) {}) == "");
+  CHECK(message([](Call& c) {
+          c.policy = {};
+          c.dtype = DType::kInt32;
+        }) == "all_reduce(avg, int32[1024]): avg is not defined for int32");
+  CHECK(message([](Call& c) {
+          c.op = ReduceOp::kMax;
+        }).find("only sums and means of floating point") != std::string::npos);
+  CHECK(message([](Call& c) {
+          c.op = ReduceOp::kSum;
+          c.dtype = DType::kInt32;
+        }).find("only sums and means of floating point") != std::string::npos);
+  CHECK(message([](Call& c) { c.kind = CallKind::kAllgather; }) != "");
+  CHECK(message([](Call& c) {
+          c.policy.min_contributors = 5;
+        }).find("min_contributors is 5") != std::string::npos);
+  CHECK(message([](Call&) {}, 1025).find("has 1025 ranks") != std::string::npos);
+  CHECK(message([](Call& c) {
+          c.policy = {};
+          c.kind = CallKind::kBroadcast;
+          c.root = Rank(4);
+        }).find("the root is none of the 4 ranks") != std::string::npos);
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/direct_allreduce.h"
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+
+namespace {
+
+std::vector<Bytes> inputs_of(int32_t size, const Call& call, uint64_t seed) {
+  std::vector<Bytes> inputs;
+  for (int32_t r = 0; r < size; ++r)
+    inputs.push_back(
+        random_elements(call.dtype, call.count, seed * 100 + static_cast<uint64_t>(r)));
+  return inputs;
+}
+
+// Runs it on all members and compares every bit. `late` calls last, after a second.
+void check(const ClusterOptions& options, const Call& call, bool in_place,
+           int32_t late = -1) {
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(1'000'000);
+  const auto inputs = inputs_of(options.size, call, call.count + 7);
+  std::vector<AnswerPtr> answers(inputs.size());
+  const auto start = [&](int32_t r) {
+    const auto i = static_cast<size_t>(r);
+    answers[i] = cluster.allreduce(r, call, inputs[i], milliseconds(60'000), in_place);
+  };
+  for (int32_t r = 0; r < options.size; ++r)
+    if (r != late) start(r);
+  if (late >= 0) {
+    cluster.run_for(milliseconds(1000));
+    for (const auto& a : answers) REQUIRE((a == nullptr || !a->is_done()));
+    start(late);
+  }
+  REQUIRE(cluster.run_until_done(answers, milliseconds(60'000)));
+  const double scale = call.op == ReduceOp::kAvg ? 1.0 / options.size : 1.0;
+  const Bytes expected = folded(call, inputs, all_ranks(options.size), scale);
+  for (const auto& a : answers) {
+    INFO(describe(call) << " on " << options.size);
+    REQUIRE(a->is_ok());
+    REQUIRE(a->outcome.kind == collectives::OutcomeKind::kComplete);
+    REQUIRE(first_difference(call.dtype, a->output.data(), expected.data(),
+                             call.count) == -1);
+  }
+  cluster.run_idle();
+  for (const auto& a : answers) {
+    REQUIRE(a->times == 1);
+    REQUIRE(a->memory_is_free);
+    REQUIRE(a->memory_is_untouched());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every size, in place and not, is the fold in rank order") {
+  for (int32_t n = 1; n <= 8; ++n) {
+    ClusterOptions options;
+    options.size = n;
+    // 16 floats per shard at least, 64 per chunk.
+    for (const size_t count : {0u, 1u, 3u, 64u, 1001u, 5000u}) {
+      check(options, allreduce_call(DType::kFloat32, count), n % 2 == 0);
+      if (n == 3) check(options, allreduce_call(DType::kFloat32, count), true);
+      if (n == 4) check(options, allreduce_call(DType::kFloat32, count), false);
+    }
+  }
+}
+
+TEST_CASE("every op and dtype that is defined can be reduced") {
+  ClusterOptions options;
+  options.size = 3;
+  options.chunk_bytes = 100;  // no multiple of 8 or 16
+  for (const DType dtype : all_dtypes())
+    for (const ReduceOp op : all_ops())
+      if (is_pair_defined(op, dtype))
+        check(options, allreduce_call(dtype, 77, op), true);
+}
+
+TEST_CASE("one late member is waited for, as owner and as member") {
+  ClusterOptions options;
+  options.size = 4;
+  for (int32_t late = 0; late < 4; ++late) {
+    check(options, allreduce_call(DType::kFloat32, 1000), true, late);
+    check(options, allreduce_call(DType::kFloat32, 3), false, late);
+  }
+}
+
+TEST_CASE("more members than fit into the small table can reduce") {
+  ClusterOptions options;
+  options.size = 66;
+  options.min_shard_bytes = 1 << 20;
+  check(options, allreduce_call(DType::kInt32, 5), true);
+}
+
+TEST_CASE("nobody leaves a barrier before all have come") {
+  Cluster cluster({.size = 5});
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 4; ++r) answers.push_back(cluster.barrier(r));
+  cluster.run_for(milliseconds(100));
+  for (const auto& a : answers) CHECK_FALSE(a->is_done());
+  answers.push_back(cluster.barrier(4));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
+  for (const auto& a : answers) CHECK(a->is_ok());
+}
+
+TEST_CASE("many operations in flight keep their own data") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(2));
+  cluster.set_all_rates(200'000);
+  std::vector<AnswerPtr> answers;
+  std::vector<Bytes> expected;
+  for (size_t op = 0; op < 30; ++op) {
+    const Call call = allreduce_call(DType::kFloat32, 40 * op);
+    const auto inputs = inputs_of(3, call, op);
+    expected.push_back(folded(call, inputs, all_ranks(3), 1.0));
+    for (int32_t r = 0; r < 3; ++r) {
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)],
+                                          milliseconds(60'000), true,
+                                          static_cast<Priority>(op % 4)));
+    }
+  }
+  REQUIRE(cluster.run_until_done(answers, milliseconds(60'000)));
+  for (size_t i = 0; i < answers.size(); ++i) {
+    REQUIRE(answers[i]->is_ok());
+    REQUIRE(answers[i]->output == expected[i / 3]);
+    REQUIRE(answers[i]->outcome.seq.value == i / 3 + 1);
+  }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/partial_allreduce.h"
+
+#include <random>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using collectives::OutcomeKind;
+using std::chrono::microseconds;
+
+namespace {
+
+Call skip_call(size_t count, ReduceOp op = ReduceOp::kSum) {
+  Call call = allreduce_call(DType::kFloat32, count, op);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = milliseconds(20);
+  call.policy.ceiling = milliseconds(100);
+  return call;
+}
+
+std::vector<Bytes> inputs_of(int32_t size, const Call& call, uint64_t seed) {
+  std::vector<Bytes> inputs;
+  for (int32_t r = 0; r < size; ++r)
+    inputs.push_back(
+        random_elements(call.dtype, call.count, seed * 100 + static_cast<uint64_t>(r)));
+  return inputs;
+}
+
+double scale_of(const Call& call, size_t contributors, int32_t size) {
+  const double n = call.policy.divisor == straggler::Divisor::kWorld
+                       ? static_cast<double>(size)
+                       : static_cast<double>(contributors);
+  return call.op == ReduceOp::kAvg ? 1.0 / n : static_cast<double>(size) / n;
+}
+
+// Empty when `output` is, shard by shard, the scaled fold of exactly the contributors
+// that the outcome names.
+std::string wrong_shard(const Call& call, const Cluster& cluster, size_t min_shard,
+                        const std::vector<Bytes>& inputs, const Answer& answer) {
+  const collectives::ShardPlan plan(call.count, size_of(call.dtype), cluster.size(),
+                                    min_shard);
+  if (static_cast<size_t>(plan.num_shards()) != answer.outcome.shards.size())
+    return "number of shards";
+  for (int32_t s = 0; s < plan.num_shards(); ++s) {
+    const auto& shard = answer.outcome.shards[static_cast<size_t>(s)];
+    const double scale = scale_of(call, shard.contributors.size(), cluster.size());
+    if (shard.scale != scale || shard.owner != plan.owner(s)) return "scale or owner";
+    const Bytes expected = folded(call, inputs, shard.contributors, scale);
+    for (size_t i = plan.first_byte(s); i < plan.first_byte(s + 1); ++i)
+      if (answer.output[i] != expected[i]) return concat("shard ", s, " byte ", i);
+  }
+  return {};
+}
+
+bool is_same(const Answer& a, const Answer& b) {
+  const auto& x = a.outcome.shards;
+  const auto& y = b.outcome.shards;
+  return a.output == b.output && a.outcome.kind == b.outcome.kind &&
+         std::equal(x.begin(), x.end(), y.begin(), y.end(), [](auto& p, auto& q) {
+           return p.contributors == q.contributors && p.scale == q.scale;
+         });
+}
+
+using Ranks = std::vector<Rank>;
+
+}  // namespace
+
+TEST_CASE("with nobody late a partial allreduce is the strict one") {
+  for (int32_t n = 1; n <= 6; ++n) {
+    for (const size_t count : {0u, 1u, 100u, 1000u}) {
+      Cluster cluster({.size = n});
+      cluster.set_all_delays(milliseconds(1));
+      const Call call = skip_call(count);
+      const auto inputs = inputs_of(n, call, count);
+      std::vector<AnswerPtr> answers;
+      for (int32_t r = 0; r < n; ++r)
+        answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+      REQUIRE(cluster.run_until_done(answers, milliseconds(3)));
+      for (const auto& a : answers) {
+        REQUIRE(a->is_ok());
+        REQUIRE(a->outcome.kind == OutcomeKind::kComplete);
+        REQUIRE(a->outcome.contributors == all_ranks(n));
+        REQUIRE(a->outcome.skipped.empty());
+        REQUIRE(a->output == folded(call, inputs, all_ranks(n), 1.0));
+      }
+    }
+  }
+}
+
+TEST_CASE("a late member is skipped, and gets the same result at once when it calls") {
+  // Small: one owner. Large: the late member owns a shard, which it still serves.
+  for (const size_t count : {10u, 1000u}) {
+    for (int32_t late = 0; late < 4; ++late) {
+      Cluster cluster({.size = 4});
+      cluster.set_all_delays(milliseconds(1));
+      const Call call = skip_call(count);
+      const auto inputs = inputs_of(4, call, 1);
+      std::vector<AnswerPtr> answers;
+      const TimePoint begin = cluster.clock.now();
+      for (int32_t r = 0; r < 4; ++r)
+        if (r != late)
+          answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+      REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+      // Two hops and the deadline of a member of which nothing is known yet.
+      CHECK(cluster.clock.now() - begin <= milliseconds(102));
+      CHECK(cluster.clock.now() - begin >= milliseconds(100));
+      cluster.run_for(milliseconds(50));
+      CHECK(cluster.group(late).committed_ahead() == 1);
+
+      answers.push_back(
+          cluster.allreduce(late, call, inputs[static_cast<size_t>(late)]));
+      REQUIRE(answers.back()->is_done());  // no time has passed
+      CHECK(answers.back()->outcome.was_committed);
+      CHECK(cluster.group(late).committed_ahead() == 0);
+      CHECK(cluster.group(late).counters().skipped_own == 1);
+      for (const auto& a : answers) {
+        REQUIRE(a->is_ok());
+        REQUIRE(a->outcome.kind == OutcomeKind::kPartial);
+        REQUIRE(a->outcome.skipped == Ranks{Rank(late)});
+        REQUIRE(a->outcome.contributors.size() == 3);
+        REQUIRE(wrong_shard(call, cluster, 64, inputs, *a).empty());
+        REQUIRE(is_same(*a, *answers.front()));
+      }
+      cluster.run_idle();
+      for (const auto& a : answers) {
+        CHECK(a->memory_is_free);
+        CHECK(a->memory_is_untouched());
+      }
+    }
+  }
+}
+
+TEST_CASE("the divisor is what is in it, or the world") {
+  const auto result = [](ReduceOp op, straggler::Divisor divisor) {
+    Cluster cluster({.size = 4});
+    Call call = skip_call(1, op);
+    call.policy.divisor = divisor;
+    const float one = 12;
+    Bytes input(sizeof one);
+    std::memcpy(input.data(), &one, sizeof one);
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r)
+      answers.push_back(cluster.allreduce(r, call, input));
+    CHECK(cluster.run_until_done(answers, milliseconds(200)));
+    return element<float>(answers[0]->output.data(), 0);
+  };
+  CHECK(result(ReduceOp::kSum, straggler::Divisor::kContributors) == 48);
+  CHECK(result(ReduceOp::kAvg, straggler::Divisor::kContributors) == 12);
+  CHECK(result(ReduceOp::kSum, straggler::Divisor::kWorld) == 36);
+  CHECK(result(ReduceOp::kAvg, straggler::Divisor::kWorld) == 9);
+}
+
+TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") {
+  Cluster cluster({.size = 3});
+  const Call call = skip_call(30'000);
+  const auto inputs = inputs_of(3, call, 1);
+  // 40,000 bytes to each owner take it 800 ms; the rest of the network takes no time.
+  cluster.network.set_rate(Rank(2), Rank(0), 50'000);
+  cluster.network.set_rate(Rank(2), Rank(1), 50'000);
+  std::vector<AnswerPtr> answers;
+  const TimePoint begin = cluster.clock.now();
+  for (int32_t r = 0; r < 3; ++r)
+    answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(2000)));
+  const auto& slow = answers[2]->outcome;
+  CHECK(slow.skipped == Ranks{Rank(2)});
+  CHECK(slow.cancelled_bytes > 60'000);
+  CHECK(cluster.group(2).counters().cancelled_bytes == slow.cancelled_bytes);
+  // Its own shard is whole, all others lack it.
+  for (const auto& shard : slow.shards)
+    CHECK(shard.contributors.size() == (shard.owner == Rank(2) ? 3 : 2));
+  for (const auto& a : answers) {
+    CHECK(wrong_shard(call, cluster, 64, inputs, *a).empty());
+    CHECK(is_same(*a, *answers[0]));
+  }
+  CHECK(answers[2]->at - begin < milliseconds(150));
+  cluster.run_idle();
+  // 40,000 bytes of its own result in chunks of 256 + 64, and not the stale ones.
+  CHECK(cluster.clock.now() - begin < milliseconds(1200));
+  for (const auto& a : answers) {
+    CHECK(a->memory_is_free);
+    CHECK(a->memory_is_untouched());
+  }
+}
+
+TEST_CASE("what is half received at the close goes nowhere") {
+  // Its first chunk of two is under way to the owner when the shard closes; a second
+  // operation takes memory of the pool at that moment.
+  Cluster cluster({.size = 3, .chunk_bytes = 4096, .min_shard_bytes = 1 << 20});
+  const Call call = skip_call(2048);
+  const auto inputs = inputs_of(3, call, 5);
+  for (int32_t r = 0; r < 3; ++r)
+    for (int32_t to = 0; to < 3; ++to)
+      if (r == 2 && to != r) cluster.network.set_rate(Rank(r), Rank(to), 8'000);
+  std::vector<AnswerPtr> answers;
+  for (int op = 0; op < 4; ++op)
+    for (int32_t r = 0; r < 3; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(60'000)));
+  cluster.run_idle();
+  for (const auto& a : answers) {
+    REQUIRE(a->is_ok());
+    CHECK(wrong_shard(call, cluster, 1 << 20, inputs, *a).empty());
+  }
+}
+
+TEST_CASE("operations that are ahead are counted, and read from the log in order") {
+  Cluster cluster({.size = 3});
+  const Call call = skip_call(100);
+  std::vector<std::vector<Bytes>> inputs;
+  std::vector<AnswerPtr> answers;
+  for (uint64_t op = 0; op < 5; ++op) {
+    inputs.push_back(inputs_of(3, call, op));
+    const TimePoint begin = cluster.clock.now();
+    std::vector<AnswerPtr> now;
+    for (int32_t r = 0; r < 2; ++r)
+      now.push_back(cluster.allreduce(r, call, inputs.back()[static_cast<size_t>(r)]));
+    REQUIRE(cluster.run_until_done(now, milliseconds(300)));
+    // From the second on it is known to be behind and not waited for.
+    if (op > 0) CHECK(cluster.clock.now() == begin);
+    cluster.run_idle();
+    CHECK(cluster.group(2).committed_ahead() == op + 1);
+    answers.insert(answers.end(), now.begin(), now.end());
+  }
+  for (size_t op = 0; op < 5; ++op) {
+    const auto late = cluster.allreduce(2, call, inputs[op][2]);
+    REQUIRE(late->is_ok());
+    CHECK(late->outcome.was_committed);
+    CHECK(is_same(*late, *answers[2 * op]));
+    CHECK(cluster.group(2).committed_ahead() == 4 - op);
+  }
+  // Everybody learns that it is back, and waits for it again.
+  cluster.run_idle();
+  const auto again = inputs_of(3, call, 99);
+  std::vector<AnswerPtr> last;
+  for (int32_t r = 0; r < 2; ++r)
+    last.push_back(cluster.allreduce(r, call, again[static_cast<size_t>(r)]));
+  cluster.run_for(milliseconds(10));
+  for (const auto& a : last) CHECK_FALSE(a->is_done());
+  last.push_back(cluster.allreduce(2, call, again[2]));
+  REQUIRE(cluster.run_until_done(last, milliseconds(1)));
+  CHECK(last[0]->outcome.kind == OutcomeKind::kComplete);
+}
+
+TEST_CASE("a full log makes the others wait") {
+  Cluster cluster({.size = 3, .log_bytes = 1000});
+  const Call call = skip_call(100);  // 400 bytes
+  const auto inputs = inputs_of(3, call, 1);
+  std::vector<AnswerPtr> answers;
+  for (int op = 0; op < 3; ++op) {
+    for (int32_t r = 0; r < 2; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+    cluster.run_for(milliseconds(500));
+  }
+  for (size_t i = 0; i < 6; ++i) CHECK(answers[i]->is_done() == (i < 4));
+  for (int op = 0; op < 3; ++op)
+    answers.push_back(cluster.allreduce(2, call, inputs[2]));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(10)));
+  for (const auto& a : answers) CHECK(a->is_ok());
+  CHECK(answers[4]->outcome.kind == OutcomeKind::kComplete);
+}
+
+TEST_CASE("fewer than min_contributors close nothing") {
+  Cluster cluster({.size = 4});
+  Call call = skip_call(200);
+  call.policy.min_contributors = 3;
+  const auto inputs = inputs_of(4, call, 1);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 2; ++r)
+    answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  cluster.run_for(milliseconds(3000));
+  for (const auto& a : answers) CHECK_FALSE(a->is_done());
+  answers.push_back(cluster.allreduce(2, call, inputs[2]));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(101)));
+  for (const auto& a : answers) CHECK(a->outcome.skipped == Ranks{Rank(3)});
+}
+
+TEST_CASE("a member is waited for after max_consecutive_skips") {
+  Cluster cluster({.size = 3});
+  Call call = skip_call(10);
+  call.policy.max_consecutive_skips = 2;
+  const auto inputs = inputs_of(3, call, 1);
+  std::vector<AnswerPtr> answers;
+  for (int op = 0; op < 3; ++op) {
+    for (int32_t r = 0; r < 2; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+    cluster.run_for(milliseconds(500));
+  }
+  for (size_t i = 0; i < 6; ++i) CHECK(answers[i]->is_done() == (i < 4));
+  for (int op = 0; op < 3; ++op) cluster.allreduce(2, call, inputs[2]);
+  REQUIRE(cluster.run_until_done(answers, milliseconds(10)));
+}
+
+TEST_CASE("a member that has called is not behind, also as its own owner") {
+  // Rank 0 is late in an operation that it does not own, then calls; as the owner of
+  // the next ones the others' lateness and not its own decides.
+  Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
+  const Call call = skip_call(10);
+  const auto inputs = inputs_of(3, call, 1);
+  std::vector<AnswerPtr> first, second, third;
+  for (int32_t r = 1; r < 3; ++r)  // owned by rank 1
+    first.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  REQUIRE(cluster.run_until_done(first, milliseconds(200)));
+  first.push_back(cluster.allreduce(0, call, inputs[0]));
+  for (int32_t r = 0; r < 3; ++r)  // owned by rank 2
+    second.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  REQUIRE(cluster.run_until_done(second, milliseconds(1)));
+  for (int32_t r = 1; r < 3; ++r)  // owned by rank 0
+    third.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+  cluster.run_for(milliseconds(10));
+  for (const auto& a : third) CHECK_FALSE(a->is_done());
+}
+
+// ---- random schedules ----
+
+namespace {
+
+// Random delays, rates and lateness; every promise of an allreduce is checked on what
+// came out. Returns what is wrong.
+std::string run_schedule(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](uint64_t n) { return random() % n; };
+  ClusterOptions options;
+  options.size = static_cast<int32_t>(2 + below(5));
+  options.chunk_bytes = 64 + below(400);
+  options.min_shard_bytes = below(3) == 0 ? 1 << 20 : 64;
+  if (below(4) == 0) options.log_bytes = 4000;
+  Cluster cluster(options);
+  const auto n = static_cast<size_t>(options.size);
+  for (int32_t a = 0; a < options.size; ++a) {
+    for (int32_t b = 0; b < options.size; ++b) {
+      if (a == b) continue;
+      cluster.network.set_delay(Rank(a), Rank(b), microseconds(below(3000)));
+      if (below(3) == 0)
+        cluster.network.set_rate(Rank(a), Rank(b), 5'000 + below(200'000));
+      if (below(6) == 0)
+        cluster.network.stall(Rank(a), Rank(b),
+                              cluster.clock.now() + milliseconds(below(300)));
+    }
+  }
+  Call call = skip_call(0, below(2) == 0 ? ReduceOp::kSum : ReduceOp::kAvg);
+  call.policy.ceiling = milliseconds(20 + below(60));
+  call.policy.min_contributors =
+      static_cast<int32_t>(below(static_cast<uint64_t>(options.size) + 1));
+  call.policy.max_consecutive_skips = static_cast<uint32_t>(1 + below(5));
+  call.policy.warmup_operations = static_cast<uint32_t>(1 + below(4));
+  if (below(3) == 0) call.policy.divisor = straggler::Divisor::kWorld;
+
+  const size_t num_operations = 1 + below(6);
+  const bool overlaps = below(2) == 0;
+  std::vector<Call> calls;
+  std::vector<std::vector<Bytes>> inputs;
+  for (size_t op = 0; op < num_operations; ++op) {
+    call.count = below(4) == 0 ? below(8) : below(600);
+    calls.push_back(call);
+    inputs.push_back(inputs_of(options.size, call, seed * 31 + op));
+  }
+  std::vector<size_t> next(n);
+  std::vector<TimePoint> due(n, cluster.clock.now());
+  std::vector<std::vector<AnswerPtr>> answers(n);
+  const TimePoint limit = cluster.clock.now() + milliseconds(100'000);
+  while (cluster.clock.now() < limit) {
+    size_t who = n;
+    for (size_t r = 0; r < n; ++r) {
+      if (next[r] == num_operations) continue;
+      // Without overlap a member waits for its answer before it calls again.
+      if (!overlaps && !answers[r].empty() && !answers[r].back()->is_done()) continue;
+      if (who == n || due[r] < due[who]) who = r;
+    }
+    if (who == n) {
+      bool is_over = true;
+      for (size_t r = 0; r < n; ++r)
+        is_over = is_over && next[r] == num_operations && answers[r].back()->is_done();
+      if (is_over) break;
+      cluster.run_for(milliseconds(1));
+      continue;
+    }
+    if (due[who] > cluster.clock.now()) {
+      cluster.run_until(std::min(due[who], cluster.clock.now() + milliseconds(5)));
+      continue;
+    }
+    const size_t op = next[who]++;
+    answers[who].push_back(cluster.allreduce(
+        static_cast<int32_t>(who), calls[op], inputs[op][who], milliseconds(90'000),
+        below(2) == 0, static_cast<Priority>(below(3))));
+    const bool is_late = below(5) == 0;
+    due[who] =
+        cluster.clock.now() + microseconds(is_late ? below(200'000) : below(4'000));
+  }
+  cluster.run_idle();
+  for (size_t op = 0; op < num_operations; ++op) {
+    for (size_t r = 0; r < n; ++r) {
+      if (answers[r].size() <= op) return concat("rank ", r, " did not call ", op);
+      const Answer& a = *answers[r][op];
+      const std::string where = concat("operation ", op + 1, " on rank ", r, ": ");
+      if (a.times != 1) return where + concat(a.times, " answers");
+      if (!a.status.is_ok()) return where + a.status.message();
+      if (!is_same(a, *answers[0][op])) return where + "not the result of rank 0";
+      const auto wrong =
+          wrong_shard(calls[op], cluster, options.min_shard_bytes, inputs[op], a);
+      if (!wrong.empty()) return where + wrong;
+      for (const auto& shard : a.outcome.shards)
+        if (static_cast<int32_t>(shard.contributors.size()) <
+            straggler::quorum_of(call.policy, options.size))
+          return where + "closed without a quorum";
+      if (!a.memory_is_free) return where + "memory is kept";
+      if (!a.memory_is_untouched()) return where + "memory was written to afterwards";
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("random schedules: all expose one mask and its fold, each call ends") {
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    INFO("seed " << seed);
+    REQUIRE(run_schedule(seed) == "");
+  }
+}

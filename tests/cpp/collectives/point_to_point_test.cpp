@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/point_to_point.h"
+
+#include <random>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+
+namespace {
+
+Bytes text(size_t bytes, unsigned char fill) {
+  return Bytes(bytes, fill);
+}
+
+void check_done(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
+  REQUIRE(cluster.run_until_done(answers, milliseconds(9000)));
+  for (const auto& a : answers) {
+    INFO(a->status.message());
+    REQUIRE(a->is_ok());
+  }
+  cluster.run_idle();
+  for (const auto& a : answers) {
+    REQUIRE(a->times == 1);
+    REQUIRE(a->memory_is_untouched());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("messages of one tag are matched in the order of sending") {
+  Cluster cluster({.size = 2});
+  std::vector<AnswerPtr> all;
+  // Eager is up to 64 bytes: small and large ones in turn, with any priority.
+  const std::vector<size_t> sizes = {10, 5000, 0, 64, 65, 1, 3000, 0};
+  for (size_t i = 0; i < sizes.size(); ++i)
+    all.push_back(cluster.send(0, 1, 7, text(sizes[i], static_cast<unsigned char>(i)),
+                               static_cast<Priority>(i * 5 % 7)));
+  cluster.run_for(milliseconds(10));
+  for (const size_t bytes : sizes) all.push_back(cluster.receive(1, 0, 7, bytes));
+  check_done(cluster, all);
+  for (size_t i = 0; i < sizes.size(); ++i)
+    CHECK(all[sizes.size() + i]->output ==
+          text(sizes[i], static_cast<unsigned char>(i)));
+}
+
+TEST_CASE("four tags can be received in another order than they were sent") {
+  for (const size_t bytes : {8u, 1000u}) {
+    Cluster cluster({.size = 2});
+    std::vector<AnswerPtr> all;
+    for (unsigned char tag = 0; tag < 4; ++tag)
+      all.push_back(cluster.send(0, 1, tag, text(bytes, tag)));
+    for (const int32_t tag : {2, 0, 3, 1}) {
+      all.push_back(cluster.receive(1, 0, tag, bytes));
+      REQUIRE(cluster.run_until_done({all.back()}, milliseconds(10)));
+      CHECK(all.back()->output == text(bytes, static_cast<unsigned char>(tag)));
+    }
+    check_done(cluster, all);
+  }
+}
+
+TEST_CASE("a receive from anyone takes what is there, and says from whom") {
+  Cluster cluster({.size = 3});
+  auto first = cluster.receive(0, std::nullopt, 1, 4);
+  auto second = cluster.receive(0, std::nullopt, 1, 400);
+  cluster.send(2, 0, 1, text(4, 2));
+  cluster.run_idle();
+  REQUIRE(first->is_ok());
+  CHECK(first->peer == Rank(2));
+  cluster.send(1, 0, 1, text(400, 1));
+  cluster.run_idle();
+  REQUIRE(second->is_ok());
+  CHECK(second->peer == Rank(1));
+  CHECK(second->output == text(400, 1));
+}
+
+TEST_CASE("a member can send to itself, before or after it receives") {
+  Cluster cluster({.size = 2});
+  std::vector<AnswerPtr> all;
+  for (const size_t bytes : {0u, 3u, 3000u}) {
+    all.push_back(cluster.send(1, 1, 0, text(bytes, 1)));
+    all.push_back(cluster.receive(1, 1, 0, bytes));
+    all.push_back(cluster.receive(1, std::nullopt, 0, bytes));
+    all.push_back(cluster.send(1, 1, 0, text(bytes, 2)));
+  }
+  check_done(cluster, all);
+  for (size_t i = 0; i < all.size(); i += 4) {
+    CHECK(all[i + 1]->output == text(all[i + 1]->output.size(), 1));
+    CHECK(all[i + 2]->output == text(all[i + 2]->output.size(), 2));
+  }
+}
+
+TEST_CASE("a receive of another size is told so, and the next one is in order") {
+  for (const size_t bytes : {16u, 1000u}) {
+    for (const bool is_local : {false, true}) {
+      Cluster cluster({.size = 2});
+      const int32_t from = is_local ? 1 : 0;
+      std::vector<AnswerPtr> sent = {cluster.send(from, 1, 3, text(bytes, 1)),
+                                     cluster.send(from, 1, 3, text(bytes, 2))};
+      const auto wrong = cluster.receive(1, from, 3, 12);
+      const auto right = cluster.receive(1, from, 3, bytes);
+      check_done(cluster, {sent[0], sent[1], right});
+      CHECK(right->output == text(bytes, 2));
+      REQUIRE(wrong->is_done());
+      CHECK(wrong->status.code() == Code::kInvalidArgument);
+      CHECK(wrong->status.message() ==
+            concat("recv(src=", from,
+                   ", tag=3) on rank 1 has room for 12 bytes, but "
+                   "rank ",
+                   from, " sends ", bytes, "; use the same shape and dtype on both"));
+    }
+  }
+}
+
+TEST_CASE("a message that nobody takes, or sends, times out with the other's name") {
+  Cluster cluster({.size = 2});
+  const auto large = cluster.send(0, 1, 5, text(1000, 1), 0, milliseconds(300));
+  const auto receive = cluster.receive(1, 0, 6, 8, milliseconds(200));
+  const auto anyone = cluster.receive(1, std::nullopt, 6, 8, milliseconds(200));
+  cluster.run_for(milliseconds(250));
+  for (const auto& a : {receive, anyone}) {
+    REQUIRE(a->is_done());
+    CHECK(a->status.code() == Code::kTimedOut);
+  }
+  CHECK(receive->status.message() ==
+        "recv from rank 0, tag 6 on rank 1: Timed out with nothing on the other side");
+  CHECK_FALSE(large->is_done());
+  cluster.run_for(milliseconds(60));
+  REQUIRE(large->is_done());
+  CHECK(large->status.culprit() == Rank(1));
+}
+
+TEST_CASE("memory of a receive that timed out half way is not touched again") {
+  Cluster cluster({.size = 2});
+  cluster.network.set_rate(Rank(0), Rank(1), 10'000);
+  const auto receive = cluster.receive(1, 0, 0, 1000, milliseconds(50));
+  const auto send = cluster.send(0, 1, 0, text(1000, 1));
+  cluster.run_for(milliseconds(50));
+  REQUIRE(receive->is_done());
+  CHECK(receive->status.code() == Code::kTimedOut);
+  // The next message of the tag is not disturbed.
+  const auto again = cluster.receive(1, 0, 0, 10);
+  const auto more = cluster.send(0, 1, 0, text(10, 2));
+  check_done(cluster, {send, again, more});
+  CHECK(receive->memory_is_untouched());
+  CHECK(again->output == text(10, 2));
+}
+
+TEST_CASE("a lost peer ends what depends on it, and nothing else") {
+  Cluster cluster({.size = 3});
+  const auto a = cluster.receive(0, 2, 0, 8);
+  const auto b = cluster.receive(0, std::nullopt, 0, 8);
+  const auto c = cluster.send(0, 2, 0, text(1000, 1));
+  const auto d = cluster.receive(0, 1, 0, 8);
+  cluster.run_for(milliseconds(1));
+  cluster.kill(2);
+  cluster.run_for(milliseconds(1));
+  for (const auto& lost :
+       {a, b, c, cluster.receive(0, 2, 0, 8), cluster.receive(0, std::nullopt, 9, 8),
+        cluster.send(0, 2, 0, text(4, 1))}) {
+    REQUIRE(lost->times == 1);
+    CHECK(lost->status.code() == Code::kPeerLost);
+    CHECK(lost->status.culprit() == Rank(2));
+    CHECK(lost->status.message().find("rank 2 is lost") != std::string::npos);
+  }
+  CHECK_FALSE(d->is_done());
+  cluster.send(1, 0, 0, text(8, 1));
+  cluster.run_idle();
+  CHECK(d->is_ok());
+}
+
+TEST_CASE("what a member sent before it left can still be received") {
+  Cluster cluster({.size = 3});
+  const auto anyone = cluster.receive(0, std::nullopt, 5, 4);
+  cluster.send(1, 0, 3, text(20, 1));
+  cluster.send(1, 0, 4, text(0, 1));
+  cluster.run_idle();
+  cluster.group(1).leave();
+  cluster.run_idle();
+  cluster.group(1).close_links();
+  cluster.run_idle();
+  const auto second = cluster.receive(0, 1, 4, 0);
+  const auto first = cluster.receive(0, 1, 3, 20);
+  CHECK(first->is_ok());
+  CHECK(second->is_ok());
+  const auto third = cluster.receive(0, 1, 3, 20);
+  REQUIRE(third->is_done());
+  CHECK(third->status.code() == Code::kPeerLost);
+  // Others may still have something for anyone.
+  CHECK_FALSE(anyone->is_done());
+  cluster.send(2, 0, 5, text(4, 9));
+  cluster.run_idle();
+  CHECK(anyone->is_ok());
+}
+
+TEST_CASE("random traffic is matched as if it had been sent one by one") {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 random(seed);
+    Cluster cluster({.size = 3});
+    cluster.set_all_rates(1'000'000);
+    struct Message {
+      int32_t from, to, tag;
+      size_t bytes;
+      unsigned char fill;
+    };
+    std::vector<Message> messages;
+    for (int i = 0; i < 30; ++i)
+      messages.push_back({static_cast<int32_t>(random() % 3),
+                          static_cast<int32_t>(random() % 3),
+                          static_cast<int32_t>(random() % 2), random() % 200,
+                          static_cast<unsigned char>(i)});
+    std::vector<AnswerPtr> sends, receives;
+    size_t num_sent = 0, num_received = 0;
+    // Each side in its own pace.
+    while (num_sent < messages.size() || num_received < messages.size()) {
+      if (num_sent < messages.size() && random() % 2 == 0) {
+        const Message& m = messages[num_sent++];
+        sends.push_back(cluster.send(m.from, m.to, m.tag, text(m.bytes, m.fill),
+                                     static_cast<Priority>(random() % 3)));
+      } else if (num_received < messages.size()) {
+        const Message& m = messages[num_received++];
+        receives.push_back(cluster.receive(m.to, m.from, m.tag, m.bytes));
+      }
+      if (random() % 3 == 0)
+        cluster.run_for(std::chrono::microseconds(random() % 2000));
+    }
+    INFO("seed " << seed);
+    check_done(cluster, sends);
+    check_done(cluster, receives);
+    for (size_t i = 0; i < messages.size(); ++i)
+      REQUIRE(receives[i]->output == text(messages[i].bytes, messages[i].fill));
+  }
+}

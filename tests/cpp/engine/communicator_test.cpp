@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/communicator.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <numeric>
+#include <thread>
+
+#include "harness/catch.h"
+#include "harness/memory_store.h"
+#include "transport/address.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using engine::Communicator;
+using engine::Engine;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+using Made = Result<std::shared_ptr<Communicator>>;
+
+struct Member {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Communicator> communicator;
+};
+
+Made connect(std::shared_ptr<Engine> engine, membership::Store& store, int32_t rank,
+             int32_t size, Duration timeout = seconds(20),
+             const std::string& agreed = "a=1;b=2") {
+  engine::GroupOptions options;
+  options.name = "tcp";
+  options.self = Rank(rank);
+  options.size = size;
+  options.operation.chunk_bytes = 64 << 10;
+  return Communicator::connect(std::move(engine), store, options, agreed, timeout);
+}
+
+std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5)) {
+  auto engine = Engine::start("127.0.0.1", handshake);
+  REQUIRE(engine.is_ok());
+  return *engine;
+}
+
+std::vector<Member> connect_all(int32_t size) {
+  MemoryStore store;
+  std::vector<Member> members(static_cast<size_t>(size));
+  std::vector<std::future<Made>> made;
+  for (int32_t r = 0; r < size; ++r) {
+    auto engine = members[static_cast<size_t>(r)].engine = start_engine();
+    made.push_back(std::async(std::launch::async, [&store, engine, r, size] {
+      return connect(engine, store, r, size);
+    }));
+  }
+  for (size_t r = 0; r < made.size(); ++r) {
+    auto result = made[r].get();
+    INFO(result.status().message());
+    REQUIRE(result.is_ok());
+    members[r].communicator = *result;
+  }
+  return members;
+}
+
+struct End {
+  Status status;
+  collectives::Outcome outcome;
+};
+
+std::future<End> allreduce(Communicator& c, std::vector<float>& data,
+                           Duration timeout = seconds(20)) {
+  collectives::Call call;
+  call.kind = collectives::CallKind::kAllreduce;
+  call.dtype = DType::kFloat32;
+  call.count = data.size();
+  collectives::LocalCall local;
+  local.input = reinterpret_cast<std::byte*>(data.data());
+  local.output = reinterpret_cast<std::byte*>(data.data());
+  auto promise = std::make_shared<std::promise<End>>();
+  local.on_done = [promise](const Status& s, const collectives::Outcome& o) {
+    promise->set_value({s, o});
+  };
+  auto future = promise->get_future();
+  c.call(std::move(call), std::move(local), timeout);
+  return future;
+}
+
+}  // namespace
+
+TEST_CASE("four members connect and reduce a megabyte", "[tcp]") {
+  auto members = connect_all(4);
+  constexpr size_t kCount = 256 << 10;
+  std::vector<std::vector<float>> data(4, std::vector<float>(kCount));
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    std::vector<std::future<End>> ends;
+    for (size_t r = 0; r < 4; ++r) {
+      std::iota(data[r].begin(), data[r].end(), static_cast<float>(r));
+      ends.push_back(allreduce(*members[r].communicator, data[r]));
+    }
+    for (auto& end : ends) REQUIRE(end.get().status.is_ok());
+    bool is_right = true;
+    for (size_t i = 0; i < kCount; ++i)
+      is_right = is_right && data[0][i] == 4 * static_cast<float>(i) + 6;
+    CHECK(is_right);
+    for (size_t r = 1; r < 4; ++r) CHECK(data[r] == data[0]);
+  }
+  CHECK(members[0].communicator->num_calls() == 3);
+  for (auto& m : members) m.communicator->shutdown(seconds(5));
+}
+
+TEST_CASE("large and small messages pass each other between members", "[tcp]") {
+  auto members = connect_all(2);
+  std::vector<std::byte> large(3 << 20, std::byte{7}), small(8, std::byte{1});
+  std::vector<std::byte> got_large(large.size()), got_small(small.size());
+  std::vector<std::shared_ptr<std::promise<Status>>> ends;
+  const auto ending = [&] {
+    auto p = ends.emplace_back(std::make_shared<std::promise<Status>>());
+    return [p](const Status& s, Rank) { p->set_value(s); };
+  };
+  const TimePoint deadline = SystemClock().now() + seconds(20);
+  for (auto [from, to, out, in] :
+       {std::tuple{0, 1, &large, &got_large}, {1, 0, &small, &got_small}}) {
+    collectives::SendCall send;
+    send.to = Rank(to);
+    send.data = out->data();
+    send.bytes = out->size();
+    send.deadline = deadline;
+    send.on_done = ending();
+    members[static_cast<size_t>(from)].communicator->send(std::move(send));
+    collectives::ReceiveCall receive;
+    receive.from = Rank(from);
+    receive.data = in->data();
+    receive.bytes = in->size();
+    receive.deadline = deadline;
+    receive.on_done = ending();
+    members[static_cast<size_t>(to)].communicator->receive(std::move(receive));
+  }
+  for (auto& end : ends) CHECK(end->get_future().get().is_ok());
+  CHECK(got_large == large);
+  CHECK(got_small == small);
+}
+
+TEST_CASE("settings that differ are told to both sides with both values", "[tcp]") {
+  MemoryStore store;
+  auto first = std::async(std::launch::async, [&] {
+    return connect(start_engine(), store, 0, 2, seconds(20), "a=1;b=2;c=3").status();
+  });
+  auto second = std::async(std::launch::async, [&] {
+    return connect(start_engine(), store, 1, 2, seconds(20), "a=1;b=5;c=3").status();
+  });
+  for (auto* side : {&first, &second}) {
+    const Status status = side->get();
+    INFO(status.message());
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message().find("rank 0 has b=2 and rank 1 has b=5") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
+  MemoryStore store;
+  std::vector<std::future<Status>> sides;
+  for (const int32_t r : {0, 1, 3})
+    sides.push_back(std::async(std::launch::async, [&store, r] {
+      return connect(start_engine(), store, r, 4, milliseconds(400)).status();
+    }));
+  for (auto& side : sides) {
+    const Status status = side.get();
+    INFO(status.message());
+    CHECK(status.code() == Code::kTimedOut);
+    CHECK(status.culprit() == Rank(2));
+    CHECK(status.message().find("rank 2") != std::string::npos);
+  }
+}
+
+TEST_CASE("a closed member is seen by all that need it", "[tcp]") {
+  auto members = connect_all(4);
+  std::vector<std::vector<float>> data(4, std::vector<float>(1000));
+  std::vector<std::future<End>> ends;
+  for (size_t r = 0; r < 3; ++r)
+    ends.push_back(allreduce(*members[r].communicator, data[r]));
+  members[3].communicator.reset();  // without goodbye
+  for (auto& end : ends) {
+    const Status status = end.get().status;
+    INFO(status.message());
+    CHECK(status.code() == Code::kPeerLost);
+    CHECK(status.culprit() == Rank(3));
+  }
+}
+
+TEST_CASE("shutting down lets the others finish what they have", "[tcp]") {
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    auto members = connect_all(3);
+    std::vector<std::vector<float>> data(3, std::vector<float>(200'000, 1));
+    std::vector<std::thread> threads;
+    std::atomic<int> num_right{0};
+    for (size_t r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        const Status status = allreduce(*members[r].communicator, data[r]).get().status;
+        members[r].communicator->shutdown(seconds(5));
+        members[r].communicator.reset();
+        if (status.is_ok() && data[r][199'999] == 3) ++num_right;
+      });
+    for (auto& t : threads) t.join();
+    REQUIRE(num_right == 3);
+  }
+}
+
+TEST_CASE("what is under way at the end gets an answer", "[tcp]") {
+  auto members = connect_all(2);
+  std::vector<float> data(10), more(10);
+  auto first = allreduce(*members[1].communicator, data);
+  members[1].communicator->shutdown(milliseconds(100));
+  CHECK(first.get().status.code() == Code::kAborted);
+  auto second = allreduce(*members[1].communicator, more);
+  CHECK(second.get().status.code() == Code::kAborted);
+  // The first contribution had left before the end, and is all that its owner, rank 0,
+  // needs.
+  auto third = allreduce(*members[0].communicator, data);
+  CHECK(third.get().status.is_ok());
+  auto fourth = allreduce(*members[0].communicator, data);
+  CHECK(fourth.get().status.code() == Code::kPeerLost);
+}
+
+TEST_CASE("strangers on the port leave a group unharmed", "[tcp]") {
+  auto members = connect_all(2);
+  for (auto& m : members) {
+    auto address = transport::to_socket_address(m.engine->address());
+    REQUIRE(address.is_ok());
+    for (const std::string& text :
+         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(5000, 'x'),
+          std::string("AIKIDO\1\0\xff\xff\xff\xff", 12), std::string()}) {
+      const Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
+      REQUIRE(::connect(socket.get(), address->get(), address->length) == 0);
+      [[maybe_unused]] const auto n =
+          ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
+    }
+  }
+  std::vector<float> a(100, 1), b(100, 2);
+  auto x = allreduce(*members[0].communicator, a);
+  auto y = allreduce(*members[1].communicator, b);
+  CHECK(x.get().status.is_ok());
+  CHECK(y.get().status.is_ok());
+  CHECK(a[99] == 3);
+  for (auto& m : members) {
+    while (m.engine->num_strangers() < 4) std::this_thread::yield();
+    CHECK(m.engine->num_strangers() == 4);
+  }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/engine.h"
+
+#include "engine/group.h"
+#include "harness/catch.h"
+
+using namespace aikido;
+using engine::Engine;
+using std::chrono::seconds;
+
+TEST_CASE("work runs on the progress thread, in order", "[tcp]") {
+  auto engine = Engine::start("127.0.0.1", seconds(1));
+  REQUIRE(engine.is_ok());
+  CHECK((*engine)->address().port != 0);
+  std::vector<int> seen;
+  std::thread::id id;
+  for (int i = 0; i < 10; ++i) (*engine)->post([&seen, i] { seen.push_back(i); });
+  (*engine)->run_and_wait([&] { id = std::this_thread::get_id(); });
+  CHECK(seen == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(id != std::this_thread::get_id());
+  CHECK((*engine)->num_strangers() == 0);
+}
+
+TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
+  auto engine = Engine::start("192.0.2.1", seconds(1));
+  REQUIRE_FALSE(engine.is_ok());
+  CHECK(engine.status().message().find("AIKIDO_SOCKET_IFNAME") != std::string::npos);
+}
+
+TEST_CASE("a defect aborts the groups, and nobody hangs", "[tcp]") {
+  auto engine = Engine::start("127.0.0.1", seconds(1));
+  REQUIRE(engine.is_ok());
+  engine::GroupOptions options;
+  options.self = Rank(0);
+  options.size = 1;
+  engine::Group group(&(*engine)->loop(), options);
+  (*engine)->run_and_wait([&] { (*engine)->add(&group); });
+  bool ran_behind = false;
+  (*engine)->run_and_wait([] { AIKIDO_CHECK(false, "on purpose"); });
+  (*engine)->run_and_wait([&] { ran_behind = true; });
+  CHECK(ran_behind);
+  Status status;
+  (*engine)->run_and_wait([&] {
+    collectives::Call call;
+    call.kind = collectives::CallKind::kBarrier;
+    collectives::LocalCall local;
+    local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+    group.call(call, std::move(local), seconds(1));
+    (*engine)->remove(&group);
+  });
+  CHECK(status.code() == Code::kInternal);
+  CHECK(status.message().find("on purpose") != std::string::npos);
+}

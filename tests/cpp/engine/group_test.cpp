@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/group.h"
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+
+namespace {
+
+Bytes floats(size_t count) {
+  return Bytes(count * sizeof(float));
+}
+bool has(const Status& status, const std::string& part) {
+  return status.message().find(part) != std::string::npos;
+}
+void check_failed(const AnswerPtr& a, Code code,
+                  const std::vector<std::string>& parts) {
+  REQUIRE(a->times == 1);
+  INFO(a->status.message());
+  CHECK(a->status.code() == code);
+  CHECK(a->outcome.kind == collectives::OutcomeKind::kAborted);
+  for (const auto& part : parts) CHECK(has(a->status, part));
+}
+// Nothing is left of what is over.
+void check_idle(Cluster& cluster) {
+  cluster.run_idle();
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    CHECK_FALSE(cluster.group(r).next_look().has_value());
+}
+
+}  // namespace
+
+TEST_CASE("members in different calls all get a sentence with both") {
+  Call gather = allreduce_call(DType::kFloat32, 8);
+  gather.kind = CallKind::kAllgather;
+  Call longer = allreduce_call(DType::kFloat32, 9);
+  Call skip = allreduce_call(DType::kFloat32, 8);
+  skip.policy.kind = straggler::Kind::kSkip;
+  for (const Call& other : {gather, longer, skip}) {
+    for (int32_t odd = 0; odd < 3; ++odd) {
+      Cluster cluster({.size = 3});
+      cluster.set_all_delays(milliseconds(1));
+      const Call call = allreduce_call(DType::kFloat32, 8);
+      std::vector<AnswerPtr> answers;
+      for (int32_t r = 0; r < 3; ++r) {
+        if (r == odd && other.kind == CallKind::kAllgather)
+          answers.push_back(cluster.allgather(r, other, floats(8)));
+        else if (r == odd)
+          answers.push_back(cluster.allreduce(r, other, floats(other.count)));
+        else
+          answers.push_back(cluster.allreduce(r, call, floats(8)));
+      }
+      REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+      for (const auto& a : answers)
+        check_failed(
+            a, Code::kInvalidArgument,
+            {"calls " + describe(call), "calls " + describe(other),
+             concat("rank ", odd, " calls"), "collective 1 of group \"test\""});
+      // The next one is not harmed.
+      answers.clear();
+      for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
+      REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+      for (const auto& a : answers) CHECK(a->is_ok());
+      check_idle(cluster);
+    }
+  }
+}
+
+TEST_CASE("a mismatch that is seen before the own call is told at the call") {
+  Cluster cluster({.size = 2});
+  cluster.allreduce(1, allreduce_call(DType::kFloat32, 8), floats(8));
+  cluster.run_for(milliseconds(1));
+  const auto late = cluster.barrier(0);  // the owner
+  check_failed(late, Code::kInvalidArgument,
+               {"all_reduce(sum, float32[8])", "barrier()"});
+}
+
+TEST_CASE("a time-out names who is missing and what it called last") {
+  for (const bool is_partial : {false, true}) {
+    Cluster cluster({.size = 3});
+    Call call = allreduce_call(DType::kFloat32, 100);
+    if (is_partial) {
+      call.policy.kind = straggler::Kind::kSkip;
+      call.policy.min_contributors = 3;
+    }
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(1)));
+    answers.clear();
+    for (int32_t r = 0; r < 2; ++r)
+      answers.push_back(cluster.allreduce(r, call, floats(100), milliseconds(500 + r)));
+    cluster.run_for(milliseconds(499));
+    for (const auto& a : answers) CHECK_FALSE(a->is_done());
+    cluster.run_for(milliseconds(2));
+    for (const auto& a : answers) {
+      check_failed(
+          a, Code::kTimedOut,
+          {"collective 2 of group \"test\"", "Timed out after 500 ms on rank 0",
+           "rank 2 (its last call known here is number "});
+      CHECK(a->status.culprit() == Rank(2));
+    }
+    // The late one hears of it when it calls.
+    const auto late = cluster.allreduce(2, call, floats(100));
+    check_failed(late, Code::kTimedOut, {"on rank 0"});
+    check_idle(cluster);
+  }
+}
+
+TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
+  for (const size_t count : {1u, 1000u}) {  // one owner; an owner each
+    for (int32_t lost = 0; lost < 4; ++lost) {
+      for (int32_t not_called = 0; not_called < 4; ++not_called) {
+        if (not_called == lost) continue;
+        Cluster cluster({.size = 4});
+        const Call call = allreduce_call(DType::kFloat32, count);
+        std::vector<AnswerPtr> answers;
+        for (int32_t r = 0; r < 4; ++r)
+          if (r != lost && r != not_called)
+            answers.push_back(cluster.allreduce(r, call, floats(count)));
+        cluster.run_for(milliseconds(1));
+        cluster.kill(lost);
+        cluster.run_for(milliseconds(1));
+        answers.push_back(cluster.allreduce(not_called, call, floats(count)));
+        cluster.run_for(milliseconds(1));
+        INFO("lost " << lost << ", not called " << not_called);
+        for (const auto& a : answers) {
+          check_failed(
+              a, Code::kPeerLost,
+              {concat("rank ", lost, " is lost to group \"test\""), describe(call)});
+          CHECK(a->status.culprit() == Rank(lost));
+        }
+        check_idle(cluster);
+      }
+    }
+  }
+}
+
+TEST_CASE("a member that leaves in order does not end what has all it needs") {
+  Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
+  cluster.network.set_delay(Rank(0), Rank(2), milliseconds(50));
+  const Call call = allreduce_call(DType::kFloat32, 10);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 3; ++r)  // owned by rank 0: rank 2 has the result late
+    answers.push_back(cluster.allreduce(r, call, floats(10)));
+  cluster.run_for(milliseconds(1));
+  REQUIRE(answers[1]->is_ok());
+  cluster.group(1).leave();
+  cluster.run_for(milliseconds(1));
+  CHECK(cluster.group(1).is_drained());
+  cluster.group(1).close_links();
+  cluster.run_for(milliseconds(1));
+  CHECK_FALSE(answers[2]->is_done());
+  cluster.run_for(milliseconds(60));
+  CHECK(answers[0]->is_ok());
+  CHECK(answers[2]->is_ok());
+  // What needs it is told why it cannot end.
+  const auto next = cluster.barrier(0);
+  cluster.run_for(milliseconds(60));
+  check_failed(next, Code::kPeerLost,
+               {"rank 1 has left group \"test\" (destroy_process_group)"});
+  check_failed(cluster.barrier(1), Code::kAborted, {"is shut down"});
+}
+
+TEST_CASE("an abort ends everything on all members, now and later") {
+  Cluster cluster({.size = 3});
+  const auto a = cluster.barrier(0);
+  const auto b = cluster.barrier(1);
+  const auto message = cluster.receive(2, 0, 1, 4);
+  cluster.run_for(milliseconds(1));
+  cluster.group(2).abort({Code::kAborted, "the user said so", Rank(2)});
+  cluster.run_for(milliseconds(1));
+  for (const auto& answer : {a, b})
+    check_failed(answer, Code::kAborted,
+                 {"rank 2 gave the group up", "the user said so"});
+  CHECK(message->status.code() == Code::kAborted);
+  for (int32_t r = 0; r < 3; ++r)
+    check_failed(cluster.barrier(r), Code::kAborted, {"the user said so"});
+  CHECK(cluster.send(0, 1, 0, floats(1))->status.code() == Code::kAborted);
+  CHECK(cluster.receive(0, 1, 0, 1)->status.code() == Code::kAborted);
+  check_idle(cluster);
+}
+
+TEST_CASE("closing a group answers what is under way") {
+  Cluster cluster({.size = 2});
+  std::vector<AnswerPtr> answers = {cluster.barrier(0), cluster.receive(0, 1, 0, 4),
+                                    cluster.send(0, 1, 0, Bytes(1000)),
+                                    cluster.receive(0, std::nullopt, 0, 4)};
+  cluster.run_for(milliseconds(1));
+  cluster.group(0).leave();
+  CHECK(answers[0]->is_done());
+  cluster.group(0).close_links();
+  for (const auto& a : answers) {
+    REQUIRE(a->times == 1);
+    CHECK(a->status.code() == Code::kAborted);
+    CHECK(has(a->status, "group \"test\" is shut down"));
+  }
+}
+
+TEST_CASE("a group of one needs nobody") {
+  Cluster cluster({.size = 1});
+  Call skip = allreduce_call(DType::kFloat32, 10);
+  skip.policy.kind = straggler::Kind::kSkip;
+  Call gather = allreduce_call(DType::kUint8, 3);
+  gather.kind = CallKind::kAllgather;
+  Call cast = gather;
+  cast.kind = CallKind::kBroadcast;
+  cast.root = Rank(0);
+  const Bytes input = random_elements(DType::kFloat32, 10, 1);
+  const auto strict = cluster.allreduce(0, allreduce_call(DType::kFloat32, 10), input);
+  const auto partial = cluster.allreduce(0, skip, input, milliseconds(1), false);
+  for (const auto& a :
+       {strict, partial, cluster.barrier(0), cluster.allgather(0, gather, {1, 2, 3}),
+        cluster.broadcast(0, cast, {1, 2, 3})})
+    CHECK(a->is_ok());
+  CHECK(strict->output == input);
+  CHECK(partial->output == input);
+  check_idle(cluster);
+}
+
+TEST_CASE("counters tell what happened") {
+  Cluster cluster({.size = 3});
+  Call skip = allreduce_call(DType::kFloat32, 10);
+  skip.policy.kind = straggler::Kind::kSkip;
+  skip.policy.ceiling = milliseconds(50);
+  for (int32_t r = 0; r < 2; ++r) cluster.allreduce(r, skip, floats(10));
+  cluster.run_for(milliseconds(100));
+  cluster.allreduce(2, skip, floats(10));
+  cluster.barrier(2, milliseconds(10));
+  cluster.run_for(milliseconds(100));
+  const auto& late = cluster.group(2).counters();
+  CHECK(late.operations == 2);
+  CHECK(late.partial_operations == 1);
+  CHECK(late.skipped_own == 1);
+  CHECK(late.failures == 1);
+  CHECK(cluster.group(0).counters().skipped_own == 0);
+}
+
+// ---- a peer that breaks the protocol ----
+
+namespace {
+
+// The far end of a link of a real group: takes everything, keeps the last abort.
+class Puppet final : public transport::LinkHandler {
+ public:
+  Result<std::byte*> on_frame_begin(Rank, const transport::FrameHeader& header,
+                                    std::span<const std::byte>) override {
+    buffer_.resize(header.payload_bytes + 1);
+    return buffer_.data();
+  }
+  void on_frame(Rank, const transport::FrameHeader&) override {}
+  void on_link_lost(Rank, const Status&) override { is_lost = true; }
+  uint64_t called() const override { return 0; }
+  bool is_lost = false;
+
+ private:
+  std::vector<std::byte> buffer_;
+};
+
+struct Stage {
+  ManualClock clock;
+  transport::LoopbackNetwork network{&clock, 4096};
+  engine::Group group{&clock, [] {
+                        engine::GroupOptions o;
+                        o.name = "test";
+                        o.self = Rank(0);
+                        o.size = 2;
+                        return o;
+                      }()};
+  Puppet puppet;
+  std::unique_ptr<transport::Link> link;
+
+  Stage() {
+    auto [ours, theirs] = network.connect(Rank(0), group.handler(), Rank(1), &puppet);
+    group.attach(Rank(1), std::move(ours));
+    link = std::move(theirs);
+  }
+  void send(transport::FrameKind kind, uint64_t seq,
+            std::span<const std::byte> extension, size_t bytes = 0) {
+    static const std::vector<std::byte> kPayload(100'000);
+    transport::OutMessage m;
+    m.header.kind = kind;
+    m.header.seq = seq;
+    m.header.total_bytes = bytes;
+    m.data = kPayload.data();
+    m.bytes = bytes;
+    std::copy(extension.begin(), extension.end(), m.extension.begin());
+    m.extension_bytes = static_cast<uint8_t>(extension.size());
+    link->send(std::move(m));
+    network.pump();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("nonsense from a peer loses the link and never the process") {
+  using transport::FrameKind;
+  const auto sane = [](ReduceOp op, DType dtype) {
+    return encode(allreduce_call(dtype, 4, op));
+  };
+  std::vector<std::vector<std::byte>> calls;
+  calls.emplace_back(3);  // too short
+  calls.push_back(sane(ReduceOp::kSum, DType::kFloat32));
+  calls.back()[0] = std::byte{99};                          // no such kind
+  calls.push_back(sane(ReduceOp::kBand, DType::kFloat32));  // not defined
+  Call bad_policy = allreduce_call(DType::kFloat32, 4);
+  bad_policy.policy.kind = straggler::Kind::kSkip;
+  bad_policy.policy.min_contributors = 77;
+  calls.push_back(encode(bad_policy));
+  for (const auto& call : calls) {
+    Stage stage;
+    stage.send(FrameKind::kContrib, 1, call, 16);
+    CHECK(stage.puppet.is_lost);
+  }
+  Stage stage;
+  stage.send(FrameKind::kP2pData, 1, {}, 70'000);  // large and unasked
+  CHECK(stage.puppet.is_lost);
+}
+
+TEST_CASE("frames that do not fit their call end it on all") {
+  using transport::FrameKind;
+  const auto call = encode(allreduce_call(DType::kFloat32, 4));
+  for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData}) {
+    Stage stage;
+    stage.send(kind, 1, call, 20);  // 16 are right
+    collectives::LocalCall local;
+    Bytes memory(16);
+    local.input = local.output = bytes_of(memory);
+    Status status;
+    local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+    stage.group.call(allreduce_call(DType::kFloat32, 4), std::move(local),
+                     milliseconds(100));
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(has(status, "rank 1 sends 20 bytes where rank 0 expects"));
+  }
+}

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A whole group in one thread: N engine::Groups on a LoopbackNetwork and a clock that
+// only run_for() and its kin move. Every run with the same calls is the same.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/group.h"
+#include "harness/manual_clock.h"
+#include "harness/reduce_data.h"
+#include "kernels/reduce.h"
+#include "transport/loopback_link.h"
+
+namespace aikido::testing {
+
+using collectives::Call;
+using collectives::CallKind;
+using std::chrono::milliseconds;
+
+// What became of a call.
+struct Answer {
+  int times = 0;  // how often it was given: must end at 1
+  Status status;
+  collectives::Outcome outcome;
+  Rank peer = kNoRank;  // messages only
+  TimePoint at{};
+  Bytes output;                   // as it was at the completion
+  bool memory_is_free = false;    // keep_alive was released
+  std::shared_ptr<Bytes> memory;  // filled with 0xee at the completion
+
+  bool is_done() const { return times > 0; }
+  bool is_ok() const { return times == 1 && status.is_ok(); }
+  // Nobody wrote to the caller's memory after the completion.
+  bool memory_is_untouched() const {
+    return std::all_of(memory->begin(), memory->end(),
+                       [](unsigned char b) { return b == 0xee; });
+  }
+};
+using AnswerPtr = std::shared_ptr<Answer>;
+
+struct ClusterOptions {
+  int32_t size = 2;
+  size_t chunk_bytes = 256;
+  size_t eager_bytes = 64;
+  size_t min_shard_bytes = 64;
+  uint64_t log_bytes = 1 << 20;
+};
+
+inline const std::byte* bytes_of(const Bytes& data) {
+  return reinterpret_cast<const std::byte*>(data.data());
+}
+inline std::byte* bytes_of(Bytes& data) {
+  return reinterpret_cast<std::byte*>(data.data());
+}
+
+class Cluster {
+ public:
+  explicit Cluster(const ClusterOptions& options)
+      : network(&clock, options.chunk_bytes), size_(options.size) {
+    for (int32_t r = 0; r < size_; ++r) {
+      engine::GroupOptions o;
+      o.name = "test";
+      o.self = Rank(r);
+      o.size = size_;
+      o.operation.chunk_bytes = options.chunk_bytes;
+      o.operation.eager_bytes = options.eager_bytes;
+      o.operation.min_shard_bytes = options.min_shard_bytes;
+      o.log_bytes = options.log_bytes;
+      o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
+      groups_.push_back(std::make_unique<engine::Group>(&clock, o));
+    }
+    for (int32_t a = 0; a < size_; ++a) {
+      for (int32_t b = a + 1; b < size_; ++b) {
+        auto [first, second] =
+            network.connect(Rank(a), group(a).handler(), Rank(b), group(b).handler());
+        group(a).attach(Rank(b), std::move(first));
+        group(b).attach(Rank(a), std::move(second));
+      }
+    }
+  }
+
+  int32_t size() const { return size_; }
+  engine::Group& group(int32_t rank) { return *groups_[static_cast<size_t>(rank)]; }
+
+  // ---- calls
+
+  AnswerPtr allreduce(int32_t rank, const Call& call, Bytes input,
+                      Duration timeout = milliseconds(10'000), bool in_place = true,
+                      Priority priority = 0) {
+    auto answer = std::make_shared<Answer>();
+    answer->memory = std::make_shared<Bytes>(std::move(input));
+    std::shared_ptr<Bytes> apart;
+    if (!in_place) {
+      apart = std::exchange(answer->memory,
+                            std::make_shared<Bytes>(answer->memory->size()));
+    }
+    collectives::LocalCall local;
+    local.input = bytes_of(in_place ? *answer->memory : *apart);
+    local.output = bytes_of(*answer->memory);
+    local.priority = priority;
+    start(rank, call, std::move(local), answer, timeout, apart);
+    return answer;
+  }
+
+  AnswerPtr barrier(int32_t rank, Duration timeout = milliseconds(10'000)) {
+    Call call;
+    call.kind = CallKind::kBarrier;
+    return allreduce(rank, call, {}, timeout);
+  }
+
+  // The root's input goes to everybody's output.
+  AnswerPtr broadcast(int32_t rank, const Call& call, Bytes data,
+                      Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    answer->memory = std::make_shared<Bytes>(std::move(data));
+    collectives::LocalCall local;
+    std::byte* memory = bytes_of(*answer->memory);
+    const size_t bytes = answer->memory->size();
+    if (Rank(rank) == call.root) {
+      for (int32_t r = 0; r < size_; ++r)
+        if (r != rank) local.out_blocks.push_back({Rank(r), memory, bytes});
+    } else {
+      local.in_blocks.push_back({call.root, memory, bytes});
+    }
+    start(rank, call, std::move(local), answer, timeout);
+    return answer;
+  }
+
+  AnswerPtr allgather(int32_t rank, const Call& call, const Bytes& data,
+                      Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    const size_t bytes = data.size();
+    answer->memory = std::make_shared<Bytes>(bytes * static_cast<size_t>(size_));
+    std::byte* memory = bytes_of(*answer->memory);
+    std::byte* own = memory + static_cast<size_t>(rank) * bytes;
+    std::copy_n(bytes_of(data), bytes, own);
+    collectives::LocalCall local;
+    for (int32_t r = 0; r < size_; ++r) {
+      if (r == rank) continue;
+      local.out_blocks.push_back({Rank(r), own, bytes});
+      local.in_blocks.push_back(
+          {Rank(r), memory + static_cast<size_t>(r) * bytes, bytes});
+    }
+    start(rank, call, std::move(local), answer, timeout);
+    return answer;
+  }
+
+  AnswerPtr send(int32_t rank, int32_t to, int32_t tag, Bytes data,
+                 Priority priority = 0, Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    answer->memory = std::make_shared<Bytes>(std::move(data));
+    collectives::SendCall call;
+    call.to = Rank(to);
+    call.tag = tag;
+    call.data = bytes_of(*answer->memory);
+    call.bytes = answer->memory->size();
+    call.priority = priority;
+    call.deadline = clock.now() + timeout;
+    call.on_done = [this, answer](const Status& s, Rank p) { done(*answer, s, p); };
+    call.keep_alive = answer->memory;
+    group(rank).send(std::move(call));
+    return answer;
+  }
+
+  AnswerPtr receive(int32_t rank, std::optional<int32_t> from, int32_t tag,
+                    size_t bytes, Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    answer->memory = std::make_shared<Bytes>(bytes);
+    collectives::ReceiveCall call;
+    if (from) call.from = Rank(*from);
+    call.tag = tag;
+    call.data = bytes_of(*answer->memory);
+    call.bytes = bytes;
+    call.deadline = clock.now() + timeout;
+    call.on_done = [this, answer](const Status& s, Rank p) { done(*answer, s, p); };
+    call.keep_alive = answer->memory;
+    group(rank).receive(std::move(call));
+    return answer;
+  }
+
+  // ---- time
+
+  // All that happens without time passing.
+  void turn() {
+    for (bool did = true; std::exchange(did, false);) {
+      network.pump();
+      for (auto& g : groups_) {
+        const auto look = g->next_look();
+        if (!look || *look > clock.now()) continue;
+        g->on_time(clock.now());
+        did = true;
+      }
+      AIKIDO_CHECK(++num_turns_ < 10'000'000, "the cluster turns for ever");
+    }
+  }
+  // Runs everything due until `until`; time ends there.
+  void run_until(TimePoint until) {
+    for (turn(); const auto next = next_event(); turn()) {
+      if (*next > until) break;
+      move_to(*next);
+    }
+    move_to(until);
+    turn();
+  }
+  void run_for(Duration d) { run_until(clock.now() + d); }
+  // Runs until nothing is on its way any more.
+  void run_idle() {
+    for (turn(); network.next_event(); turn()) move_to(*next_event());
+  }
+  // Runs until all have an answer; false when that takes longer than `limit`.
+  bool run_until_done(const std::vector<AnswerPtr>& answers, Duration limit) {
+    const TimePoint until = clock.now() + limit;
+    const auto is_done = [&] {
+      return std::all_of(answers.begin(), answers.end(),
+                         [](const auto& a) { return a->is_done(); });
+    };
+    for (turn(); !is_done(); turn()) {
+      const auto next = next_event();
+      if (!next || *next > until) return false;
+      move_to(*next);
+    }
+    return true;
+  }
+
+  // ---- faults
+
+  void set_all_delays(Duration d) {
+    each_pair([&](Rank a, Rank b) { network.set_delay(a, b, d); });
+  }
+  void set_all_rates(uint64_t bytes_per_second) {
+    each_pair([&](Rank a, Rank b) { network.set_rate(a, b, bytes_per_second); });
+  }
+  // All connections of a member break.
+  void kill(int32_t rank) {
+    for (int32_t r = 0; r < size_; ++r) network.cut(Rank(rank), Rank(r));
+  }
+
+  ManualClock clock;
+  transport::LoopbackNetwork network;
+
+ private:
+  void start(int32_t rank, const Call& call, collectives::LocalCall local,
+             const AnswerPtr& answer, Duration timeout,
+             std::shared_ptr<Bytes> apart = nullptr) {
+    local.on_done = [this, answer](const Status& status,
+                                   const collectives::Outcome& outcome) {
+      answer->outcome = outcome;
+      done(*answer, status, kNoRank);
+    };
+    // The real owner of the memory: it goes when the operation lets go.
+    local.keep_alive = std::shared_ptr<void>(
+        nullptr, [weak = std::weak_ptr(answer), apart, memory = answer->memory](void*) {
+          if (const auto a = weak.lock()) a->memory_is_free = true;
+        });
+    group(rank).call(call, std::move(local), timeout);
+    group(rank).end_turn();
+  }
+  void done(Answer& answer, const Status& status, Rank peer) {
+    ++answer.times;
+    answer.status = status;
+    answer.peer = peer;
+    answer.at = clock.now();
+    answer.output = *answer.memory;
+    std::fill(answer.memory->begin(), answer.memory->end(), 0xee);
+  }
+  std::optional<TimePoint> next_event() const {
+    auto earliest = network.next_event();
+    for (const auto& g : groups_) {
+      const auto t = g->next_look();
+      if (t && (!earliest || *t < *earliest)) earliest = t;
+    }
+    return earliest;
+  }
+  void move_to(TimePoint t) {
+    if (t > clock.now()) clock.advance(t - clock.now());
+  }
+  template <class Visit>
+  void each_pair(Visit visit) {
+    for (int32_t a = 0; a < size_; ++a)
+      for (int32_t b = 0; b < size_; ++b)
+        if (a != b) visit(Rank(a), Rank(b));
+  }
+
+  int32_t size_;
+  uint64_t num_turns_ = 0;
+  std::vector<std::unique_ptr<engine::Group>> groups_;
+};
+
+inline Call allreduce_call(DType dtype, size_t count, ReduceOp op = ReduceOp::kSum) {
+  Call call;
+  call.kind = CallKind::kAllreduce;
+  call.dtype = dtype;
+  call.op = op;
+  call.count = count;
+  return call;
+}
+
+// fold(inputs of `ranks` in that order) * scale.
+inline Bytes folded(const Call& call, const std::vector<Bytes>& inputs,
+                    const std::vector<Rank>& ranks, double scale) {
+  Bytes out(call.bytes());
+  std::vector<const void*> sources;
+  for (const Rank r : ranks)
+    sources.push_back(inputs[static_cast<size_t>(r.value)].data());
+  if (call.count > 0)
+    kernels::find_reduce(call.op, call.dtype)(out.data(), sources.data(),
+                                              sources.size(), call.count, scale);
+  return out;
+}
+
+inline std::vector<Rank> all_ranks(int32_t size) {
+  std::vector<Rank> ranks;
+  for (int32_t r = 0; r < size; ++r) ranks.emplace_back(r);
+  return ranks;
+}
+
+}  // namespace aikido::testing

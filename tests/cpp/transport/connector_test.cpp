@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/connector.h"
+
+#include <sys/socket.h>
+
+#include <future>
+#include <thread>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using namespace aikido::transport;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+Token token_of(int value) {
+  Token token{};
+  token[0] = static_cast<std::byte>(value);
+  return token;
+}
+
+Hello hello_of(int token, int32_t rank = 1) {
+  Hello hello;
+  hello.token = token_of(token);
+  hello.rank = Rank(rank);
+  hello.size = 2;
+  return hello;
+}
+
+struct Keeper final : Doorkeeper {
+  bool knows(const Token& token) const override {
+    return equal_tokens(token, token_of(7));
+  }
+  std::string refusal(const Hello& hello) override {
+    return hello.rank == Rank(1) ? "" : "rank 5 has no place here";
+  }
+  void on_connected(Rank rank, Fd socket) override {
+    CHECK(rank == Rank(1));
+    sockets.push_back(std::move(socket));
+  }
+  std::vector<Fd> sockets;
+};
+
+// A listener on a thread of its own.
+struct House {
+  EventLoop loop;
+  std::unique_ptr<Listener> listener;
+  Keeper keeper;
+  SystemClock clock;
+  std::thread thread;
+
+  explicit House(Duration handshake_timeout = seconds(20)) {
+    auto made = Listener::open(&loop, "127.0.0.1", handshake_timeout);
+    REQUIRE(made.is_ok());
+    listener = std::move(*made);
+    listener->add(&keeper);
+    thread = std::thread([this] { loop.run(); });
+  }
+  ~House() {
+    loop.stop();
+    thread.join();
+  }
+  Result<Fd> dial_in(const Hello& hello, Duration timeout = seconds(20)) {
+    return dial(listener->address(), hello, clock, clock.now() + timeout);
+  }
+  template <class T>
+  T ask(std::function<T()> question) {
+    std::promise<T> answer;
+    loop.post([&] { answer.set_value(question()); });
+    return answer.get_future().get();
+  }
+  uint64_t strangers() {
+    return ask<uint64_t>([this] { return listener->num_strangers(); });
+  }
+  void wait_for_strangers(uint64_t count) {
+    while (strangers() < count) std::this_thread::yield();
+    CHECK(strangers() == count);
+  }
+  size_t members() {
+    return ask<size_t>([this] { return keeper.sockets.size(); });
+  }
+  Fd connect_raw() {
+    auto address = to_socket_address(listener->address());
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(socket.is_open());
+    REQUIRE(::connect(socket.get(), address->get(), address->length) == 0);
+    return socket;
+  }
+};
+
+void write(const Fd& socket, std::span<const std::byte> bytes) {
+  REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+}
+
+}  // namespace
+
+TEST_CASE("a member is welcomed, and what it says next stays for its link", "[tcp]") {
+  House house;
+  auto socket = house.dial_in(hello_of(7));
+  REQUIRE(socket.is_ok());
+  CHECK(house.members() == 1);
+  write(*socket, std::vector<std::byte>(3, std::byte{9}));
+  char data[4];
+  const int fd = house.ask<int>([&] { return house.keeper.sockets[0].get(); });
+  while (::recv(fd, data, sizeof data, MSG_PEEK) < 3) std::this_thread::yield();
+  CHECK(data[2] == 9);
+  CHECK(house.strangers() == 0);
+}
+
+TEST_CASE("a member that is refused gets the sentence", "[tcp]") {
+  House house;
+  const Status status = house.dial_in(hello_of(7, 5)).status();
+  CHECK(status.code() == Code::kInvalidArgument);
+  CHECK(status.message() == "rank 5 has no place here");
+  CHECK(house.members() == 0);
+}
+
+TEST_CASE("a member of another group is a stranger and told to look again", "[tcp]") {
+  House house;
+  const Status status = house.dial_in(hello_of(8)).status();
+  CHECK(status.code() == Code::kRetryLater);
+  CHECK(status.message().find("it may belong to another job") != std::string::npos);
+  house.wait_for_strangers(1);
+}
+
+TEST_CASE("a greeting that comes byte by byte is understood", "[tcp]") {
+  House house;
+  const Fd socket = house.connect_raw();
+  const auto greeting = encode(hello_of(7));
+  for (const std::byte b : greeting) write(socket, std::span(&b, 1));
+  while (house.members() < 1) std::this_thread::yield();
+}
+
+TEST_CASE("garbage is dropped and counted, and a member still gets in", "[tcp]") {
+  House house;
+  const auto good = encode(hello_of(7));
+  auto long_one = good, other_version = good;
+  long_one[9] = std::byte{0xff};
+  other_version[6] = std::byte{9};
+  const std::string http = "GET / HTTP/1.1\r\n\r\n";
+  write(house.connect_raw(), std::as_bytes(std::span(http)));
+  write(house.connect_raw(), long_one);
+  write(house.connect_raw(), other_version);
+  write(house.connect_raw(), std::span(good).first(20));
+  house.connect_raw();
+  house.wait_for_strangers(5);
+  CHECK(house.dial_in(hello_of(7)).is_ok());
+}
+
+TEST_CASE("silence is dropped when its time is over", "[tcp]") {
+  House house(milliseconds(20));
+  const Fd silent = house.connect_raw();
+  char byte = 0;
+  CHECK(::recv(silent.get(), &byte, 1, 0) == 0);
+  CHECK(house.strangers() == 1);
+  CHECK(house.dial_in(hello_of(7)).is_ok());
+}
+
+TEST_CASE("a thousand silent strangers do not keep a member out", "[tcp]") {
+  House house;
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 500; ++i) strangers.push_back(house.connect_raw());
+  CHECK(house.dial_in(hello_of(7)).is_ok());
+  for (int i = 0; i < 500; ++i) strangers.push_back(house.connect_raw());
+  CHECK(house.dial_in(hello_of(7)).is_ok());
+  CHECK(house.members() == 2);
+  CHECK(house.strangers() >= 1000 - 257);
+}
+
+TEST_CASE("nobody there, silence and nonsense are told apart by the dialler", "[tcp]") {
+  SystemClock clock;
+  Address address;
+  {
+    House house;
+    address = house.listener->address();
+  }
+  const Status gone =
+      dial(address, hello_of(7), clock, clock.now() + seconds(5)).status();
+  CHECK(gone.code() == Code::kRetryLater);
+  CHECK(gone.message().find("ECONNREFUSED") != std::string::npos);
+
+  const Fd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto any = to_socket_address({"127.0.0.1", 0});
+  REQUIRE(::bind(server.get(), any->get(), any->length) == 0);
+  REQUIRE(::listen(server.get(), 4) == 0);
+  SocketAddress bound;
+  bound.length = sizeof bound.storage;
+  REQUIRE(::getsockname(server.get(), bound.get(), &bound.length) == 0);
+  address = from_socket_address(bound.storage);
+  const Status silent =
+      dial(address, hello_of(7), clock, clock.now() + milliseconds(30)).status();
+  CHECK(silent.code() == Code::kTimedOut);
+  auto nonsense = std::async(std::launch::async, [&] {
+    return dial(address, hello_of(7), clock, clock.now() + seconds(5)).status();
+  });
+  const Fd first(::accept(server.get(), nullptr, nullptr));
+  const Fd second(::accept(server.get(), nullptr, nullptr));
+  write(second, std::vector<std::byte>(40, std::byte{'x'}));
+  CHECK(nonsense.get().code() == Code::kProtocol);
+}

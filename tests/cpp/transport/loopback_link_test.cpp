@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/loopback_link.h"
+
+#include "harness/catch.h"
+#include "harness/manual_clock.h"
+#include "harness/recording_handler.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+using std::chrono::milliseconds;
+
+namespace {
+
+struct Two {
+  ManualClock clock;
+  LoopbackNetwork network{&clock, 1000};
+  RecordingHandler a, b;
+  std::unique_ptr<Link> to_b, to_a;
+
+  Two() { std::tie(to_b, to_a) = network.connect(Rank(0), &a, Rank(1), &b); }
+  void run_for(Duration d) {
+    const TimePoint until = clock.now() + d;
+    for (network.pump(); const auto next = network.next_event(); network.pump()) {
+      if (*next > until) break;
+      clock.advance(*next - clock.now());
+    }
+    clock.advance(until - clock.now());
+    network.pump();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("messages arrive whole, with extension and call number") {
+  Two two;
+  const auto data = pattern(2500), empty = pattern(0);
+  two.a.num_called = 9;
+  auto owner = std::make_shared<CountingOwner>();
+  auto m = message(1, data, owner);
+  m.extension[0] = std::byte{5};
+  m.extension_bytes = 1;
+  two.to_b->send(std::move(m));
+  two.to_b->send(message(2, empty, owner));
+  CHECK(two.b.order.empty());  // nothing inside send()
+  CHECK_FALSE(two.to_b->is_drained());
+  two.network.pump();
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.b.order == std::vector<uint64_t>{1, 1, 1, 2});
+  CHECK(two.b.extensions[1] == std::vector<std::byte>{std::byte{5}});
+  CHECK(two.b.last.called == 9);
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
+  CHECK(two.to_b->is_drained());
+  CHECK_FALSE(two.network.next_event().has_value());
+}
+
+TEST_CASE("delay and rate decide when a frame begins and ends") {
+  Two two;
+  two.network.set_delay(Rank(0), Rank(1), milliseconds(10));
+  two.network.set_rate(Rank(0), Rank(1), 10'000);
+  const auto data = pattern(936);  // 1000 with its header: 100 ms
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.run_for(milliseconds(9));
+  CHECK(two.b.order.empty());
+  two.run_for(milliseconds(2));
+  REQUIRE(two.to_a->incoming() != nullptr);
+  CHECK(two.to_a->incoming()->seq == 1);
+  two.run_for(milliseconds(88));
+  CHECK(owner->tokens.empty());
+  two.run_for(milliseconds(2));
+  CHECK(owner->tokens.size() == 1);
+  CHECK(two.b.received.empty());
+  CHECK_FALSE(two.to_b->is_drained());
+  two.run_for(milliseconds(10));
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.to_a->incoming() == nullptr);
+}
+
+TEST_CASE("a stalled direction holds back, the other one does not") {
+  Two two;
+  const auto data = pattern(10);
+  two.network.stall(Rank(0), Rank(1), two.clock.now() + milliseconds(50));
+  two.to_b->send(message(1, data));
+  two.to_a->send(message(2, data));
+  two.run_for(milliseconds(49));
+  CHECK(two.b.order.empty());
+  CHECK(two.a.order.size() == 1);
+  two.run_for(milliseconds(1));
+  CHECK(two.b.order.size() == 1);
+}
+
+TEST_CASE("an urgent message overtakes between chunks, a cancelled one stops") {
+  Two two;
+  two.network.set_rate(Rank(0), Rank(1), 1'064'000);  // a chunk per millisecond
+  const auto large = pattern(10'000), small = pattern(10);
+  auto owner = std::make_shared<CountingOwner>();
+  const MessageId first = two.to_b->send(message(1, large, owner));
+  two.run_for(std::chrono::microseconds(1500));
+  two.to_b->send(message(2, small, owner, 5));
+  two.run_for(std::chrono::microseconds(1500));
+  CHECK(two.b.order == std::vector<uint64_t>{1, 1, 2, 1});
+  CHECK(two.to_b->cancel(first) == 7000);
+  CHECK(owner->tokens == std::vector<uint32_t>{2});  // its third chunk is under way
+  CHECK(two.to_b->cancel(first) == 0);
+  two.run_for(milliseconds(20));
+  CHECK(owner->tokens == std::vector<uint32_t>{2, 1});
+  CHECK(two.b.received[1] == 3000);
+  CHECK(two.to_b->is_drained());
+}
+
+TEST_CASE("a payload that is dropped on its way does not touch its place again") {
+  Two two;
+  two.network.set_rate(Rank(0), Rank(1), 100'000);
+  const auto data = pattern(1000, 1);
+  two.to_b->send(message(1, data));
+  two.run_for(milliseconds(1));
+  REQUIRE(two.to_a->incoming() != nullptr);
+  two.to_a->drop_incoming();
+  std::fill(two.b.messages[1].begin(), two.b.messages[1].end(), std::byte{0});
+  two.run_for(milliseconds(20));
+  CHECK(two.b.messages[1] == std::vector<std::byte>(1000));
+  CHECK(two.b.received[1] == 1000);  // on_frame follows all the same
+}
+
+TEST_CASE("finish says goodbye behind what is queued, and the peer sees the end") {
+  Two two;
+  const auto data = pattern(3000);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.to_b->finish();
+  two.network.pump();
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.b.kinds.back() == FrameKind::kGoodbye);
+  CHECK(two.b.times_lost == 1);
+  CHECK(two.b.lost.message() == "rank 0 closed the connection");
+  CHECK(two.a.times_lost == 1);
+  two.to_b->send(message(2, data, owner));  // through at once
+  two.network.pump();
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
+}
+
+TEST_CASE("a cut is a loss on both sides, and what was on its way is gone") {
+  Two two;
+  two.network.set_delay(Rank(0), Rank(1), milliseconds(10));
+  const auto data = pattern(100);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.run_for(milliseconds(5));
+  two.network.cut(Rank(1), Rank(0));
+  CHECK(two.a.times_lost == 0);
+  two.run_for(milliseconds(20));
+  CHECK(two.a.times_lost == 1);
+  CHECK(two.b.times_lost == 1);
+  CHECK(two.a.lost.code() == Code::kPeerLost);
+  CHECK(two.a.lost.culprit() == Rank(1));
+  CHECK(two.b.order.empty());
+}
+
+TEST_CASE("closing tells only the other side; nonsense loses the link") {
+  Two two;
+  auto owner = std::make_shared<CountingOwner>();
+  const auto data = pattern(10);
+  two.to_b->send(message(1, data, owner));
+  two.to_b->close();
+  two.network.pump();
+  CHECK(two.a.times_lost == 0);
+  CHECK(two.b.times_lost == 1);
+  CHECK(owner->tokens.empty());
+  Two other;
+  other.b.refuse = "not like this";
+  other.to_b->send(message(1, data));
+  other.network.pump();
+  CHECK(other.b.lost.code() == Code::kProtocol);
+  CHECK(other.b.lost.message() == "rank 0: not like this");
+  CHECK(other.a.times_lost == 1);
+}

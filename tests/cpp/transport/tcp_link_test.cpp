@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/tcp_link.h"
+
+#include <sys/socket.h>
+
+#include "harness/catch.h"
+#include "harness/recording_handler.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+
+namespace {
+
+// Two links on one loop, over a socket pair with small buffers.
+struct Two {
+  EventLoop loop;
+  RecordingHandler a, b;
+  std::unique_ptr<TcpLink> to_b, to_a;
+  int raw = -1;  // the far end when there is no second link
+
+  explicit Two(bool is_raw = false) {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+    to_b = std::make_unique<TcpLink>(&loop, Fd(fds[0]), Rank(1), 1000, &a);
+    if (is_raw)
+      raw = fds[1];
+    else
+      to_a = std::make_unique<TcpLink>(&loop, Fd(fds[1]), Rank(0), 1000, &b);
+  }
+  ~Two() {
+    if (raw >= 0) ::close(raw);
+  }
+  // Runs turns until `is_done`.
+  void run_until(const std::function<bool()>& is_done) {
+    int turns = 0;
+    std::function<void()> look = [&] {
+      if (is_done() || ++turns > 200'000) return loop.stop();
+      loop.post(look);
+    };
+    loop.post(look);
+    loop.run();
+    REQUIRE(is_done());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("large and small messages arrive whole in both directions", "[tcp]") {
+  Two two;
+  const std::vector<std::vector<std::byte>> data = {
+      pattern(5'000'000), pattern(0),    pattern(1),
+      pattern(999),       pattern(1001), pattern(70'000)};
+  auto owner = std::make_shared<CountingOwner>();
+  for (uint64_t i = 0; i < data.size(); ++i) {
+    two.to_b->send(message(i, data[i], owner));
+    two.to_a->send(message(i, data[i], owner));
+  }
+  CHECK(owner->tokens.empty());
+  const auto all = [&](RecordingHandler& h) {
+    for (uint64_t i = 0; i < data.size(); ++i)
+      if (!h.received.contains(i) || h.received[i] < data[i].size()) return false;
+    return true;
+  };
+  two.run_until([&] { return all(two.a) && all(two.b) && owner->tokens.size() == 12; });
+  for (uint64_t i = 0; i < data.size(); ++i) {
+    CHECK((two.a.messages[i] == data[i] && two.b.messages[i] == data[i]));
+  }
+  CHECK(two.to_b->is_drained());
+}
+
+TEST_CASE("the extension goes with the first chunk, the call number with all",
+          "[tcp]") {
+  Two two;
+  const auto data = pattern(2500);
+  two.a.num_called = 42;
+  auto m = message(1, data);
+  m.extension_bytes = kMaxExtensionBytes;
+  m.extension.fill(std::byte{3});
+  two.to_b->send(std::move(m));
+  two.run_until([&] { return two.b.received[1] == 2500; });
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.b.extensions[1] == std::vector<std::byte>(255, std::byte{3}));
+  CHECK(two.b.order.size() == 3);
+  CHECK(two.b.last.called == 42);
+}
+
+TEST_CASE("an urgent message overtakes a large one", "[tcp]") {
+  Two two;
+  const auto large = pattern(20'000'000), small = pattern(10);
+  two.to_b->send(message(1, large));
+  bool is_sent = false;
+  two.b.on_begin = [&](const FrameHeader&) {
+    if (!std::exchange(is_sent, true)) two.to_b->send(message(2, small, {}, 9));
+  };
+  size_t before = 0;
+  two.b.on_end = [&](const FrameHeader& h) {
+    if (h.seq == 2) before = two.b.received[1];
+  };
+  two.run_until([&] { return two.b.received[1] == large.size(); });
+  CHECK(two.b.received[2] == 10);
+  CHECK(before < large.size() / 2);
+  CHECK(two.b.messages[1] == large);
+}
+
+TEST_CASE("a cancelled message ends between chunks and gives its memory back",
+          "[tcp]") {
+  Two two;
+  auto large = std::make_unique<std::vector<std::byte>>(pattern(20'000'000));
+  const auto small = pattern(10);
+  auto owner = std::make_shared<CountingOwner>();
+  size_t dropped = 0;
+  const MessageId id = two.to_b->send(message(1, *large, owner));
+  owner->then = [&](uint32_t token) {
+    if (token == 1) large.reset();  // the sanitizer sees a later read
+  };
+  two.b.on_begin = [&](const FrameHeader&) {
+    if (dropped != 0) return;
+    dropped = two.to_b->cancel(id);
+    two.to_b->send(message(2, small, owner));
+  };
+  two.run_until([&] { return two.b.received[2] == 10; });
+  CHECK(dropped > 10'000'000);
+  CHECK(two.b.received[1] + dropped == 20'000'000);
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
+}
+
+TEST_CASE("a message that never began can be cancelled whole", "[tcp]") {
+  Two two;
+  const auto data = pattern(100), other = pattern(5);
+  auto owner = std::make_shared<CountingOwner>();
+  const MessageId id = two.to_b->send(message(1, data, owner));
+  two.to_b->send(message(2, other, owner));
+  CHECK(two.to_b->cancel(id) == 100);
+  CHECK(owner->tokens.empty());
+  CHECK(two.to_b->cancel(id) == 0);
+  CHECK(two.to_b->cancel(12345) == 0);
+  two.run_until([&] { return two.b.received[2] == 5; });
+  CHECK_FALSE(two.b.received.contains(1));
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
+}
+
+TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]") {
+  Two two(true);
+  FrameHeader h;
+  h.kind = FrameKind::kData;
+  h.seq = 1;
+  h.payload_bytes = 800;
+  h.total_bytes = 800;
+  std::vector<std::byte> bytes(kHeaderBytes);
+  encode(h, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
+  const auto payload = pattern(800, 1);
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  REQUIRE(::send(two.raw, bytes.data(), 300, 0) == 300);
+  two.run_until([&] { return two.to_b->incoming() != nullptr; });
+  CHECK(two.to_b->incoming()->seq == 1);
+  two.to_b->drop_incoming();
+  two.a.messages[1].clear();
+  two.a.messages[1].shrink_to_fit();
+  REQUIRE(::send(two.raw, bytes.data() + 300, 564, 0) == 564);
+  two.run_until([&] { return two.a.received[1] == 800; });
+  CHECK(two.to_b->incoming() == nullptr);
+}
+
+TEST_CASE("frames cut at any byte are put together", "[tcp]") {
+  Two two(true);
+  FrameHeader h;
+  h.kind = FrameKind::kData;
+  h.extension_bytes = 3;
+  h.seq = 1;
+  h.payload_bytes = 5;
+  h.total_bytes = 5;
+  std::vector<std::byte> bytes(kHeaderBytes);
+  encode(h, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
+  const auto rest = pattern(8, 1);
+  bytes.insert(bytes.end(), rest.begin(), rest.end());
+  for (size_t cut = 1; cut < bytes.size(); ++cut) {
+    two.a.received.clear();
+    REQUIRE(::send(two.raw, bytes.data(), cut, 0) == static_cast<ssize_t>(cut));
+    int turns = 0;
+    two.run_until([&] { return ++turns > 2; });
+    CHECK(two.a.received.empty());
+    const size_t left = bytes.size() - cut;
+    REQUIRE(::send(two.raw, bytes.data() + cut, left, 0) == static_cast<ssize_t>(left));
+    two.run_until([&] { return two.a.received[1] == 5; });
+    CHECK(std::equal(rest.begin() + 3, rest.end(), two.a.messages[1].begin()));
+  }
+}
+
+TEST_CASE("over TCP finish says goodbye behind what is queued", "[tcp]") {
+  Two two;
+  const auto data = pattern(3'000'000);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.to_b->finish();
+  two.run_until([&] { return two.a.times_lost == 1; });  // the peer closes in turn
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.b.kinds.back() == FrameKind::kGoodbye);
+  CHECK(two.b.lost.message() == "rank 0 closed the connection");
+  two.to_b->send(message(2, data, owner));
+  two.run_until([&] { return owner->tokens.size() == 2; });
+}
+
+TEST_CASE("a peer that goes is a loss, and owners get their memory back", "[tcp]") {
+  Two two;
+  const auto data = pattern(30'000'000);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.run_until([&] { return two.b.received[1] > 0; });
+  two.to_a.reset();
+  two.run_until([&] { return two.a.times_lost == 1; });
+  CHECK(two.a.lost.code() == Code::kPeerLost);
+  CHECK(two.a.lost.culprit() == Rank(1));
+  two.run_until([&] { return owner->tokens.size() == 1; });
+  CHECK(two.b.times_lost == 0);
+}
+
+TEST_CASE("what a peer said before it went is read, though writing to it fails",
+          "[tcp]") {
+  Two two(true);
+  FrameHeader h;
+  h.kind = FrameKind::kGoodbye;
+  std::vector<std::byte> bytes(kHeaderBytes);
+  encode(h, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
+  REQUIRE(::send(two.raw, bytes.data(), bytes.size(), 0) == kHeaderBytes);
+  ::close(std::exchange(two.raw, -1));
+  const auto data = pattern(10);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));  // EPIPE at the end of the first turn
+  two.to_b->send(message(2, data, owner));
+  two.run_until([&] { return two.a.times_lost == 1; });
+  CHECK(two.a.kinds == std::vector<FrameKind>{FrameKind::kGoodbye});
+  CHECK(two.a.lost.code() == Code::kPeerLost);
+  two.run_until([&] { return owner->tokens.size() == 2; });
+}
+
+TEST_CASE("garbage loses the link with the reason, and the peer sees it", "[tcp]") {
+  Two two(true);
+  const std::string garbage(200, 'x');
+  REQUIRE(::send(two.raw, garbage.data(), garbage.size(), 0) == 200);
+  two.run_until([&] { return two.a.times_lost == 1; });
+  CHECK(two.a.lost.code() == Code::kProtocol);
+  CHECK(two.a.lost.message().find("rank 1: this is no aikido frame") == 0);
+  CHECK(two.a.lost_rank == Rank(1));
+  char byte = 0;
+  CHECK(::recv(two.raw, &byte, 1, 0) == 0);
+  CHECK(two.to_b->is_drained());
+}
+
+TEST_CASE("a frame that the handler refuses loses the link", "[tcp]") {
+  Two two;
+  two.b.refuse = "not like this";
+  const auto data = pattern(10);
+  two.to_b->send(message(1, data));
+  two.run_until([&] { return two.a.times_lost == 1 && two.b.times_lost == 1; });
+  CHECK(two.b.lost.message() == "rank 0: not like this");
+}
+
+TEST_CASE("closing frees everything and calls nobody, however often", "[tcp]") {
+  Two two;
+  const auto data = pattern(10);
+  auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.to_b->close();
+  CHECK(owner.use_count() == 1);
+  two.to_b->close();
+  two.to_b->send(message(2, data, owner));
+  two.to_b.reset();  // with a flush still wanted
+  two.run_until([&] { return two.b.times_lost == 1; });
+  CHECK(two.a.times_lost == 0);
+  CHECK(owner->tokens.empty());
+}
