@@ -137,7 +137,9 @@ class Handle:
         self._running.append(work)
         return work
 
-    def _hook(self, _: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _hook(
+        self, _: object, bucket: GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._collect()
         strict = not self._is_laid_out()

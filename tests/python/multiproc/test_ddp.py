@@ -192,9 +192,7 @@ def refuse(rank, size):
 
     net = make_net()
     register("no ddp", net)
-    register(
-        "unused", DistributedDataParallel(make_net(), find_unused_parameters=True)
-    )
+    register("unused", DistributedDataParallel(make_net(), find_unused_parameters=True))
     with_buffers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     register("buffers", DistributedDataParallel(with_buffers))
     gloo = dist.new_group(backend="gloo")
@@ -219,8 +217,8 @@ def test_a_model_for_which_all_ranks_would_wait_is_refused_with_what_to_change()
             "no ddp": "ConfigError: model is a Sequential; wrap it in "
             "DistributedDataParallel first.",
             "unused": "ConfigError: find_unused_parameters=True makes DDP all-reduce a "
-            "map of used parameters in every step, for which all ranks wait; use False, "
-            "or static_graph=True.",
+            "map of used parameters in every step, for which all ranks wait; use "
+            "False, or static_graph=True.",
             "buffers": "ConfigError: The model has buffers (1.running_mean, "
             "1.running_var, 1.num_batches_tracked, ...) which DDP broadcasts in every "
             "forward, for which all ranks wait; wrap it with broadcast_buffers=False.",

@@ -239,7 +239,7 @@ def test_a_rank_that_joins_late_is_waited_for(tmp_path):
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_a_rank_that_never_joins_is_named(tmp_path, missing):
     failures = run_ranks(3, come_late, str(tmp_path), missing, None, backend=None)
-    for rank, (name, culprit, text, seconds) in enumerate(failures):
+    for rank, (name, _, text, seconds) in enumerate(failures):
         if rank == missing:
             continue
         assert name in ("TimedOutError", "PeerLostError"), text

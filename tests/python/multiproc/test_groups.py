@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is built on collectives: objects, subgroups, the fallback, messages, restarts."""
+"""Built on collectives: objects, subgroups, the fallback, messages, restarts."""
 
 import subprocess
 import sys
@@ -98,7 +98,9 @@ def fall_back(rank, size):
     ]
     tensor = torch.empty(size)
     dist.all_to_all_single(tensor, torch.arange(float(size)) + 10 * rank)
-    seen["all_to_all_single"] = tensor.tolist() == [10.0 * r + rank for r in range(size)]
+    seen["all_to_all_single"] = tensor.tolist() == [
+        10.0 * r + rank for r in range(size)
+    ]
     outputs = [torch.empty(1) for _ in range(size)] if rank == 0 else None
     dist.gather(torch.tensor([float(rank)]), outputs, dst=0)
     seen["gather"] = rank != 0 or [o.item() for o in outputs] == [0.0, 1.0, 2.0]
@@ -212,9 +214,7 @@ def test_a_process_may_start_and_destroy_its_groups_three_times(tmp_path):
     assert totals == [[9.0] * 3] * 3
 
 
-@pytest.mark.parametrize(
-    "end", ["", "del dist, tensor; raise SystemExit(0)"]
-)
+@pytest.mark.parametrize("end", ["", "del dist, tensor; raise SystemExit(0)"])
 def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains(tmp_path, end):
     program = textwrap.dedent(
         f"""
