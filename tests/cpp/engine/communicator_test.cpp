@@ -145,11 +145,12 @@ TEST_CASE("large and small messages pass each other between members", "[tcp]") {
 
 TEST_CASE("settings that differ are told to both sides with both values", "[tcp]") {
   MemoryStore store;
+  const auto first_engine = start_engine(), second_engine = start_engine();
   auto first = std::async(std::launch::async, [&] {
-    return connect(start_engine(), store, 0, 2, seconds(20), "a=1;b=2;c=3").status();
+    return connect(first_engine, store, 0, 2, seconds(20), "a=1;b=2;c=3").status();
   });
   auto second = std::async(std::launch::async, [&] {
-    return connect(start_engine(), store, 1, 2, seconds(20), "a=1;b=5;c=3").status();
+    return connect(second_engine, store, 1, 2, seconds(20), "a=1;b=5;c=3").status();
   });
   for (auto* side : {&first, &second}) {
     const Status status = side->get();
@@ -164,9 +165,10 @@ TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
   MemoryStore store;
   std::vector<std::future<Status>> sides;
   for (const int32_t r : {0, 1, 3})
-    sides.push_back(std::async(std::launch::async, [&store, r] {
-      return connect(start_engine(), store, r, 4, milliseconds(400)).status();
-    }));
+    sides.push_back(
+        std::async(std::launch::async, [&store, r, engine = start_engine()] {
+          return connect(engine, store, r, 4, milliseconds(400)).status();
+        }));
   for (auto& side : sides) {
     const Status status = side.get();
     INFO(status.message());
