@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -138,7 +137,7 @@ class Handle:
         self._running.append(work)
         return work
 
-    def _hook(self, _: object, bucket: GradBucket) -> torch.futures.Future[Any]:
+    def _hook(self, _: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._collect()
         strict = not self._is_laid_out()
@@ -151,7 +150,8 @@ class Handle:
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
             self._end_step(collect=False)
-        return work.get_future()
+        # DDP wants the tensor itself, not a list of one.
+        return work.get_future().then(lambda done: done.value()[0])
 
     def _end_step(self, collect: bool = True) -> None:
         self.steps += 1
