@@ -32,7 +32,7 @@ struct OutMessage {
   // the sender, the link counts on from there and fills in the rest.
   FrameHeader header;
   std::array<std::byte, kMaxExtensionBytes>
-      extension;  // goes with the first chunk only
+      extension{};  // goes with the first chunk only
   uint8_t extension_bytes = 0;
   const std::byte* data = nullptr;  // must stay as it is until on_sent
   size_t bytes = 0;
