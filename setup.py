@@ -77,8 +77,9 @@ class BuildWithCMake(build_ext):
         }
         settings |= {"CMAKE_MAKE_PROGRAM": ninja, "Python_EXECUTABLE": sys.executable}
         defines = [f"-D{name}={value}" for name, value in settings.items()]
+        # -U: a setting of an earlier build must not linger in the cache.
         steps = (
-            [cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), *defines],
+            [cmake, "-GNinja", f"-S{ROOT}", f"-B{folder}", "-UAIKIDO_*", *defines],
             [cmake, "--build", str(folder), "--target", "_C", "--parallel"],
         )
         for step in steps:
@@ -92,7 +93,7 @@ class BuildWithCMake(build_ext):
 
 def take(config_settings):
     """Moves -C settings of ours into the environment that build_extension reads."""
-    for name, value in list((config_settings or {}).items()):
+    for name in list(config_settings or {}):
         if name.startswith("AIKIDO_"):
             if name.removeprefix("AIKIDO_") not in OPTIONS:
                 raise SystemExit(f"{name} is no setting; there are {OPTIONS}.")
@@ -111,8 +112,15 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     )
 
 
+def native_files():
+    """What a source archive must carry."""
+    folders = [ROOT / name for name in ("csrc", "cuda")]
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [str(p.relative_to(ROOT)) for p in [ROOT / "CMakeLists.txt", *sorted(found)]]
+
+
 if __name__ == "__main__":
     setup(
-        ext_modules=[Extension("aikido_torch._C", sources=[])],
+        ext_modules=[Extension("aikido_torch._C", sources=[], depends=native_files())],
         cmdclass={"build_ext": BuildWithCMake},
     )

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""aikido: collectives for PyTorch that need not wait for a late rank."""
+"""aikido: collectives for PyTorch that need not wait for a late rank.
+
+```python
+import torch.distributed as dist
+import aikido_torch
+
+dist.init_process_group("aikido")
+```
+"""
 
 import torch  # loads the libraries that the native module links against
 
@@ -8,19 +16,38 @@ _REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <aikido
 _running = ".".join(torch.__version__.split(".")[:2])
 
 try:
-    from aikido_torch._C import build_info
+    from aikido_torch import _C
 except ImportError as error:
     raise ImportError(
         f"The native module of aikido does not load with torch {torch.__version__} "
         f"({error}). Build it in this environment: {_REBUILD}"
     ) from error
 
-_built_for = build_info()["torch"]
+_built_for = _C.build_info()["torch"]
 if _built_for != _running:
     raise ImportError(
         f"This aikido was built for torch {_built_for} but torch {torch.__version__} "
         f"is installed. Install torch=={_built_for}.*, or build again: {_REBUILD}"
     )
 
-__version__ = build_info()["version"]
-__all__ = ["__version__", "build_info"]
+from aikido_torch import ddp, errors, straggler  # noqa: E402
+from aikido_torch._backend import register_backend  # noqa: E402
+from aikido_torch._C import AikidoWork, Outcome, build_info  # noqa: E402
+from aikido_torch._calls import all_reduce  # noqa: E402
+from aikido_torch.options import Options  # noqa: E402
+
+__version__: str = build_info()["version"]
+__all__ = [
+    "AikidoWork",
+    "Options",
+    "Outcome",
+    "__version__",
+    "all_reduce",
+    "build_info",
+    "ddp",
+    "errors",
+    "register_backend",
+    "straggler",
+]
+
+register_backend()

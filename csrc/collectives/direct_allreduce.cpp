@@ -13,7 +13,7 @@ using transport::FrameKind;
 DirectAllreduce::DirectAllreduce(OperationHost* host, Seq seq, Call call,
                                  Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      plan_(call_.count, size_of(call_.dtype), host->size(), seq,
+      plan_(call_.count, size_of(call_.dtype), host->size(),
             host->settings().min_shard_bytes),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),

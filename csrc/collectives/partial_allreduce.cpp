@@ -43,7 +43,7 @@ std::vector<std::byte> encode_verdict(const RankSet& mask, straggler::Reason rea
 PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      plan_(call_.count, size_of(call_.dtype), host->size(), seq,
+      plan_(call_.count, size_of(call_.dtype), host->size(),
             host->settings().min_shard_bytes),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),

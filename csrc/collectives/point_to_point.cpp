@@ -145,8 +145,8 @@ void Mailbox::begin(Rank from, uint64_t number, Inbound& in) {
 }
 
 void Mailbox::complete(Rank from, uint64_t number) {
-  auto node = source(from).inbound.extract(number);
-  ReceiveCall& receive = *node.mapped().receive;
+  auto found = source(from).inbound.extract(number);
+  ReceiveCall& receive = *found.mapped().receive;
   if (receive.on_done) receive.on_done(Status::ok(), from);
 }
 

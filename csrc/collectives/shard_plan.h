@@ -20,9 +20,8 @@ class ShardPlan {
   // `count` elements of `element_bytes`, `size` members. Shards hold at least
   // `min_shard_bytes` (the last may be smaller): a small bucket has one owner and so
   // the fewest messages, and the operation's number moves that work around the members.
-  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, Seq seq,
-            size_t min_shard_bytes)
-      : count_(count), element_bytes_(element_bytes), size_(size), seq_(seq) {
+  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, size_t min_shard_bytes)
+      : count_(count), element_bytes_(element_bytes) {
     const uint64_t bytes = count * element_bytes;
     const uint64_t wanted =
         std::max<uint64_t>(1, bytes / std::max<size_t>(1, min_shard_bytes));
@@ -36,16 +35,11 @@ class ShardPlan {
   }
 
   int32_t num_shards() const { return num_shards_; }
-  Rank owner(int32_t shard) const {
-    const auto first = static_cast<int64_t>(seq_.value % static_cast<uint64_t>(size_));
-    return Rank(static_cast<int32_t>((shard + first) % size_));
-  }
+  Rank owner(int32_t shard) const { return Rank(shard); }
   // The shard that `rank` owns, if any: never more than one.
   std::optional<int32_t> shard_of(Rank rank) const {
-    const auto first = static_cast<int32_t>(seq_.value % static_cast<uint64_t>(size_));
-    const int32_t shard = (rank.value - first + size_) % size_;
-    if (shard >= num_shards_) return std::nullopt;
-    return shard;
+    if (rank.value >= num_shards_) return std::nullopt;
+    return rank.value;
   }
   uint64_t first_element(int32_t shard) const {
     return std::min(count_, per_shard_ * static_cast<uint64_t>(shard));
@@ -61,8 +55,6 @@ class ShardPlan {
  private:
   uint64_t count_;
   size_t element_bytes_;
-  int32_t size_;
-  Seq seq_;
   int32_t num_shards_ = 1;
   uint64_t per_shard_ = 0;
 };

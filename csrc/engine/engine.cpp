@@ -10,6 +10,13 @@
 #include "engine/group.h"
 
 namespace aikido::engine {
+namespace {
+thread_local bool on_progress_thread = false;
+}  // namespace
+
+bool Engine::is_progress_thread() {
+  return on_progress_thread;
+}
 
 Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
                                               Duration handshake_timeout) {
@@ -29,6 +36,7 @@ Engine::~Engine() {
 
 void Engine::run() {
   ::pthread_setname_np(::pthread_self(), "aikido");
+  on_progress_thread = true;
   while (true) {
     try {
       loop_.run();

@@ -30,6 +30,9 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Whether the caller runs on the progress thread of some engine.
+  static bool is_progress_thread();
+
   // Any thread.
   void post(std::function<void()> work) { loop_.post(std::move(work)); }
   // Any thread but the progress thread: runs `work` there and waits for it.

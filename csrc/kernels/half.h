@@ -4,9 +4,13 @@
 //
 // IEEE 754 binary16 ("fp16") and bfloat16 as bit patterns, to fp32 and back. Narrowing
 // rounds to nearest, ties to even, once; overflow gives infinity, subnormals are exact.
-// A NaN stays a NaN, keeps its sign and the payload bits that fit, and becomes quiet,
-// as the conversion instructions of x86 do. No step meets an fp32 subnormal that
-// matters, so threads that flush subnormals get the same bits. Any thread.
+// A NaN stays a NaN, keeps its sign and the payload bits that fit; fp16 conversions
+// and narrowing make it quiet, as the instructions of x86 and Arm do. No step meets an
+// fp32 subnormal that matters, so threads that flush those get the same bits. Any
+// thread.
+//
+// The formulas are written once, for one number or a vector of them: F is float or a
+// vector of floats, U the same of uint32_t, with the 16 bits in the low half.
 //
 // Everything has internal linkage on purpose: the files of one instruction set each
 // (reduce_impl.h) include this, and the linker must never pick, for a plain CPU, a
@@ -16,51 +20,65 @@
 
 namespace aikido::kernels {
 
-static inline float fp16_to_float(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  const uint32_t magnitude = h & 0x7fffu;
-  const uint32_t shifted = magnitude << 13;
+template <class F, class U>
+static inline F widen_fp16(U h) {
+  const U sign = (h & 0x8000u) << 16;
+  const U magnitude = h & 0x7fffu;
+  const U shifted = magnitude << 13;
   // Subnormal: put the fraction behind the exponent of 2^-14, then take 2^-14 off
   // again.
-  const float tiny = __builtin_bit_cast(float, shifted + (113u << 23)) -
-                     __builtin_bit_cast(float, 113u << 23);
-  const uint32_t special =
-      shifted | 0x7f800000u | (magnitude > 0x7c00u ? 1u << 22 : 0u);
-  uint32_t bits = shifted + (112u << 23);
-  bits = magnitude >= 0x7c00u ? special : bits;
-  bits = magnitude < 0x0400u ? __builtin_bit_cast(uint32_t, tiny) : bits;
-  return __builtin_bit_cast(float, bits | sign);
+  const U base = U{} + (113u << 23);
+  const F tiny = __builtin_bit_cast(F, shifted + base) - __builtin_bit_cast(F, base);
+  const U quiet = magnitude > 0x7c00u ? U{} + (1u << 22) : U{};
+  U bits = shifted + (112u << 23);
+  bits = magnitude >= 0x7c00u ? (shifted | 0x7f800000u | quiet) : bits;
+  bits = magnitude < 0x0400u ? __builtin_bit_cast(U, tiny) : bits;
+  return __builtin_bit_cast(F, bits | sign);
 }
 
-static inline uint16_t float_to_fp16(float f) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, f);
-  const uint32_t sign = (bits >> 16) & 0x8000u;
-  const uint32_t magnitude = bits & 0x7fffffffu;
+template <class U, class F>
+static inline U narrow_fp16(F f) {
+  const U bits = __builtin_bit_cast(U, f);
+  const U sign = (bits >> 16) & 0x8000u;
+  const U magnitude = bits & 0x7fffffffu;
   // Rebias the exponent by -112 and add just under half a unit, one more when odd.
-  const uint32_t odd = (magnitude >> 13) & 1u;
-  const uint32_t normal = (magnitude - (112u << 23) + 0x0fffu + odd) >> 13;
+  const U odd = (magnitude >> 13) & 1u;
+  const U normal = (magnitude - (112u << 23) + 0x0fffu + odd) >> 13;
   // The last place of numbers near 0.5 is 2^-24, the fp16 subnormal unit: adding 0.5
   // lets the adder round.
-  const float sum = __builtin_bit_cast(float, magnitude) + 0.5f;
-  const uint32_t tiny = __builtin_bit_cast(uint32_t, sum) - 0x3f000000u;
-  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
-  uint32_t half = normal;
-  half = magnitude < 0x38800000u ? tiny : half;      // below 2^-14
-  half = magnitude >= 0x47800000u ? 0x7c00u : half;  // 65536 and up
+  const F sum = __builtin_bit_cast(F, magnitude) + 0.5f;
+  const U tiny = __builtin_bit_cast(U, sum) - 0x3f000000u;
+  const U nan = ((magnitude >> 13) & 0x03ffu) | 0x7e00u;
+  U half = magnitude < 0x38800000u ? tiny : normal;        // below 2^-14
+  half = magnitude >= 0x47800000u ? U{} + 0x7c00u : half;  // 65536 and up
   half = magnitude > 0x7f800000u ? nan : half;
-  return static_cast<uint16_t>(half | sign);
+  return half | sign;
 }
 
+template <class F, class U>
+static inline F widen_bf16(U h) {
+  return __builtin_bit_cast(F, h << 16);
+}
+
+template <class U, class F>
+static inline U narrow_bf16(F f) {
+  const U bits = __builtin_bit_cast(U, f);
+  const U rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const U nan = (bits >> 16) | 0x0040u;
+  return f != f ? nan : rounded;
+}
+
+static inline float fp16_to_float(uint16_t h) {
+  return widen_fp16<float>(uint32_t{h});
+}
+static inline uint16_t float_to_fp16(float f) {
+  return static_cast<uint16_t>(narrow_fp16<uint32_t>(f));
+}
 static inline float bf16_to_float(uint16_t h) {
-  return __builtin_bit_cast(float, static_cast<uint32_t>(h) << 16);
+  return widen_bf16<float>(uint32_t{h});
 }
-
 static inline uint16_t float_to_bf16(float f) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, f);
-  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const uint32_t nan = (bits >> 16) | 0x0040u;
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return static_cast<uint16_t>(is_nan ? nan : rounded);
+  return static_cast<uint16_t>(narrow_bf16<uint32_t>(f));
 }
 
 }  // namespace aikido::kernels

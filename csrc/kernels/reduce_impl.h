@@ -12,15 +12,10 @@
 #include <cstdint>
 #include <type_traits>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 #include "base/types.h"
-#include "kernels/half.h"
 #include "kernels/reduce.h"
+#include "kernels/reduce_half.h"
+#include "kernels/reduce_ops.h"
 
 // `out` may be a source, which the compiler would meet with a scalar loop. Element i is
 // read before it is written and used by no other element, so this promise is kept.
@@ -34,21 +29,8 @@ namespace aikido::kernels {
 
 namespace {
 
-using Byte = unsigned char;
-
 // Fits the L1 cache beside the sources' current lines.
 constexpr size_t kBlockBytes = 4096;
-
-template <class T>
-T load_unaligned(const Byte* from) {
-  T value;
-  __builtin_memcpy(&value, from, sizeof(T));
-  return value;
-}
-template <class T>
-void store_unaligned(Byte* to, T value) {
-  __builtin_memcpy(to, &value, sizeof(T));
-}
 
 // Elements: how one is read into an accumulator and written back.
 template <class T>
@@ -64,75 +46,6 @@ struct Truth {
   static constexpr size_t kBytes = 1;
   static Acc load(const Byte* from) { return *from != 0 ? 1 : 0; }
   static void store(Byte* to, Acc value) { *to = value; }
-};
-
-struct Fp16 {
-  using Acc = float;
-  static constexpr size_t kBytes = 2;
-  static Acc load(const Byte* from) {
-    return fp16_to_float(load_unaligned<uint16_t>(from));
-  }
-  static void store(Byte* to, Acc value) { store_unaligned(to, float_to_fp16(value)); }
-};
-
-struct Bf16 {
-  using Acc = float;
-  static constexpr size_t kBytes = 2;
-  static Acc load(const Byte* from) {
-    return bf16_to_float(load_unaligned<uint16_t>(from));
-  }
-  static void store(Byte* to, Acc value) { store_unaligned(to, float_to_bf16(value)); }
-};
-
-// Operations; note [same bits everywhere] says what min and max do with NaN. Integer
-// elements of sum and product are unsigned.
-struct Sum {
-  template <class T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a + b);
-  }
-};
-struct Product {
-  template <class T>
-  static T apply(T a, T b) {
-    // Two uint16_t would be promoted to int and could overflow it.
-    if constexpr (sizeof(T) < sizeof(unsigned))
-      return static_cast<T>(static_cast<unsigned>(a) * static_cast<unsigned>(b));
-    else
-      return a * b;
-  }
-};
-struct Min {
-  template <class T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return ((b < a) | (b != b)) ? b : a;
-    return b < a ? b : a;
-  }
-};
-struct Max {
-  template <class T>
-  static T apply(T a, T b) {
-    if constexpr (std::is_floating_point_v<T>) return ((b > a) | (b != b)) ? b : a;
-    return b > a ? b : a;
-  }
-};
-struct Band {
-  template <class T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a & b);
-  }
-};
-struct Bor {
-  template <class T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a | b);
-  }
-};
-struct Bxor {
-  template <class T>
-  static T apply(T a, T b) {
-    return static_cast<T>(a ^ b);
-  }
 };
 
 template <class E, bool Scaled>
@@ -303,24 +216,35 @@ ReduceFn find_bool(ReduceOp op) {
   return nullptr;
 }
 
-template <class E>
-ReduceFn find_floating(ReduceOp op) {
+// Real numbers, by functions that `get` names for an operation.
+template <class Get>
+ReduceFn find_real(ReduceOp op, Get get) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
-      return reduce<E, Sum>;
+      return get(Sum{});
     case ReduceOp::kProduct:
-      return reduce<E, Product>;
+      return get(Product{});
     case ReduceOp::kMin:
-      return reduce<E, Min>;
+      return get(Min{});
     case ReduceOp::kMax:
-      return reduce<E, Max>;
+      return get(Max{});
     case ReduceOp::kBand:
     case ReduceOp::kBor:
     case ReduceOp::kBxor:
       break;
   }
   return nullptr;
+}
+
+template <class T>
+ReduceFn find_floating(ReduceOp op) {
+  return find_real(op, []<class Op>(Op) -> ReduceFn { return reduce<Plain<T>, Op>; });
+}
+
+template <class H>
+ReduceFn find_half(ReduceOp op) {
+  return find_real(op, []<class Op>(Op) -> ReduceFn { return reduce_half<H, Op>; });
 }
 
 template <class T>
@@ -345,13 +269,13 @@ ReduceFn find_here(ReduceOp op, DType dtype) {
     case DType::kBool:
       return find_bool(op);
     case DType::kFloat16:
-      return find_floating<Fp16>(op);
+      return find_half<Fp16>(op);
     case DType::kBFloat16:
-      return find_floating<Bf16>(op);
+      return find_half<Bf16>(op);
     case DType::kFloat32:
-      return find_floating<Plain<float>>(op);
+      return find_floating<float>(op);
     case DType::kFloat64:
-      return find_floating<Plain<double>>(op);
+      return find_floating<double>(op);
     case DType::kComplex64:
       return find_complex<float>(op);
     case DType::kComplex128:

@@ -29,12 +29,32 @@ class CostOfDeadline {
   Duration waited_{0};
 };
 
-Duration scaled(Duration lag, const PolicyOptions& options) {
-  const double with_slack = static_cast<double>(lag.count()) * options.slack;
-  if (with_slack >= static_cast<double>(options.ceiling.count()))
-    return options.ceiling;
-  return std::max(Duration(static_cast<int64_t>(with_slack)), options.floor);
+// slack * lag, at most the ceiling.
+Duration with_slack(Duration lag, const PolicyOptions& options) {
+  const double scaled = static_cast<double>(lag.count()) * options.slack;
+  if (scaled >= static_cast<double>(options.ceiling.count())) return options.ceiling;
+  return Duration(static_cast<int64_t>(scaled));
 }
+
+// The cheapest of the deadlines that it is offered, in ascending order.
+class Cheapest {
+ public:
+  explicit Cheapest(CostOfDeadline& cost) : cost_(cost) {}
+
+  void offer(Duration deadline) {
+    if (const Duration c = cost_.at(deadline); c <= lowest_) {
+      lowest_ = c;
+      deadline_ = deadline;
+    }
+  }
+  Duration deadline() const { return deadline_; }
+  Duration cost() const { return lowest_; }
+
+ private:
+  CostOfDeadline& cost_;
+  Duration lowest_ = Duration::max();
+  Duration deadline_{0};
+};
 
 }  // namespace
 
@@ -46,18 +66,22 @@ Duration price_of_loss(Duration median_period, int32_t world_size, Duration floo
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options) {
   AIKIDO_CHECK(!lags.empty(), "no lags");
+  const Duration grace =
+      std::clamp(price / kGraceDivisor, options.floor, options.ceiling);
   CostOfDeadline cost(lags, price);
-  const Duration cost_of_none = cost.at(Duration::zero());
-  Duration best = options.floor;
-  Duration lowest = cost.at(best);
-  for (Duration lag : lags) {
-    const Duration candidate = scaled(lag, options);
-    if (const Duration c = cost.at(candidate); c <= lowest) {
-      lowest = c;
-      best = candidate;
-    }
+  const auto beyond = lags.end() - std::upper_bound(lags.begin(), lags.end(), grace);
+  size_t i = 0;
+  Cheapest below(cost);
+  if (beyond >= kRegularlyLate) {
+    below.offer(Duration::zero());
+    for (; i < lags.size() && with_slack(lags[i], options) < grace; ++i)
+      below.offer(with_slack(lags[i], options));
   }
-  return cost_of_none < lowest ? Duration::zero() : best;
+  Cheapest best(cost);
+  best.offer(grace);
+  for (; i < lags.size(); ++i)
+    best.offer(std::max(with_slack(lags[i], options), grace));
+  return below.cost() < best.cost() ? below.deadline() : best.deadline();
 }
 
 Deadlines::Deadlines(const PolicyOptions& options, const History& history)

@@ -14,11 +14,18 @@
 // member is waited for, its delay L is part of the period P + L, and L > (P + L) / n
 // says exactly that n-1 contributions per P are more than n per P + L.
 //
-// It is robust. A deadline is chosen over the floor only if it is cheaper, so on
-// average a member delays the others by no more than floor + c per operation however
+// A member of which no long lags are known, or only rare ones, is given a grace: the
+// floor, or c / kGraceDivisor if that is longer, because a few milliseconds must not
+// cost a contribution that is worth a second. One that is regularly late, beyond the
+// grace in kRegularlyLate of its last lags, would let the others wait through the grace
+// in vain again and again: its deadline may be shorter, down to 0 if it is late
+// practically always.
+//
+// It is robust. A deadline is chosen over the grace only if it is cheaper, so on
+// average a member delays the others by no more than grace + c per operation however
 // late it is, and its own lags cannot stretch that. What slows all members moves t_q,
-// leaves the lags as they were and skips nobody. Lags up to the floor cost less than c,
-// so they alone never lead to a skip, and a rare long one changes nothing.
+// leaves the lags as they were and skips nobody. A lag up to the grace costs less than
+// c, so such lags alone never lead to a skip.
 //
 // One thread, no clock.
 
@@ -32,13 +39,20 @@
 
 namespace aikido::straggler {
 
+// The grace is the price divided by this, within [floor, ceiling].
+inline constexpr int kGraceDivisor = 4;
+// Lags beyond the grace, of the last Window::kWindow, that make a member regularly
+// late.
+inline constexpr int kRegularlyLate = 4;
+
 // c of the note. Requires: world_size >= 1.
 Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor);
 
-// The d among 0, the floor and slack * lag clamped to [floor, ceiling] for each of the
-// lags with the lowest cost over `lags`; the longest of those that cost the same, and 0
-// only where it is cheaper than all others. Requires: `lags` ascending, not empty, none
-// negative; validated options. O(size).
+// The deadline with the lowest cost over `lags`, of these: slack * lag for each of
+// them, clamped to [grace, ceiling], and the grace; for a member that is regularly late
+// also slack * lag below the grace, and 0. Of those that cost the same the longest, but
+// one below the grace only if it is cheaper than all others. Requires: `lags`
+// ascending, not empty, none negative; price >= floor; validated options. O(size).
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options);
 

@@ -6,6 +6,21 @@
 // known of the members, and a policy for each shard owned here. Only the progress
 // thread calls it.
 //
+// Note [how lateness is decided]
+// Each shard has one owner, and only the owner decides. Its clock starts at t_q, when
+// the K-th contribution is here, so what slows down everyone skips nobody. A member's
+// lag is its arrival after t_q; the last 64 lags are kept per member and size class,
+// those of contributions that came too late included, so a member that has recovered is
+// noticed. Its deadline is what would have cost least over these lags, where a lost
+// contribution costs the n-th part of a period and waiting costs the time waited
+// (deadline.h, Note [what waiting is worth]). The shard closes when the deadline of the
+// last missing member is over. A member known to be behind, skipped in an operation
+// that it has not called yet, gets no time: one late step costs the others one deadline
+// and not one per bucket. Two bounds stand above all deadlines and make the group wait:
+// skips in a row of one member, and bytes of results kept for it. The first operations
+// of a size class wait up to the ceiling while nothing is known. Decisions depend on
+// events and their times alone: the same input gives the same answers.
+//
 // How an owner uses it:
 //   call of an operation    policy = group.start(seq, bytes)           per owned shard
 //   a contribution is whole policy->on_arrival(rank, now); decide(now)

@@ -81,19 +81,19 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
 void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
   AIKIDO_CHECK(mask.world_size() == world_size_, "mask over ", mask.world_size(),
                " ranks, world of ", world_size_);
-  log_[seq] += bytes;
-  for (Member& m : members_)
-    if (m.called < seq) m.outstanding_bytes += bytes;
+  if (Recent* op = find(seq); op != nullptr && !op->is_committed) {
+    mask.for_each_missing([&](Rank rank) {
+      if (is_behind(rank, seq)) op->known.insert(rank);
+    });
+    op->is_committed = true;
+    op->known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
+  }
   mask.for_each([&](Rank rank) {
     note_called(rank, seq);
     note_included(member(rank), seq);
   });
   mask.for_each_missing([&](Rank rank) { note_skipped(member(rank), seq); });
-  prune_log();
-  Recent* op = find(seq);
-  if (op == nullptr || op->is_committed) return;
-  op->is_committed = true;
-  op->known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
+  keep(seq, bytes);
 }
 
 const Window& History::lags(Rank rank, uint64_t bytes) const {
@@ -199,11 +199,16 @@ void History::note_included(Member& m, Seq seq) {
   m.consecutive = 0;
 }
 
-void History::prune_log() {
-  const auto lowest = std::min_element(
-      members_.begin(), members_.end(),
-      [](const auto& a, const auto& b) { return a.called < b.called; });
-  log_.erase(log_.begin(), log_.upper_bound(lowest->called));
+// Enters a result into the log for those that have not called it, and drops what all
+// have called.
+void History::keep(Seq seq, uint64_t bytes) {
+  Seq lowest = seq;
+  for (Member& m : members_) {
+    lowest = std::min(lowest, m.called);
+    if (m.called < seq) m.outstanding_bytes += bytes;
+  }
+  if (lowest < seq) log_[seq] += bytes;
+  log_.erase(log_.begin(), log_.upper_bound(lowest));
 }
 
 }  // namespace aikido::straggler

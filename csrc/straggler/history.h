@@ -9,7 +9,11 @@
 //
 // The lag of a member in an operation is its arrival minus t_q, the time at which the
 // K-th contribution was here, and 0 if it was among the first K. So it holds neither
-// the time that all of them compute nor what slows all of them down at once.
+// the time that all of them compute nor what slows all of them down at once. Where a
+// member was known to be behind and not there at the close, its lag is not kept: it is
+// the tail of an earlier lateness, and it was not waited for. Otherwise one long stall
+// would fill the window, and a member that is back would be taken for one that is
+// always late.
 //
 // Memory: kWindow lags per member and size class in use, the last kNumRecent
 // operations, whose late arrivals still count, and one entry per operation that a
@@ -71,9 +75,9 @@ class History {
   void on_late_arrival(Seq seq, Rank rank, TimePoint now) {
     on_arrival(seq, rank, now);
   }
-  // `rank` is known to have called `seq`, and so all before it. Its lag in those that
-  // were committed without it is taken from this notice, if it never arrived. A notice
-  // of its progress thread that the member lives is not one.
+  // `rank` is known to have called `seq`, and so all before it. Of operations that were
+  // committed without it, its lag is taken from this notice if it is not known yet. To
+  // be heard from without having called is something else.
   void on_called(Rank rank, Seq seq, TimePoint now);
   // A result of `seq` with the contributions of `mask` is final and kept for those that
   // have not called: `bytes` of it. Once per shard or once per operation; a member that
@@ -123,7 +127,7 @@ class History {
     Seq seq;  // 0: free
     size_t size_class = 0;
     TimePoint t_q{};
-    RankSet known;  // whose lag is recorded
+    RankSet known;  // whose lag is recorded, or says nothing
     bool is_committed = false;
   };
   Member& member(Rank rank);
@@ -134,7 +138,7 @@ class History {
   void note_called(Rank rank, Seq seq);
   void note_skipped(Member& m, Seq seq);
   void note_included(Member& m, Seq seq);
-  void prune_log();
+  void keep(Seq seq, uint64_t bytes);
 
   int32_t world_size_;
   uint64_t log_limit_bytes_;

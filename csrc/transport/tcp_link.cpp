@@ -14,16 +14,39 @@
 #include <limits>
 #include <utility>
 
+#include "transport/address.h"
+
 namespace aikido::transport {
 namespace {
 
 // What one link may write or read per turn before the others have theirs.
-constexpr size_t kTurnBytes = 4 << 20;
+constexpr size_t kTurnBytes = 1 << 20;
 // Picked from the scheduler ahead of the socket: what a more urgent message waits for.
 constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;
+// What may follow a long payload into that buffer: enough for the next header. More
+// would be payload that is copied once more.
+constexpr size_t kInBesidePayload = 4 << 10;
+
+// Note [send buffer on one host]
+// Between two processes of one host the kernel's own choice (up to 4 MiB a connection)
+// only means that bytes leave the cache before they are read: four ranks on two cores
+// spend 57 ms of processor time on an allreduce of 16 MiB with it, 33 ms with this.
+// Between hosts the buffer has to cover the bandwidth-delay product, which the kernel
+// knows better.
+constexpr int kLocalSendBufferBytes = 256 << 10;
+
+bool is_same_host(const Fd& socket) {
+  SocketAddress own, peer;
+  own.length = peer.length = sizeof own.storage;
+  return ::getsockname(socket.get(), own.get(), &own.length) == 0 &&
+         ::getpeername(socket.get(), peer.get(), &peer.length) == 0 &&
+         (own.storage.ss_family == AF_INET || own.storage.ss_family == AF_INET6) &&
+         from_socket_address(own.storage).host ==
+             from_socket_address(peer.storage).host;
+}
 
 }  // namespace
 
@@ -36,6 +59,10 @@ TcpLink::TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
       events_(EPOLLIN),
       scheduler_(chunk_bytes),
       in_(kInBytes) {
+  if (is_same_host(socket_)) {
+    const int bytes = kLocalSendBufferBytes;
+    ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  }
   loop_->add(socket_.get(), events_, this);
 }
 
@@ -249,8 +276,10 @@ void TcpLink::read_some() {
       std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
       in_end_ -= std::exchange(in_begin_, 0);
     }
-    parts[num_parts++] = {in_.data() + in_end_, in_.size() - in_end_};
-    const size_t room = wanted + in_.size() - in_end_;
+    const size_t beside = is_direct ? std::min(kInBesidePayload, in_.size() - in_end_)
+                                    : in_.size() - in_end_;
+    parts[num_parts++] = {in_.data() + in_end_, beside};
+    const size_t room = wanted + beside;
     const ssize_t n = ::readv(socket_.get(), parts.data(), static_cast<int>(num_parts));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;

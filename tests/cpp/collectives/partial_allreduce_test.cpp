@@ -42,7 +42,7 @@ double scale_of(const Call& call, size_t contributors, int32_t size) {
 std::string wrong_shard(const Call& call, const Cluster& cluster, size_t min_shard,
                         const std::vector<Bytes>& inputs, const Answer& answer) {
   const collectives::ShardPlan plan(call.count, size_of(call.dtype), cluster.size(),
-                                    answer.outcome.seq, min_shard);
+                                    min_shard);
   if (static_cast<size_t>(plan.num_shards()) != answer.outcome.shards.size())
     return "number of shards";
   for (int32_t s = 0; s < plan.num_shards(); ++s) {

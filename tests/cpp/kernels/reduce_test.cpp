@@ -256,7 +256,7 @@ TEST_CASE("the portable set is always there and a foreign set gives nothing") {
 }
 
 TEST_CASE("every kernel gives the bits of the naive loop at every count") {
-  const size_t num_sources = GENERATE(1, 2, 3, 6);
+  const size_t num_sources = static_cast<size_t>(GENERATE(1, 2, 3, 6));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     for (const size_t count : kCounts) {
       Buffers in(dtype, num_sources, count, 0);
@@ -271,7 +271,7 @@ TEST_CASE("every kernel gives the bits of the naive loop at every count") {
 }
 
 TEST_CASE("every kernel works at addresses without any alignment") {
-  const size_t offset = GENERATE(1, 3);
+  const size_t offset = static_cast<size_t>(GENERATE(1, 3));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     for (const size_t count : {size_t{65}, size_t{1000}}) {
       Buffers in(dtype, 3, count, offset);
@@ -285,7 +285,7 @@ TEST_CASE("every kernel works at addresses without any alignment") {
 }
 
 TEST_CASE("the result may take the place of any source") {
-  const size_t num_sources = GENERATE(1, 2, 4);
+  const size_t num_sources = static_cast<size_t>(GENERATE(1, 2, 4));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     const size_t count = 1100;  // more than one block of 4 byte accumulators
     for (size_t j = 0; j < num_sources; ++j) {
@@ -311,7 +311,7 @@ TEST_CASE("the same source may be given twice") {
 
 TEST_CASE("the scale multiplies floating results once and leaves integers alone") {
   const double scale = GENERATE(1.0 / 3.0, 0.25, -2.0, 0.0);
-  const size_t num_sources = GENERATE(1, 2, 3);
+  const size_t num_sources = static_cast<size_t>(GENERATE(1, 2, 3));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     const size_t count = 1000;
     Buffers in(dtype, num_sources, count, 0);

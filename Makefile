@@ -1,0 +1,93 @@
+# make demo   what aikido is for, on this machine        ARGS="--json FILE"
+# make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
+# make lint   what pre-commit runs
+# make clean  removes .venv and build
+# Both first two set everything up, given Python 3.11+ with venv and a C++20 compiler,
+# and skip what is done. TORCH="torch==2.13.*" builds against another torch, PYTHON=...
+# with another interpreter.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: demo test lint clean core-test python-test
+
+TORCH ?= torch==2.15.0
+CXX_USED = $(if $(filter default,$(origin CXX)),c++,$(CXX))
+BIN := .venv/bin
+DONE := .venv/done
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SOURCES := $(shell find csrc cuda -type f 2>/dev/null) CMakeLists.txt setup.py \
+           pyproject.toml
+
+demo: $(DONE)/native
+	$(BIN)/python benchmarks/demo.py $(ARGS)
+
+test: core-test python-test
+
+core-test: $(DONE)/tools $(DONE)/catch2
+	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
+	  -DAIKIDO_TORCH=OFF -DAIKIDO_CUDA=OFF -DAIKIDO_TESTS=ON
+	$(BIN)/cmake --build build/core --target all check_headers
+	$(BIN)/ctest --test-dir build/core --output-on-failure -LE gpu
+
+python-test: $(DONE)/native core-test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DONE)/native
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test,dev]"
+	$(BIN)/pre-commit run --all-files
+
+clean:
+	rm -rf .venv build aikido_torch/_C.*.so *.egg-info
+
+# ---- Set-up, each step once -----------------------------------------------------------
+$(DONE)/venv:
+	@say() { echo "make: $$*" >&2; exit 1; }; \
+	$(CXX_USED) --version >/dev/null 2>&1 || say "no C++ compiler ($(CXX_USED));" \
+	  "install g++ 12 or newer (Debian: apt-get install g++), or set CXX."; \
+	printf '%s\n' '#include <compare>' '#if !defined(__clang__) && __GNUC__ < 12' \
+	  '#error old' '#endif' | \
+	  $(CXX_USED) -std=c++20 -x c++ -fsyntax-only - 2>/dev/null || \
+	  say "$(CXX_USED) is too old; C++20 is needed: g++ 12 or clang 14, or newer."; \
+	for name in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	  then python=$$name; break; fi; \
+	done; \
+	[ -n "$${python:-}" ] || say "no Python 3.11 or newer; install one or set PYTHON."; \
+	$$python -c 'import venv, ensurepip' 2>/dev/null || \
+	  say "$$python has no venv module (Debian: apt-get install python3-venv)."; \
+	$$python -c 'import os, sys, sysconfig as s; \
+	  sys.exit(not os.path.exists(s.get_path("include") + "/Python.h"))' || \
+	  say "$$python has no Python.h (Debian: apt-get install python3-dev)."; \
+	$$python -m venv .venv
+	mkdir -p $(DONE)
+	touch $@
+
+$(DONE)/tools: $(DONE)/venv
+	$(BIN)/pip install --quiet "setuptools>=64" wheel "cmake>=3.22" ninja
+	touch $@
+
+# A different TORCH is a different step.
+TORCH_DONE := $(DONE)/$(shell printf %s '$(TORCH)' | tr -c 'a-zA-Z0-9.' _)
+$(TORCH_DONE): $(DONE)/tools
+	@echo "make: installing $(TORCH), which may take some minutes"
+	$(BIN)/pip install --quiet "$(TORCH)"
+	rm -f $(DONE)/torch* $(DONE)/native
+	touch "$@"
+
+$(DONE)/native: $(TORCH_DONE) $(SOURCES)
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test]"
+	touch $@
+
+$(DONE)/catch2: $(DONE)/venv
+	@found() { for file in catch.hpp \
+	  catch_all.hpp; do echo "#include <catch2/$$file>" | $(CXX_USED) -std=c++20 \
+	  -x c++ -E - >/dev/null 2>&1 && return 0; done; return 1; }; \
+	if ! found && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get install -y -q catch2 || { apt-get update -q && \
+	  apt-get install -y -q catch2; } || true; \
+	fi; \
+	found || { echo "make: the C++ tests need Catch2 2.13 or 3; install it (Debian:" \
+	  "apt-get install catch2, Fedora: catch-devel)." >&2; exit 1; }
+	touch $@

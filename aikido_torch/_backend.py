@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Makes the backend objects that c10d asks for, one per process group."""
+
+import atexit
+import os
+import socket
+import weakref
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+from aikido_torch.options import Options
+
+NAME = "aikido"
+
+# The progress thread of this process, by process id: a forked child has none yet.
+_runtimes: dict[int, _C.Runtime] = {}
+_backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
+
+
+def register_backend() -> None:
+    """Makes `init_process_group("aikido")` known to torch. Idempotent."""
+    if hasattr(dist.Backend, NAME.upper()):
+        return
+    dist.Backend.register_backend(
+        NAME, _create, extended_api=True, devices=["cpu", "cuda"]
+    )
+
+
+def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
+    """The aikido backend behind `group` (None: the default group).
+
+    Raises:
+        ConfigError: the group runs on another backend.
+    """
+    group = group if group is not None else dist.group.WORLD
+    if group is None:
+        raise ConfigError(
+            "There is no process group yet; call init_process_group('aikido') first."
+        )
+    backend = group._get_backend(torch.device("cpu"))
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every backend.
+    backend = getattr(backend, "wrapped_pg", backend)
+    if not isinstance(backend, _C.AikidoBackend):
+        raise ConfigError(
+            f"The group '{group.group_name}' runs on backend '{backend.name()}', not "
+            "on 'aikido'; make it with new_group(backend='aikido')."
+        )
+    return backend
+
+
+def _host_of_store(store: Store) -> str | None:
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return getattr(store, "host", None)
+
+
+def _own_address(options: Options, store: Store) -> str:
+    """The numeric address at which the other ranks can reach this one."""
+    interface = options.value("socket_ifname")
+    if interface:
+        return _C.interface_address(str(interface))
+    for peer in (
+        _host_of_store(store),
+        os.environ.get("MASTER_ADDR"),
+        socket.gethostname(),
+    ):
+        if peer:
+            try:
+                return _C.source_address(peer)
+            except ConfigError:
+                continue  # does not resolve here: the next one may
+    return "127.0.0.1"
+
+
+def _runtime(options: Options, store: Store) -> _C.Runtime:
+    runtime = _runtimes.get(os.getpid())
+    if runtime is None:
+        timeout = int(options.value("transport_handshake_timeout_ms"))
+        runtime = _C.Runtime(
+            _own_address(options, store), timedelta(milliseconds=timeout)
+        )
+        _runtimes[os.getpid()] = runtime
+    return runtime
+
+
+def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
+    if pg_options is None:
+        pg_options = Options()
+    if not isinstance(pg_options, Options):
+        raise ConfigError(
+            f"pg_options is a {type(pg_options).__name__}; backend 'aikido' takes "
+            "aikido_torch.Options."
+        )
+    store, rank, size = request.store, request.group_rank, request.group_size
+    inner = None
+    if size > 1:
+        inner = dist.ProcessGroupGloo(
+            PrefixStore("inner", store), rank, size, request.timeout
+        )
+    backend = _C.AikidoBackend(
+        runtime=_runtime(pg_options, store),
+        store=PrefixStore("aikido", store),
+        rank=rank,
+        size=size,
+        timeout=request.timeout,
+        group_name=request.group_id or "default",
+        options=pg_options.given(),
+        fallback=inner,
+    )
+    _backends.add(backend)
+    return backend
+
+
+def _shut_down_all() -> None:
+    # A process that ends without destroy_process_group: what is queued still leaves.
+    for backend in list(_backends):
+        backend.shutdown()
+
+
+atexit.register(_shut_down_all)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Collectives that say more than `torch.distributed` has room for."""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of
+from aikido_torch.straggler import Policy, WaitAll
+
+_GROUP_TIMEOUT = timedelta(milliseconds=-1)
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    *,
+    op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    policy: Policy | None = None,
+    priority: int = 0,
+    async_op: bool = False,
+    timeout: timedelta | None = None,
+) -> _C.AikidoWork:
+    """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
+
+    Args:
+        tensor: contiguous, the same shape and dtype on every rank; floating point if
+            the policy may skip.
+        op: SUM or AVG if the policy may skip, else any. With a policy whose divisor is
+            "contributors" AVG is the mean over those who contributed, and SUM is scaled
+            by world size / contributors.
+        group: an aikido group; None is the default group.
+        policy: the same on every rank; None is `WaitAll()`.
+        priority: higher goes first on the wire.
+        async_op: return at once; `wait()` on the work.
+        timeout: of this call; None is the group's.
+
+    Returns:
+        The work. `work.outcome()` tells who contributed once it is done.
+
+    Raises:
+        ConfigError: an argument is wrong or differs between ranks.
+        PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
+    """
+    backend = backend_of(group)
+    native = (policy if policy is not None else WaitAll()).native()
+    work = backend.all_reduce(
+        tensor, dist.ReduceOp(op), native, priority, timeout or _GROUP_TIMEOUT
+    )
+    if not async_op:
+        work.wait()
+    return work

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What aikido raises. Named by what the caller should do next.
+
+All derive from torch's `DistBackendError`, so that handlers which exist go on working.
+A late rank is never an error: see `Outcome`.
+"""
+
+from torch.distributed import DistBackendError
+
+__all__ = [
+    "AbortedError",
+    "AikidoError",
+    "ConfigError",
+    "InternalError",
+    "PeerLostError",
+    "ProtocolError",
+    "RetryLaterError",
+    "TimedOutError",
+    "UnsupportedError",
+]
+
+
+class AikidoError(DistBackendError):
+    """Base of all errors of aikido.
+
+    Attributes:
+        rank: the rank that caused it, or None when nobody in particular did.
+    """
+
+    def __init__(self, message: str, *, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class RetryLaterError(AikidoError):
+    """Nothing is broken: try again."""
+
+
+class PeerLostError(AikidoError):
+    """A rank died, left, or its connection broke: go on with a group without it."""
+
+
+class TimedOutError(AikidoError):
+    """A call passed its deadline: the text names who is missing."""
+
+
+class AbortedError(AikidoError):
+    """The call or the group was given up, here or by another rank."""
+
+
+class UnsupportedError(AikidoError):
+    """This build or backend cannot do it."""
+
+
+class ConfigError(AikidoError, ValueError):
+    """The call or an option is wrong; nothing was sent."""
+
+
+class ProtocolError(AikidoError):
+    """A peer speaks another version or nonsense: check the installation."""
+
+
+class InternalError(AikidoError):
+    """A defect of aikido: please report it."""

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Policies for late ranks: who is waited for, and how long."""
+
+from aikido_torch.straggler._policies import Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler.report import report
+
+__all__ = ["Policy", "SkipStraggler", "WaitAll", "report"]

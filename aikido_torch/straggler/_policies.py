@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The policies as frozen values; csrc/straggler holds the decisions themselves."""
+
+from dataclasses import dataclass
+
+from aikido_torch import _C
+
+__all__ = ["Policy", "SkipStraggler", "WaitAll"]
+
+
+class Policy:
+    """Base of all policies. All ranks of a call must give equal ones."""
+
+    def native(self) -> _C.PolicyOptions:
+        """The same in the engine's form."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class WaitAll(Policy):
+    """Nobody is skipped: the strict allreduce."""
+
+    def native(self) -> _C.PolicyOptions:
+        return _C.PolicyOptions.wait_all()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipStraggler(Policy):
+    """Goes on without ranks that are late; all ranks get the same result.
+
+    The clock starts when `min_contributors` have arrived, so that nobody is skipped
+    when everybody is slow. How long the others wait then is learnt, per rank and size,
+    from recent arrivals: as long as waiting costs less than the lost contribution is
+    worth. The defaults are right for most people.
+
+    Attributes:
+        min_contributors: contributions without which nothing ends; None is more than
+            half of the ranks.
+        floor_ms, ceiling_ms: shortest and longest deadline after the quorum.
+        max_consecutive_skips: after so many skips in a row the group waits for it.
+        warmup_operations: arrivals to see before a deadline is below the ceiling.
+        slack: head-room over the lag that a deadline is made from, at least 1.
+        divisor: "contributors" divides a mean by those who are in it, "world" by all.
+
+    Raises:
+        ConfigError: a value is out of its range; the text has both.
+    """
+
+    min_contributors: int | None = None
+    floor_ms: float = 20.0
+    ceiling_ms: float = 10_000.0
+    max_consecutive_skips: int = 100
+    warmup_operations: int = 8
+    slack: float = 1.5
+    divisor: str = "contributors"
+
+    def __post_init__(self) -> None:
+        self.native()
+
+    def native(self) -> _C.PolicyOptions:
+        least = self.min_contributors
+        if least is not None and least < 1:
+            # 0 stands for "more than half" inside.
+            least = -1
+        return _C.PolicyOptions.skip(
+            min_contributors=0 if least is None else least,
+            floor_ms=self.floor_ms,
+            ceiling_ms=self.ceiling_ms,
+            max_consecutive_skips=self.max_consecutive_skips,
+            warmup_operations=self.warmup_operations,
+            slack=self.slack,
+            divisor=self.divisor,
+        )

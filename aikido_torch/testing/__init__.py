@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Starts real ranks on this machine, and lets them be late, stop or die."""
+
+from aikido_torch.testing.faults import die, hold_python_lock, late, stop
+from aikido_torch.testing.ranks import RanksFailedError, run_ranks
+
+__all__ = ["RanksFailedError", "die", "hold_python_lock", "late", "run_ranks", "stop"]

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Starts N real ranks, one process each, and collects what they return.
+
+```python
+def program(rank, size):
+    tensor = torch.ones(3) * rank
+    dist.all_reduce(tensor)
+    return tensor.tolist()
+
+
+assert run_ranks(4, program) == [[6.0] * 3] * 4
+```
+"""
+
+import faulthandler
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+
+from aikido_torch.options import Options
+
+__all__ = ["RanksFailedError", "run_ranks"]
+
+# Imported once, by the process that the ranks are forked from.
+_PRELOAD = ("aikido_torch", "torch.nn.parallel", "numpy", "pytest")
+# What ranks have left after the first of them failed: time to report what they saw.
+_GRACE_S = 3.0
+
+
+class RanksFailedError(RuntimeError):
+    """Some ranks raised, died or did not end in time.
+
+    Attributes:
+        failures: rank to traceback, or a sentence for one that left none.
+    """
+
+    def __init__(self, failures: dict[int, str]) -> None:
+        self.failures = failures
+        texts = [f"---- rank {rank}: {text}" for rank, text in failures.items()]
+        super().__init__(
+            f"ranks {', '.join(map(str, failures))} failed\n" + "\n".join(texts)
+        )
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """How a rank gets its process group."""
+
+    backend: str | None
+    init_method: str
+    options: Options | None
+    group_timeout: timedelta
+    env: Mapping[str, str]
+    stack_file: str
+
+
+@dataclass
+class _Rank:
+    """A rank as the parent sees it."""
+
+    process: ForkServerProcess
+    pipe: Connection
+    stack_file: Path
+    value: Any = None
+    failure: str | None = None
+    has_ended: bool = field(default=False)
+
+
+def run_ranks(
+    size: int,
+    program: Callable[..., Any],
+    *args: object,
+    backend: str | None = "aikido",
+    options: Options | None = None,
+    group_timeout: float = 30.0,
+    rendezvous: Literal["file", "tcp"] = "file",
+    env: Mapping[str, str] | None = None,
+    deadline: float = 60.0,
+    may_die: Collection[int] = (),
+) -> list[Any]:
+    """Runs `program(rank, size, *args)` in `size` processes and returns its values.
+
+    The default group exists when the program starts and is destroyed after it, unless
+    the program has done so itself.
+
+    Args:
+        size: number of ranks.
+        program: can be imported by name, as for `multiprocessing`'s spawn.
+        args: handed to the program.
+        backend: of the default group; None makes no group.
+        options: of the aikido group.
+        group_timeout: of the default group, in seconds.
+        rendezvous: "file" meets through a file, so that no rank is special; "tcp"
+            through a store that rank 0 serves.
+        env: variables to set in the ranks.
+        deadline: seconds after which all that still run are killed.
+        may_die: ranks whose failure or death is part of the test; their value is None.
+
+    Returns:
+        What the program returned on each rank.
+
+    Raises:
+        RanksFailedError: with the tracebacks of the ranks, and the stacks of those that
+            were killed at the deadline.
+    """
+    with tempfile.TemporaryDirectory(prefix="aikido-ranks-") as folder:
+        setup = _Setup(
+            backend=backend,
+            init_method=_init_method(rendezvous, folder),
+            options=options,
+            group_timeout=timedelta(seconds=group_timeout),
+            env=dict(env or {}),
+            stack_file=f"{folder}/stack-",
+        )
+        ranks = [_start(rank, size, setup, program, args) for rank in range(size)]
+        try:
+            _collect(ranks, deadline, set(may_die))
+        finally:
+            for rank in ranks:
+                rank.process.kill()
+                rank.process.join()
+                rank.pipe.close()
+    failures = {
+        i: rank.failure
+        for i, rank in enumerate(ranks)
+        if rank.failure is not None and i not in may_die
+    }
+    if failures:
+        raise RanksFailedError(failures)
+    return [rank.value for rank in ranks]
+
+
+def _init_method(rendezvous: str, folder: str) -> str:
+    if rendezvous == "file":
+        return f"file://{folder}/store"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def _start(
+    rank: int,
+    size: int,
+    setup: _Setup,
+    program: Callable[..., Any],
+    args: tuple[object, ...],
+) -> _Rank:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([name for name in _PRELOAD if name in sys.modules])
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(
+        target=_main, args=(rank, size, setup, program, args, sending), daemon=True
+    )
+    process.start()
+    sending.close()
+    return _Rank(process, receiving, Path(f"{setup.stack_file}{rank}"))
+
+
+def _main(
+    rank: int,
+    size: int,
+    setup: _Setup,
+    program: Callable[..., Any],
+    args: tuple[object, ...],
+    pipe: Connection,
+) -> None:
+    """The life of one rank."""
+    os.environ.update(setup.env)
+    # On SIGUSR1 it writes down where it hangs.
+    stack_file = open(f"{setup.stack_file}{rank}", "w")  # noqa: SIM115
+    faulthandler.register(signal.SIGUSR1, file=stack_file)
+    torch.set_num_threads(1)
+    try:
+        if setup.backend is not None:
+            dist.init_process_group(
+                setup.backend,
+                init_method=setup.init_method,
+                rank=rank,
+                world_size=size,
+                timeout=setup.group_timeout,
+                pg_options=setup.options,
+            )
+        value = program(rank, size, *args)
+        if setup.backend is not None and dist.is_initialized():
+            dist.destroy_process_group()
+        # As bytes: tensors would travel in memory that goes with this process.
+        pipe.send_bytes(pickle.dumps((value, None)))
+    except BaseException:
+        pipe.send_bytes(pickle.dumps((None, traceback.format_exc())))
+        raise SystemExit(1) from None
+
+
+def _collect(ranks: list[_Rank], deadline: float, may_die: set[int]) -> None:
+    """Fills in values and failures until all have ended or time is up."""
+    end = time.monotonic() + deadline
+    why = f"still ran after the deadline of {deadline:g} s"
+    while running := [rank for rank in ranks if not rank.has_ended]:
+        left = end - time.monotonic()
+        ready = multiprocessing.connection.wait(
+            [rank.pipe for rank in running], timeout=max(0.0, left)
+        )
+        if not ready:
+            _give_up(running, why)
+            return
+        for i, rank in enumerate(ranks):
+            if rank.pipe not in ready:
+                continue
+            _read(rank)
+            grace_end = time.monotonic() + _GRACE_S
+            if rank.failure is not None and i not in may_die and grace_end < end:
+                end = grace_end
+                why = f"still ran {_GRACE_S:g} s after rank {i} had failed"
+
+
+def _read(rank: _Rank) -> None:
+    rank.has_ended = True
+    try:
+        rank.value, rank.failure = pickle.loads(rank.pipe.recv_bytes())
+    except EOFError:
+        rank.process.join()
+        rank.failure = f"ended without a word, exit code {rank.process.exitcode}"
+
+
+def _give_up(running: list[_Rank], why: str) -> None:
+    for rank in running:
+        if rank.process.pid is not None:
+            os.kill(rank.process.pid, signal.SIGUSR1)
+    time.sleep(0.5)
+    for rank in running:
+        stack = rank.stack_file.read_text() if rank.stack_file.exists() else ""
+        rank.failure = f"{why}; it was in\n{stack}"

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Strict allreduce over TCP on this machine: aikido and Gloo in the same processes.
+
+The two take turns; allreduce_ranks.py says how an operation is timed. Sums are checked
+for equality on every rank.
+"""
+
+import contextlib
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import common
+from benchmarks.launch import RanksFailedError, run_ranks
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
+# What aikido must keep within, as a share of Gloo's median. Smaller ones measure the
+# scheduler of the machine, larger ones its memory.
+BARS = {MIB: 1.1, 16 * MIB: 1.1}
+LIMIT_S = 900
+
+
+def size_name(num_bytes: int) -> str:
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} B"
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "4K", "64M" or "4096"."""
+    unit = {"K": KIB, "M": MIB}.get(text[-1:].upper(), 1)
+    digits = text if unit == 1 else text[:-1]
+    if not digits.isdecimal() or int(digits) * unit % 4 or int(digits) == 0:
+        raise typer.BadParameter(
+            f"{text!r}: a size is a multiple of 4 bytes, such as 4K, 64M or 4096"
+        )
+    return int(digits) * unit
+
+
+def measure(
+    console: Console,
+    *,
+    ranks: int,
+    sizes: list[int],
+    iterations: int,
+    alternations: int,
+) -> dict[int, dict[str, common.Samples]]:
+    """Milliseconds by size and backend. Says so when the machine was busy."""
+    plan = {"sizes": sizes, "iterations": iterations, "alternations": alternations}
+    taken: dict[int, dict[str, common.Samples]] = {}
+    num_late = 0
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("measuring", total=len(sizes) * alternations)
+
+        def on_event(event: dict) -> None:
+            nonlocal num_late
+            progress.advance(bar, event.get("done", 0))
+            if "seconds" in event:
+                num_late += event["num_late"]
+                taken[event["num_bytes"]] = {
+                    name: common.Samples(tuple(1e3 * s for s in values))
+                    for name, values in event["seconds"].items()
+                }
+
+        run_ranks(
+            "allreduce_ranks.py",
+            json.dumps(plan),
+            num_ranks=ranks,
+            limit_s=LIMIT_S,
+            on_event=on_event,
+        )
+    if num_late:
+        total = 2 * len(sizes) * iterations * alternations
+        console.print(
+            f"{num_late} of {total} operations had a late start: the machine was busy "
+            "with something else, so take these figures with care."
+        )
+    return taken
+
+
+def table_of(taken: dict[int, dict[str, common.Samples]]) -> Table:
+    table = Table(title="allreduce, ms", title_justify="left")
+    for column in ("size", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for num_bytes, samples in taken.items():
+        ours, reference = samples["aikido"], samples["gloo"]
+        result = judged(num_bytes, samples)
+        verdict = ""
+        if result.bar is not None:
+            verdict = f"{result.bar:g} " + ("holds" if result.holds else "[red]no[/]")
+        table.add_row(
+            size_name(num_bytes),
+            f"{ours.median:.3g}",
+            f"{ours.p95:.3g}",
+            f"{reference.median:.3g}",
+            f"{reference.p95:.3g}",
+            f"{ours.spread:.0%} {reference.spread:.0%}",
+            f"{result.ratio:.2f}",
+            verdict,
+        )
+    return table
+
+
+def judged(num_bytes: int, samples: dict[str, common.Samples]) -> common.Result:
+    return common.Result.judge(
+        f"allreduce {size_name(num_bytes)}",
+        unit="ms",
+        value=samples["aikido"].median,
+        reference=samples["gloo"].median,
+        bar=BARS.get(num_bytes),
+    )
+
+
+def main(
+    json_file: common.JsonPath = None,
+    ranks: Annotated[int, typer.Option(min=2, help="Ranks on this machine.")] = 4,
+    sizes: Annotated[
+        str, typer.Option(help="Bytes of float32, separated by commas.")
+    ] = ",".join(size_name(s).replace("iB", "").replace(" ", "") for s in SIZES),
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Measurements in a row of each backend.")
+    ] = 6,
+    alternations: Annotated[
+        int, typer.Option(min=1, help="How often the backends take turns.")
+    ] = 4,
+) -> None:
+    """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
+    console = Console()
+    try:
+        taken = measure(
+            console,
+            ranks=ranks,
+            sizes=[parse_size(text) for text in sizes.split(",")],
+            iterations=iterations,
+            alternations=alternations,
+        )
+    except RanksFailedError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    console.print(table_of(taken))
+    if json_file:
+        facts = common.machine_facts()
+        rows = [
+            dataclasses.asdict(judged(num_bytes, samples))
+            | {
+                "p95": samples["aikido"].p95,
+                "spread": samples["aikido"].spread,
+                "reference_p95": samples["gloo"].p95,
+                "reference_spread": samples["gloo"].spread,
+                "num_samples": len(samples["aikido"].values),
+                "ranks": ranks,
+                "machine": facts,
+            }
+            for num_bytes, samples in taken.items()
+        ]
+        json_file.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        typer.run(main)
+        sys.exit(0)
+    sys.exit(130)

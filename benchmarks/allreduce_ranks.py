@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One rank of the allreduce benchmark; started by allreduce.py through torchrun.
+
+How an operation is timed: the ranks agree on a moment a little ahead and sleep until
+then, so both backends start from rest and on idle cores. Its time is from the start of
+the last rank to the end of the last rank; the clock is that of the machine, the same
+for all. When a rank wakes late the operation is done again, some times at most: what is
+still late then is counted, because it measures the machine more than the backend.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import aikido_torch  # noqa: F401  (registers the backend)
+from benchmarks.launch import emit
+
+TOLERATED_S = 0.001  # from the agreed start to that of the last rank
+MOST_ATTEMPTS = 3  # per measurement
+WARM_UP = 3
+
+
+class Meeting:
+    """Starts all ranks at the same moment and learns when the last of them ended."""
+
+    def __init__(self, group: dist.ProcessGroup):
+        self._group = group
+        self._margin_s = 0.015  # from agreeing on a start to the start
+
+    def time(
+        self, prepare: Callable[[], object], operation: Callable[[], object]
+    ) -> tuple[float, bool]:
+        """Seconds from the last start to the last end, and if that start was in time.
+
+        All ranks must call it.
+        """
+        for _ in range(MOST_ATTEMPTS):
+            prepare()
+            self._latest(0.0)  # so that all enter the next line within a few ms
+            (agreed,) = self._latest(time.monotonic() + self._margin_s)
+            time.sleep(max(0.0, agreed - time.monotonic()))
+            start = time.monotonic()
+            operation()
+            start, end = self._latest(start, time.monotonic())
+            if start - agreed <= TOLERATED_S:
+                return end - start, True
+            self._margin_s = min(2 * self._margin_s, 0.03)
+        return end - start, False
+
+    def _latest(self, *values: float) -> list[float]:
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._group)
+        return tensor.tolist()
+
+
+def measure_size(
+    num_bytes: int,
+    groups: dict[str, dist.ProcessGroup],
+    meeting: Meeting,
+    *,
+    iterations: int,
+    alternations: int,
+) -> tuple[dict[str, list[float]], int]:
+    """Seconds per operation and backend, and how many of them had a late start.
+
+    Stops with a sentence if results differ.
+    """
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    # Whole numbers, whose sums are exact: results are equal bit by bit whatever the
+    # order of addition.
+    source = torch.randint(-8, 9, (num_bytes // 4,), generator=generator).float()
+    buffers = {name: torch.empty_like(source) for name in groups}
+    seconds: dict[str, list[float]] = {name: [] for name in groups}
+    num_late = 0
+    for alternation in range(alternations):
+        # A B, B A, A B: neither always follows the other.
+        order = list(groups) if alternation % 2 == 0 else list(reversed(groups))
+        for name in order:
+            buffer, group = buffers[name], groups[name]
+            warm_up = WARM_UP if alternation == 0 else 1
+            for i in range(warm_up + iterations):
+                taken, is_in_time = meeting.time(
+                    partial(buffer.copy_, source),
+                    partial(dist.all_reduce, buffer, group=group),
+                )
+                if i >= warm_up:
+                    seconds[name].append(taken)
+                    num_late += not is_in_time
+        ours, reference = buffers.values()
+        if not torch.equal(ours, reference):
+            raise SystemExit(
+                f"Rank {dist.get_rank()}: the results of {' and '.join(groups)} differ "
+                f"in {(ours != reference).sum()} of {ours.numel()} elements."
+            )
+        if dist.get_rank() == 0:
+            emit(done=1)
+    return seconds, num_late
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    meeting = Meeting(dist.group.WORLD)
+    groups = {name: dist.new_group(backend=name) for name in ("aikido", "gloo")}
+    for num_bytes in plan["sizes"]:
+        seconds, num_late = measure_size(
+            num_bytes,
+            groups,
+            meeting,
+            iterations=plan["iterations"],
+            alternations=plan["alternations"],
+        )
+        if dist.get_rank() == 0:
+            emit(num_bytes=num_bytes, seconds=seconds, num_late=num_late)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

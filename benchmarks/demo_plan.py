@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What one run of the demo does, in numbers that every rank derives by itself.
+
+No torch here: the process that starts the ranks reads this too.
+"""
+
+import dataclasses
+import json
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One run: the same in both modes but for `mode` itself."""
+
+    mode: str  # "wait_all" or "skip"
+    data: str  # file with the images, as demo.py writes it
+    steps: int
+    delay_ms: float  # how long the late rank sleeps
+    late_share: float  # in which share of its steps, 0 .. 1
+    seed: int
+    num_ranks: int = 4
+    late_rank: int = 3
+    batch_size: int = 32  # images per rank and step
+    learning_rate: float = 0.05
+    snapshot_steps: int = 5  # rank 0 copies its parameters this often
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        return cls(**json.loads(text))
+
+
+def late_steps(plan: Plan) -> np.ndarray:
+    """Whether the late rank is late, per step: a fixed share, spread by the seed.
+
+    By step and not by call, so both modes meet the same bad luck.
+    """
+    late = np.zeros(plan.steps, dtype=bool)
+    late[: round(plan.steps * plan.late_share)] = True
+    np.random.default_rng((plan.seed, 1)).shuffle(late)
+    return late
+
+
+class ShardedBatches:
+    """Endless batches of indices for one rank, shuffled afresh in every epoch.
+
+    All ranks shuffle alike and take every n-th index, as DistributedSampler does; what
+    does not fill a batch on all ranks is left out of the epoch. The position is a
+    number, so a rank that was overtaken moves on with skip() and reads nothing.
+    """
+
+    def __init__(
+        self, num_items: int, *, rank: int, num_ranks: int, batch_size: int, seed: int
+    ):
+        self.batches_per_epoch = num_items // (num_ranks * batch_size)
+        if self.batches_per_epoch == 0:
+            raise ValueError(
+                f"{num_items} items do not fill one batch of {batch_size} on each of "
+                f"{num_ranks} ranks; take a smaller batch."
+            )
+        self._num_items = num_items
+        self._rank = rank
+        self._num_ranks = num_ranks
+        self._batch_size = batch_size
+        self._seed = seed
+        self._position = 0
+        self._epoch = -1
+        self._order = np.empty(0, dtype=np.int64)
+
+    def __iter__(self) -> "ShardedBatches":
+        return self
+
+    def __next__(self) -> np.ndarray:
+        epoch, batch = divmod(self._position, self.batches_per_epoch)
+        if epoch != self._epoch:
+            generator = np.random.default_rng((self._seed, 2, epoch))
+            order = generator.permutation(self._num_items)
+            self._order = order[self._rank :: self._num_ranks]
+            self._epoch = epoch
+        self._position += 1
+        start = batch * self._batch_size
+        return self._order[start : start + self._batch_size]
+
+    def skip(self, num_batches: int) -> None:
+        """Goes on as if `num_batches` had been taken."""
+        if num_batches < 0:
+            raise ValueError(f"cannot skip {num_batches} batches")
+        self._position += num_batches

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One rank of the demo: trains with DistributedDataParallel on aikido.
+
+Started by demo.py through torchrun, with a Plan as its one argument.
+
+Accuracy over time is had without letting anybody wait for it: rank 0 copies its
+parameters every few steps (a fraction of a millisecond, in both modes) and evaluates
+the copies after the clock has stopped.
+"""
+
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+import aikido_torch
+from aikido_torch.straggler import SkipStraggler, WaitAll
+from benchmarks.demo_plan import Plan, ShardedBatches, late_steps
+from benchmarks.launch import emit
+
+POLICIES = {"wait_all": WaitAll, "skip": SkipStraggler}
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+class Snapshots:
+    """Copies of the parameters with the time and step at which they were taken."""
+
+    def __init__(self, model: nn.Module, every_steps: int):
+        self._model = model
+        self._every_steps = every_steps
+        self._last = 0
+        self._taken: list[tuple[int, float, list[torch.Tensor]]] = []
+
+    def take_if_due(self, step: int, seconds: float) -> bool:
+        if step // self._every_steps == self._last // self._every_steps:
+            return False
+        self._last = step
+        copies = [p.detach().clone() for p in self._model.parameters()]
+        self._taken.append((step, seconds, copies))
+        return True
+
+    @torch.no_grad()
+    def evaluate(self, images: torch.Tensor, labels: torch.Tensor) -> list[dict]:
+        """Accuracy on the test images, per copy. Leaves the last copy in the model."""
+        curve = []
+        for step, seconds, copies in self._taken:
+            for parameter, copy in zip(self._model.parameters(), copies, strict=True):
+                parameter.copy_(copy)
+            hits = (self._model(images).argmax(dim=1) == labels).float().mean()
+            curve.append({"step": step, "seconds": seconds, "accuracy": hits.item()})
+        return curve
+
+
+def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
+    rank = dist.get_rank()
+    torch.manual_seed(plan.seed)
+    model = make_model()
+    ddp_model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
+    handle = aikido_torch.ddp.register(
+        ddp_model, policy=POLICIES[plan.mode](), optimizer=optimizer
+    )
+    batches = ShardedBatches(
+        len(data["train_y"]),
+        rank=rank,
+        num_ranks=plan.num_ranks,
+        batch_size=plan.batch_size,
+        seed=plan.seed,
+    )
+    is_late = late_steps(plan) if rank == plan.late_rank else np.zeros(plan.steps)
+    snapshots = Snapshots(model, plan.snapshot_steps)
+
+    dist.barrier()
+    begin = time.monotonic()
+    step = 0
+    while step < plan.steps:
+        index = torch.from_numpy(next(batches))
+        optimizer.zero_grad()
+        output = ddp_model(data["train_x"][index])
+        loss = nn.functional.cross_entropy(output, data["train_y"][index])
+        if is_late[step]:
+            time.sleep(plan.delay_ms / 1e3)
+        loss.backward()
+        optimizer.step()
+        # What the others did in the meantime is applied here, without its data.
+        num_missed = handle.catch_up()
+        batches.skip(num_missed)
+        step += 1 + num_missed
+        if rank == 0 and snapshots.take_if_due(step, time.monotonic() - begin):
+            emit(step=step)
+    end = time.monotonic()
+
+    dist.barrier()
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().numpy().tobytes())
+    mine = {
+        "begin": begin,
+        "end": end,
+        "skipped": handle.skipped_steps,
+        "hash": digest.hexdigest(),
+    }
+    reports: list = [None] * plan.num_ranks
+    dist.all_gather_object(reports, mine)
+    if rank == 0:
+        # The clock is that of the machine, so times of different ranks compare: from
+        # the first rank's first step to the last rank's last one.
+        seconds = max(r["end"] for r in reports) - min(r["begin"] for r in reports)
+        emit(
+            result={
+                "seconds": seconds,
+                "steps_per_second": plan.steps / seconds,
+                "skipped": [r["skipped"] for r in reports],
+                "hashes_equal": len({r["hash"] for r in reports}) == 1,
+                "curve": snapshots.evaluate(data["test_x"], data["test_y"]),
+            }
+        )
+
+
+def main() -> None:
+    plan = Plan.from_json(sys.argv[1])
+    torch.set_num_threads(1)
+    with np.load(plan.data) as arrays:
+        data = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    dist.init_process_group("aikido")
+    try:
+        train(plan, data)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include <cstdlib>
+
+#include "bind/register.h"
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+#include "transport/address.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using adapter::AikidoBackend;
+using adapter::AikidoWork;
+using collectives::Outcome;
+using collectives::OutcomeKind;
+
+// The engine and the finisher of this process, shared by its groups.
+struct Runtime {
+  std::shared_ptr<engine::Engine> engine;
+  std::shared_ptr<adapter::Finisher> finisher;
+};
+
+std::vector<int> values(const std::vector<Rank>& ranks) {
+  std::vector<int> out;
+  for (const Rank r : ranks) out.push_back(r.value);
+  return out;
+}
+
+const char* name_of_kind(OutcomeKind kind) {
+  constexpr const char* kNames[] = {"complete", "partial", "aborted"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+Settings settings_from(const std::map<std::string, std::string>& options) {
+  auto resolved = resolve_settings(options, [](const std::string& name) {
+    const char* text = std::getenv(name.c_str());
+    return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+  });
+  adapter::raise_if_failed(resolved.status());
+  return resolved->values;
+}
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+std::shared_ptr<Runtime> start_runtime(const std::string& host,
+                                       std::chrono::milliseconds handshake_timeout) {
+  auto started = engine::Engine::start(host, handshake_timeout);
+  adapter::raise_if_failed(started.status());
+  const std::shared_ptr<Runtime> runtime(new Runtime, [](Runtime* last) {
+    // The threads that end here may be waiting for Python's lock. An interpreter that
+    // is going down will never give it to them again.
+    if (is_finalizing()) return;
+    if (PyGILState_Check()) {
+      const py::gil_scoped_release release;
+      delete last;
+    } else {
+      delete last;
+    }
+  });
+  runtime->engine = *started;
+  runtime->finisher = std::make_shared<adapter::Finisher>();
+  return runtime;
+}
+
+template <class T>
+T value_or_raise(Result<T> result) {
+  adapter::raise_if_failed(result.status());
+  return *result;
+}
+
+void register_outcome(py::module_& m) {
+  py::class_<collectives::ShardOutcome>(m, "ShardOutcome", "One shard of an Outcome.")
+      .def_property_readonly(
+          "owner", [](const collectives::ShardOutcome& s) { return s.owner.value; })
+      .def_property_readonly(
+          "contributors",
+          [](const collectives::ShardOutcome& s) { return values(s.contributors); })
+      .def_readonly("scale", &collectives::ShardOutcome::scale);
+  py::class_<Outcome>(m, "Outcome",
+                      "How a call ended: who contributed, who was skipped and why.")
+      .def_property_readonly("kind",
+                             [](const Outcome& o) { return name_of_kind(o.kind); })
+      .def_property_readonly("sequence_number",
+                             [](const Outcome& o) { return o.seq.value; })
+      .def_property_readonly("contributors",
+                             [](const Outcome& o) { return values(o.contributors); })
+      .def_property_readonly("skipped",
+                             [](const Outcome& o) { return values(o.skipped); })
+      .def_property_readonly("scale",
+                             [](const Outcome& o) {
+                               return o.shards.empty() ? 1.0 : o.shards.front().scale;
+                             })
+      .def_readonly("shards", &Outcome::shards)
+      .def_readonly("reason", &Outcome::reason)
+      .def_property_readonly("deadline_ms",
+                             [](const Outcome& o) { return to_ms(o.deadline); })
+      .def_property_readonly("duration_ms",
+                             [](const Outcome& o) { return to_ms(o.duration); })
+      .def_readonly("was_committed", &Outcome::was_committed)
+      .def_readonly("cancelled_bytes", &Outcome::cancelled_bytes)
+      .def("__repr__", [](const Outcome& o) {
+        const py::object skipped = py::cast(values(o.skipped));
+        return concat("Outcome(kind='", name_of_kind(o.kind),
+                      "', skipped=", py::repr(skipped).cast<std::string>(),
+                      ", reason='", o.reason, "', duration_ms=", to_ms(o.duration),
+                      ")");
+      });
+}
+
+py::dict counters(AikidoBackend& backend) {
+  const engine::GroupCounters& c = backend.communicator().counters();
+  py::dict out;
+  out["operations"] = c.operations.load();
+  out["partial_operations"] = c.partial_operations.load();
+  out["skipped_own"] = c.skipped_own.load();
+  out["failures"] = c.failures.load();
+  out["stale_frames"] = c.stale_frames.load();
+  out["cancelled_bytes"] = c.cancelled_bytes.load();
+  out["fallback_calls"] = backend.fallback_calls();
+  return out;
+}
+
+}  // namespace
+
+void register_process_group(py::module_& m) {
+  register_outcome(m);
+  py::class_<Runtime, std::shared_ptr<Runtime>>(
+      m, "Runtime", "Progress thread and listener of a process.")
+      .def(py::init(&start_runtime), py::arg("host"), py::arg("handshake_timeout"),
+           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("address",
+                             [](Runtime& r) { return r.engine->address().to_string(); })
+      .def_property_readonly("num_strangers", [](Runtime& r) {
+        const py::gil_scoped_release release;
+        return r.engine->num_strangers();
+      });
+  m.def(
+      "interface_address",
+      [](const std::string& name) {
+        return value_or_raise(transport::interface_address(name));
+      },
+      py::arg("name"), "Numeric address of a network interface of this machine.");
+  m.def(
+      "source_address",
+      [](const std::string& peer) {
+        return value_or_raise(transport::source_address(peer));
+      },
+      py::arg("peer"), py::call_guard<py::gil_scoped_release>(),
+      "Numeric address of this machine as `peer` sees it.");
+
+  py::class_<AikidoWork, c10::intrusive_ptr<AikidoWork>, ::c10d::Work>(
+      m, "AikidoWork", "The handle of a call of aikido_torch.all_reduce.")
+      .def("outcome", &AikidoWork::outcome,
+           "How the call ended, None before that. Raises what it failed with.");
+
+  py::class_<AikidoBackend, c10::intrusive_ptr<AikidoBackend>, ::c10d::Backend>(
+      m, "AikidoBackend", "The c10d backend; made by init_process_group(\"aikido\").")
+      .def(py::init([](const std::shared_ptr<Runtime>& runtime,
+                       const c10::intrusive_ptr<::c10d::Store>& store, int rank,
+                       int size, std::chrono::milliseconds timeout,
+                       const std::string& group_name,
+                       const std::map<std::string, std::string>& options,
+                       const c10::intrusive_ptr<::c10d::Backend>& fallback) {
+             AikidoBackend::Config config{group_name, timeout, settings_from(options),
+                                          fallback};
+             return c10::make_intrusive<AikidoBackend>(runtime->engine,
+                                                       runtime->finisher, store, rank,
+                                                       size, std::move(config));
+           }),
+           py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
+           py::arg("timeout"), py::arg("group_name"), py::arg("options"),
+           py::arg("fallback"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "all_reduce",
+          [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
+             const straggler::PolicyOptions& policy, Priority priority,
+             std::chrono::milliseconds timeout) {
+            return self.allreduce_with(tensor, op, {policy, priority}, timeout);
+          },
+          py::arg("tensor"), py::arg("op"), py::arg("policy"), py::arg("priority"),
+          py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
+      .def_property_readonly("counters", &counters);
+}
+
+}  // namespace aikido::bind

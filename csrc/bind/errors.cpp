@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Failures of the engine as the classes of aikido_torch.errors, in one table.
+
+#include "bind/register.h"
+#include "c10d/error.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+
+const char* class_of(Code code) {
+  switch (code) {
+    case Code::kRetryLater:
+      return "RetryLaterError";
+    case Code::kPeerLost:
+      return "PeerLostError";
+    case Code::kTimedOut:
+      return "TimedOutError";
+    case Code::kAborted:
+      return "AbortedError";
+    case Code::kUnsupported:
+      return "UnsupportedError";
+    case Code::kInvalidArgument:
+      return "ConfigError";
+    case Code::kProtocol:
+      return "ProtocolError";
+    case Code::kOk:
+    case Code::kInternal:
+      break;
+  }
+  return "InternalError";
+}
+
+void translate(std::exception_ptr raised) {
+  try {
+    if (raised) std::rethrow_exception(raised);
+  } catch (const adapter::Error& error) {
+    const Status& status = error.status();
+    const py::object type =
+        py::module_::import("aikido_torch.errors").attr(class_of(status.code()));
+    const py::object value =
+        status.culprit() == kNoRank
+            ? type(status.message())
+            : type(status.message(), py::arg("rank") = status.culprit().value);
+    PyErr_SetObject(type.ptr(), value.ptr());
+  }
+}
+
+}  // namespace
+
+void register_errors(py::module_&) {
+  py::register_exception_translator(&translate);
+}
+
+}  // namespace aikido::bind

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One call per part: what module.cpp registers, in order. Under Python's lock.
+
+#include <pybind11/pybind11.h>
+
+namespace aikido::bind {
+
+void register_errors(pybind11::module_& m);
+void register_settings(pybind11::module_& m);
+void register_straggler(pybind11::module_& m);
+void register_process_group(pybind11::module_& m);
+
+}  // namespace aikido::bind

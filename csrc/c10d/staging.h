@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Host tensors that stand in for tensors on a device. Plain for now: the copy down
+// blocks the caller, the copy up runs when the call completes. CPU tensors stand for
+// themselves.
+
+#include "c10d/work.h"
+
+namespace aikido::adapter {
+
+// To be read.
+inline at::Tensor stage_in(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() ? tensor : tensor.to(at::kCPU);
+}
+
+// To be written: notes what to copy back.
+inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
+  if (tensor.device().is_cpu()) return tensor;
+  copies.emplace_back(tensor,
+                      at::empty(tensor.sizes(), tensor.options().device(at::kCPU)));
+  return copies.back().second;
+}
+
+// Both.
+inline at::Tensor stage_in_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
+  if (tensor.device().is_cpu()) return tensor;
+  copies.emplace_back(tensor, tensor.to(at::kCPU));
+  return copies.back().second;
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// torch's rendezvous store as the one that the engine knows. Its exceptions become
+// values.
+
+#include "c10d/compat.h"
+#include "membership/store.h"
+
+namespace aikido::adapter {
+
+class StoreAdapter final : public membership::Store {
+ public:
+  explicit StoreAdapter(c10::intrusive_ptr<::c10d::Store> store)
+      : store_(std::move(store)) {}
+
+  Status set(const std::string& key, const std::string& value) override;
+  Result<std::string> get(const std::string& key, Duration timeout) override;
+
+ private:
+  c10::intrusive_ptr<::c10d::Store> store_;
+};
+
+}  // namespace aikido::adapter

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/tensor_check.h"
+
+#include "c10d/error.h"
+#include "kernels/reduce.h"
+
+namespace aikido::adapter {
+namespace {
+
+template <class... Args>
+[[noreturn]] void refuse(const CallSite& site, const Args&... args) {
+  raise({Code::kInvalidArgument,
+         concat(site.call, " on rank ", site.rank, ": ", args...), Rank(site.rank)});
+}
+
+std::optional<DType> known_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kByte:
+      return DType::kUint8;
+    case at::kChar:
+      return DType::kInt8;
+    case at::kShort:
+      return DType::kInt16;
+    case at::kInt:
+      return DType::kInt32;
+    case at::kLong:
+      return DType::kInt64;
+    case at::kBool:
+      return DType::kBool;
+    case at::kHalf:
+      return DType::kFloat16;
+    case at::kBFloat16:
+      return DType::kBFloat16;
+    case at::kFloat:
+      return DType::kFloat32;
+    case at::kDouble:
+      return DType::kFloat64;
+    case at::kComplexFloat:
+      return DType::kComplex64;
+    case at::kComplexDouble:
+      return DType::kComplex128;
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+DType dtype_for_copy(const at::Tensor& tensor) {
+  return known_dtype(tensor.scalar_type()).value_or(DType::kUint8);
+}
+
+DType dtype_for_reduction(const CallSite& site, const at::Tensor& tensor) {
+  const auto dtype = known_dtype(tensor.scalar_type());
+  if (!dtype) {
+    refuse(
+        site, "argument tensor has dtype ", tensor.scalar_type(),
+        ", which cannot be reduced; convert it to float32 or an integer dtype first");
+  }
+  return *dtype;
+}
+
+ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype) {
+  const auto map = [&]() -> std::optional<ReduceOp> {
+    switch (op.op_) {
+      case ::c10d::ReduceOp::SUM:
+        return ReduceOp::kSum;
+      case ::c10d::ReduceOp::AVG:
+        return ReduceOp::kAvg;
+      case ::c10d::ReduceOp::PRODUCT:
+        return ReduceOp::kProduct;
+      case ::c10d::ReduceOp::MIN:
+        return ReduceOp::kMin;
+      case ::c10d::ReduceOp::MAX:
+        return ReduceOp::kMax;
+      case ::c10d::ReduceOp::BAND:
+        return ReduceOp::kBand;
+      case ::c10d::ReduceOp::BOR:
+        return ReduceOp::kBor;
+      case ::c10d::ReduceOp::BXOR:
+        return ReduceOp::kBxor;
+      default:
+        return std::nullopt;
+    }
+  }();
+  if (!map) refuse(site, "argument op is PREMUL_SUM; multiply first, then use SUM");
+  if (kernels::find_reduce(*map, dtype) == nullptr) {
+    refuse(site, "argument op is ", name_of(*map), ", which is not defined for dtype ",
+           name_of(dtype));
+  }
+  return *map;
+}
+
+void check_tensor(const CallSite& site, const char* argument,
+                  const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse(site, "argument ", argument, " is undefined");
+  if (tensor.layout() != at::kStrided) {
+    refuse(site, "argument ", argument, " has layout ", tensor.layout(),
+           ", only dense (strided) tensors are taken; use to_dense()");
+  }
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
+    refuse(site, "argument ", argument, " is on device ", tensor.device(),
+           ", only cpu and cuda are supported");
+  }
+  if (!tensor.is_contiguous()) {
+    raise({Code::kInvalidArgument,
+           concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
+                  ", argument ", argument, " has shape ", tensor.sizes(),
+                  " and strides ", tensor.strides(), "; pass .contiguous()"),
+           Rank(site.rank)});
+  }
+}
+
+const at::Tensor& check_single(const CallSite& site, const char* argument,
+                               const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1) {
+    refuse(site, "argument ", argument, " is a list of ", tensors.size(),
+           " tensors; exactly one is taken");
+  }
+  check_tensor(site, argument, tensors[0]);
+  return tensors[0];
+}
+
+void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
+                const char* other_argument, const at::Tensor& other) {
+  if (tensor.scalar_type() != other.scalar_type()) {
+    refuse(site, "argument ", other_argument, " has dtype ", other.scalar_type(),
+           " but argument ", argument, " has ", tensor.scalar_type(),
+           "; use one dtype");
+  }
+  if (tensor.device().type() != other.device().type()) {
+    refuse(site, "argument ", other_argument, " is on ", other.device(),
+           " but argument ", argument, " is on ", tensor.device(), "; use one device");
+  }
+  if (tensor.numel() != other.numel()) {
+    refuse(site, "argument ", other_argument, " has shape ", other.sizes(), " (",
+           other.numel(), " elements) but argument ", argument, " has ", tensor.sizes(),
+           " (", tensor.numel(), ")");
+  }
+}
+
+void check_rank(const CallSite& site, const char* argument, int64_t rank, int size) {
+  if (rank < 0 || rank >= size) {
+    refuse(site, "argument ", argument, " is ", rank, "; the group has ranks 0 to ",
+           size - 1);
+  }
+}
+
+void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
+                  ReduceOp op, DType dtype, int size) {
+  if (policy.kind == straggler::Kind::kWaitAll) return;
+  if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
+    refuse(site, "policy ", straggler::to_string(policy), " with op ", name_of(op),
+           ": a member may be left out of a sum or a mean only");
+  }
+  if (!is_floating(dtype)) {
+    refuse(site, "policy ", straggler::to_string(policy), " with dtype ",
+           name_of(dtype),
+           ": a member may be left out of floating point data only; use WaitAll()");
+  }
+  const Status valid = straggler::validate(policy, size);
+  if (!valid) refuse(site, valid.message());
+}
+
+}  // namespace aikido::adapter

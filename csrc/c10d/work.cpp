@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/work.h"
+
+#include <utility>
+
+#include "c10d/error.h"
+#include "engine/engine.h"
+
+namespace aikido::adapter {
+namespace {
+
+::c10d::WorkResult work_result(const Status& status) {
+  if (status) return ::c10d::WorkResult::SUCCESS;
+  return status.code() == Code::kTimedOut ? ::c10d::WorkResult::TIMEOUT
+                                          : ::c10d::WorkResult::COMM_ERROR;
+}
+
+}  // namespace
+
+AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
+                       const std::vector<at::Tensor>& inputs, Memory memory,
+                       std::shared_ptr<Finisher> finisher)
+    : ::c10d::Work(rank, type, title, inputs),
+      memory_(std::move(memory)),
+      finisher_(std::move(finisher)) {}
+
+// Note [tensors and the progress thread]
+// Letting go of a tensor that Python also knows takes Python's lock, even when it is
+// not the last reference. The progress thread must never wait for that lock: a late
+// caller may hold it while the others need this member as owner. So all tensors of a
+// call hang on its Work; the engine holds Works only, and a Work that ends on the
+// progress thread, because its user dropped it early, hands its tensors to the
+// finisher.
+AikidoWork::~AikidoWork() {
+  if (!engine::Engine::is_progress_thread()) return;
+  finisher_->run([memory = std::move(memory_), future = std::move(future_),
+                  future_result = std::move(future_result_)]() mutable {
+    memory = {};
+    future.reset();
+    future_result.reset();
+  });
+}
+
+void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
+                          const collectives::Outcome& outcome) {
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->outcome_ = outcome;
+  }
+  end(std::move(self), status);
+}
+
+void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
+                                  const Status& status, Rank peer) {
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->source_ = peer;
+  }
+  end(std::move(self), status);
+}
+
+// The progress thread only sets a flag and wakes the waiting thread. What may take long
+// or take Python's lock moves to the finisher: copies, callbacks of futures, the last
+// release.
+void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
+  const std::exception_ptr error =
+      status ? nullptr : std::make_exception_ptr(Error(status));
+  bool needs_finisher = !self->memory_.copies.empty();
+  {
+    const std::lock_guard lock(self->mutex_);
+    self->work_result_ = work_result(status);
+    needs_finisher = needs_finisher || self->future_ || self->future_result_;
+  }
+  if (needs_finisher) {
+    const auto finisher = self->finisher_;
+    finisher->run([self = std::move(self), error]() mutable {
+      self->finish_here(error);
+      self.reset();
+    });
+  } else {
+    self->finish_here(error);
+  }
+}
+
+void AikidoWork::finish_here(const std::exception_ptr& error) {
+  std::exception_ptr result = error;
+  if (!error) {
+    try {
+      for (auto& [device, host] : memory_.copies) device.copy_(host);
+    } catch (...) {
+      result = std::current_exception();
+    }
+  }
+  finish(result);
+  mark(result);
+}
+
+void AikidoWork::mark(const std::exception_ptr& error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future, future_result;
+  {
+    const std::lock_guard lock(mutex_);
+    future = future_;
+    future_result = future_result_;
+  }
+  if (future && !future->completed()) {
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(memory_.results));
+    }
+  }
+  if (future_result && !future_result->completed()) {
+    future_result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+  }
+}
+
+std::optional<collectives::Outcome> AikidoWork::outcome() {
+  const std::lock_guard lock(mutex_);
+  if (!completed_) return std::nullopt;
+  if (exception_) std::rethrow_exception(exception_);
+  return outcome_;
+}
+
+int AikidoWork::sourceRank() const {
+  const std::lock_guard lock(mutex_);
+  return source_.value;
+}
+
+void AikidoWork::abort() {
+  TORCH_CHECK(false, "aikido: one call cannot be aborted alone; abort the group");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
+  std::unique_lock lock(mutex_);
+  if (!future_) {
+    // On a device the result is there when the copy is: no stream to wait for.
+    future_ = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()));
+    if (completed_) {
+      const auto error = exception_;
+      lock.unlock();
+      mark(error);
+    }
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
+  std::unique_lock lock(mutex_);
+  if (!future_result_) {
+    future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    if (completed_) {
+      const auto error = exception_;
+      lock.unlock();
+      mark(error);
+    }
+  }
+  return future_result_;
+}
+
+std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work) {
+  return std::make_shared<c10::intrusive_ptr<AikidoWork>>(work);
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/history.h"
+
+#include <initializer_list>
+
+#include "harness/catch.h"
+#include "straggler/play.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::Dice;
+using testing::ms;
+
+constexpr uint64_t kBytes = 1 << 20;
+constexpr Rank kLate{3};
+
+RankSet mask_of(std::initializer_list<int32_t> ranks) {
+  RankSet set(4);
+  for (int32_t r : ranks) set.insert(Rank(r));
+  return set;
+}
+
+std::vector<double> lags_ms(const History& history, Rank rank,
+                            uint64_t bytes = kBytes) {
+  std::vector<double> all;
+  for (Duration d : history.lags(rank, bytes).sorted()) all.push_back(to_ms(d));
+  return all;
+}
+
+TEST_CASE("a window keeps the last 64 values in order of size") {
+  Dice dice(3);
+  Window window;
+  CHECK(window.median() == Duration::zero());
+  std::vector<Duration> all;
+  for (int i = 0; i < 1000; ++i) {
+    all.push_back(Duration(static_cast<int64_t>(dice.below(i < 500 ? 5 : 10'000))));
+    window.push(all.back());
+    std::vector<Duration> expected(
+        all.end() - static_cast<ptrdiff_t>(std::min<size_t>(all.size(), 64)),
+        all.end());
+    std::sort(expected.begin(), expected.end());
+    const auto sorted = window.sorted();
+    CHECK(std::vector<Duration>(sorted.begin(), sorted.end()) == expected);
+    CHECK(window.median() == expected[(expected.size() - 1) / 2]);
+    CHECK(window.version() == all.size());
+  }
+}
+
+TEST_CASE("size classes are powers of four") {
+  CHECK(History::size_class(0) == 0);
+  CHECK(History::size_class(3) == 0);
+  CHECK(History::size_class(4) == 1);
+  CHECK(History::size_class(15) == 1);
+  CHECK(History::size_class(16) == 2);
+  CHECK(History::size_class((1 << 20) - 1) == 9);
+  CHECK(History::size_class(1 << 20) == 10);
+  CHECK(History::size_class(UINT64_MAX) == 31);
+  History history(4, 0);
+  history.on_quorum(Seq(1), UINT64_MAX, TimePoint(ms(1)), mask_of({0}));
+  CHECK(history.lags(Rank(0), UINT64_MAX).size() == 1);
+}
+
+TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
+  History history(4, UINT64_MAX);
+  const TimePoint t_q(ms(1000));
+  history.on_arrival(Seq(1), Rank(0), t_q - ms(30));  // before the quorum: with it
+  CHECK(lags_ms(history, Rank(0)).empty());
+  history.on_quorum(Seq(1), kBytes, t_q, mask_of({0, 1}));
+  history.on_arrival(Seq(1), Rank(2), t_q + ms(7));
+  history.on_arrival(Seq(1), Rank(2), t_q + ms(9));
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), kBytes);
+  history.on_late_arrival(Seq(1), kLate, t_q + ms(300));
+  history.on_called(kLate, Seq(1), t_q + ms(400));
+  CHECK(lags_ms(history, Rank(0)) == std::vector<double>{0});
+  CHECK(lags_ms(history, Rank(2)) == std::vector<double>{7});
+  CHECK(lags_ms(history, kLate) == std::vector<double>{300});
+  // A second shard of the same operation says nothing new.
+  history.on_quorum(Seq(1), kBytes, t_q + ms(5), mask_of({0, 1, 2, 3}));
+  CHECK(lags_ms(history, Rank(0)).size() == 1);
+  CHECK(history.median_period(kBytes) == Duration::zero());
+}
+
+TEST_CASE("a call that becomes known gives the lag of what was closed without it") {
+  History history(4, UINT64_MAX);
+  history.on_called(kLate, Seq(2), TimePoint{});  // its bytes are slow
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * double(seq))),
+                      mask_of({0, 1, 2}));
+    if (seq < 3) history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
+  }
+  history.on_called(kLate, Seq(1), TimePoint(ms(500)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{400});
+  // Operation 3 is open: its contribution is on the way and will tell.
+  history.on_called(kLate, Seq(3), TimePoint(ms(1100)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{400, 900});
+  history.on_late_arrival(Seq(2), kLate, TimePoint(ms(1150)));  // known by then
+  history.on_arrival(Seq(3), kLate, TimePoint(ms(1200)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{400, 900, 900});
+}
+
+TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
+  History history(4, UINT64_MAX);
+  for (uint64_t seq = 1; seq <= 50; ++seq) {
+    history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * double(seq))),
+                      mask_of({0, 1, 2}));
+    history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
+  }
+  for (uint64_t seq = 1; seq <= 50; ++seq)
+    history.on_late_arrival(Seq(seq), kLate, TimePoint(ms(5100)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{5000});
+  history.on_quorum(Seq(51), kBytes, TimePoint(ms(5200)), mask_of({0, 1, 2}));
+  history.on_arrival(Seq(51), kLate, TimePoint(ms(5203)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{3, 5000});
+}
+
+TEST_CASE("lags and periods are kept per size class") {
+  History history(4, UINT64_MAX);
+  for (uint64_t seq = 1; seq <= 9; ++seq) {
+    const bool is_small = seq % 3 == 0;  // 3, 6, 9
+    const TimePoint t_q(ms(10.0 * double(seq)));
+    history.on_quorum(Seq(seq), is_small ? 16 : kBytes, t_q, mask_of({0, 1, 2}));
+    history.on_arrival(Seq(seq), kLate, t_q + ms(is_small ? 1 : 4));
+  }
+  CHECK(lags_ms(history, kLate, 16) == std::vector<double>{1, 1, 1});
+  CHECK(lags_ms(history, kLate) == std::vector<double>(6, 4));
+  CHECK(history.median_period(16) == ms(30));
+  CHECK(history.median_period(kBytes) == ms(10));  // 10, 20, 10, 20, 10
+  CHECK(history.lags(kLate, 1 << 30).size() == 0);
+  CHECK(history.median_period(1 << 30) == Duration::zero());
+}
+
+TEST_CASE("operations too old to be remembered leave no trace") {
+  History history(4, UINT64_MAX);
+  for (uint64_t seq = 1; seq <= History::kNumRecent + 10; ++seq) {
+    history.on_quorum(Seq(seq), kBytes, TimePoint(ms(double(seq))), mask_of({0, 1}));
+    history.on_committed(Seq(seq), mask_of({0, 1}), 0);
+  }
+  history.on_late_arrival(Seq(1), kLate, TimePoint(ms(1000)));
+  CHECK(history.lags(kLate, kBytes).size() == 0);
+  // An operation so late that its place is taken does not disturb the newer one.
+  const Seq newest(History::kNumRecent + 11);
+  history.on_quorum(newest, kBytes, TimePoint(ms(2000)), mask_of({0, 1}));
+  history.on_quorum(Seq(11), kBytes, TimePoint(ms(2010)), mask_of({0, 1}));
+  history.on_arrival(newest, Rank(2), TimePoint(ms(2038)));
+  CHECK(lags_ms(history, Rank(2)) == std::vector<double>{38});
+}
+
+TEST_CASE(
+    "an arrival before the quorum of another shard has no lag, and none below 0") {
+  History history(4, UINT64_MAX);
+  history.on_quorum(Seq(1), kBytes, TimePoint(ms(100)), mask_of({0, 1, 2}));
+  history.on_arrival(Seq(1), kLate, TimePoint(ms(90)));
+  CHECK(lags_ms(history, kLate) == std::vector<double>{0});
+}
+
+TEST_CASE("skips in a row are counted by operation and end with an inclusion") {
+  History history(4, UINT64_MAX);
+  const auto commit = [&](uint64_t seq, bool is_in) {
+    history.on_committed(Seq(seq), is_in ? mask_of({0, 1, 2, 3}) : mask_of({0, 1, 2}),
+                         10);
+    return history.consecutive_skips(kLate);
+  };
+  CHECK(commit(1, false) == 1);
+  CHECK(commit(2, false) == 2);
+  CHECK(commit(2, false) == 2);  // its second shard
+  CHECK(commit(2, true) == 2);   // in one shard, but not in all
+  CHECK(history.last_skipped(kLate) == Seq(2));
+  CHECK(commit(3, true) == 0);
+  CHECK(commit(3, false) == 3);  // skipped in the second shard after all
+  CHECK(commit(4, true) == 0);
+  CHECK(commit(6, false) == 1);
+  CHECK(commit(5, false) == 2);  // known after a later one: added
+  CHECK(commit(6, false) == 2);
+  CHECK(history.last_skipped(kLate) == Seq(6));
+  CHECK(history.consecutive_skips(Rank(0)) == 0);
+  CHECK(history.last_skipped(Rank(0)) == Seq(0));
+}
+
+TEST_CASE("a member is behind while it has not called what it was skipped in") {
+  History history(4, UINT64_MAX);
+  history.on_committed(Seq(5), mask_of({0, 1, 2}), 10);
+  CHECK(history.is_behind(kLate, Seq(6)));
+  CHECK_FALSE(history.is_behind(kLate, Seq(5)));  // another shard of it is still open
+  CHECK(history.is_behind(kLate, Seq(4)));  // later ones are decided, it is not here
+  CHECK_FALSE(history.is_behind(Rank(0), Seq(6)));
+  history.on_called(kLate, Seq(4), TimePoint{});
+  CHECK_FALSE(history.is_behind(kLate, Seq(4)));  // on its way
+  CHECK(history.is_behind(kLate, Seq(6)));
+  history.on_committed(Seq(6), mask_of({0, 1, 2}), 10);
+  CHECK(history.is_behind(kLate, Seq(6)));
+  history.on_arrival(Seq(6), kLate, TimePoint{});
+  CHECK(history.called(kLate) == Seq(6));
+  CHECK_FALSE(history.is_behind(kLate, Seq(7)));
+  history.on_called(kLate, Seq(2), TimePoint{});  // old news
+  CHECK(history.called(kLate) == Seq(6));
+}
+
+TEST_CASE("bytes of results not called yet are counted against the log's limit") {
+  History history(4, 100);
+  CHECK_FALSE(history.would_overflow(kLate, 100));
+  CHECK(history.would_overflow(kLate, 101));
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), 10);  // its second shard
+  history.on_committed(Seq(2), mask_of({0, 1}), 20);
+  CHECK(history.outstanding_bytes(kLate) == 60);
+  CHECK(history.outstanding_bytes(Rank(2)) == 20);
+  CHECK(history.outstanding_bytes(Rank(0)) == 0);
+  CHECK_FALSE(history.would_overflow(kLate, 40));
+  CHECK(history.would_overflow(kLate, 41));
+  CHECK(history.would_overflow(kLate, UINT64_MAX));
+  history.on_called(kLate, Seq(1), TimePoint{});
+  CHECK(history.outstanding_bytes(kLate) == 20);
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), 5);  // called already
+  CHECK(history.outstanding_bytes(kLate) == 20);
+  history.on_called(kLate, Seq(9), TimePoint{});
+  CHECK(history.outstanding_bytes(kLate) == 0);
+  history.on_committed(Seq(10), mask_of({0, 1, 2}), 150);  // decided by another owner
+  CHECK(history.would_overflow(kLate, 0));
+  CHECK(history.would_overflow(kLate, 1));
+  history.on_called(kLate, Seq(10), TimePoint{});
+  history.on_committed(Seq(3), mask_of({0, 1, 2}), 500);
+  CHECK(history.outstanding_bytes(kLate) == 0);
+  CHECK(history.outstanding_bytes(Rank(2)) == 0);
+}
+
+}  // namespace
+}  // namespace aikido::straggler

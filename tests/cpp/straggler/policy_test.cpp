@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/policy.h"
+
+#include <functional>
+#include <limits>
+#include <set>
+#include <string>
+
+#include "harness/catch.h"
+#include "straggler/play.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::skip_options;
+
+using Change = std::function<void(PolicyOptions&)>;
+
+TEST_CASE("options out of range are refused with argument, value and range") {
+  struct Row {
+    Change change;
+    const char* sentence;
+  };
+  const Row rows[] = {
+      {[](auto& o) { o.min_contributors = 5; },
+       "SkipStraggler: min_contributors is 5 but must be between 1 and the world size "
+       "of 4, or 0 for more than half of it."},
+      {[](auto& o) { o.min_contributors = -1; },
+       "SkipStraggler: min_contributors is -1 but must be between 1 and the world size "
+       "of 4, or 0 for more than half of it."},
+      {[](auto& o) { o.floor = from_ms(-1); },
+       "SkipStraggler: floor is -1 ms but must be between 0 ms and 3.6e+06 ms."},
+      {[](auto& o) { o.ceiling = from_ms(10); },
+       "SkipStraggler: ceiling is 10 ms but must be between the floor of 20 ms and "
+       "3.6e+06 ms."},
+      {[](auto& o) { o.ceiling = std::chrono::hours(2); },
+       "SkipStraggler: ceiling is 7.2e+06 ms but must be between the floor of 20 ms "
+       "and 3.6e+06 ms."},
+      {[](auto& o) { o.floor = o.ceiling = std::chrono::hours(2); },
+       "SkipStraggler: floor is 7.2e+06 ms but must be between 0 ms and 3.6e+06 ms."},
+      {[](auto& o) { o.max_consecutive_skips = 0; },
+       "SkipStraggler: max_consecutive_skips is 0 but must be between 1 and 1000000."},
+      {[](auto& o) { o.max_consecutive_skips = 1000001; },
+       "SkipStraggler: max_consecutive_skips is 1000001 but must be between 1 and "
+       "1000000."},
+      {[](auto& o) { o.warmup_operations = 0; },
+       "SkipStraggler: warmup_operations is 0 but must be between 1 and 64."},
+      {[](auto& o) { o.warmup_operations = 65; },
+       "SkipStraggler: warmup_operations is 65 but must be between 1 and 64."},
+      {[](auto& o) { o.slack = 0.5; },
+       "SkipStraggler: slack is 0.5 but must be between 1 and 100."},
+      {[](auto& o) { o.slack = std::numeric_limits<double>::quiet_NaN(); },
+       "SkipStraggler: slack is nan but must be between 1 and 100."},
+  };
+  for (const Row& row : rows) {
+    PolicyOptions options = skip_options();
+    row.change(options);
+    const Status status = validate(options, 4);
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message() == row.sentence);
+    options.kind = Kind::kWaitAll;  // has no such arguments
+    CHECK(validate(options, 4).is_ok());
+  }
+  CHECK(validate(skip_options(), 0).message() ==
+        "SkipStraggler: world_size is 0 but must be at least 1.");
+}
+
+TEST_CASE("the ends of every range are allowed") {
+  const Change changes[] = {
+      [](auto&) {},
+      [](auto& o) { o.min_contributors = 1; },
+      [](auto& o) { o.min_contributors = 4; },
+      [](auto& o) { o.floor = Duration::zero(); },
+      [](auto& o) { o.floor = o.ceiling; },
+      [](auto& o) { o.ceiling = std::chrono::hours(1); },
+      [](auto& o) { o.max_consecutive_skips = 1; },
+      [](auto& o) { o.max_consecutive_skips = 1'000'000; },
+      [](auto& o) { o.warmup_operations = 1; },
+      [](auto& o) { o.warmup_operations = 64; },
+      [](auto& o) { o.slack = 1; },
+      [](auto& o) { o.slack = 100; },
+  };
+  for (const Change& change : changes) {
+    PolicyOptions options = skip_options();
+    change(options);
+    CHECK(validate(options, 4).message().empty());
+  }
+}
+
+TEST_CASE("the default quorum is more than half") {
+  const int32_t expected[] = {1, 2, 2, 3, 3, 4, 4, 5};
+  for (int32_t n = 1; n <= 8; ++n)
+    CHECK(quorum_of(skip_options(), n) == expected[n - 1]);
+  PolicyOptions options = skip_options();
+  options.min_contributors = 2;
+  CHECK(quorum_of(options, 8) == 2);
+}
+
+TEST_CASE("options print as a Python user writes them") {
+  CHECK(to_string(PolicyOptions{}) == "WaitAll()");
+  PolicyOptions options = skip_options();
+  options.min_contributors = 3;
+  CHECK(to_string(options) ==
+        "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=10000, "
+        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, "
+        "divisor=\"contributors\")");
+  options.divisor = Divisor::kWorld;
+  options.floor = std::chrono::microseconds(2500);
+  CHECK(to_string(options).find("floor_ms=2.5,") != std::string::npos);
+  CHECK(to_string(options).find("divisor=\"world\")") != std::string::npos);
+}
+
+TEST_CASE("every field is in the encoding and in the fingerprint") {
+  const Change changes[] = {
+      [](auto&) {},
+      [](auto& o) { o.kind = Kind::kWaitAll; },
+      [](auto& o) { o.divisor = Divisor::kWorld; },
+      [](auto& o) { o.min_contributors = 300; },
+      [](auto& o) { o.floor = Duration(123'456'789'012); },
+      [](auto& o) { o.ceiling = Duration(3'000'000'000'001); },
+      [](auto& o) { o.max_consecutive_skips = 70'000; },
+      [](auto& o) { o.warmup_operations = 9; },
+      [](auto& o) { o.slack = 1.25; },
+  };
+  std::set<uint64_t> prints;
+  for (const Change& change : changes) {
+    PolicyOptions options = skip_options();
+    change(options);
+    const PolicyOptions same = options;
+    CHECK(fingerprint(options) == fingerprint(same));
+    prints.insert(fingerprint(options));
+    auto decoded = decode_policy(encode(options));
+    REQUIRE(decoded.is_ok());
+    CHECK(*decoded == options);
+  }
+  CHECK(prints.size() == std::size(changes));
+}
+
+std::string hex(const EncodedPolicy& bytes) {
+  std::string text;
+  for (std::byte b : bytes) {
+    text += "0123456789abcdef"[std::to_integer<int>(b) >> 4];
+    text += "0123456789abcdef"[std::to_integer<int>(b) & 15];
+  }
+  return text;
+}
+
+TEST_CASE("the wire form of the default skip policy does not change") {
+  PolicyOptions options = skip_options();
+  options.min_contributors = 3;
+  options.divisor = Divisor::kWorld;
+  CHECK(hex(encode(options)) ==
+        "01010000"
+        "03000000"
+        "002d310100000000"
+        "00e40b5402000000"
+        "64000000"
+        "08000000"
+        "000000000000f83f");
+}
+
+TEST_CASE("nonsense on the wire is a protocol failure, not a policy") {
+  for (size_t at : {size_t{0}, size_t{1}, size_t{2}, size_t{3}}) {
+    EncodedPolicy bytes = encode(skip_options());
+    bytes[at] = std::byte{2};
+    const auto decoded = decode_policy(bytes);
+    REQUIRE_FALSE(decoded.is_ok());
+    CHECK(decoded.status().code() == Code::kProtocol);
+    CHECK(decoded.status().message().find("same version") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace aikido::straggler

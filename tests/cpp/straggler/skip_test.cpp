@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Tables: arrivals in; decision, reason and deadline out. Members 0, 1 and 2 arrive 0,
+// 1 and 2 ms after the start and make the quorum of four; member 3 is the one under
+// test.
+#include "straggler/skip.h"
+
+#include <functional>
+#include <string>
+
+#include "harness/catch.h"
+#include "straggler/play.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::Delays;
+using testing::kBytes;
+using testing::ms;
+using testing::num_skips;
+using testing::play;
+using testing::play_all;
+using testing::Played;
+using testing::skip_options;
+
+constexpr uint64_t kNoLogLimit = UINT64_MAX;
+
+// Lag 1 ms when healthy.
+Delays with_lag(double lag_ms) {
+  return {ms(0), ms(1), ms(2), ms(2 + lag_ms)};
+}
+
+struct Row {
+  std::string name;
+  double compute_ms;
+  std::function<double(int)> lag_ms;  // of member 3, by operation
+  int64_t skips_from, skips_to;       // in 200 operations after the warm-up
+  double deadline_ms;                 // of member 3 in the end
+  Reason late_reason;                 // of the last close without it
+};
+
+TEST_CASE("each kind of lateness meets the deadline that is cheapest for it") {
+  const Row rows[] = {
+      {"steady", 400, [](int) { return 1.0; }, 0, 0, 25.1875, Reason::kComplete},
+      {"hiccups below the floor", 400, [](int i) { return i % 9 ? 0.5 : 13; }, 0, 0,
+       25.15625, Reason::kComplete},
+      {"a long hiccup now and then", 400, [](int i) { return i % 90 == 89 ? 300 : 1; },
+       2, 3, 25.1875, Reason::kDeadline},
+      {"always late", 400, [](int) { return 300.0; }, 198, 200, 0,
+       Reason::kExpectedLate},
+      {"late in a fifth", 400, [](int i) { return i % 5 == 4 ? 300 : 1; }, 39, 41, 1.5,
+       Reason::kDeadline},
+      {"late in a third of tiny operations", 0.3,
+       [](int i) { return i % 3 == 2 ? 150 : 0.2; }, 66, 68, 0.3, Reason::kDeadline},
+      {"late by less than a contribution is worth", 400, [](int) { return 60.0; }, 0, 0,
+       90, Reason::kComplete},
+      {"two-point, both too late", 400, [](int i) { return i % 2 ? 300 : 150; }, 195,
+       200, 0, Reason::kExpectedLate},
+      {"two-point, one worth waiting for", 400, [](int i) { return i % 2 ? 400 : 30; },
+       97, 103, 45, Reason::kDeadline},
+      {"bursts of ten", 400, [](int i) { return i % 100 >= 90 ? 300 : 1; }, 20, 22, 1.5,
+       Reason::kDeadline},
+  };
+  for (const Row& row : rows) {
+    INFO(row.name);
+    PolicyOptions options = skip_options();
+    options.max_consecutive_skips = 1000;
+    GroupPolicy group(options, 4, kNoLogLimit);
+    const auto all = play_all(group, 208, ms(row.compute_ms),
+                              [&](int i) { return with_lag(row.lag_ms(i)); });
+    CHECK(num_skips(all, 3, 8) >= row.skips_from);
+    CHECK(num_skips(all, 3, 8) <= row.skips_to);
+    CHECK(num_skips(all, 0) + num_skips(all, 1) + num_skips(all, 2) == 0);
+    Reason late_reason = Reason::kComplete;
+    for (const Played& p : all) {
+      if (p.skipped(3)) late_reason = p.decision.reason;
+      CHECK(p.looks_were_exact);
+    }
+    CHECK(late_reason == row.late_reason);
+    Deadlines deadlines(options, group.history());
+    CHECK(to_ms(deadlines.of(Rank(3), kBytes).deadline) == Approx(row.deadline_ms));
+  }
+}
+
+TEST_CASE("lateness that goes around is skipped without waiting for anybody long") {
+  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  const auto all = play_all(group, 408, ms(400), [](int i) {
+    Delays d = {ms(0), ms(1), ms(2), ms(3)};
+    d[static_cast<size_t>(i % 4)] += ms(300);
+    return d;
+  });
+  for (int32_t r = 0; r < 4; ++r) {
+    CHECK(num_skips(all, r, 208) == 50);
+    CHECK(group.history().consecutive_skips(Rank(r)) <= 1);
+  }
+  for (size_t i = 208; i < all.size(); ++i) CHECK(all[i].waited <= ms(20));
+}
+
+TEST_CASE("when everyone is slow together nobody is skipped") {
+  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  const auto all = play_all(group, 100, ms(100), [](int i) {
+    Delays d = with_lag(1);
+    for (Duration& delay : d) delay += i >= 50 ? ms(5000) : ms(0);
+    return d;
+  });
+  for (const Played& p : all) CHECK(p.decision.reason == Reason::kComplete);
+}
+
+TEST_CASE("a drift is followed while waiting pays, given up, and taken back") {
+  PolicyOptions options = skip_options();
+  options.max_consecutive_skips = 1000;
+  GroupPolicy group(options, 4, kNoLogLimit);
+  const auto lag = [](int i) {  // up by 1 ms per operation to 300 ms, then down
+    return i < 300 ? i : i < 600 ? 600.0 - i : 1.0;
+  };
+  const auto all =
+      play_all(group, 700, ms(400), [&](int i) { return with_lag(lag(i)); });
+  CHECK(num_skips(all, 3, 0, 130) == 0);
+  CHECK(num_skips(all, 3, 250, 350) == 100);
+  CHECK(all[300].decision.reason == Reason::kExpectedLate);
+  CHECK(num_skips(all, 3, 550, 700) == 0);
+}
+
+TEST_CASE("while warming up a member has up to the ceiling") {
+  PolicyOptions options = skip_options();
+  options.warmup_operations = 3;
+  options.ceiling = ms(500);
+  GroupPolicy group(options, 4, kNoLogLimit);
+  TimePoint start{};
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    auto policy = group.start(Seq(seq), kBytes);
+    start += ms(10'000);
+    for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), start);
+    const Decision waits = policy->decide(start + ms(499.9));
+    CHECK(waits.verdict == Verdict::kWait);
+    CHECK(waits.reason == Reason::kWarmingUp);
+    CHECK(waits.deadline == ms(500));
+    CHECK(waits.rank == Rank(3));
+    CHECK(policy->next_look() == start + ms(500));
+    const Decision closes = policy->decide(start + ms(500));
+    CHECK(closes.closes());
+    CHECK(closes.reason == Reason::kDeadline);
+    group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
+    group.history().on_late_arrival(Seq(seq), Rank(3), start + ms(600));
+  }
+  CHECK(play(group, 4, start + ms(10'000), with_lag(1)).decision.reason ==
+        Reason::kComplete);
+  CHECK(play(group, 5, start + ms(20'000), with_lag(30)).waited <= ms(30));
+  // Another size class knows nothing yet.
+  auto policy = group.start(Seq(6), kBytes * 16);
+  for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), start + ms(30'000));
+  CHECK(policy->decide(start + ms(30'000)).reason == Reason::kWarmingUp);
+}
+
+TEST_CASE("at the limit of skips in a row the group waits without a deadline") {
+  PolicyOptions options = skip_options();
+  options.max_consecutive_skips = 3;
+  GroupPolicy group(options, 4, kNoLogLimit);
+  const auto all = play_all(group, 100, ms(400), [](int) { return with_lag(300); });
+  CHECK(num_skips(all, 3, 8) == 69);  // three of four
+  for (size_t i = 8; i < all.size(); ++i) CHECK(all[i].skipped(3) == (i % 4 != 3));
+
+  for (uint64_t seq = 101; seq <= 103; ++seq)
+    group.history().on_committed(Seq(seq), RankSet(4), kBytes);
+  auto policy = group.start(Seq(104), kBytes);
+  const TimePoint now = all.back().closed_at;
+  for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), now);
+  const Decision waits = policy->decide(now + std::chrono::hours(1));
+  CHECK(waits.verdict == Verdict::kWait);
+  CHECK(waits.reason == Reason::kLimiter);
+  CHECK(waits.rank == Rank(3));
+  CHECK(waits.deadline == Duration::zero());
+  CHECK_FALSE(policy->next_look());
+}
+
+// Members 0 to 2 complete operation `seq` at `now`; member 3 has not been heard of.
+std::unique_ptr<Policy> without_3(GroupPolicy& group, uint64_t seq, TimePoint now) {
+  auto policy = group.start(Seq(seq), kBytes);
+  for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), now);
+  return policy;
+}
+
+TEST_CASE("a member that has not called an operation it was skipped in gets no time") {
+  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  TimePoint now =
+      play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
+  History& history = group.history();
+
+  now += ms(100);
+  auto policy = without_3(group, 21, now);
+  CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
+  CHECK(policy->decide(now + ms(20)).reason == Reason::kDeadline);
+  history.on_committed(Seq(21), policy->arrived(), kBytes);
+  // Skipped in another shard of the same operation: that is no news about its call.
+  CHECK(without_3(group, 21, now)->decide(now).reason == Reason::kWithinDeadline);
+
+  for (uint64_t seq = 22; seq <= 25; ++seq) {
+    policy = without_3(group, seq, now += ms(100));
+    const Decision closes = policy->decide(now);
+    CHECK(closes.closes());
+    CHECK(closes.reason == Reason::kKnownBehind);
+    CHECK(closes.deadline == Duration::zero());
+    CHECK(closes.rank == Rank(3));
+    CHECK(policy->next_look() == now);
+    history.on_committed(Seq(seq), policy->arrived(), kBytes);
+  }
+  history.on_called(Rank(3), Seq(24), now);  // one of those it missed is left
+  CHECK(without_3(group, 26, now)->decide(now).reason == Reason::kKnownBehind);
+  history.on_called(Rank(3), Seq(25), now);
+  CHECK(without_3(group, 26, now)->decide(now).reason == Reason::kWithinDeadline);
+}
+
+TEST_CASE("a member that is back after a long stall is waited for at once") {
+  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  TimePoint now =
+      play_all(group, 70, ms(100), [](int) { return with_lag(10); }).back().closed_at;
+  for (uint64_t seq = 71; seq <= 150; ++seq) {
+    auto policy = without_3(group, seq, now += ms(100));
+    CHECK(policy->decide(now + ms(20)).closes());
+    group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
+  }
+  for (uint64_t seq = 71; seq <= 150; ++seq)
+    group.history().on_late_arrival(Seq(seq), Rank(3), now + ms(50));
+  for (uint64_t seq = 151; seq <= 200; ++seq)
+    CHECK_FALSE(play(group, seq, now += ms(100), with_lag(10)).skipped(3));
+}
+
+TEST_CASE("a known late member does not take the time of another that is missing") {
+  PolicyOptions options = skip_options();
+  options.min_contributors = 2;
+  GroupPolicy group(options, 4, kNoLogLimit);
+  const auto all = play_all(group, 30, ms(400), [](int) { return with_lag(300); });
+  TimePoint now = all.back().closed_at + ms(400);
+  auto policy = group.start(Seq(31), kBytes);
+  policy->on_arrival(Rank(0), now);
+  policy->on_arrival(Rank(1), now);
+  const Decision waits = policy->decide(now);
+  CHECK(waits.reason == Reason::kWithinDeadline);  // for member 2; 3 is expected late
+  CHECK(waits.rank == Rank(2));
+  CHECK(waits.deadline == ms(402) / 4 / kGraceDivisor);
+  policy->on_arrival(Rank(2), now + ms(1));
+  CHECK(policy->decide(now + ms(1)).reason == Reason::kExpectedLate);
+}
+
+TEST_CASE("of two that get no time, the one that might have come is the reason") {
+  PolicyOptions options = skip_options();
+  options.min_contributors = 2;
+  GroupPolicy group(options, 4, kNoLogLimit);
+  TimePoint now = play_all(group, 30, ms(400),
+                           [](int) {
+                             return Delays{ms(0), ms(1), ms(300), ms(2)};
+                           })
+                      .back()
+                      .closed_at;
+  RankSet all_but_3(4);
+  for (int32_t r = 0; r < 3; ++r) all_but_3.insert(Rank(r));
+  group.history().on_committed(Seq(31), all_but_3, kBytes);
+  auto policy = group.start(Seq(32), kBytes);
+  policy->on_arrival(Rank(0), now);
+  policy->on_arrival(Rank(1), now);
+  CHECK(policy->decide(now).reason == Reason::kExpectedLate);
+  CHECK(policy->decide(now).rank == Rank(2));
+
+  // The same with the ranks the other way round.
+  GroupPolicy other(options, 4, kNoLogLimit);
+  now =
+      play_all(other, 30, ms(400), [](int) { return with_lag(300); }).back().closed_at;
+  RankSet all_but_2(4);
+  for (int32_t r : {0, 1, 3}) all_but_2.insert(Rank(r));
+  other.history().on_committed(Seq(31), all_but_2, kBytes);
+  policy = other.start(Seq(32), kBytes);
+  policy->on_arrival(Rank(0), now);
+  policy->on_arrival(Rank(1), now);
+  CHECK(policy->decide(now).reason == Reason::kExpectedLate);
+  CHECK(policy->decide(now).rank == Rank(3));
+}
+
+TEST_CASE("a member whose log is full is waited for") {
+  GroupPolicy group(skip_options(), 4, 2 * kBytes + kBytes / 2);
+  TimePoint now =
+      play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
+  for (uint64_t seq = 21; seq <= 22; ++seq) {
+    auto policy = without_3(group, seq, now);
+    CHECK(policy->decide(now += ms(20)).closes());
+    group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
+  }
+  auto policy = without_3(group, 23, now);
+  const Decision waits = policy->decide(now + std::chrono::hours(1));
+  CHECK(waits.verdict == Verdict::kWait);
+  CHECK(waits.reason == Reason::kLogFull);
+  CHECK(waits.rank == Rank(3));
+  CHECK_FALSE(policy->next_look());
+  group.history().on_called(Rank(3), Seq(21), now);  // frees one
+  CHECK(policy->decide(now).reason == Reason::kKnownBehind);
+}
+
+TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
+  for (int32_t n = 2; n <= 8; ++n) {
+    for (int32_t k = 0; k <= n; ++k) {
+      PolicyOptions options = skip_options();
+      options.min_contributors = k;
+      options.warmup_operations = 1;
+      GroupPolicy group(options, n, kNoLogLimit);
+      const int32_t quorum = k == 0 ? n / 2 + 1 : k;
+      TimePoint now{};
+      for (uint64_t seq = 1; seq <= 2; ++seq) {  // the first warms up
+        auto policy = group.start(Seq(seq), kBytes);
+        for (int32_t r = 0; r < n; ++r) {
+          const Decision d = policy->decide(now + std::chrono::hours(1));
+          CHECK(d.num_arrived == r);
+          CHECK(d.world_size == n);
+          CHECK(d.closes() == (r >= quorum));
+          if (r < quorum) CHECK(d.reason == Reason::kNoQuorum);
+          CHECK(policy->quorum_time().has_value() == (r >= quorum));
+          CHECK(policy->next_look().has_value() == (r >= quorum));
+          policy->on_arrival(Rank(r), now += ms(1));
+          policy->on_arrival(Rank(r), now);
+        }
+        CHECK(policy->decide(now).reason == Reason::kComplete);
+        CHECK_FALSE(policy->next_look());
+        group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
+        for (int32_t r = 0; r < n; ++r)
+          CHECK(group.history().lags(Rank(r), kBytes).sorted().back() ==
+                ms(std::max(0, r + 1 - quorum)));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace aikido::straggler

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Lanes, seeds and time-outs of the Python tests; the lanes are in tests/README.md."""
+
+import random
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+
+# Left out unless -m names them: what they need is not on every machine or desk.
+ON_REQUEST = ("slow", "gpu")
+# A test in one of these folders belongs to the lane of that name.
+LANE_FOLDERS = ("multiproc", "conformance")
+# Seconds for tests that do not say otherwise; pyproject.toml has the one for the rest.
+TIMEOUTS = {"slow": 900, "conformance": 300, "multiproc": 120}
+
+# The same examples in every run: a test that fails once fails again.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--seed", type=int, default=0, help="seed of random, numpy and torch (0)"
+    )
+
+
+def pytest_report_header(config):
+    return f"seed {config.getoption('seed')} (--seed)"
+
+
+def pytest_configure(config):
+    config.left_out = dict.fromkeys(ON_REQUEST, 0)
+
+
+def pytest_itemcollected(item):
+    top = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+    if top in LANE_FOLDERS:
+        item.add_marker(top)
+    lane = next((lane for lane in TIMEOUTS if item.get_closest_marker(lane)), None)
+    if lane and not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(TIMEOUTS[lane]))
+
+
+def pytest_collection_modifyitems(config, items):
+    asked = set(re.findall(r"\w+", config.getoption("markexpr")))
+    by_name = any("::" in argument for argument in config.args)
+    kept, dropped = [], []
+    for item in items:
+        lane = next((m for m in ON_REQUEST if item.get_closest_marker(m)), None)
+        if lane is None or lane in asked or by_name:
+            kept.append(item)
+        else:
+            config.left_out[lane] += 1
+            dropped.append(item)
+    items[:] = kept
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for lane, count in config.left_out.items():
+        if count:
+            terminalreporter.write_line(
+                f"left out: {count} {lane} tests (run them with -m {lane})"
+            )
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no NVIDIA device here")
+
+
+@pytest.fixture
+def seed(request):
+    """The seed of this run; data of a test comes from it."""
+    return request.config.getoption("seed")
+
+
+@pytest.fixture(autouse=True)
+def _seeded(seed):
+    """Every test starts from the same random state, whichever ran before it."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(seed)

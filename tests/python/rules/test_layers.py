@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Who may include or import whom. The tables are the law; the code follows."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from rules import tree
+
+# A part may include itself and these. "part/file" allows that one header.
+_DECISIONS = ("trace", "kernels", "straggler", "ordering", "pipeline")
+_ENGINE = ("base", *_DECISIONS, "transport", "membership", "collectives")
+PARTS: dict[str, tuple[str, ...]] = {
+    "base": (),
+    **dict.fromkeys(_DECISIONS, ("base",)),
+    "cuda": ("base",),
+    "transport": ("base", "trace"),
+    "membership": ("base", "trace", "transport"),
+    "collectives": (
+        "base", "trace", "transport", "kernels", "straggler", "membership/view",
+    ),
+    "engine": _ENGINE,
+    "c10d": (*_ENGINE, "engine", "cuda"),
+    "bind": (*_ENGINE, "engine", "cuda", "c10d"),
+}  # fmt: skip
+
+# Foreign headers and the only parts that may include them.
+FOREIGN = (
+    (r"(torch|c10|ATen|caffe2)/.*", "torch", ("c10d", "bind")),
+    (r"pybind11/.*|Python\.h", "Python", ("bind",)),
+    (r"(cuda|nccl|cub/|thrust/).*", "CUDA", ("cuda", "c10d")),
+    (
+        r"sys/(socket|epoll|un|eventfd)\.h|(netinet|arpa)/.*|netdb\.h|poll\.h",
+        "sockets",
+        ("base", "transport", "membership", "engine", "c10d"),
+    ),
+    (
+        r"thread|mutex|shared_mutex|condition_variable|future|pthread\.h",
+        "threads",
+        ("base", "trace", "transport", "membership", "engine", "c10d", "bind", "cuda"),
+    ),
+)
+
+# Sub-packages and leaf modules of aikido_torch: what they may import from it. `_C` is
+# always allowed. Modules not named here sit on top and may import anything.
+_LEAVES = ("options", "errors", "env")
+MODULES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_LEAVES, _LEAVES),
+    **dict.fromkeys(
+        ("straggler", "ordering", "pipeline", "elastic", "io_tuner", "trace"), _LEAVES
+    ),
+    "rebalance": (*_LEAVES, "straggler"),
+    "ddp": (*_LEAVES, "ordering", "straggler"),
+}
+TOP_PACKAGES = ("testing",)
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def part_of(path: Path, root: Path) -> str:
+    top, *rest = path.relative_to(root).parts
+    return "cuda" if top == "cuda" else rest[0]
+
+
+def include_breaches(root: Path) -> list[str]:
+    found = []
+    for path in tree.files(root, "csrc", "cuda", suffixes=tree.CPP):
+        part = part_of(path, root)
+        name = path.relative_to(root)
+        if part not in PARTS:
+            found.append(f"{name}: no part is called {part}; add it to the table")
+            continue
+        text = tree.without_comments(path.read_text(), keep_strings=True)
+        for match in _INCLUDE.finditer(text):
+            place = f"{name}:{tree.line_of(text, match.start())}"
+            trouble = _trouble_of_include(part, *match.groups())
+            if trouble:
+                found.append(f"{place}: {part} must not include {trouble}")
+    return found
+
+
+def _trouble_of_include(part: str, bracket: str, header: str) -> str | None:
+    if bracket == "<":
+        for pattern, what, allowed in FOREIGN:
+            if re.fullmatch(pattern, header) and part not in allowed:
+                return f"<{header}> ({what})"
+        return None
+    target = header.split("/")[0]
+    if "/" not in header or target not in PARTS:
+        return f'"{header}"; ours are written "part/file.h", others <file.h>'
+    allowed = PARTS[part]
+    if target in (part, *allowed) or header.removesuffix(".h") in allowed:
+        return None
+    return f'"{header}"; it may use {", ".join(allowed) or "nothing"}'
+
+
+def import_breaches(root: Path) -> list[str]:
+    package = root / "aikido_torch"
+    found = []
+    for path in tree.files(root, "aikido_torch", suffixes=tree.PYTHON):
+        first = path.relative_to(package).parts[0]
+        owner = first.split(".")[0]
+        name = path.relative_to(root)
+        if first == owner and owner not in (*MODULES, *TOP_PACKAGES):
+            found.append(f"{name}: no package is called {owner}; add it to the table")
+        if owner not in MODULES:
+            continue
+        for target, line in _own_imports(path, root):
+            if target not in ("_C", owner, *MODULES[owner]):
+                found.append(f"{name}:{line}: {owner} must not import {target}")
+    return found
+
+
+def _own_imports(path: Path, root: Path) -> list[tuple[str, int]]:
+    """(first name below aikido_torch, line) of every import of our own package."""
+    dotted = path.relative_to(root).with_suffix("").parts
+    found = []
+    for statement in ast.walk(ast.parse(path.read_text())):
+        if isinstance(statement, ast.Import):
+            names = [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom):
+            base = statement.module or ""
+            if statement.level:
+                above = dotted[: len(dotted) - statement.level]
+                base = ".".join([*above, base] if base else above)
+            names = [f"{base}.{alias.name}" for alias in statement.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "aikido_torch" and len(parts) > 1:
+                found.append((parts[1], statement.lineno))
+    return found
+
+
+def test_includes_of_this_repository_obey_the_layers():
+    assert include_breaches(tree.REPOSITORY) == []
+
+
+def test_imports_of_this_repository_obey_the_layers():
+    assert import_breaches(tree.REPOSITORY) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("csrc/straggler/skip.h", '#include "kernels/reduce.h"'),
+        ("csrc/straggler/skip.h", "#include <thread>"),
+        ("csrc/straggler/skip.h", "#include <sys/socket.h>"),
+        ("csrc/collectives/ring.cpp", '#include "engine/engine.h"'),
+        ("csrc/collectives/ring.cpp", '#include "membership/quorum.h"'),
+        ("csrc/engine/engine.cpp", "  #  include <torch/types.h>"),
+        ("csrc/engine/engine.cpp", '#include "cuda/reduce.h"'),
+        ("csrc/c10d/work.h", "#include <pybind11/pybind11.h>"),
+        ("csrc/c10d/work.h", '#include "work_impl.h"'),
+        ("csrc/kernels/reduce.cpp", "#include <cuda_fp16.h>"),
+        ("csrc/novel/part.h", ""),
+        ("cuda/reduce.cu", "#include <c10/cuda/CUDAStream.h>"),
+    ],
+)
+def test_a_forbidden_include_is_named(tmp_path, file, line):
+    tree.write(tmp_path, {file: f"// text\n{line}\n"})
+    (breach,) = include_breaches(tmp_path)
+    assert breach.startswith(file)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("csrc/straggler/skip.cpp", '#include "straggler/skip.h"'),
+        ("csrc/straggler/skip.cpp", "#include <vector>"),
+        ("csrc/collectives/ring.cpp", '#include "membership/view.h"'),
+        ("csrc/collectives/ring.cpp", '// #include "engine/engine.h"'),
+        ("csrc/c10d/work.h", "#include <torch/csrc/distributed/c10d/Work.hpp>"),
+        ("csrc/bind/module.cpp", "#include <pybind11/pybind11.h>"),
+        ("cuda/reduce.cu", "#include <cuda_runtime_api.h>"),
+    ],
+)
+def test_an_allowed_include_passes(tmp_path, file, line):
+    tree.write(tmp_path, {file: f"{line}\n"})
+    assert include_breaches(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("ordering/plan.py", "from aikido_torch.straggler import report"),
+        ("ordering/plan.py", "from aikido_torch import straggler"),
+        ("ordering/plan.py", "import aikido_torch.ddp"),
+        ("ordering/plan.py", "from ..straggler import report"),
+        ("options.py", "from aikido_torch import ddp"),
+        ("ddp.py", "def late():\n    from aikido_torch.pipeline import stage"),
+    ],
+)
+def test_a_forbidden_import_is_named(tmp_path, file, line):
+    tree.write(tmp_path, {f"aikido_torch/{file}": f"{line}\n"})
+    (breach,) = import_breaches(tmp_path)
+    assert "must not import" in breach
+
+
+def test_a_package_outside_the_table_is_named(tmp_path):
+    tree.write(tmp_path, {"aikido_torch/novel/part.py": ""})
+    (breach,) = import_breaches(tmp_path)
+    assert "no package is called novel" in breach
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("rebalance/helper.py", "from aikido_torch.straggler import report"),
+        ("ddp.py", "from aikido_torch import _C, options, ordering"),
+        ("ordering/plan.py", "from .capture import observe"),
+        ("_backend.py", "from aikido_torch.straggler import report"),
+    ],
+)
+def test_an_allowed_import_passes(tmp_path, file, line):
+    tree.write(tmp_path, {f"aikido_torch/{file}": f"{line}\n"})
+    assert import_breaches(tmp_path) == []

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One word per thing: the vocabulary of csrc/README.md has no synonyms."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rules import tree
+
+# Banned word: what to say instead. Numbers are rounded all day: only the noun counts.
+_COUNT = r"an?|the|this|that|each|every|per|next|last|first|one|two|three|\d+|many|all"
+BANNED = {
+    r"workers?": "member",
+    r"nodes?": "member, machine or host",
+    r"peer groups?": "view",
+    rf"(?:{_COUNT}|num|new|current|in) rounds?|rounds? (?:of|id|number|count|\d+)": (
+        "operation, step or epoch"
+    ),
+}
+# The same letters with another meaning: names of other projects' interfaces, and
+# arithmetic. Blanked before the search.
+INNOCENT = re.compile(
+    r"num_workers|persistent_workers|worker_init_fn|get_worker_info|nproc.per.node"
+    r"|nnodes|node_rank|numa.nodes?|/node/|fx\.Node|request\.node"
+    r"|round[ -]?(trips?|robin)",
+    re.IGNORECASE,
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests")
+
+
+def banned_words(root: Path) -> list[str]:
+    paths = [*tree.files(root, *FOLDERS), *sorted(root.glob("*.md"))]
+    return [
+        f"{path.relative_to(root)}:{number}: '{word}'; say {instead}"
+        for path in paths
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for word, instead in banned_in(line)
+        if not tree.is_excused("words", path, root, word.lower())
+    ]
+
+
+def banned_in(line: str) -> list[tuple[str, str]]:
+    """(word, what to say instead) for each banned word, also inside identifiers."""
+    if line.startswith("Never:"):  # the ban itself, in a document
+        return []
+    words = _CAMEL.sub(" ", INNOCENT.sub(" ", line)).replace("_", " ")
+    return [
+        (match.group(), instead)
+        for pattern, instead in BANNED.items()
+        for match in re.finditer(rf"\b(?:{pattern})\b", words, re.IGNORECASE)
+    ]
+
+
+def test_this_repository_keeps_to_its_vocabulary():
+    assert banned_words(tree.REPOSITORY) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("Each worker sends its part.", "worker"),
+        ("int worker_count = 0;", "worker"),
+        ("class LateNode {", "Node"),
+        ("all NODES agree", "NODES"),
+        ("a peer group of three", "peer group"),
+        ("after three rounds", "three rounds"),
+        ("the next round starts", "next round"),
+        ("int num_rounds = 3;", "num rounds"),
+    ],
+)
+def test_a_synonym_is_found(line, word):
+    assert [found for found, _ in banned_in(line)] == [word]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "one round trip on the wire, two round-trips",
+        "round to nearest even; rounds towards zero; rounding, rounded up",
+        "x = round(y, 3); std::round(z)",
+        "lets the adder round; fp16 sums in fp32 and rounds once; one rounding",
+        "DataLoader(num_workers=2)",
+        "torchrun --nproc-per-node=4",
+        "the surrounding ground",
+        "Never: worker, node, peer group, round.",
+    ],
+)
+def test_other_meanings_pass(line):
+    assert banned_in(line) == []
+
+
+def test_a_synonym_in_code_or_docs_is_named(tmp_path):
+    tree.write(
+        tmp_path,
+        {"csrc/base/a.h": "\n// one worker\n", "README.md": "three nodes\n"},
+    )
+    assert banned_words(tmp_path) == [
+        "csrc/base/a.h:2: 'worker'; say member",
+        "README.md:1: 'nodes'; say member, machine or host",
+    ]

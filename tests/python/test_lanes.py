@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The lanes of conftest.py, seen from the command line."""
+
+import pytest
+
+from rules import tree
+
+pytest_plugins = ["pytester"]
+
+LANES = """
+import random
+import pytest
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_both(): pass
+
+def test_quick(request, seed):
+    assert random.random() == random.Random(seed).random()
+    assert request.node.get_closest_marker("timeout") is None
+"""
+
+RANKS = """
+import random
+
+def test_ranks(request, seed):
+    assert request.node.get_closest_marker("multiproc")
+    assert request.node.get_closest_marker("timeout").args == (120,)
+    assert random.random() == random.Random(seed).random()
+"""
+
+
+@pytest.fixture
+def project(pytester):
+    """A project with our conftest.py, one test of each kind, and our markers."""
+    conftest = tree.REPOSITORY / "tests/python/conftest.py"
+    pytester.makeconftest(conftest.read_text())
+    markers = ["multiproc", "conformance", "slow", "gpu"]
+    pytester.makeini("[pytest]\nmarkers =\n " + "\n ".join(markers))
+    pytester.makepyfile(test_lanes=LANES)
+    pytester.mkdir("multiproc")
+    (pytester.path / "multiproc" / "test_ranks.py").write_text(RANKS)
+    return pytester
+
+
+def test_slow_and_gpu_are_left_out_and_it_says_so(project):
+    done = project.runpytest_inprocess("--seed=7")
+    done.assert_outcomes(passed=2, deselected=2)
+    done.stdout.fnmatch_lines(
+        ["seed 7 (--seed)", "left out: 2 slow tests (run them with -m slow)"]
+    )
+
+
+def test_a_lane_named_by_m_runs(project):
+    project.runpytest_inprocess("-m", "slow and not gpu").assert_outcomes(
+        passed=1, deselected=3
+    )
+
+
+def test_a_test_named_in_full_runs_whatever_its_lane(project):
+    done = project.runpytest_inprocess("test_lanes.py::test_slow")
+    done.assert_outcomes(passed=1)
+
+
+def test_a_folder_puts_its_tests_into_the_lane_of_its_name(project):
+    project.runpytest_inprocess("-m", "multiproc").assert_outcomes(
+        passed=1, deselected=3
+    )
