@@ -25,6 +25,7 @@ ALLREDUCE = [
         "reference": 6.0,
         "reference_p95": 9.0,
         "ratio": 0.5,
+        "num_late": 0,
         "machine": {
             "cpu": "some CPU",
             "cores": 2,
@@ -48,6 +49,11 @@ def test_the_table_holds_the_figures_and_where_they_come_from():
 def test_different_parameters_stand_out():
     demo = DEMO | {"skip": DEMO["skip"] | {"hashes_equal": False}}
     assert "| yes | **no** |" in measured(demo, ALLREDUCE)
+
+
+def test_a_busy_machine_is_confessed():
+    busy = [ALLREDUCE[0] | {"num_late": 3}]
+    assert measured(DEMO, busy).endswith("busy with something else at times.")
 
 
 def test_only_what_is_between_the_marks_is_replaced():
