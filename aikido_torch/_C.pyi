@@ -112,8 +112,8 @@ class AikidoBackend(Backend):
         timeout: timedelta,
         group_name: str,
         options: Mapping[str, str],
-        fallback: Backend | None,
     ) -> None: ...
+    def set_fallback(self, fallback: Backend) -> None: ...
     def all_reduce(
         self,
         tensor: torch.Tensor,

@@ -99,11 +99,6 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             "aikido_torch.Options."
         )
     store, rank, size = request.store, request.group_rank, request.group_size
-    inner = None
-    if size > 1:
-        inner = dist.ProcessGroupGloo(
-            PrefixStore("inner", store), rank, size, request.timeout
-        )
     backend = _C.AikidoBackend(
         runtime=_runtime(pg_options, store),
         store=PrefixStore("aikido", store),
@@ -112,9 +107,14 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         timeout=request.timeout,
         group_name=request.group_id or "default",
         options=pg_options.given(),
-        fallback=inner,
     )
     _backends.add(backend)
+    if size > 1:
+        # Behind ours, which names a rank that is missing.
+        inner = dist.ProcessGroupGloo(
+            PrefixStore("inner", store), rank, size, request.timeout
+        )
+        backend.set_fallback(inner)
     return backend
 
 

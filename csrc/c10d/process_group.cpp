@@ -39,7 +39,6 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
                              int size, Config config)
     : ::c10d::Backend(rank, size),
       finisher_(std::move(finisher)),
-      fallback_(std::move(config.fallback)),
       linger_(config.settings.shutdown_linger_ms),
       group_name_(config.group_name),
       timeout_(config.timeout) {
@@ -80,17 +79,27 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
   if (fallback_) fallback_->setTimeout(timeout);
 }
 
+void AikidoBackend::set_fallback(c10::intrusive_ptr<::c10d::Backend> fallback) {
+  const std::lock_guard lock(mutex_);
+  fallback_ = std::move(fallback);
+}
+
+c10::intrusive_ptr<::c10d::Backend> AikidoBackend::fallback() const {
+  const std::lock_guard lock(mutex_);
+  return fallback_;
+}
+
 void AikidoBackend::abort() {
   communicator_->abort(
       {Code::kAborted,
        concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
        Rank(getRank())});
-  if (fallback_) fallback_->abort();
+  if (const auto inner = fallback()) inner->abort();
 }
 
 void AikidoBackend::shutdown() {
   communicator_->shutdown(linger_);
-  if (fallback_) fallback_->shutdown();
+  if (const auto inner = fallback()) inner->shutdown();
 }
 
 std::map<std::string, uint64_t> AikidoBackend::fallback_calls() const {

@@ -34,6 +34,8 @@ AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
 // finisher.
 AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
+  unmarked_.reset();  // not the last references
+  unmarked_result_.reset();
   finisher_->run([memory = std::move(memory_), future = std::move(future_),
                   future_result = std::move(future_result_)]() mutable {
     memory = {};
@@ -66,53 +68,54 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
   const std::exception_ptr error =
       status ? nullptr : std::make_exception_ptr(Error(status));
-  bool needs_finisher = !self->memory_.copies.empty();
+  const auto finisher = self->finisher_;
   {
     const std::lock_guard lock(self->mutex_);
     self->work_result_ = work_result(status);
-    needs_finisher = needs_finisher || self->future_ || self->future_result_;
   }
-  if (needs_finisher) {
-    const auto finisher = self->finisher_;
+  if (!self->memory_.copies.empty()) {
     finisher->run([self = std::move(self), error]() mutable {
-      self->finish_here(error);
+      self->finish(self->copy_back(error));
+      self->mark_futures();
       self.reset();
     });
-  } else {
-    self->finish_here(error);
+    return;
   }
-}
-
-void AikidoWork::finish_here(const std::exception_ptr& error) {
-  std::exception_ptr result = error;
-  if (!error) {
-    try {
-      for (auto& [device, host] : memory_.copies) device.copy_(host);
-    } catch (...) {
-      result = std::current_exception();
-    }
-  }
-  finish(result);
-  mark(result);
-}
-
-void AikidoWork::mark(const std::exception_ptr& error) {
-  c10::intrusive_ptr<c10::ivalue::Future> future, future_result;
+  self->finish(error);
   {
-    const std::lock_guard lock(mutex_);
-    future = future_;
-    future_result = future_result_;
+    // Whoever asks for a future from now on marks it himself.
+    const std::lock_guard lock(self->mutex_);
+    if (!self->unmarked_ && !self->unmarked_result_) return;
   }
-  if (future && !future->completed()) {
-    if (error) {
-      future->setError(error);
-    } else {
-      future->markCompleted(c10::IValue(memory_.results));
-    }
+  finisher->run([self = std::move(self)]() mutable {
+    self->mark_futures();
+    self.reset();
+  });
+}
+
+std::exception_ptr AikidoWork::copy_back(const std::exception_ptr& error) {
+  if (error) return error;
+  try {
+    for (auto& [device, host] : memory_.copies) device.copy_(host);
+  } catch (...) {
+    return std::current_exception();
   }
-  if (future_result && !future_result->completed()) {
-    future_result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+  return nullptr;
+}
+
+// Requires: completed. Whoever takes a future marks it: exactly one does.
+void AikidoWork::mark_futures() {
+  std::unique_lock lock(mutex_);
+  const auto future = std::exchange(unmarked_, nullptr);
+  const auto result = std::exchange(unmarked_result_, nullptr);
+  const std::exception_ptr error = exception_;
+  lock.unlock();
+  if (future && error) {
+    future->setError(error);
+  } else if (future) {
+    future->markCompleted(c10::IValue(memory_.results));
   }
+  if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
 
 std::optional<collectives::Outcome> AikidoWork::outcome() {
@@ -137,26 +140,26 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
     // On a device the result is there when the copy is: no stream to wait for.
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()));
-    if (completed_) {
-      const auto error = exception_;
-      lock.unlock();
-      mark(error);
-    }
+    unmarked_ = future_;
   }
-  return future_;
+  const auto future = future_;
+  const bool is_over = completed_;
+  lock.unlock();
+  if (is_over) mark_futures();
+  return future;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
   std::unique_lock lock(mutex_);
   if (!future_result_) {
     future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    if (completed_) {
-      const auto error = exception_;
-      lock.unlock();
-      mark(error);
-    }
+    unmarked_result_ = future_result_;
   }
-  return future_result_;
+  const auto future = future_result_;
+  const bool is_over = completed_;
+  lock.unlock();
+  if (is_over) mark_futures();
+  return future;
 }
 
 std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work) {
