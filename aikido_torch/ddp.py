@@ -101,6 +101,11 @@ class Handle:
         returns. Parameters and optimizer are then those of the other ranks, bit for
         bit. Gradients are left as they were.
 
+        The steps applied have passed for this rank: what your loop does in every step
+        besides, such as an all_reduce of the loss for a log, has to be done for them too,
+        or the ranks end up in different calls. Better do it every so many steps, behind
+        a barrier.
+
         Returns:
             Number of optimizer steps applied; 0 for a rank that is up to date.
         """

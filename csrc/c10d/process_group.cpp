@@ -114,6 +114,7 @@ c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(Call call, OpType type,
                                                      const Tensors& inputs,
                                                      AikidoWork::Memory memory,
                                                      Milliseconds timeout) {
+  raise_if_failed(collectives::validate(call, getSize()));
   auto work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs,
                                               std::move(memory), finisher_);
   local.keep_alive = keep_alive(work);
