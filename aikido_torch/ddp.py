@@ -102,9 +102,9 @@ class Handle:
         bit. Gradients are left as they were.
 
         The steps applied have passed for this rank: what your loop does in every step
-        besides, such as an all_reduce of the loss for a log, has to be done for them too,
-        or the ranks end up in different calls. Better do it every so many steps, behind
-        a barrier.
+        besides, such as an all_reduce of the loss for a log, has to be done for them
+        too, or the ranks end up in different calls. Better do it every so many steps,
+        behind a barrier.
 
         Returns:
             Number of optimizer steps applied; 0 for a rank that is up to date.
