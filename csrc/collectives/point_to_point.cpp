@@ -237,6 +237,8 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
       ++it;
       continue;
     }
+    // The link may be alive, and in the middle of it: the group gave up.
+    host_->drop_incoming(peer, FrameKind::kP2pData, it->first);
     const auto receive = std::move(in.receive);
     it = inbound.erase(it);
     if (receive && receive->on_done) receive->on_done(why, peer);
