@@ -9,8 +9,11 @@ import textwrap
 import pytest
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
+import aikido_torch
 from aikido_torch import _backend
+from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
 
 
@@ -246,3 +249,35 @@ def test_a_process_that_ends_without_destroy_neither_hangs_nor_complains(tmp_pat
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
         assert "Fatal" not in errors
+
+
+def debug_in_detail(rank, size):
+    """What torch wraps to check every call goes through the wrapper, ours beside it."""
+    wrapper = dist.group.WORLD._get_backend(torch.device("cpu"))
+    tensor = torch.ones(5)
+    dist.all_reduce(tensor)
+    policy = SkipStraggler(min_contributors=2, floor_ms=30, ceiling_ms=30)
+    if rank == 2:
+        late(0.3)
+    outcome = aikido_torch.all_reduce(torch.ones(9), policy=policy).outcome()
+    model = DistributedDataParallel(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = aikido_torch.ddp.register(model, optimizer=optimizer)
+    for _ in range(3):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    try:
+        dist.all_reduce(torch.ones(5 if rank else 6))
+    except RuntimeError as error:
+        text = str(error)
+    return type(wrapper).__name__, tensor.tolist(), outcome.skipped, handle.steps, text
+
+
+def test_debugging_in_detail_checks_the_calls_of_torch_and_leaves_skipping_alone():
+    env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    for wrapper, values, skipped, steps, text in run_ranks(3, debug_in_detail, env=env):
+        assert wrapper == "_ProcessGroupWrapper"
+        assert values == [3] * 5
+        assert skipped == [2]
+        assert steps == 3
+        assert "Detected mismatch between collectives on ranks" in text
