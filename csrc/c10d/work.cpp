@@ -66,52 +66,59 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
   const std::exception_ptr error =
       status ? nullptr : std::make_exception_ptr(Error(status));
-  bool needs_finisher = !self->memory_.copies.empty();
   {
     const std::lock_guard lock(self->mutex_);
     self->work_result_ = work_result(status);
-    needs_finisher = needs_finisher || self->future_ || self->future_result_;
   }
-  if (needs_finisher) {
-    const auto finisher = self->finisher_;
-    finisher->run([self = std::move(self), error]() mutable {
-      self->finish_here(error);
-      self.reset();
-    });
-  } else {
-    self->finish_here(error);
-  }
-}
-
-void AikidoWork::finish_here(const std::exception_ptr& error) {
-  std::exception_ptr result = error;
-  if (!error) {
+  if (self->memory_.copies.empty() || error)
+    return complete_with(std::move(self), error);
+  const auto finisher = self->finisher_;
+  finisher->run([self = std::move(self)]() mutable {
+    std::exception_ptr result;
     try {
-      for (auto& [device, host] : memory_.copies) device.copy_(host);
+      for (auto& [device, host] : self->memory_.copies) device.copy_(host);
     } catch (...) {
       result = std::current_exception();
     }
-  }
-  finish(result);
-  mark(result);
+    complete_with(std::move(self), result);
+  });
 }
 
-void AikidoWork::mark(const std::exception_ptr& error) {
-  c10::intrusive_ptr<c10::ivalue::Future> future, future_result;
+void AikidoWork::complete_with(c10::intrusive_ptr<AikidoWork> self,
+                               const std::exception_ptr& error) {
+  Futures made;
   {
-    const std::lock_guard lock(mutex_);
-    future = future_;
-    future_result = future_result_;
-  }
-  if (future && !future->completed()) {
-    if (error) {
-      future->setError(error);
-    } else {
-      future->markCompleted(c10::IValue(memory_.results));
+    // One step: a future that is made later is marked by its maker, and only there.
+    const std::lock_guard lock(self->mutex_);
+    self->completed_ = true;
+    self->exception_ = error;
+    made = {self->future_, self->future_result_};
+    if (self->recordFunctionEndCallback_) {
+      std::exchange(self->recordFunctionEndCallback_, nullptr)();
     }
   }
-  if (future_result && !future_result->completed()) {
-    future_result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+  self->cv_.notify_all();
+  if (!made.tensors && !made.result) return;
+  if (!engine::Engine::is_progress_thread()) return self->mark(made, error);
+  const auto finisher = self->finisher_;
+  finisher->run([self = std::move(self), made = std::move(made), error]() mutable {
+    self->mark(made, error);
+    made = {};
+    self.reset();
+  });
+}
+
+// Once for each future. Requires: completed.
+void AikidoWork::mark(const Futures& made, const std::exception_ptr& error) const {
+  if (made.tensors) {
+    if (error) {
+      made.tensors->setError(error);
+    } else {
+      made.tensors->markCompleted(c10::IValue(memory_.results));
+    }
+  }
+  if (made.result) {
+    made.result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
   }
 }
 
@@ -139,8 +146,10 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
         c10::ListType::create(c10::TensorType::get()));
     if (completed_) {
       const auto error = exception_;
+      const Futures made{future_, nullptr};
       lock.unlock();
-      mark(error);
+      mark(made, error);
+      return made.tensors;
     }
   }
   return future_;
@@ -152,8 +161,10 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
     future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
     if (completed_) {
       const auto error = exception_;
+      const Futures made{nullptr, future_result_};
       lock.unlock();
-      mark(error);
+      mark(made, error);
+      return made.result;
     }
   }
   return future_result_;

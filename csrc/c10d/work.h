@@ -51,8 +51,12 @@ class AikidoWork final : public ::c10d::Work {
 
  private:
   static void end(c10::intrusive_ptr<AikidoWork> self, const Status& status);
-  void finish_here(const std::exception_ptr& error);
-  void mark(const std::exception_ptr& error);
+  struct Futures {
+    c10::intrusive_ptr<c10::ivalue::Future> tensors, result;
+  };
+  static void complete_with(c10::intrusive_ptr<AikidoWork> self,
+                            const std::exception_ptr& error);
+  void mark(const Futures& made, const std::exception_ptr& error) const;
 
   Memory memory_;
   std::shared_ptr<Finisher> finisher_;
