@@ -3,14 +3,20 @@
 #include "c10d/finisher.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <utility>
 
 namespace aikido::adapter {
 
-Finisher::Finisher() : thread_([this] { loop(); }) {}
+Finisher::Finisher() : pid_(::getpid()), thread_([this] { loop(); }) {}
 
 Finisher::~Finisher() {
+  // A forked child has no such thread, and its lock may be held for ever.
+  if (::getpid() != pid_) {
+    thread_.detach();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

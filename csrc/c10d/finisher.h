@@ -6,6 +6,8 @@
 // take Python's lock), copies back to devices, and the last release of tensors. One per
 // process. All methods from any thread.
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -32,6 +34,7 @@ class Finisher {
   std::condition_variable wake_;
   std::vector<std::function<void()>> work_;  // guarded by mutex_
   bool stop_ = false;                        // guarded by mutex_
+  pid_t pid_;
   std::thread thread_;
 };
 

@@ -117,6 +117,7 @@ class AikidoBackend final : public ::c10d::Backend {
                      Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
   ::c10d::Backend& fallback(const char* name);
+  void check_process() const;
 
   std::shared_ptr<engine::Communicator> communicator_;
   std::shared_ptr<Finisher> finisher_;
