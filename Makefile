@@ -27,9 +27,9 @@ test: core-test python-test
 
 core-test: $(DONE)/tools $(DONE)/catch2
 	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
-	  -DAIKIDO_TORCH=OFF -DAIKIDO_CUDA=OFF -DAIKIDO_TESTS=ON
+	  -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=ON
 	$(BIN)/cmake --build build/core --target all check_headers
-	$(BIN)/ctest --test-dir build/core --output-on-failure -LE gpu
+	$(BIN)/ctest --test-dir build/core --output-on-failure
 
 python-test: $(DONE)/native core-test
 	$(BIN)/python -m pytest $(ARGS)

@@ -16,14 +16,14 @@ _REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <aikido
 _running = ".".join(torch.__version__.split(".")[:2])
 
 try:
-    from aikido_torch import _C
+    from aikido_torch._C import build_info
 except ImportError as error:
     raise ImportError(
         f"The native module of aikido does not load with torch {torch.__version__} "
         f"({error}). Build it in this environment: {_REBUILD}"
     ) from error
 
-_built_for = _C.build_info()["torch"]
+_built_for = build_info()["torch"]
 if _built_for != _running:
     raise ImportError(
         f"This aikido was built for torch {_built_for} but torch {torch.__version__} "
@@ -32,7 +32,7 @@ if _built_for != _running:
 
 from aikido_torch import ddp, errors, straggler  # noqa: E402
 from aikido_torch._backend import register_backend  # noqa: E402
-from aikido_torch._C import AikidoWork, Outcome, build_info  # noqa: E402
+from aikido_torch._C import AikidoWork, Outcome  # noqa: E402
 from aikido_torch._calls import all_reduce  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
 

@@ -17,7 +17,7 @@ _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 def all_reduce(
     tensor: torch.Tensor,
     *,
-    op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     policy: Policy | None = None,
     priority: int = 0,
@@ -47,9 +47,9 @@ def all_reduce(
     """
     backend = backend_of(group)
     native = (policy if policy is not None else WaitAll()).native()
-    work = backend.all_reduce(
-        tensor, dist.ReduceOp(op), native, priority, timeout or _GROUP_TIMEOUT
-    )
+    if isinstance(op, dist.ReduceOp.RedOpType):
+        op = dist.ReduceOp(op)
+    work = backend.all_reduce(tensor, op, native, priority, timeout or _GROUP_TIMEOUT)
     if not async_op:
         work.wait()
     return work

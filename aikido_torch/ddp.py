@@ -101,6 +101,11 @@ class Handle:
         returns. Parameters and optimizer are then those of the other ranks, bit for
         bit. Gradients are left as they were.
 
+        The steps applied have passed for this rank: what your loop does in every step
+        besides, such as an all_reduce of the loss for a log, has to be done for them
+        too, or the ranks end up in different calls. Better do it every so many steps,
+        behind a barrier.
+
         Returns:
             Number of optimizer steps applied; 0 for a rank that is up to date.
         """
@@ -137,7 +142,9 @@ class Handle:
         self._running.append(work)
         return work
 
-    def _hook(self, _: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def _hook(
+        self, _: object, bucket: GradBucket
+    ) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._collect()
         strict = not self._is_laid_out()
@@ -150,8 +157,9 @@ class Handle:
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
             self._end_step(collect=False)
-        # DDP wants the tensor itself, not a list of one.
-        return work.get_future().then(lambda done: done.value()[0])
+        # DDP takes the value of a Python callback only.
+        future: torch.futures.Future[torch.Tensor] = work.get_future().then(_only)
+        return future
 
     def _end_step(self, collect: bool = True) -> None:
         self.steps += 1
@@ -172,6 +180,10 @@ class Handle:
         self._running = left
         if was_skipped:
             self.skipped_steps += 1
+
+
+def _only(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+    return future.value()[0]
 
 
 def _lay_out(bucket: GradBucket) -> _Bucket:

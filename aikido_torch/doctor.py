@@ -107,7 +107,6 @@ def _connect() -> list[_C.AikidoBackend]:
             timeout=_TIMEOUT,
             group_name="doctor",
             options=Options().given(),
-            fallback=None,
         )
 
     return _on_all_ranks(connect)

@@ -56,8 +56,8 @@ def measure(
     sizes: list[int],
     iterations: int,
     alternations: int,
-) -> dict[int, dict[str, common.Samples]]:
-    """Milliseconds by size and backend. Says so when the machine was busy."""
+) -> tuple[dict[int, dict[str, common.Samples]], int]:
+    """Milliseconds by size and backend, and how many of them had a late start."""
     plan = {"sizes": sizes, "iterations": iterations, "alternations": alternations}
     taken: dict[int, dict[str, common.Samples]] = {}
     num_late = 0
@@ -81,13 +81,7 @@ def measure(
             limit_s=LIMIT_S,
             on_event=on_event,
         )
-    if num_late:
-        total = 2 * len(sizes) * iterations * alternations
-        console.print(
-            f"{num_late} of {total} operations had a late start: the machine was busy "
-            "with something else, so take these figures with care."
-        )
-    return taken
+    return taken, num_late
 
 
 def table_of(taken: dict[int, dict[str, common.Samples]]) -> Table:
@@ -139,7 +133,7 @@ def main(
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
     console = Console()
     try:
-        taken = measure(
+        taken, num_late = measure(
             console,
             ranks=ranks,
             sizes=[parse_size(text) for text in sizes.split(",")],
@@ -150,6 +144,12 @@ def main(
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     console.print(table_of(taken))
+    if num_late:
+        console.print(
+            f"{num_late} of {2 * len(taken) * iterations * alternations} operations "
+            "had a late start: the machine was busy with something else, so take these "
+            "figures with care."
+        )
     if json_file:
         facts = common.machine_facts()
         rows = [
@@ -160,6 +160,7 @@ def main(
                 "reference_p95": samples["gloo"].p95,
                 "reference_spread": samples["gloo"].spread,
                 "num_samples": len(samples["aikido"].values),
+                "num_late": num_late,
                 "ranks": ranks,
                 "machine": facts,
             }

@@ -72,6 +72,8 @@ def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
         f"Four ranks over TCP on one machine: {facts['cpu']}, {facts['cores']} cores, "
         f"torch {facts['torch']}; {facts['date']}, commit {facts['commit']}."
     )
+    if allreduce[0]["num_late"]:
+        source += " The machine was busy with something else at times."
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     return f"{table}\n\n{source}"
 

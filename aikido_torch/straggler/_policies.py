@@ -5,6 +5,7 @@
 from dataclasses import dataclass
 
 from aikido_torch import _C
+from aikido_torch.errors import ConfigError
 
 __all__ = ["Policy", "SkipStraggler", "WaitAll"]
 
@@ -61,10 +62,13 @@ class SkipStraggler(Policy):
     def native(self) -> _C.PolicyOptions:
         least = self.min_contributors
         if least is not None and least < 1:
-            # 0 stands for "more than half" inside.
-            least = -1
+            raise ConfigError(
+                f"SkipStraggler: min_contributors is {least} but must be at least 1, "
+                "or None for more than half of the ranks."
+            )
         return _C.PolicyOptions.skip(
-            min_contributors=0 if least is None else least,
+            # 0 stands for "more than half" inside.
+            min_contributors=least or 0,
             floor_ms=self.floor_ms,
             ceiling_ms=self.ceiling_ms,
             max_consecutive_skips=self.max_consecutive_skips,

@@ -34,6 +34,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import set_debug_level_from_env
 
 from aikido_torch.options import Options
 
@@ -184,6 +185,7 @@ def _main(
 ) -> None:
     """The life of one rank."""
     os.environ.update(setup.env)
+    set_debug_level_from_env()  # torch has read it already, before the fork
     # On SIGUSR1 it writes down where it hangs.
     stack_file = open(f"{setup.stack_file}{rank}", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, file=stack_file)

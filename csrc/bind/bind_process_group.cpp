@@ -143,6 +143,10 @@ void register_process_group(py::module_& m) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address",
                              [](Runtime& r) { return r.engine->address().to_string(); })
+      .def(
+          "stop", [](Runtime& r) { r.finisher->stop(); },
+          "Ends the thread that runs callbacks: for the end of the process.",
+          py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("num_strangers", [](Runtime& r) {
         const py::gil_scoped_release release;
         return r.engine->num_strangers();
@@ -172,17 +176,18 @@ void register_process_group(py::module_& m) {
                        const c10::intrusive_ptr<::c10d::Store>& store, int rank,
                        int size, std::chrono::milliseconds timeout,
                        const std::string& group_name,
-                       const std::map<std::string, std::string>& options,
-                       const c10::intrusive_ptr<::c10d::Backend>& fallback) {
-             AikidoBackend::Config config{group_name, timeout, settings_from(options),
-                                          fallback};
+                       const std::map<std::string, std::string>& options) {
+             AikidoBackend::Config config{group_name, timeout, settings_from(options)};
              return c10::make_intrusive<AikidoBackend>(runtime->engine,
                                                        runtime->finisher, store, rank,
                                                        size, std::move(config));
            }),
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
-           py::arg("fallback"), py::call_guard<py::gil_scoped_release>())
+           py::call_guard<py::gil_scoped_release>())
+      .def("set_fallback", &AikidoBackend::set_fallback, py::arg("fallback"),
+           py::call_guard<py::gil_scoped_release>(),
+           "Takes the calls that aikido does not do itself from now on.")
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,

@@ -48,8 +48,10 @@ void register_straggler(py::module_& m) {
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
                   py::arg("slack"), py::arg("divisor"))
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
-      .def("__eq__",
-           [](const PolicyOptions& a, const PolicyOptions& b) { return a == b; });
+      .def(
+          "__eq__",
+          [](const PolicyOptions& a, const PolicyOptions& b) { return a == b; },
+          py::is_operator());
 }
 
 }  // namespace aikido::bind

@@ -24,14 +24,21 @@ class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  // Runs `work` soon, in order.
+  // Finishes what it was given and ends the thread. For the end of the process, before
+  // Python takes its lock away for good; must not be called with that lock held.
+  void stop();
+
+  // Runs `work` soon, in order. After stop() never: the process is ending, and what the
+  // work holds on to ends with it.
   void run(std::function<void()> work);
 
  private:
   void loop();
 
   std::mutex mutex_;
-  std::condition_variable wake_;
+  // Left alone in a forked child: its end would wait for the parent's thread.
+  std::unique_ptr<std::condition_variable> wake_ =
+      std::make_unique<std::condition_variable>();
   std::vector<std::function<void()>> work_;  // guarded by mutex_
   bool stop_ = false;                        // guarded by mutex_
   pid_t pid_;

@@ -39,7 +39,6 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
                              int size, Config config)
     : ::c10d::Backend(rank, size),
       finisher_(std::move(finisher)),
-      fallback_(std::move(config.fallback)),
       linger_(config.settings.shutdown_linger_ms),
       group_name_(config.group_name),
       timeout_(config.timeout) {
@@ -61,7 +60,12 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   communicator_ = *connected;
 }
 
-AikidoBackend::~AikidoBackend() = default;
+AikidoBackend::~AikidoBackend() {
+  // In a forked child the inner backend would wait for its threads, which are not here.
+  if (communicator_ && communicator_->engine().is_forked()) {
+    [[maybe_unused]] const auto* leaked = fallback_.release();
+  }
+}
 
 c10::intrusive_ptr<::c10d::Backend::Options> AikidoBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>("aikido", timeout());
@@ -80,19 +84,29 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
   if (fallback_) fallback_->setTimeout(timeout);
 }
 
+void AikidoBackend::set_fallback(c10::intrusive_ptr<::c10d::Backend> fallback) {
+  const std::lock_guard lock(mutex_);
+  fallback_ = std::move(fallback);
+}
+
+c10::intrusive_ptr<::c10d::Backend> AikidoBackend::fallback() const {
+  const std::lock_guard lock(mutex_);
+  return fallback_;
+}
+
 void AikidoBackend::abort() {
   if (communicator_->engine().is_forked()) return;
   communicator_->abort(
       {Code::kAborted,
        concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
        Rank(getRank())});
-  if (fallback_) fallback_->abort();
+  if (const auto inner = fallback()) inner->abort();
 }
 
 void AikidoBackend::shutdown() {
   if (communicator_->engine().is_forked()) return;
   communicator_->shutdown(linger_);
-  if (fallback_) fallback_->shutdown();
+  if (const auto inner = fallback()) inner->shutdown();
 }
 
 std::map<std::string, uint64_t> AikidoBackend::fallback_calls() const {
@@ -108,6 +122,7 @@ c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(Call call, OpType type,
                                                      AikidoWork::Memory memory,
                                                      Milliseconds timeout) {
   check_process();
+  raise_if_failed(collectives::validate(call, getSize()));
   auto work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs,
                                               std::move(memory), finisher_);
   local.keep_alive = keep_alive(work);

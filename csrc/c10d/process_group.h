@@ -31,8 +31,6 @@ class AikidoBackend final : public ::c10d::Backend {
     std::string group_name;
     Milliseconds timeout;
     Settings settings;
-    // Takes the calls that aikido does not do itself; may be null for a group of one.
-    c10::intrusive_ptr<::c10d::Backend> fallback;
   };
 
   // Connects to all members; blocks until config.timeout at most. Throws Error.
@@ -41,6 +39,9 @@ class AikidoBackend final : public ::c10d::Backend {
                 c10::intrusive_ptr<::c10d::Store> store, int rank, int size,
                 Config config);
   ~AikidoBackend() override;
+
+  // Takes the calls that aikido does not do itself from now on.
+  void set_fallback(c10::intrusive_ptr<::c10d::Backend> fallback);
 
   const std::string getBackendName() const override { return "aikido"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
@@ -116,16 +117,19 @@ class AikidoBackend final : public ::c10d::Backend {
                      const Tensors& blocks, AikidoWork::Memory memory,
                      Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
-  ::c10d::Backend& fallback(const char* name);
   void check_process() const;
+  // Counts the call; throws when there is none.
+  c10::intrusive_ptr<::c10d::Backend> fallback(const char* name);
+  // Null when there is none.
+  c10::intrusive_ptr<::c10d::Backend> fallback() const;
 
   std::shared_ptr<engine::Communicator> communicator_;
   std::shared_ptr<Finisher> finisher_;
-  c10::intrusive_ptr<::c10d::Backend> fallback_;
   Milliseconds linger_;
   std::string group_name_;
 
   mutable std::mutex mutex_;
+  c10::intrusive_ptr<::c10d::Backend> fallback_;    // guarded by mutex_
   Milliseconds timeout_;                            // guarded by mutex_
   std::map<std::string, uint64_t> fallback_calls_;  // guarded by mutex_
 };

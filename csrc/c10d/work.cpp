@@ -34,6 +34,8 @@ AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
 // finisher.
 AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
+  unmarked_.reset();  // not the last references
+  unmarked_result_.reset();
   finisher_->run([memory = std::move(memory_), future = std::move(future_),
                   future_result = std::move(future_result_)]() mutable {
     memory = {};
@@ -66,60 +68,54 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
   const std::exception_ptr error =
       status ? nullptr : std::make_exception_ptr(Error(status));
+  const auto finisher = self->finisher_;
   {
     const std::lock_guard lock(self->mutex_);
     self->work_result_ = work_result(status);
   }
-  if (self->memory_.copies.empty() || error)
-    return complete_with(std::move(self), error);
-  const auto finisher = self->finisher_;
-  finisher->run([self = std::move(self)]() mutable {
-    std::exception_ptr result;
-    try {
-      for (auto& [device, host] : self->memory_.copies) device.copy_(host);
-    } catch (...) {
-      result = std::current_exception();
-    }
-    complete_with(std::move(self), result);
-  });
-}
-
-void AikidoWork::complete_with(c10::intrusive_ptr<AikidoWork> self,
-                               const std::exception_ptr& error) {
-  Futures made;
-  {
-    // One step: a future that is made later is marked by its maker, and only there.
-    const std::lock_guard lock(self->mutex_);
-    self->completed_ = true;
-    self->exception_ = error;
-    made = {self->future_, self->future_result_};
-    if (self->recordFunctionEndCallback_) {
-      std::exchange(self->recordFunctionEndCallback_, nullptr)();
-    }
+  if (!self->memory_.copies.empty()) {
+    finisher->run([self = std::move(self), error]() mutable {
+      self->finish(self->copy_back(error));
+      self->mark_futures();
+      self.reset();
+    });
+    return;
   }
-  self->cv_.notify_all();
-  if (!made.tensors && !made.result) return;
-  if (!engine::Engine::is_progress_thread()) return self->mark(made, error);
-  const auto finisher = self->finisher_;
-  finisher->run([self = std::move(self), made = std::move(made), error]() mutable {
-    self->mark(made, error);
-    made = {};
+  self->finish(error);
+  {
+    // Whoever asks for a future from now on marks it himself.
+    const std::lock_guard lock(self->mutex_);
+    if (!self->unmarked_ && !self->unmarked_result_) return;
+  }
+  finisher->run([self = std::move(self)]() mutable {
+    self->mark_futures();
     self.reset();
   });
 }
 
-// Once for each future. Requires: completed.
-void AikidoWork::mark(const Futures& made, const std::exception_ptr& error) const {
-  if (made.tensors) {
-    if (error) {
-      made.tensors->setError(error);
-    } else {
-      made.tensors->markCompleted(c10::IValue(memory_.results));
-    }
+std::exception_ptr AikidoWork::copy_back(const std::exception_ptr& error) {
+  if (error) return error;
+  try {
+    for (auto& [device, host] : memory_.copies) device.copy_(host);
+  } catch (...) {
+    return std::current_exception();
   }
-  if (made.result) {
-    made.result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+  return nullptr;
+}
+
+// Requires: completed. Whoever takes a future marks it: exactly one does.
+void AikidoWork::mark_futures() {
+  std::unique_lock lock(mutex_);
+  const auto future = std::exchange(unmarked_, nullptr);
+  const auto result = std::exchange(unmarked_result_, nullptr);
+  const std::exception_ptr error = exception_;
+  lock.unlock();
+  if (future && error) {
+    future->setError(error);
+  } else if (future) {
+    future->markCompleted(c10::IValue(memory_.results));
   }
+  if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
 
 std::optional<collectives::Outcome> AikidoWork::outcome() {
@@ -144,30 +140,26 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
     // On a device the result is there when the copy is: no stream to wait for.
     future_ = c10::make_intrusive<c10::ivalue::Future>(
         c10::ListType::create(c10::TensorType::get()));
-    if (completed_) {
-      const auto error = exception_;
-      const Futures made{future_, nullptr};
-      lock.unlock();
-      mark(made, error);
-      return made.tensors;
-    }
+    unmarked_ = future_;
   }
-  return future_;
+  const auto future = future_;
+  const bool is_over = completed_;
+  lock.unlock();
+  if (is_over) mark_futures();
+  return future;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
   std::unique_lock lock(mutex_);
   if (!future_result_) {
     future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    if (completed_) {
-      const auto error = exception_;
-      const Futures made{nullptr, future_result_};
-      lock.unlock();
-      mark(made, error);
-      return made.result;
-    }
+    unmarked_result_ = future_result_;
   }
-  return future_result_;
+  const auto future = future_result_;
+  const bool is_over = completed_;
+  lock.unlock();
+  if (is_over) mark_futures();
+  return future;
 }
 
 std::shared_ptr<void> keep_alive(const c10::intrusive_ptr<AikidoWork>& work) {

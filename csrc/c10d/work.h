@@ -51,12 +51,8 @@ class AikidoWork final : public ::c10d::Work {
 
  private:
   static void end(c10::intrusive_ptr<AikidoWork> self, const Status& status);
-  struct Futures {
-    c10::intrusive_ptr<c10::ivalue::Future> tensors, result;
-  };
-  static void complete_with(c10::intrusive_ptr<AikidoWork> self,
-                            const std::exception_ptr& error);
-  void mark(const Futures& made, const std::exception_ptr& error) const;
+  std::exception_ptr copy_back(const std::exception_ptr& error);
+  void mark_futures();
 
   Memory memory_;
   std::shared_ptr<Finisher> finisher_;
@@ -66,6 +62,8 @@ class AikidoWork final : public ::c10d::Work {
   Rank source_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
+  c10::intrusive_ptr<c10::ivalue::Future> unmarked_;
+  c10::intrusive_ptr<c10::ivalue::Future> unmarked_result_;
   ::c10d::WorkResult work_result_ = ::c10d::WorkResult::SUCCESS;
 };
 

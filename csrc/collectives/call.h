@@ -45,9 +45,9 @@ std::string describe(const Call& call);
 // its range, or one that skips where skipping is not defined.
 Status validate(const Call& call, int32_t size);
 
-// 16 bytes, and 40 more for a policy other than WaitAll.
 // Members of a group whose calls may skip: the mask must fit into the first frame.
 inline constexpr int32_t kMaxPartialSize = 1024;
+// 16 bytes, and 40 more for a policy other than WaitAll.
 inline constexpr size_t kMaxCallBytes = 16 + straggler::kEncodedPolicyBytes;
 std::vector<std::byte> encode(const Call& call);
 // Reads a call from the front of `bytes`; what follows a call with a policy is the

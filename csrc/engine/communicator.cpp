@@ -12,6 +12,11 @@
 namespace aikido::engine {
 namespace {
 
+// How long a member that gives up lets its reason travel, and how often those that wait
+// look whether somebody has.
+constexpr Duration kGoodbye = std::chrono::seconds(1);
+constexpr Duration kGlance = std::chrono::milliseconds(50);
+
 transport::Token random_token() {
   std::random_device source;
   transport::Token token;
@@ -64,8 +69,12 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   std::shared_ptr<Communicator> made(
       new Communicator(std::move(engine), std::move(options), agreed));
   const TimePoint deadline = made->clock_.now() + timeout;
-  AIKIDO_TRY(made->meet(store, deadline));
-  return made;
+  const Status met = made->meet(store, deadline);
+  if (met) return made;
+  // Those that are connected to us need not wait for the deadline, and hear why.
+  made->abort(met);
+  made->shutdown(kGoodbye);
+  return met;
 }
 
 Status Communicator::meet(membership::Store& store, TimePoint deadline) {
@@ -128,7 +137,15 @@ Status Communicator::wait_for_links(TimePoint deadline) {
     return !refused_ ||
            std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
   };
-  links_changed_.wait_for(lock, deadline - clock_.now(), is_settled);
+  while (!links_changed_.wait_for(lock, std::min(deadline - clock_.now(), kGlance),
+                                  is_settled) &&
+         clock_.now() < deadline) {
+    lock.unlock();
+    Status failure;
+    engine_->run_and_wait([&] { failure = group_->failure(); });
+    AIKIDO_TRY(failure);
+    lock.lock();
+  }
   if (!refused_) return refused_;
   if (is_settled()) return Status::ok();
   std::string who;

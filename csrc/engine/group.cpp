@@ -70,6 +70,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (call.is_partial())
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
+  const bool is_barrier = call.kind == CallKind::kBarrier;
   auto it = active_.find(seq);
   if (it == active_.end()) {
     it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
@@ -83,10 +84,33 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   // A failure that is known before the start keeps it from sending anything.
   if (!closed_) fail(*operation, closed_, false);
-  operation->start(std::move(local));
-  check_lost(*operation);
-  settle(seq);
+  it->second.held = std::move(local);
+  if (is_barrier && !operation->has_failed()) {
+    start_barriers();
+  } else {
+    start_held(it->second);
+  }
   update_committed_ahead();
+}
+
+void Group::start_held(Active& active) {
+  const auto operation = active.operation;
+  operation->start(*std::exchange(active.held, std::nullopt));
+  check_lost(*operation);
+  settle(operation->seq().value);
+}
+
+// Note [a barrier closes what came before it]
+// Callers drop the works of a few calls and then rely on a barrier, as the other
+// backends allow. So a barrier starts here when the earlier calls are over here; calls
+// behind it do not wait for it.
+void Group::start_barriers() {
+  // A barrier that is over at once comes back here: no deep stack for many of them.
+  if (std::exchange(is_starting_barriers_, true)) return;
+  while (!active_.empty() && active_.begin()->second.held) {
+    start_held(active_.begin()->second);
+  }
+  is_starting_barriers_ = false;
 }
 
 std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_caller) {
@@ -287,6 +311,7 @@ void Group::settle(uint64_t seq) {
     counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
   }
   active_.erase(it);
+  start_barriers();
 }
 
 void Group::fail(Operation& operation, const Status& why, bool tell) {
@@ -294,6 +319,8 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   const Seq seq = operation.seq();
   if (tell) tell_abort(seq, why);
   operation.fail(why);
+  const auto it = active_.find(seq.value);
+  if (it != active_.end() && it->second.held) return start_held(it->second);
   settle(seq.value);
 }
 
@@ -446,8 +473,9 @@ void Group::on_time(TimePoint now) {
     if (look && *look <= now) operation->on_time(now);
     settle(operation->seq().value);
     const auto it = active_.find(operation->seq().value);
-    if (it == active_.end() || !operation->is_started()) continue;
-    if (it->second.deadline <= now) {
+    if (it == active_.end() || it->second.deadline > now) continue;
+    if (it->second.held) start_held(it->second);
+    if (operation->is_started()) {
       fail(*operation, time_out(*operation, now - operation->called_at()), true);
     }
   }
@@ -463,7 +491,7 @@ std::optional<TimePoint> Group::next_look() const {
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
-    if (active.operation->is_started()) consider(active.deadline);
+    if (active.operation->is_started() || active.held) consider(active.deadline);
   }
   return earliest;
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ class Group final : public transport::Timed,
   transport::LinkHandler* handler() { return this; }
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
   bool is_connected() const;
+  // Why the group is of no use any more: it was aborted, or a member is lost.
+  Status failure() const { return unreachable(kNoRank); }
 
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
@@ -98,7 +101,9 @@ class Group final : public transport::Timed,
   };
   struct Active {
     std::shared_ptr<collectives::Operation> operation;
-    TimePoint deadline{};  // once started
+    TimePoint deadline{};  // once called here
+    // A call that has not started: a barrier behind calls that are not over.
+    std::optional<collectives::LocalCall> held = std::nullopt;
   };
 
   // LinkHandler
@@ -136,6 +141,8 @@ class Group final : public transport::Timed,
   void on_abort(Rank from, const transport::FrameHeader& header);
   void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
+  void start_held(Active& active);
+  void start_barriers();
   void settle(uint64_t seq);
   void update_committed_ahead();
   Status unreachable(Rank rank) const;
@@ -151,6 +158,7 @@ class Group final : public transport::Timed,
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   Status closed_;  // not ok: aborted or left
   bool is_leaving_ = false;
+  bool is_starting_barriers_ = false;
   std::atomic<uint64_t> committed_ahead_{0};
   GroupCounters counters_;
 };

@@ -19,8 +19,10 @@ constexpr size_t kPreambleBytes = 6 + 2 + 4;
 
 template <class T>
 void append(std::vector<std::byte>& out, const T& value) {
-  const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-  out.insert(out.end(), bytes, bytes + sizeof value);
+  // Not insert(): g++ 12 sees an overflow in it that is none.
+  const size_t at = out.size();
+  out.resize(at + sizeof value);
+  std::memcpy(out.data() + at, &value, sizeof value);
 }
 
 void append(std::vector<std::byte>& out, const std::string& text) {

@@ -80,6 +80,19 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture
+def group_of_one():
+    """The default group of this process: an aikido group whose only rank we are."""
+    import torch.distributed as dist
+
+    import aikido_torch  # noqa: F401
+
+    dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.fixture
 def seed(request):
     """The seed of this run; data of a test comes from it."""
     return request.config.getoption("seed")

@@ -299,20 +299,20 @@ TEST_CASE("a member is waited for after max_consecutive_skips") {
 }
 
 TEST_CASE("a member that has called is not behind, also as its own owner") {
-  // Rank 0 is late in an operation that it does not own, then calls; as the owner of
-  // the next ones the others' lateness and not its own decides.
+  // Rank 0, the owner, is late in an operation, then calls; in the next ones the others
+  // wait for it again.
   Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
   const Call call = skip_call(10);
   const auto inputs = inputs_of(3, call, 1);
   std::vector<AnswerPtr> first, second, third;
-  for (int32_t r = 1; r < 3; ++r)  // owned by rank 1
+  for (int32_t r = 1; r < 3; ++r)
     first.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
   REQUIRE(cluster.run_until_done(first, milliseconds(200)));
   first.push_back(cluster.allreduce(0, call, inputs[0]));
-  for (int32_t r = 0; r < 3; ++r)  // owned by rank 2
+  for (int32_t r = 0; r < 3; ++r)
     second.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
   REQUIRE(cluster.run_until_done(second, milliseconds(1)));
-  for (int32_t r = 1; r < 3; ++r)  // owned by rank 0
+  for (int32_t r = 1; r < 3; ++r)
     third.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
   cluster.run_for(milliseconds(10));
   for (const auto& a : third) CHECK_FALSE(a->is_done());
@@ -322,8 +322,35 @@ TEST_CASE("a member that has called is not behind, also as its own owner") {
 
 namespace {
 
-// Random delays, rates and lateness; every promise of an allreduce is checked on what
-// came out. Returns what is wrong.
+using Answers = std::vector<std::vector<AnswerPtr>>;  // by rank, by operation
+
+// Every promise of an allreduce, checked on what came out. Returns what is wrong.
+std::string broken_promise(const std::vector<Call>& calls, const Cluster& cluster,
+                           size_t min_shard,
+                           const std::vector<std::vector<Bytes>>& inputs,
+                           const Answers& answers) {
+  for (size_t op = 0; op < calls.size(); ++op) {
+    for (size_t r = 0; r < answers.size(); ++r) {
+      if (answers[r].size() <= op) return concat("rank ", r, " did not call ", op);
+      const Answer& a = *answers[r][op];
+      const std::string where = concat("operation ", op + 1, " on rank ", r, ": ");
+      if (a.times != 1) return where + concat(a.times, " answers");
+      if (!a.status.is_ok()) return where + a.status.message();
+      if (!is_same(a, *answers[0][op])) return where + "not the result of rank 0";
+      const auto wrong = wrong_shard(calls[op], cluster, min_shard, inputs[op], a);
+      if (!wrong.empty()) return where + wrong;
+      for (const auto& shard : a.outcome.shards)
+        if (static_cast<int32_t>(shard.contributors.size()) <
+            straggler::quorum_of(calls[op].policy, cluster.size()))
+          return where + "closed without a quorum";
+      if (!a.memory_is_free) return where + "memory is kept";
+      if (!a.memory_is_untouched()) return where + "memory was written to afterwards";
+    }
+  }
+  return {};
+}
+
+// Random delays, rates and lateness. Returns what is wrong with the outcome.
 std::string run_schedule(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return random() % n; };
@@ -364,7 +391,7 @@ std::string run_schedule(uint64_t seed) {
   }
   std::vector<size_t> next(n);
   std::vector<TimePoint> due(n, cluster.clock.now());
-  std::vector<std::vector<AnswerPtr>> answers(n);
+  Answers answers(n);
   const TimePoint limit = cluster.clock.now() + milliseconds(100'000);
   while (cluster.clock.now() < limit) {
     size_t who = n;
@@ -395,26 +422,7 @@ std::string run_schedule(uint64_t seed) {
         cluster.clock.now() + microseconds(is_late ? below(200'000) : below(4'000));
   }
   cluster.run_idle();
-  for (size_t op = 0; op < num_operations; ++op) {
-    for (size_t r = 0; r < n; ++r) {
-      if (answers[r].size() <= op) return concat("rank ", r, " did not call ", op);
-      const Answer& a = *answers[r][op];
-      const std::string where = concat("operation ", op + 1, " on rank ", r, ": ");
-      if (a.times != 1) return where + concat(a.times, " answers");
-      if (!a.status.is_ok()) return where + a.status.message();
-      if (!is_same(a, *answers[0][op])) return where + "not the result of rank 0";
-      const auto wrong =
-          wrong_shard(calls[op], cluster, options.min_shard_bytes, inputs[op], a);
-      if (!wrong.empty()) return where + wrong;
-      for (const auto& shard : a.outcome.shards)
-        if (static_cast<int32_t>(shard.contributors.size()) <
-            straggler::quorum_of(call.policy, options.size))
-          return where + "closed without a quorum";
-      if (!a.memory_is_free) return where + "memory is kept";
-      if (!a.memory_is_untouched()) return where + "memory was written to afterwards";
-    }
-  }
-  return {};
+  return broken_promise(calls, cluster, options.min_shard_bytes, inputs, answers);
 }
 
 }  // namespace

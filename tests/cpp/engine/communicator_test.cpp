@@ -161,6 +161,26 @@ TEST_CASE("settings that differ are told to both sides with both values", "[tcp]
   }
 }
 
+TEST_CASE("a member that gives up leaves nobody waiting for it", "[tcp]") {
+  MemoryStore store;
+  std::vector<std::future<Status>> sides;
+  for (const int32_t r : {0, 1, 2})
+    sides.push_back(
+        std::async(std::launch::async, [&store, r, engine = start_engine()] {
+          const std::string agreed = r == 2 ? "a=1" : "a=2";
+          return connect(engine, store, r, 3, seconds(60), agreed).status();
+        }));
+  for (size_t r = 0; r < 3; ++r) {
+    REQUIRE(sides[r].wait_for(seconds(20)) == std::future_status::ready);
+    const Status status = sides[r].get();
+    INFO(status.message());
+    const bool has_both =
+        status.message().find("a=2 and rank 2 has a=1") != status.message().npos;
+    // Rank 1 hears of it from rank 0, or finds it gone.
+    CHECK((has_both || (r == 1 && status.code() == Code::kRetryLater)));
+  }
+}
+
 TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
   MemoryStore store;
   std::vector<std::future<Status>> sides;

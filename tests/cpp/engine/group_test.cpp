@@ -131,6 +131,61 @@ TEST_CASE("a call that failed sends no more of its caller's memory") {
   }
 }
 
+TEST_CASE("a barrier is over after the earlier calls, later ones do not wait") {
+  Cluster cluster({.size = 2});
+  cluster.set_all_rates(1'000'000);
+  const Call large = allreduce_call(DType::kFloat32, 10'000);
+  const Call small = allreduce_call(DType::kFloat32, 10);
+  for (int32_t r = 0; r < 2; ++r) cluster.barrier(r);
+  std::vector<AnswerPtr> first, barriers, later;
+  for (int32_t r = 0; r < 2; ++r) {
+    first.push_back(cluster.allreduce(r, large, floats(10'000)));
+    for (int i = 0; i < 3; ++i) barriers.push_back(cluster.barrier(r));
+    later.push_back(
+        cluster.allreduce(r, small, floats(10), milliseconds(10'000), true, 1));
+  }
+  REQUIRE(cluster.run_until_done(barriers, milliseconds(1000)));
+  for (size_t r = 0; r < 2; ++r) {
+    REQUIRE(first[r]->is_ok());
+    REQUIRE(later[r]->is_ok());
+    CHECK(later[r]->at < first[r]->at);
+    for (size_t i = 3 * r; i < 3 * r + 3; ++i) {
+      CHECK(barriers[i]->is_ok());
+      CHECK(barriers[i]->at >= first[r]->at);
+    }
+  }
+  check_idle(cluster);
+}
+
+TEST_CASE("a barrier behind a call that does not end has its own end") {
+  Cluster cluster({.size = 2});
+  const Call call = allreduce_call(DType::kFloat32, 8);
+  const auto stuck = cluster.allreduce(0, call, floats(8), milliseconds(1000));
+  const auto short_one = cluster.barrier(0, milliseconds(100));
+  const auto long_one = cluster.barrier(0, milliseconds(5000));
+  cluster.run_for(milliseconds(101));
+  check_failed(short_one, Code::kTimedOut,
+               {"barrier(), collective 2", "Timed out after 100 ms"});
+  CHECK_FALSE(stuck->is_done());
+  CHECK_FALSE(long_one->is_done());
+  SECTION("with its group") {
+    cluster.group(0).abort({Code::kAborted, "enough"});
+    check_failed(long_one, Code::kAborted, {"enough"});
+  }
+  SECTION("with the member that is lost") {
+    cluster.kill(1);
+    cluster.turn();
+    check_failed(long_one, Code::kPeerLost, {"rank 1 is lost"});
+  }
+  SECTION("when what is before it fails") {
+    cluster.run_for(milliseconds(900));
+    check_failed(stuck, Code::kTimedOut, {});
+    CHECK_FALSE(long_one->is_done());
+    cluster.run_for(milliseconds(4000));
+    check_failed(long_one, Code::kTimedOut, {"barrier(), collective 3"});
+  }
+}
+
 TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
   for (const size_t count : {1u, 1000u}) {  // one owner; an owner each
     for (int32_t lost = 0; lost < 4; ++lost) {

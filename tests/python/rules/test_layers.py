@@ -53,7 +53,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         ("straggler", "ordering", "pipeline", "elastic", "io_tuner", "trace"), _LEAVES
     ),
     "rebalance": (*_LEAVES, "straggler"),
-    "ddp": (*_LEAVES, "ordering", "straggler"),
+    "ddp": (*_LEAVES, "_backend", "ordering", "straggler"),
 }
 TOP_PACKAGES = ("testing",)
 

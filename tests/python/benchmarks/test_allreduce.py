@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import typer
+
+from benchmarks import allreduce, common
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes", "name"),
+    [
+        ("4", 4, "4 B"),
+        ("4K", 4096, "4 KiB"),
+        ("64k", 65536, "64 KiB"),
+        ("1M", 1 << 20, "1 MiB"),
+        ("1048576", 1 << 20, "1 MiB"),
+    ],
+)
+def test_a_size_is_read_and_named(text, num_bytes, name):
+    assert allreduce.parse_size(text) == num_bytes
+    assert allreduce.size_name(num_bytes) == name
+
+
+@pytest.mark.parametrize("text", ["", "0", "3", "M", "-4", "4G", "1.5K"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(typer.BadParameter, match="a multiple of 4 bytes"):
+        allreduce.parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "bar", "holds"),
+    [(4096, None, None), (1 << 20, 1.1, False), (16 << 20, 1.1, False)],
+)
+def test_only_sizes_with_a_bar_are_judged(num_bytes, bar, holds):
+    samples = {
+        "aikido": common.Samples((3.0, 3.0, 9.0)),
+        "gloo": common.Samples((2.0, 2.0, 1.0)),
+    }
+    result = allreduce.judged(num_bytes, samples)
+    assert (result.bar, result.holds) == (bar, holds)
+    assert result.ratio == 1.5
+    assert allreduce.table_of({num_bytes: samples}).row_count == 1

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Every collective of aikido's own against a local reference and against Gloo."""
+
+import functools
+
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import _backend
+from aikido_torch.testing import late, run_ranks
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+COMPLEX = (torch.complex64, torch.complex128)
+DTYPES = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
+# Nothing, less than a shard each, uneven shards, more than one chunk per shard.
+COUNTS = (0, 1, 7, 5_000, 300_001)
+
+OPS = {
+    "SUM": torch.add,
+    "PRODUCT": torch.mul,
+    "MIN": torch.minimum,
+    "MAX": torch.maximum,
+    "BAND": torch.bitwise_and,
+    "BOR": torch.bitwise_or,
+    "BXOR": torch.bitwise_xor,
+    "AVG": torch.add,
+}
+
+
+def ops_of(dtype):
+    if dtype in COMPLEX:
+        return ("SUM", "AVG", "PRODUCT")
+    if dtype in FLOATS:
+        return ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
+    return ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+
+
+def data(rank, dtype, count):
+    generator = torch.Generator().manual_seed(1000 * count + rank)
+    if dtype is torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator).bool()
+    if dtype in INTEGERS:
+        return torch.randint(0, 100, (count,), generator=generator).to(dtype)
+    real = dtype.to_real() if dtype in COMPLEX else dtype
+    values = torch.rand(2, count, generator=generator) + 0.5
+    if dtype in COMPLEX:
+        return torch.complex(*values.to(real))
+    return values[0].to(dtype)
+
+
+def expected(size, dtype, count, op):
+    parts = [data(rank, dtype, count) for rank in range(size)]
+    if dtype is torch.bool:
+        fold = torch.logical_or if op in ("SUM", "MAX", "BOR") else torch.logical_and
+        fold = torch.logical_xor if op == "BXOR" else fold
+        return functools.reduce(fold, parts)
+    if dtype in (torch.float16, torch.bfloat16):
+        total = functools.reduce(OPS[op], [p.float() for p in parts])
+        return (total / size if op == "AVG" else total).to(dtype)
+    total = functools.reduce(OPS[op], parts)
+    return total / size if op == "AVG" else total
+
+
+def is_close(a, b):
+    if a.dtype in (*FLOATS, *COMPLEX):
+        low = a.dtype in (torch.float16, torch.bfloat16)
+        tolerance = torch.finfo(a.dtype).eps * (4 if low else 16)
+        return torch.allclose(a, b, rtol=tolerance, atol=0)
+    return torch.equal(a, b)
+
+
+def reduce_everything(rank, size):
+    gloo = dist.new_group(backend="gloo")
+    wrong, num_like_gloo = [], 0
+    for dtype in DTYPES:
+        for op in ops_of(dtype):
+            for count in COUNTS if dtype in (torch.float32, torch.int64) else (7, 5000):
+                name = f"{dtype} {op} {count}"
+                tensor = data(rank, dtype, count)
+                # torch itself refuses to multiply complex numbers.
+                ours = aikido_torch.all_reduce if dtype in COMPLEX else dist.all_reduce
+                ours(tensor, op=getattr(dist.ReduceOp, op))
+                if not is_close(tensor, expected(size, dtype, count, op)):
+                    wrong.append(f"{name}: not the reference")
+                theirs = data(rank, dtype, count)
+                try:
+                    dist.all_reduce(theirs, getattr(dist.ReduceOp, op), group=gloo)
+                except (RuntimeError, ValueError):
+                    continue  # gloo cannot
+                num_like_gloo += 1
+                low = dtype in (torch.float16, torch.bfloat16)
+                # Gloo rounds after every addition.
+                if not low and not is_close(tensor, theirs):
+                    wrong.append(f"{name}: not as gloo")
+    return wrong, num_like_gloo
+
+
+def test_all_reduce_of_every_dtype_and_op_gives_the_reference_and_what_gloo_gives():
+    for wrong, num_like_gloo in run_ranks(3, reduce_everything):
+        assert wrong == []
+        assert num_like_gloo > 60
+
+
+def copy_everything(rank, size):
+    wrong = []
+    other = (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn)
+    for dtype in (*DTYPES, *other):
+        for count in COUNTS if dtype is torch.float32 else (0, 7, 5000):
+            make = functools.partial(copyable, dtype=dtype, count=count)
+            own, everybody = make(rank), [make(r) for r in range(size)]
+            name = f"{dtype} {count}"
+            for root in range(size):
+                tensor = make(rank)
+                dist.broadcast(tensor, src=root)
+                if not same_bytes(tensor, everybody[root]):
+                    wrong.append(f"{name}: broadcast from {root}")
+            outputs = [torch.empty_like(own) for _ in range(size)]
+            dist.all_gather(outputs, own)
+            if not all(map(same_bytes, outputs, everybody)):
+                wrong.append(f"{name}: all_gather")
+            joined = own.new_empty(size * count)
+            dist.all_gather_into_tensor(joined, own)
+            if not all(map(same_bytes, joined.split(count), everybody)) and count:
+                wrong.append(f"{name}: all_gather_into_tensor")
+    # In place: the own block is the input.
+    joined = torch.zeros(size * 5)
+    block = joined[rank * 5 : rank * 5 + 5]
+    block.fill_(rank + 1.0)
+    dist.all_gather_into_tensor(joined, block)
+    if joined.tolist() != [r + 1.0 for r in range(size) for _ in range(5)]:
+        wrong.append("all_gather_into_tensor in place")
+    dist.barrier()
+    counters = _backend.backend_of(None).counters
+    return wrong, counters["fallback_calls"]
+
+
+def copyable(rank, dtype, count):
+    if dtype in DTYPES:
+        return data(rank, dtype, count)
+    return data(rank, torch.uint8, count * dtype.itemsize).view(dtype)
+
+
+def same_bytes(a, b):
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.contiguous().view(torch.uint8), b.view(torch.uint8))
+
+
+def test_broadcast_and_all_gather_copy_every_dtype_bit_for_bit_without_fallback():
+    for wrong, fallback_calls in run_ranks(3, copy_everything):
+        assert wrong == []
+        assert fallback_calls == {}
+
+
+def call_asynchronously(rank, size):
+    seen = {}
+    # Many under way at once, finished in any order.
+    tensors = [torch.full((n * 997,), rank + 1.0) for n in range(20)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    for work in reversed(works):
+        work.wait()
+    total = size * (size + 1) / 2
+    seen["many"] = all(bool((t == total).all()) for t in tensors)
+    seen["is_completed"] = all(w.is_completed() for w in works)
+    numbers = [w._get_sequence_number() for w in works]
+    seen["numbers"] = numbers == list(range(numbers[0], numbers[0] + 20))
+
+    work = dist.all_reduce(torch.full((5,), rank + 1.0), async_op=True)
+    doubled = work.get_future().then(lambda future: future.value()[0] * 2)
+    seen["future"] = doubled.wait().tolist() == [2 * total] * 5
+    # Asked for when it is over already.
+    work.wait()
+    seen["late future"] = work.get_future().wait()[0].tolist() == [total] * 5
+    seen["same future"] = torch.futures.wait_all([work.get_future()])[0][0][0] == total
+    seen["result"] = work.result()[0].tolist() == [total] * 5
+
+    # A dropped work neither cancels nor frees.
+    tensors = [torch.full((50_000,), rank + 1.0) for _ in range(10)]
+    for tensor in tensors:
+        dist.all_reduce(tensor, async_op=True)
+    for n in range(10):
+        dist.all_reduce(torch.full((n,), 1.0), async_op=True).get_future().then(
+            lambda future: future.value()
+        )
+        dist.broadcast(torch.full((30_000,), 1.0), src=n % size, async_op=True)
+    dist.barrier()
+    seen["dropped"] = all(bool((t == total).all()) for t in tensors)
+
+    # A dropped send still arrives: small and larger than the eager limit.
+    ring = [(rank + 1) % size, (rank - 1) % size]
+    for count in (10, 100_000):
+        dist.isend(torch.full((count,), float(rank)), ring[0])
+        late(0.05)
+        tensor = torch.empty(count)
+        dist.recv(tensor, ring[1])
+        seen[f"dropped send of {count}"] = bool((tensor == ring[1]).all())
+    work = dist.barrier(async_op=True)
+    work.wait()
+    return seen
+
+
+def test_works_may_be_waited_for_in_any_order_chained_and_dropped():
+    for seen in run_ranks(3, call_asynchronously):
+        assert [name for name, is_good in seen.items() if not is_good] == []

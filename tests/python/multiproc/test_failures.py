@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Ranks that die, leave, stop, never come, or are none of ours: never a hang."""
+
+import os
+import re
+import signal
+import socket
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import _backend
+from aikido_torch.errors import AikidoError
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import die, late, run_ranks, stop
+
+VICTIM = 1
+SKIP = SkipStraggler(min_contributors=2, floor_ms=20, ceiling_ms=20)
+
+
+def failure_of(call):
+    """What the call raised, and how long it took."""
+    start = time.perf_counter()
+    try:
+        call()
+    except AikidoError as error:
+        failure = (type(error).__name__, error.rank, str(error))
+    else:
+        failure = ("nothing", None, "")
+    return (*failure, time.perf_counter() - start)
+
+
+def lose_a_rank(rank, size, policy, count):
+    def reduce():
+        aikido_torch.all_reduce(torch.ones(count), policy=policy)
+
+    for _ in range(3):
+        reduce()
+    dist.barrier()
+    if rank == VICTIM:
+        die(after=0.3)
+    start = time.time()
+    failure = ("nothing",)
+    while failure[0] == "nothing" and time.time() - start < 20:
+        failure = failure_of(reduce)
+    # Later calls fail at once, and so do messages.
+    later = failure_of(reduce)
+    message = failure_of(lambda: dist.recv(torch.empty(3), VICTIM))
+    sent = failure_of(lambda: dist.send(torch.empty(3), VICTIM))
+    return {
+        "s": time.time() - start,
+        "all": [failure, later, message, sent],
+    }
+
+
+@pytest.mark.parametrize("policy", [None, SKIP], ids=["strict", "skip"])
+@pytest.mark.parametrize("count", [10, 2_000_000])
+def test_a_killed_rank_is_named_to_all_others_at_once(policy, count):
+    results = run_ranks(
+        4, lose_a_rank, policy, count, group_timeout=60, may_die={VICTIM}
+    )
+    assert results[VICTIM] is None
+    for rank, seen in enumerate(results):
+        if rank == VICTIM:
+            continue
+        assert seen["s"] < 0.3 + 2
+        for name, culprit, text, seconds in seen["all"]:
+            assert name == "PeerLostError", text
+            assert culprit == VICTIM
+            assert 'rank 1 is lost to group "' in text
+            assert text.endswith("look at its log, then make a new group without it")
+            assert seconds < 2
+
+
+def leave_early(rank, size):
+    tensor = torch.ones(100)
+    dist.all_reduce(tensor)
+    if rank == VICTIM:
+        dist.destroy_process_group()
+        return None
+    late(0.2)
+    return [
+        failure_of(lambda: dist.all_reduce(tensor)),
+        failure_of(lambda: dist.recv(tensor, VICTIM)),
+        failure_of(lambda: aikido_torch.all_reduce(tensor, policy=SKIP)),
+    ]
+
+
+def test_a_rank_that_has_left_in_order_is_said_to_have_left():
+    for rank, failures in enumerate(run_ranks(3, leave_early)):
+        for name, culprit, text, seconds in failures or ():
+            assert rank != VICTIM
+            assert (name, culprit) == ("PeerLostError", VICTIM)
+            assert "rank 1 has left group" in text
+            assert "(destroy_process_group)" in text
+            assert seconds < 2
+
+
+def time_out(rank, size):
+    dist.barrier()
+    failures = {}
+    if rank == 0:
+        failures["group"] = failure_of(dist.barrier)
+        failures["message"] = failure_of(lambda: dist.recv(torch.ones(2), 1))
+        work = aikido_torch.all_reduce(
+            torch.ones(2), async_op=True, timeout=timedelta(milliseconds=300)
+        )
+        failures["call"] = failure_of(work.wait)
+        failures["outcome"] = failure_of(work.outcome)
+        start = time.perf_counter()
+        work = dist.barrier(async_op=True)
+        try:
+            work.wait(timedelta(milliseconds=200))
+        except Exception as error:
+            waited = time.perf_counter() - start
+            failures["wait"] = (type(error).__name__, str(error), waited)
+        late(1.2)
+    else:
+        late(6)
+    return failures
+
+
+def test_a_call_that_nobody_joins_times_out_and_names_who_is_missing():
+    failures, *_ = run_ranks(3, time_out, group_timeout=1.0)
+    bounds = {"group": (0.99, 2), "message": (0.99, 2), "call": (0.29, 1.3)}
+    for name, (least, most) in bounds.items():
+        kind, culprit, text, seconds = failures[name]
+        assert kind == "TimedOutError", text
+        assert culprit == 1
+        assert re.search(r" (Timed out|closed|timeout) ", text)
+        assert least <= seconds < most
+    assert failures["outcome"][0] == "TimedOutError"
+    text = failures["group"][2]
+    assert text.startswith('barrier(), collective 2 of group "')
+    assert "still missing: rank 1 (its last call known here is number 1), " in text
+    assert failures["wait"][2] < 1
+
+
+def pause(rank, size):
+    """One rank stands still for a second, as in a debugger or a frozen machine."""
+    dist.barrier()
+    if rank == 2:
+        stop(1.0)
+    start = time.perf_counter()
+    tensor = torch.full((50_000,), rank + 1.0)
+    dist.all_reduce(tensor)
+    return tensor[0].item(), time.perf_counter() - start
+
+
+def test_a_stopped_rank_is_waited_for_and_goes_on():
+    results = run_ranks(3, pause)
+    assert [value for value, _ in results] == [6, 6, 6]
+    assert results[0][1] > 0.5
+
+
+def abort_everywhere(rank, size):
+    dist.barrier()
+    if rank == 1:
+        late(0.2)
+        _backend.backend_of(None).abort()
+    failure = failure_of(lambda: dist.all_reduce(torch.ones(3)))
+    return failure, failure_of(dist.barrier)
+
+
+def test_a_group_that_one_rank_aborts_is_aborted_for_all():
+    for failures in run_ranks(3, abort_everywhere):
+        for name, culprit, text, seconds in failures:
+            assert name == "AbortedError", text
+            assert culprit == 1
+            assert "was aborted by rank 1" in text
+            assert seconds < 2
+
+
+def be_molested(rank, size):
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    (runtime,) = _backend._runtimes.values()
+    host, port = runtime.address.split()
+    address = (host, int(port))
+    garbage = (
+        b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 20,
+        b"\0" * 4096,
+        bytes(range(256)) * 64,
+        b"x",
+    )
+    for text in garbage:
+        with socket.create_connection(address, timeout=5) as stranger:
+            stranger.sendall(text)
+            dist.all_reduce(tensor)
+    idle = [socket.create_connection(address, timeout=5) for _ in range(200)]
+    for _ in range(5):
+        dist.all_reduce(tensor)
+    # A new group is still let in.
+    group = dist.new_group()
+    dist.all_reduce(tensor, group=group)
+    for connection in idle:
+        connection.close()
+    deadline = time.monotonic() + 10
+    while runtime.num_strangers < 204 and time.monotonic() < deadline:
+        late(0.02)
+    dist.barrier()
+    return runtime.num_strangers, tensor.unique().tolist()
+
+
+def test_strangers_are_counted_and_harm_nobody():
+    for num_strangers, values in run_ranks(2, be_molested):
+        assert num_strangers == 204
+        assert values == [2.0**11]
+
+
+def come_late(rank, size, folder, who_is_missing, who_is_late):
+    if rank == who_is_missing:
+        late(3)
+        return "nothing", None, "", 0
+    if rank == who_is_late:
+        late(1)
+
+    def init():
+        dist.init_process_group(
+            "aikido",
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=1.5 if who_is_missing is not None else 30),
+        )
+        dist.all_reduce(torch.ones(3))
+
+    return failure_of(init)
+
+
+def test_a_rank_that_joins_late_is_waited_for(tmp_path):
+    for failure in run_ranks(3, come_late, str(tmp_path), None, 0, backend=None):
+        assert failure[0] == "nothing"
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_rank_that_never_joins_is_named(tmp_path, missing):
+    failures = run_ranks(3, come_late, str(tmp_path), missing, None, backend=None)
+    for rank, (name, _, text, seconds) in enumerate(failures):
+        if rank == missing:
+            continue
+        assert name in ("TimedOutError", "PeerLostError"), text
+        assert f"rank {missing}" in text
+        assert seconds < 4
+
+
+def fork_a_child(rank, size):
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    child = os.fork()
+    if child == 0:
+        # What a child may do with its parent's group, and what an orderly exit does.
+        failure = failure_of(lambda: dist.all_reduce(tensor))
+        failure_of_send = failure_of(lambda: dist.send(tensor, 1 - rank))
+        dist.destroy_process_group()
+        _backend._shut_down_all()
+        _backend._runtimes.clear()
+        is_told = all("forked" in f[2] for f in (failure, failure_of_send))
+        os._exit(42 if is_told else 43)
+    until = time.time() + 20
+    ended, status = 0, 0
+    while not ended and time.time() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "the child hangs"
+    # The group of the parent is as it was.
+    dist.all_reduce(tensor)
+    return os.waitstatus_to_exitcode(status), tensor[0].item()
+
+
+def test_a_forked_child_ends_and_leaves_its_parents_group_alone():
+    assert run_ranks(2, fork_a_child) == [(42, 4.0)] * 2

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a call with a late rank tells, what is refused, what differing calls give."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import Options, _backend
+from aikido_torch.errors import AikidoError
+from aikido_torch.straggler import SkipStraggler, WaitAll
+from aikido_torch.testing import hold_python_lock, late, run_ranks
+
+SIZE = 4
+LATE = 3
+COUNT = 100_000  # four shards
+
+
+def skip(**options):
+    return SkipStraggler(
+        **{"min_contributors": 3, "floor_ms": 60, "ceiling_ms": 60} | options
+    )
+
+
+def facts(outcome):
+    return {
+        "kind": outcome.kind,
+        "contributors": outcome.contributors,
+        "skipped": outcome.skipped,
+        "shards": [(s.owner, s.contributors, s.scale) for s in outcome.shards],
+        "reason": outcome.reason,
+        "deadline_ms": outcome.deadline_ms,
+        "sequence_number": outcome.sequence_number,
+    }
+
+
+def all_reduce_late(rank, size):
+    """One call of each kind in which the last rank is late."""
+    seen = {}
+    calls = {
+        "sum": (dist.ReduceOp.SUM, "contributors", torch.float32),
+        "mean": (dist.ReduceOp.AVG, "contributors", torch.float64),
+        "sum over world": (dist.ReduceOp.SUM, "world", torch.float32),
+        "mean over world": (dist.ReduceOp.AVG, "world", torch.bfloat16),
+    }
+    for name, (op, divisor, dtype) in calls.items():
+        dist.barrier()
+        # Equal on all ranks, else the late one stays known to be behind.
+        tensor = torch.full((COUNT,), rank + 1.0, dtype=dtype)
+        if rank == LATE:
+            late(0.4)
+        start = time.perf_counter()
+        work = aikido_torch.all_reduce(
+            tensor, op=op, policy=skip(divisor=divisor), async_op=True
+        )
+        work.wait()
+        call_s = time.perf_counter() - start
+        outcome = work.outcome()
+        seen[name] = {
+            "facts": facts(outcome),
+            "values": tensor.unique().tolist(),
+            "bytes": tensor.view(torch.uint8).numpy().tobytes()[:64],
+            "call_s": call_s,
+            "was_committed": outcome.was_committed,
+            "text": repr(outcome),
+        }
+    counters = _backend.backend_of(None).counters
+    return seen, {n: counters[n] for n in ("partial_operations", "skipped_own")}
+
+
+def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
+    results = run_ranks(SIZE, all_reduce_late)
+    first = results[0][0]
+    values = {
+        "sum": (1 + 2 + 3) * 4 / 3,
+        "mean": 2.0,
+        "sum over world": 6.0,
+        "mean over world": 1.5,
+    }
+    for rank, (seen, counters) in enumerate(results):
+        assert counters == {
+            "partial_operations": 4,
+            "skipped_own": 4 if rank == LATE else 0,
+        }
+        for name, call in seen.items():
+            assert call["facts"] == first[name]["facts"]
+            assert call["bytes"] == first[name]["bytes"]
+            assert call["values"] == [values[name]]
+            assert call["facts"]["kind"] == "partial"
+            assert call["facts"]["skipped"] == [LATE]
+            assert call["facts"]["contributors"] == [0, 1, 2]
+            assert call["facts"]["reason"] == "deadline"
+            assert call["facts"]["deadline_ms"] == 60
+            scale = {"sum": 4 / 3, "mean": 1 / 3, "sum over world": 1.0}
+            scale = scale.get(name, 1 / 4)
+            assert call["facts"]["shards"] == [
+                (owner, [0, 1, 2], pytest.approx(scale)) for owner in range(SIZE)
+            ]
+            assert call["was_committed"] == (rank == LATE)
+            assert call["call_s"] < 0.3
+            assert "kind='partial', skipped=[3], reason='deadline'" in call["text"]
+
+
+def pass_everybody(rank, size):
+    policy = skip(min_contributors=None, ceiling_ms=5000)
+    work = aikido_torch.all_reduce(torch.ones(COUNT), policy=policy)
+    strict = aikido_torch.all_reduce(torch.ones(3))
+    asked = aikido_torch.all_reduce(torch.ones(COUNT), policy=policy, async_op=True)
+    before = None if asked.is_completed() else asked.outcome()
+    asked.wait()
+    return facts(work.outcome()), facts(strict.outcome()), before
+
+
+def test_a_call_in_which_nobody_is_late_is_complete():
+    for skipping, strict, before in run_ranks(2, pass_everybody, group_timeout=10):
+        assert before is None
+        assert (skipping["kind"], skipping["skipped"]) == ("complete", [])
+        assert skipping["contributors"] == [0, 1]
+        assert strict["kind"] == "complete"
+        assert strict["shards"] == []
+
+
+def texts_of(calls):
+    texts = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except Exception as error:  # whatever it is, the test shows it
+            texts[name] = f"{type(error).__name__}: {error}"
+        else:
+            texts[name] = "taken"
+    return texts
+
+
+def call_badly(rank, size):
+    ones, op, policy = torch.ones(4), dist.ReduceOp, skip(min_contributors=None)
+    ours, backend = aikido_torch.all_reduce, _backend.backend_of(None)
+    texts = texts_of(
+        {
+            "integers": lambda: ours(torch.ones(4, dtype=torch.int32), policy=policy),
+            "max": lambda: ours(ones, op=op.MAX, policy=policy),
+            "world": lambda: ours(ones, policy=skip(min_contributors=3)),
+            "dtype": lambda: ours(torch.ones(4, dtype=torch.uint16)),
+            "op": lambda: ours(ones, op=op.BAND),
+            "meta": lambda: backend.allreduce([torch.ones(4, device="meta")]),
+            "strides": lambda: ours(torch.ones(4, 4).t()),
+            "sparse": lambda: ours(torch.eye(3).to_sparse()),
+            "list": lambda: backend.allreduce([ones, ones]),
+            "root": lambda: backend.broadcast(ones, root=5),
+            "gather": lambda: backend.allgather([[ones]], [ones]),
+            "gather dtype": lambda: backend.allgather([[ones, ones.double()]], [ones]),
+            "gather shape": lambda: backend.allgather([[ones, torch.ones(5)]], [ones]),
+            "into": lambda: dist.all_gather_into_tensor(torch.ones(5), ones),
+            "dst": lambda: backend.send([ones], 7, 0),
+            "abort": lambda: ours(ones, async_op=True).abort(),
+        }
+    )
+    # Nothing was sent: the group is as it was.
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    return texts, tensor.tolist()
+
+
+def test_bad_arguments_are_named_before_anything_is_sent():
+    policy = (
+        "SkipStraggler(min_contributors=0, floor_ms=60, ceiling_ms=60, "
+        'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
+        'rs")'
+    )
+    for rank, (texts, after) in enumerate(run_ranks(2, call_badly)):
+        here = f"on rank {rank}"
+        assert after == [2, 2, 2]
+        assert texts.pop("abort").startswith(("AttributeError", "RuntimeError"))
+        assert texts == {
+            "integers": f"ConfigError: all_reduce {here}: policy {policy} with dtype "
+            "int32: a member may be left out of floating point data only; use "
+            "WaitAll()",
+            "max": f"ConfigError: all_reduce {here}: policy {policy} with op max: a "
+            "member may be left out of a sum or a mean only",
+            "world": f"ConfigError: all_reduce {here}: SkipStraggler: min_contributors "
+            "is 3 but must be between 1 and the world size of 2, or 0 for more than "
+            "half of it.",
+            "dtype": f"ConfigError: all_reduce {here}: argument tensor has dtype "
+            "UInt16, which cannot be reduced; convert it to float32 or an integer "
+            "dtype first",
+            "op": f"ConfigError: all_reduce {here}: argument op is band, which is not "
+            "defined for dtype float32",
+            "meta": f"ConfigError: all_reduce {here}: argument tensor is on device "
+            "meta, only cpu and cuda are supported",
+            "strides": f"ConfigError: Tensors must be contiguous: all_reduce {here}, "
+            "argument tensor has shape [4, 4] and strides [1, 4]; pass .contiguous()",
+            "sparse": f"ConfigError: all_reduce {here}: argument tensor has layout "
+            "Sparse, only dense (strided) tensors are taken; use to_dense()",
+            "list": f"ConfigError: all_reduce {here}: argument tensor is a list of 2 "
+            "tensors; exactly one is taken",
+            "root": f"ConfigError: broadcast {here}: argument src is 5; the group has "
+            "ranks 0 to 1",
+            "gather": f"ConfigError: all_gather {here}: argument tensor_list has 1 "
+            "tensors; it takes one per rank, 2",
+            "gather dtype": f"ConfigError: all_gather {here}: argument tensor_list has "
+            "dtype Double but argument tensor has Float; use one dtype",
+            "gather shape": f"ConfigError: all_gather {here}: argument tensor_list has "
+            "shape [5] (5 elements) but argument tensor has [4] (4)",
+            "into": f"ConfigError: all_gather_into_tensor {here}: output_tensor is "
+            "Float[5] but 2 times input_tensor Float[4] is needed",
+            "dst": f"ConfigError: send {here}: argument dst is 7; the group has ranks "
+            "0 to 1",
+        }
+
+
+def call_differently(rank, size):
+    """Rank 1 calls something else than the others; returns what each call gave."""
+    ones, op = torch.ones, dist.ReduceOp
+    ours = aikido_torch.all_reduce
+
+    def pair(usual, other):
+        return other if rank == 1 else usual
+
+    calls = {
+        "policy": pair(
+            lambda: ours(ones(COUNT), policy=skip(floor_ms=10)),
+            lambda: ours(ones(COUNT), policy=skip(floor_ms=11)),
+        ),
+        "strict": pair(
+            lambda: ours(ones(COUNT), policy=skip()),
+            lambda: ours(ones(COUNT), policy=WaitAll()),
+        ),
+        "shape": pair(lambda: ours(ones(40)), lambda: ours(ones(41))),
+        "large shape": pair(lambda: ours(ones(COUNT)), lambda: ours(ones(7))),
+        "dtype": pair(lambda: ours(ones(40)), lambda: ours(ones(40).double())),
+        "op": pair(lambda: ours(ones(40)), lambda: ours(ones(40), op=op.MAX)),
+        "order": pair(dist.barrier, lambda: dist.broadcast(ones(50_000), src=0)),
+        "empty": pair(lambda: ours(ones(0)), lambda: ours(ones(50_000))),
+        "kind": pair(
+            lambda: dist.all_gather_into_tensor(ones(size * 5), ones(5)),
+            lambda: ours(ones(5)),
+        ),
+    }
+    seen = {}
+    for name, call in calls.items():
+        start = time.perf_counter()
+        seen[name] = texts_of({name: call})[name]
+        if time.perf_counter() - start > 5:
+            seen[name] += " after long"
+        # The group goes on: the next collective is right again.
+        tensor = ones(COUNT)
+        dist.all_reduce(tensor)
+        if not bool((tensor == size).all()):
+            seen[name] += " and spoilt"
+    return seen
+
+
+def test_calls_that_differ_fail_on_every_rank_with_both_calls_in_the_text():
+    results = run_ranks(3, call_differently, group_timeout=20)
+    both = {
+        "policy": ("floor_ms=10,", "floor_ms=11,"),
+        "strict": ("with SkipStraggler(", "all_reduce(sum, float32[100000]) "),
+        "shape": ("float32[40]", "float32[41]"),
+        "large shape": ("float32[100000]", "float32[7]"),
+        "dtype": ("all_reduce(sum, float32[40])", "all_reduce(sum, float64[40])"),
+        "op": ("all_reduce(sum, ", "all_reduce(max, "),
+        "order": ("barrier()", "broadcast(root 0, float32[50000])"),
+        "empty": ("float32[0]", "float32[50000]"),
+        "kind": ("all_gather(float32[5])", "all_reduce(sum, float32[5])"),
+    }
+    for seen in results:
+        assert seen.keys() == both.keys()
+        for name, text in seen.items():
+            assert text.startswith("ConfigError: rank "), (name, text)
+            assert all(part in text for part in both[name]), (name, text)
+            assert text.endswith(
+                "; all ranks must make the same calls with the same shapes, dtypes and "
+                "policies in the same order"
+            ), (name, text)
+
+
+def broadcast_from_two(rank, size):
+    call = {"it": lambda: dist.broadcast(torch.ones(9), src=min(rank, 1))}
+    text = texts_of(call)["it"]
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    return text, tensor.tolist()
+
+
+def test_two_roots_of_a_broadcast_are_named_to_those_who_receive():
+    *roots, (text, after) = run_ranks(3, broadcast_from_two)
+    assert text.startswith("ConfigError: rank ")
+    assert "calls broadcast(root 0, float32[9])" in text
+    assert "calls broadcast(root 1, float32[9])" in text
+    assert after == [3, 3, 3]
+    # A root is done when its data has left: it may or may not hear of it.
+    for root, after in roots:
+        assert root in ("taken", text)
+        assert after == [3, 3, 3]
+
+
+def init_with(rank, size, folder, per_rank):
+    try:
+        dist.init_process_group(
+            "aikido",
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=size,
+            pg_options=per_rank[rank],
+        )
+    except AikidoError as error:
+        return str(error)
+    return "taken"
+
+
+def test_options_that_must_agree_and_do_not_are_named_with_both_values(tmp_path):
+    options = [Options(transport_eager_bytes=value) for value in (1000, 1000, 2000)]
+    texts = run_ranks(3, init_with, str(tmp_path), options, backend=None)
+    both = (
+        "transport_eager_bytes=1000 and rank 2 has transport_eager_bytes=2000; give "
+        "this option the same value on every rank"
+    )
+    assert both in texts[0]
+    assert both in texts[2]
+    # Rank 1 hears of it from rank 0, or finds it gone.
+    assert both in texts[1] or "connecting to rank 0" in texts[1]
+
+
+def call_everything(rank, size):
+    """Calls that end in tensors, works and futures that Python knows, some dropped."""
+    kept = []
+    for n in range(10):
+        tensors = [torch.ones(1 + 5000 * n) for _ in range(4)]
+        for tensor in tensors:
+            tensor.note = object()
+        dist.all_reduce(tensors[0], async_op=True)
+        dropped = dist.all_reduce(tensors[1], async_op=True).get_future()
+        dropped.then(lambda future: future.value()[0].sum())
+        work = dist.broadcast(tensors[2], src=size - 1, async_op=True)
+        kept.append((work, work.get_future().then(lambda future: future.value())))
+        dist.isend(tensors[3], (rank + 1) % size, tag=n)
+        dist.irecv(tensors[3].clone(), (rank - 1) % size, tag=n)
+        dist.barrier(async_op=True)
+    return kept
+
+
+def reduce_while_python_is_locked(rank, size):
+    """Rank 0 owns a shard; its interpreter stands still while the others go on."""
+    policy = skip(min_contributors=2, floor_ms=50, ceiling_ms=50)
+    aikido_torch.all_reduce(torch.ones(COUNT), policy=policy)
+    dist.barrier()
+    if rank != 0:
+        late(0.2)  # so that the calls of rank 0 end while its lock is held
+    kept = call_everything(rank, size)
+    slowest, skipped, held = 0.0, 0, 0.0
+    if rank == 0:
+        start = time.perf_counter()
+        hold_python_lock(1.2)
+        held = time.perf_counter() - start
+    for _ in range(10):
+        start = time.perf_counter()
+        work = aikido_torch.all_reduce(torch.ones(COUNT), policy=policy)
+        slowest = max(slowest, time.perf_counter() - start)
+        skipped += 0 in work.outcome().skipped
+    for work, future in kept:
+        work.wait()
+        future.wait()
+    dist.barrier()
+    return {"held": held, "slowest": slowest, "skipped": skipped}
+
+
+def test_an_owner_whose_python_lock_is_held_does_not_delay_the_others():
+    owner, *others = run_ranks(3, reduce_while_python_is_locked)
+    assert owner["held"] >= 1.2
+    for seen in others:
+        assert seen["skipped"] > 0
+        assert seen["slowest"] < 0.5

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""`_C.pyi` says what the native module has, and `__all__` what a module offers."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+from pathlib import Path
+from types import ModuleType
+
+import aikido_torch
+from aikido_torch import _C
+from rules import tree
+
+STUB = tree.REPOSITORY / "aikido_torch/_C.pyi"
+# What pybind11 adds to every class.
+_ADDED = ("_pybind11_conduit_v1_",)
+_SPECIAL = ("__init__", "__eq__")
+
+
+def stub_differences(stub: str, module: ModuleType) -> list[str]:
+    """Names, kinds and arguments that the stub and the module do not share."""
+    found = []
+    wanted = _names_of_stub(ast.parse(stub).body)
+    built = {n: v for n, v in vars(module).items() if not n.startswith("__")}
+    found += [f"{name} is not in the stub" for name in built.keys() - wanted]
+    found += [f"{name} is not in the module" for name in wanted.keys() - built]
+    for name in sorted(wanted.keys() & built):
+        if isinstance(wanted[name], ast.ClassDef):
+            found += _class_differences(name, wanted[name], built[name])
+        else:
+            found += _argument_differences(name, wanted[name], built[name])
+    return sorted(found)
+
+
+def _names_of_stub(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    return {
+        item.name: item
+        for item in body
+        if isinstance(item, ast.FunctionDef | ast.ClassDef)
+        # Types for the stub itself.
+        and not (isinstance(item, ast.ClassDef) and item.name.startswith("_"))
+    }
+
+
+def _class_differences(name: str, stub: ast.ClassDef, built: type) -> list[str]:
+    bases = [ast.unparse(base) for base in stub.bases]
+    built_bases = [base.__name__ for base in built.__bases__]
+    found = []
+    if [b for b in built_bases if not b.startswith("pybind11")] != bases:
+        found.append(f"{name} derives from {built_bases}, not {bases}")
+    wanted = {i.name: i for i in stub.body if isinstance(i, ast.FunctionDef)}
+    has = {
+        member: value
+        for member, value in vars(built).items()
+        if member not in _ADDED and (not member.startswith("__") or member in _SPECIAL)
+    }
+    if not (has.get("__init__").__doc__ or "").startswith("__init__("):
+        has.pop("__init__")  # cannot be made in Python
+    if "__eq__" in wanted:
+        wanted.pop("__eq__"), has.pop("__eq__")
+    found += [f"{name}.{member} is not in the stub" for member in has.keys() - wanted]
+    found += [f"{name}.{member} is not in the module" for member in wanted.keys() - has]
+    for member in wanted.keys() & has:
+        decorators = [ast.unparse(d) for d in wanted[member].decorator_list]
+        kind = {property: ["property"], staticmethod: ["staticmethod"]}
+        if kind.get(type(has[member]), []) != decorators:
+            found.append(f"{name}.{member} is a {type(has[member]).__name__}")
+        elif decorators != ["property"]:
+            value = getattr(built, member)
+            found += _argument_differences(f"{name}.{member}", wanted[member], value)
+    return found
+
+
+def _argument_differences(name: str, stub: ast.FunctionDef, built: object) -> list[str]:
+    arguments = [a.arg for a in (*stub.args.args, *stub.args.kwonlyargs)]
+    signature = (built.__doc__ or "").split("\n")[0]
+    # Commas inside of brackets separate no arguments.
+    while (flat := re.sub(r"\[[^\[\]]*\]", "", signature)) != signature:
+        signature = flat
+    inner = re.search(r"\((.*)\) ->", signature)
+    given = re.findall(r"(\w+):", inner.group(1)) if inner else []
+    if given == arguments:
+        return []
+    return [f"{name} takes {given}, in the stub {arguments}"]
+
+
+def all_differences(package: ModuleType) -> list[str]:
+    """Modules whose `__all__` names what is not there, or that have none."""
+    found = []
+    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        module = importlib.import_module(info.name)
+        leaf = info.name.rsplit(".", 1)[-1]
+        names = getattr(module, "__all__", None)
+        if names is None:
+            if not leaf.startswith("_"):
+                found.append(f"{info.name} has no __all__")
+            continue
+        if names != sorted(names):
+            found.append(f"{info.name}: __all__ is not in order")
+        for name in names:
+            value = getattr(module, name, None)
+            if value is None:
+                found.append(f"{info.name}: __all__ names {name}, which is not there")
+            elif not inspect.ismodule(value) and not inspect.getdoc(value):
+                found.append(f"{info.name}.{name} has no docstring")
+    return found
+
+
+def test_the_stub_is_what_the_module_has():
+    assert stub_differences(STUB.read_text(), _C) == []
+
+
+def test_every_module_says_what_it_offers_and_explains_it():
+    assert all_differences(aikido_torch) == []
+    assert aikido_torch.__all__ == sorted(aikido_torch.__all__)
+    for name in aikido_torch.__all__:
+        assert getattr(aikido_torch, name) is not None
+
+
+def test_a_stub_that_differs_is_named():
+    text = STUB.read_text()
+    changes = {
+        "def build_info(": ("def built_info(", "build_info is not in the stub"),
+        "(peer: str)": (
+            "(host: str)",
+            "source_address takes ['peer'], in the stub ['host']",
+        ),
+        "def skipped(self)": (
+            "def missing(self)",
+            "Outcome.skipped is not in the stub",
+        ),
+        "class AikidoWork(Work)": (
+            "class AikidoWork",
+            "AikidoWork derives from ['Work'], not []",
+        ),
+        "    @property\n    def address": (
+            "    def address",
+            "Runtime.address is a property",
+        ),
+        "        slack: float,\n": (
+            "",
+            "PolicyOptions.skip takes ['min_contributors', 'floor_ms', 'ceiling_ms', "
+            "'max_consecutive_skips', 'warmup_operations', 'slack', 'divisor'], in the "
+            "stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
+            "'max_consecutive_skips', 'warmup_operations', 'divisor']",
+        ),
+    }
+    for before, (after, breach) in changes.items():
+        assert before in text
+        assert breach in stub_differences(text.replace(before, after), _C)
+
+
+def test_a_wrong_all_is_named(tmp_path, monkeypatch):
+    sources = {
+        "samplepackage/__init__.py": "",
+        "samplepackage/a.py": "__all__ = ['y', 'x']\ndef x(): pass\n",
+        "samplepackage/b.py": "",
+        "samplepackage/_c.py": "",
+    }
+    tree.write(Path(tmp_path), sources)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert all_differences(importlib.import_module("samplepackage")) == [
+        "samplepackage.a: __all__ is not in order",
+        "samplepackage.a: __all__ names y, which is not there",
+        "samplepackage.a.x has no docstring",
+        "samplepackage.b has no __all__",
+    ]

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import dataclasses
+
+import pytest
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
+
+
+def test_policies_are_values_that_the_engine_sees_as_equal():
+    assert WaitAll() == WaitAll()
+    assert SkipStraggler() == SkipStraggler()
+    assert SkipStraggler(slack=2) != SkipStraggler()
+    assert SkipStraggler().native() == SkipStraggler().native()
+    assert SkipStraggler(floor_ms=1).native() != SkipStraggler().native()
+    assert WaitAll().native() != SkipStraggler().native()
+    assert (WaitAll().native() == "WaitAll()") is False
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        SkipStraggler().slack = 3
+
+
+def test_the_engine_prints_them_as_python_does():
+    assert repr(WaitAll().native()) == "WaitAll()"
+    assert repr(SkipStraggler(min_contributors=3, ceiling_ms=1500.5).native()) == (
+        "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=1500.5, "
+        'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
+        'rs")'
+    )
+    assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
+        "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=10000.0, "
+        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"min_contributors": 0}, "min_contributors is 0 but must be at least 1, or N"),
+        ({"min_contributors": -5}, "min_contributors is -5 but must be at least 1, or"),
+        ({"floor_ms": -1}, "floor is -1 ms but must be between 0 ms and 3"),
+        ({"floor_ms": 5e6}, "floor is 5"),
+        (
+            {"floor_ms": 50, "ceiling_ms": 40},
+            "ceiling is 40 ms but must be between the floor of 50 ms and 3",
+        ),
+        ({"max_consecutive_skips": 0}, "max_consecutive_skips is 0 but must be betwee"),
+        ({"max_consecutive_skips": -1}, "max_consecutive_skips is 0 but must be betwe"),
+        ({"warmup_operations": 65}, "warmup_operations is 65 but must be between 1 an"),
+        ({"slack": 0.5}, "slack is 0.5 but must be between 1 and 100."),
+        ({"slack": float("nan")}, "slack is nan but must be between 1 and 100."),
+        ({"divisor": "all"}, 'divisor is "all"; it takes "contributors" or "world"'),
+    ],
+)
+def test_a_value_out_of_its_range_is_refused_with_the_range(options, text):
+    with pytest.raises(ConfigError) as caught:
+        SkipStraggler(**options)
+    assert str(caught.value).startswith(f"SkipStraggler: {text}")
+
+
+@pytest.mark.parametrize("ms", [float("nan"), float("inf"), -float("inf"), 1e300])
+@pytest.mark.parametrize("name", ["floor_ms", "ceiling_ms"])
+def test_a_time_that_is_no_number_of_ours_is_refused(name, ms):
+    with pytest.raises(ConfigError, match=r"SkipStraggler: (floor|ceiling) is"):
+        SkipStraggler(**{name: ms})
+
+
+def test_a_policy_has_a_native_form():
+    with pytest.raises(NotImplementedError):
+        Policy().native()

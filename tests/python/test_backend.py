@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+import torch.distributed as dist
+
+from aikido_torch import _C, Options, _backend, register_backend
+from aikido_torch.errors import ConfigError, UnsupportedError
+
+
+def test_the_backend_is_registered_once():
+    assert dist.Backend.AIKIDO == "aikido"
+    assert dist.Backend.backend_capability["aikido"] == ["cpu", "cuda"]
+    before = list(dist.Backend.backend_list)
+    register_backend()
+    assert dist.Backend.backend_list == before
+
+
+def test_a_group_of_one_does_everything_itself(group_of_one):
+    tensor = torch.arange(5.0)
+    dist.all_reduce(tensor)
+    dist.broadcast(tensor, src=0)
+    gathered = torch.empty(5)
+    dist.all_gather_into_tensor(gathered, tensor)
+    listed = [torch.empty(5)]
+    dist.all_gather(listed, tensor)
+    dist.barrier()
+    for result in (tensor, gathered, listed[0]):
+        assert result.tolist() == [0, 1, 2, 3, 4]
+    backend = _backend.backend_of(group_of_one)
+    assert backend is _backend.backend_of(None)
+    assert (backend.rank(), backend.size(), backend.name()) == (0, 1, "aikido")
+    assert backend.counters["operations"] == 5
+    assert backend.counters["fallback_calls"] == {}
+    assert backend.committed_ahead == 0
+
+
+def test_what_needs_gloo_says_so_where_there_is_none(group_of_one):
+    with pytest.raises(UnsupportedError) as caught:
+        dist.reduce(torch.ones(1), dst=0)
+    assert str(caught.value) == (
+        "reduce on rank 0: aikido does not do it itself and group "
+        f'"{group_of_one.group_name}" was made without an inner backend'
+    )
+
+
+def test_groups_may_be_made_again_and_share_the_progress_thread():
+    addresses = set()
+    for _ in range(3):
+        dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
+        dist.barrier()
+        (runtime,) = _backend._runtimes.values()
+        addresses.add(runtime.address)
+        dist.destroy_process_group()
+    assert len(addresses) == 1
+
+
+def test_no_group_and_another_backend_are_named(group_of_one):
+    gloo = dist.new_group(backend="gloo")
+    with pytest.raises(ConfigError) as caught:
+        _backend.backend_of(gloo)
+    assert str(caught.value) == (
+        f"The group '{gloo.group_name}' runs on backend 'gloo', not on 'aikido'; make "
+        "it with new_group(backend='aikido')."
+    )
+    dist.destroy_process_group()
+    with pytest.raises(ConfigError, match="There is no process group yet; call init_"):
+        _backend.backend_of(None)
+
+
+def test_options_of_another_backend_are_refused(group_of_one):
+    with pytest.raises(ConfigError) as caught:
+        dist.new_group(backend="aikido", pg_options=dist.ProcessGroupGloo._Options())
+    assert str(caught.value).startswith("pg_options is a _Options; backend 'aikido' t")
+
+
+def test_a_wrong_variable_is_named_when_the_group_is_made(monkeypatch):
+    monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "7")
+    with pytest.raises(ConfigError, match='AIKIDO_TRANSPORT_CHUNK_BYTES is "7"; it'):
+        dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
+    assert not dist.is_initialized()
+
+
+def test_the_own_address_is_the_one_that_routes_to_the_store(monkeypatch):
+    for variable in ("MASTER_ADDR", "AIKIDO_SOCKET_IFNAME"):
+        monkeypatch.delenv(variable, raising=False)
+    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
+    nested = dist.PrefixStore("a", dist.PrefixStore("b", store))
+    assert _backend._own_address(Options(), nested) == "127.0.0.1"
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    assert _backend._own_address(Options(), dist.HashStore()) == "127.0.0.1"
+    # A name that does not resolve is passed over.
+    monkeypatch.setenv("MASTER_ADDR", "no.such.host.invalid")
+    assert _backend._own_address(Options(), dist.HashStore())
+    assert _backend._own_address(Options(socket_ifname="lo"), store) == "127.0.0.1"
+
+
+def test_an_interface_that_is_not_here_is_named():
+    with pytest.raises(ConfigError, match="nosuch0"):
+        _C.interface_address("nosuch0")
+    with pytest.raises(ConfigError, match="nosuch0"):
+        _backend._own_address(Options(socket_ifname="nosuch0"), dist.HashStore())

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import SkipStraggler, WaitAll
+
+
+@pytest.mark.parametrize("policy", [None, WaitAll(), SkipStraggler()])
+@pytest.mark.parametrize("op", [dist.ReduceOp.SUM, dist.ReduceOp.AVG])
+def test_a_call_returns_its_work_with_an_outcome(group_of_one, policy, op):
+    tensor = torch.tensor([1.0, 2.0])
+    work = aikido_torch.all_reduce(tensor, op=op, policy=policy, group=group_of_one)
+    assert isinstance(work, aikido_torch.AikidoWork)
+    assert work.is_completed()
+    assert tensor.tolist() == [1, 2]
+    outcome = work.outcome()
+    assert isinstance(outcome, aikido_torch.Outcome)
+    assert (outcome.kind, outcome.skipped) == ("complete", [])
+    assert (outcome.sequence_number, outcome.scale) == (1, 1.0)
+    assert outcome.duration_ms < 5000
+    assert outcome.cancelled_bytes == 0
+
+
+def test_calls_are_numbered_and_may_be_waited_for_later(group_of_one):
+    works = [
+        aikido_torch.all_reduce(
+            torch.ones(3), async_op=True, priority=n, timeout=timedelta(seconds=5)
+        )
+        for n in range(3)
+    ]
+    for work in works:
+        assert work.wait()
+    assert [work.outcome().sequence_number for work in works] == [1, 2, 3]
+    assert [work._get_sequence_number() for work in works] == [1, 2, 3]
+
+
+def test_integers_are_reduced_strictly_only(group_of_one):
+    tensor = torch.ones(3, dtype=torch.int32)
+    aikido_torch.all_reduce(tensor, op=dist.ReduceOp.MAX)
+    with pytest.raises(ConfigError, match="may be left out of floating point data on"):
+        aikido_torch.all_reduce(tensor, policy=SkipStraggler())
+    with pytest.raises(ConfigError, match="PREMUL_SUM; multiply first, then use SUM"):
+        aikido_torch.all_reduce(torch.ones(3), op=dist._make_nccl_premul_sum(2.0))
+
+
+def test_without_a_group_it_says_what_to_call():
+    with pytest.raises(ConfigError, match="call init_process_group"):
+        aikido_torch.all_reduce(torch.ones(3))

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import aikido_torch
+from aikido_torch import _C, doctor
+
+app = typer.Typer()
+app.command()(doctor.main)
+
+
+def run(*arguments):
+    return CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments)
+
+
+def test_it_shows_the_build_the_settings_and_a_call_with_a_late_rank(tmp_path):
+    done = run("--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0, done.output
+    assert aikido_torch.__version__ in done.output
+    assert "went on without 3 (deadline)" in done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["facts"]["kernels"].startswith("portable")
+    assert [row["name"] for row in found["settings"]] == [
+        row["name"] for row in _C.settings_table()
+    ]
+    assert {row["source"] for row in found["settings"]} <= {"default", "environment"}
+    strict, late = found["checks"]
+    assert strict["outcome"] == "complete"
+    assert len(strict["call_ms"]) == len(late["call_ms"]) == 4
+    assert max(late["call_ms"][:3]) < 200
+
+
+def test_without_the_self_test_it_makes_no_call():
+    done = run("--no-self-test")
+    assert done.exit_code == 0
+    assert "Settings" in done.output
+    assert "Self-test" not in done.output
+
+
+def test_a_setting_of_the_environment_is_shown_as_such(monkeypatch):
+    monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "12345")
+    row = doctor.settings()[0]
+    assert (row["value"], row["source"]) == (12345, "environment")
+    assert row["range"] == "4096 to 16777216"
+    assert "12345" in run("--no-self-test").output
+
+
+def test_a_wrong_setting_is_named_and_the_exit_code_is_1(monkeypatch):
+    monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "7")
+    done = run()
+    assert done.exit_code == 1
+    assert 'ConfigError: AIKIDO_TRANSPORT_CHUNK_BYTES is "7"' in done.output
+
+
+def test_a_bad_check_is_shown_and_the_exit_code_is_1(monkeypatch):
+    check = doctor.Check(name="call", is_good=False, outcome="odd", call_ms=[1.0])
+    monkeypatch.setattr(doctor, "self_test", lambda: [check])
+    done = run()
+    assert done.exit_code == 1
+    assert "bad" in done.output
+
+
+def test_a_late_rank_that_is_waited_for_is_bad(monkeypatch):
+    monkeypatch.setattr(doctor, "_LATE_S", 0.0)
+    strict, late = doctor.self_test()
+    assert strict.is_good
+    assert not late.is_good
+
+
+def test_what_a_rank_raises_is_raised():
+    def fail(rank):
+        if rank == 2:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        doctor._on_all_ranks(fail)
