@@ -3,23 +3,30 @@
 #include "c10d/finisher.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <utility>
 
 namespace aikido::adapter {
 
-Finisher::Finisher() : thread_([this] { loop(); }) {}
+Finisher::Finisher() : pid_(::getpid()), thread_([this] { loop(); }) {}
 
 Finisher::~Finisher() {
   stop();
 }
 
 void Finisher::stop() {
+  // A forked child has no such thread, and its lock may be held for ever.
+  if (::getpid() != pid_) {
+    if (thread_.joinable()) thread_.detach();
+    [[maybe_unused]] const auto* leaked = wake_.release();
+    return;
+  }
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stop_, true)) return;
   }
-  wake_.notify_one();
+  wake_->notify_one();
   // Its own work may hold the last reference to it.
   if (thread_.get_id() == std::this_thread::get_id()) {
     thread_.detach();
@@ -33,14 +40,14 @@ void Finisher::run(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
   }
-  wake_.notify_one();
+  wake_->notify_one();
 }
 
 void Finisher::loop() {
   ::pthread_setname_np(::pthread_self(), "aikido-finish");
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stop_ || !work_.empty(); });
+    wake_->wait(lock, [this] { return stop_ || !work_.empty(); });
     auto work = std::exchange(work_, {});
     const bool is_last = stop_;
     lock.unlock();

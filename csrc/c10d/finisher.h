@@ -6,6 +6,8 @@
 // take Python's lock), copies back to devices, and the last release of tensors. One per
 // process. All methods from any thread.
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -34,9 +36,12 @@ class Finisher {
   void loop();
 
   std::mutex mutex_;
-  std::condition_variable wake_;
+  // Left alone in a forked child: its end would wait for the parent's thread.
+  std::unique_ptr<std::condition_variable> wake_ =
+      std::make_unique<std::condition_variable>();
   std::vector<std::function<void()>> work_;  // guarded by mutex_
   bool stop_ = false;                        // guarded by mutex_
+  pid_t pid_;
   std::thread thread_;
 };
 

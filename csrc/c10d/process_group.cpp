@@ -60,7 +60,12 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   communicator_ = *connected;
 }
 
-AikidoBackend::~AikidoBackend() = default;
+AikidoBackend::~AikidoBackend() {
+  // In a forked child the inner backend would wait for its threads, which are not here.
+  if (communicator_ && communicator_->engine().is_forked()) {
+    [[maybe_unused]] const auto* leaked = fallback_.release();
+  }
+}
 
 c10::intrusive_ptr<::c10d::Backend::Options> AikidoBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>("aikido", timeout());
@@ -90,6 +95,7 @@ c10::intrusive_ptr<::c10d::Backend> AikidoBackend::fallback() const {
 }
 
 void AikidoBackend::abort() {
+  if (communicator_->engine().is_forked()) return;
   communicator_->abort(
       {Code::kAborted,
        concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
@@ -98,6 +104,7 @@ void AikidoBackend::abort() {
 }
 
 void AikidoBackend::shutdown() {
+  if (communicator_->engine().is_forked()) return;
   communicator_->shutdown(linger_);
   if (const auto inner = fallback()) inner->shutdown();
 }
@@ -114,6 +121,7 @@ c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(Call call, OpType type,
                                                      const Tensors& inputs,
                                                      AikidoWork::Memory memory,
                                                      Milliseconds timeout) {
+  check_process();
   raise_if_failed(collectives::validate(call, getSize()));
   auto work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs,
                                               std::move(memory), finisher_);
@@ -125,6 +133,15 @@ c10::intrusive_ptr<AikidoWork> AikidoBackend::submit(Call call, OpType type,
   work->set_sequence_number(communicator_->call(std::move(call), std::move(local),
                                                 timeout_or(timeout, this->timeout())));
   return work;
+}
+
+// A child has no progress thread: a call of it would never end.
+void AikidoBackend::check_process() const {
+  if (!communicator_->engine().is_forked()) return;
+  raise({Code::kInvalidArgument,
+         concat("this process was forked from rank ", getRank(), " of group \"",
+                group_name_, "\" and is no member of it; call from rank ", getRank(),
+                " itself, or start the process with spawn and make a group in it")});
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
@@ -274,6 +291,7 @@ AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
   const CallSite site{"send", getRank()};
   const at::Tensor& tensor = check_single(site, "tensor", tensors);
   check_rank(site, "dst", to, getSize());
+  check_process();
   const at::Tensor host = stage_in(tensor);
   auto work =
       c10::make_intrusive<AikidoWork>(getRank(), OpType::SEND, "aikido:send", tensors,
@@ -305,6 +323,7 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   const CallSite site{"recv", getRank()};
   const at::Tensor& tensor = check_single(site, "tensor", tensors);
   if (from) check_rank(site, "src", *from, getSize());
+  check_process();
   AikidoWork::Copies copies;
   const at::Tensor host = stage_out(tensor, copies);
   auto work = c10::make_intrusive<AikidoWork>(

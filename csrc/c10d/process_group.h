@@ -117,6 +117,7 @@ class AikidoBackend final : public ::c10d::Backend {
                      const Tensors& blocks, AikidoWork::Memory memory,
                      Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
+  void check_process() const;
   // Counts the call; throws when there is none.
   c10::intrusive_ptr<::c10d::Backend> fallback(const char* name);
   // Null when there is none.

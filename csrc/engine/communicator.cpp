@@ -52,6 +52,10 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
 }
 
 Communicator::~Communicator() {
+  if (engine_->is_forked()) {
+    [[maybe_unused]] const auto* leaked = group_.release();
+    return;
+  }
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);
     engine_->remove(group_.get());
@@ -227,10 +231,12 @@ uint64_t Communicator::num_calls() const {
 }
 
 void Communicator::abort(const Status& why) {
+  if (engine_->is_forked()) return;
   engine_->post([this, why] { group_->abort(why); });
 }
 
 void Communicator::shutdown(Duration linger) {
+  if (engine_->is_forked()) return;
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_shut_down_, true)) return;

@@ -38,6 +38,7 @@ class Communicator final : private transport::Doorkeeper {
   // Fails everything that is under way, here and at the others. Never blocks.
   void abort(const Status& why);
   // Orderly end: waits until what is queued has left, `linger` at most. Idempotent.
+  // Nothing in a forked child: the group is its parent's.
   void shutdown(Duration linger);
 
   const GroupOptions& options() const { return options_; }

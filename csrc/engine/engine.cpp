@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <future>
 #include <utility>
@@ -24,14 +25,24 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
   auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout);
   if (!listener) return listener.status();
   engine->listener_ = std::move(*listener);
+  engine->pid_ = ::getpid();
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;
 }
 
 Engine::~Engine() {
+  if (is_forked()) {
+    thread_.detach();
+    [[maybe_unused]] const auto* leaked = listener_.release();
+    return;
+  }
   loop_.stop();
   if (thread_.joinable()) thread_.join();
   listener_.reset();
+}
+
+bool Engine::is_forked() const {
+  return ::getpid() != pid_;
 }
 
 void Engine::run() {
@@ -50,6 +61,7 @@ void Engine::run() {
 }
 
 void Engine::run_and_wait(std::function<void()> work) {
+  if (is_forked()) return;
   std::promise<void> done;
   loop_.post([&] {
     try {

@@ -6,6 +6,8 @@
 // once, shared by the groups, and gone with the last of them. Must not be destroyed on
 // its own thread.
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,9 +35,15 @@ class Engine {
   // Whether the caller runs on the progress thread of some engine.
   static bool is_progress_thread();
 
+  // Whether this process is a child of the one that started the engine: it has a copy
+  // of the memory and of the descriptors, but no progress thread. What would talk to
+  // the event loop, which the parent shares, must be left alone.
+  bool is_forked() const;
+
   // Any thread.
   void post(std::function<void()> work) { loop_.post(std::move(work)); }
-  // Any thread but the progress thread: runs `work` there and waits for it.
+  // Any thread but the progress thread: runs `work` there and waits for it. Does
+  // nothing in a forked child.
   void run_and_wait(std::function<void()> work);
   const transport::Address& address() const { return listener_->address(); }
   uint64_t num_strangers();
@@ -54,6 +62,7 @@ class Engine {
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;
+  pid_t pid_ = 0;
 };
 
 }  // namespace aikido::engine

@@ -2,7 +2,9 @@
 # Copyright (c) the aikido authors
 """Ranks that die, leave, stop, never come, or are none of ours: never a hang."""
 
+import os
 import re
+import signal
 import socket
 import time
 from datetime import timedelta
@@ -245,3 +247,34 @@ def test_a_rank_that_never_joins_is_named(tmp_path, missing):
         assert name in ("TimedOutError", "PeerLostError"), text
         assert f"rank {missing}" in text
         assert seconds < 4
+
+
+def fork_a_child(rank, size):
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    child = os.fork()
+    if child == 0:
+        # What a child may do with its parent's group, and what an orderly exit does.
+        failure = failure_of(lambda: dist.all_reduce(tensor))
+        failure_of_send = failure_of(lambda: dist.send(tensor, 1 - rank))
+        dist.destroy_process_group()
+        _backend._shut_down_all()
+        _backend._runtimes.clear()
+        is_told = all("forked" in f[2] for f in (failure, failure_of_send))
+        os._exit(42 if is_told else 43)
+    until = time.time() + 20
+    ended, status = 0, 0
+    while not ended and time.time() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if not ended:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return "the child hangs"
+    # The group of the parent is as it was.
+    dist.all_reduce(tensor)
+    return os.waitstatus_to_exitcode(status), tensor[0].item()
+
+
+def test_a_forked_child_ends_and_leaves_its_parents_group_alone():
+    assert run_ranks(2, fork_a_child) == [(42, 4.0)] * 2
