@@ -133,6 +133,10 @@ def _shut_down_all() -> None:
     # A process that ends without destroy_process_group: what is queued still leaves.
     for backend in list(_backends):
         backend.shutdown()
+    # Callbacks take Python's lock, which an interpreter that ends never gives.
+    runtime = _runtimes.get(os.getpid())
+    if runtime is not None:
+        runtime.stop()
 
 
 atexit.register(_shut_down_all)

@@ -143,6 +143,10 @@ void register_process_group(py::module_& m) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address",
                              [](Runtime& r) { return r.engine->address().to_string(); })
+      .def(
+          "stop", [](Runtime& r) { r.finisher->stop(); },
+          "Ends the thread that runs callbacks: for the end of the process.",
+          py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("num_strangers", [](Runtime& r) {
         const py::gil_scoped_release release;
         return r.engine->num_strangers();

@@ -11,9 +11,13 @@ namespace aikido::adapter {
 Finisher::Finisher() : thread_([this] { loop(); }) {}
 
 Finisher::~Finisher() {
+  stop();
+}
+
+void Finisher::stop() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;
+    if (std::exchange(stop_, true)) return;
   }
   wake_.notify_one();
   // Its own work may hold the last reference to it.

@@ -22,7 +22,12 @@ class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  // Runs `work` soon, in order.
+  // Finishes what it was given and ends the thread. For the end of the process, before
+  // Python takes its lock away for good; must not be called with that lock held.
+  void stop();
+
+  // Runs `work` soon, in order. After stop() never: the process is ending, and what the
+  // work holds on to ends with it.
   void run(std::function<void()> work);
 
  private:

@@ -24,6 +24,8 @@ void Operation::fail(const Status& why) {
   failure_ = why;
   if (!started_) return;  // kept for the caller that is still to come
   over_ = true;
+  // The caller may write to its memory from here on: nobody must be sent a mixture.
+  for (const auto& [to, id] : std::exchange(borrowing_, {})) host_->cancel(to, id);
   if (auto done = std::exchange(local_.on_done, nullptr)) {
     Outcome outcome;
     outcome.kind = OutcomeKind::kAborted;
@@ -72,7 +74,9 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;
-  return host_->send(to, std::move(m));
+  const transport::MessageId id = host_->send(to, std::move(m));
+  if (bytes > 0 && is_callers(kind)) borrowing_.emplace_back(to, id);
+  return id;
 }
 
 Status Operation::misfit(Rank from, const transport::FrameHeader& header,

@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/buffer_pool.h"
 #include "base/clock.h"
@@ -125,6 +127,9 @@ class Operation : public transport::SendOwner,
   // Also after the end: a late chunk may outlive its operation.
   virtual void on_message_sent(uint32_t) {}
 
+  // Whether messages of this kind are sent from the caller's memory.
+  virtual bool is_callers(transport::FrameKind) const { return true; }
+
   // A message of this operation, owned by it: counts as pending until it is sent.
   transport::MessageId post(Rank to, transport::FrameKind kind, int32_t shard,
                             const std::byte* data, size_t bytes, size_t offset,
@@ -148,6 +153,8 @@ class Operation : public transport::SendOwner,
  private:
   bool started_ = false;
   bool over_ = false;
+  // Messages that read the caller's memory; some are through.
+  std::vector<std::pair<Rank, transport::MessageId>> borrowing_;
 };
 
 }  // namespace aikido::collectives

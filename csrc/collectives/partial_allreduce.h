@@ -52,6 +52,9 @@ class PartialAllreduce final : public Operation {
 
   void on_start() override;
   void on_message_sent(uint32_t token) override;
+  bool is_callers(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kContrib;
+  }
   void close_if_due();
   void close(const straggler::Decision& decision);
   void send_result(size_t begin, size_t end);

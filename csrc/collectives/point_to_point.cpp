@@ -34,12 +34,16 @@ class Mailbox::Outbound final : public transport::SendOwner,
     m.bytes = call_.bytes;
     m.priority = call_.priority;
     m.owner = shared_from_this();
-    mailbox_->host_->send(call_.to, std::move(m));
+    message_ = mailbox_->host_->send(call_.to, std::move(m));
   }
 
   void on_sent(uint32_t) override { end(Status::ok()); }
 
   void end(const Status& status) {
+    // The caller may write to its memory from here on.
+    if (!status && mailbox_ != nullptr && message_ != 0) {
+      mailbox_->host_->cancel(call_.to, message_);
+    }
     if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
     if (mailbox_ != nullptr) {
       auto self = shared_from_this();
@@ -53,6 +57,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
   SendCall call_;
   uint64_t number_;
   bool is_posted_ = false;
+  transport::MessageId message_ = 0;  // of the data
 };
 
 Mailbox::Mailbox(OperationHost* host)
@@ -237,6 +242,8 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
       ++it;
       continue;
     }
+    // The link may be alive, and in the middle of it: the group gave up.
+    host_->drop_incoming(peer, FrameKind::kP2pData, it->first);
     const auto receive = std::move(in.receive);
     it = inbound.erase(it);
     if (receive && receive->on_done) receive->on_done(why, peer);

@@ -236,18 +236,26 @@ void Communicator::shutdown(Duration linger) {
     if (std::exchange(is_shut_down_, true)) return;
   }
   const TimePoint deadline = clock_.now() + linger;
-  bool is_drained = false;
+  // Leaving ends the calls under way here, and with them what they still have to send:
+  // others may need it, so it goes first.
+  wait_until_drained(deadline);
   engine_->run_and_wait([this] { group_->leave(); });
-  while (!is_drained && clock_.now() < deadline) {
-    engine_->run_and_wait([&] { is_drained = group_->is_drained(); });
-    // Only the peers' kernels can tell when the last bytes are there: look again soon.
-    std::unique_lock lock(mutex_);
-    links_changed_.wait_for(lock, std::chrono::microseconds(is_drained ? 0 : 500));
-  }
+  wait_until_drained(deadline);
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);
     group_->close_links();
   });
+}
+
+void Communicator::wait_until_drained(TimePoint deadline) {
+  bool is_drained = false;
+  while (true) {
+    engine_->run_and_wait([&] { is_drained = group_->is_drained(); });
+    if (is_drained || clock_.now() >= deadline) return;
+    // Only the peers' kernels can tell when the last bytes are there: look again soon.
+    std::unique_lock lock(mutex_);
+    links_changed_.wait_for(lock, std::chrono::microseconds(500));
+  }
 }
 
 }  // namespace aikido::engine

@@ -54,6 +54,7 @@ class Communicator final : private transport::Doorkeeper {
   Status dial_lower_ranks(membership::Store& store, TimePoint deadline);
   Status wait_for_links(TimePoint deadline);
   void attach(Rank rank, Fd socket);
+  void wait_until_drained(TimePoint deadline);
 
   // Doorkeeper, on the progress thread.
   bool knows(const transport::Token& token) const override;

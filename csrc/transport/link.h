@@ -66,8 +66,9 @@ class Link {
   virtual ~Link() = default;
   // Queues a message. Returns its id for cancel().
   virtual MessageId send(OutMessage message) = 0;
-  // Drops what has not been handed to the kernel of a message, except a chunk that is
-  // under way. on_sent comes as soon as the memory is free. Returns the bytes dropped.
+  // Drops what has not been handed to the kernel of a message, except the rest of a
+  // chunk that has begun: that is copied aside. From here on the memory of the message
+  // is no longer read; on_sent comes soon. Returns the bytes dropped.
   virtual size_t cancel(MessageId id) = 0;
   // The frame whose payload is being received, null between frames.
   virtual const FrameHeader* incoming() const = 0;

@@ -87,10 +87,22 @@ MessageId TcpLink::send(OutMessage message) {
 size_t TcpLink::cancel(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return 0;
-  const auto dropped = scheduler_.cancel(id, it->second.message.priority);
-  it->second.is_through = true;
-  if (it->second.in_flight == 0) release(id);
-  return dropped.value_or(0);
+  size_t dropped = scheduler_.cancel(id, it->second.message.priority).value_or(0);
+  const auto has_begun = [](const Outgoing& out) { return out.sent > 0; };
+  std::erase_if(outgoing_, [&](const Outgoing& out) {
+    if (out.message != id || has_begun(out)) return false;
+    outgoing_bytes_ -= out.prefix_bytes + out.payload_bytes;
+    dropped += out.payload_bytes;
+    return true;
+  });
+  // The peer waits for the rest of a frame that it has seen a part of.
+  if (!outgoing_.empty() && outgoing_.front().message == id) {
+    Outgoing& out = outgoing_.front();
+    out.aside.assign(out.payload, out.payload + out.payload_bytes);
+    out.payload = out.aside.data();
+  }
+  release(id);
+  return dropped;
 }
 
 bool TcpLink::is_drained() const {
@@ -236,8 +248,9 @@ void TcpLink::advance(size_t written) {
     if (n < left) return;
     const MessageId id = out.message;
     outgoing_.pop_front();
-    Queued& queued = messages_.at(id);
-    if (--queued.in_flight == 0 && queued.is_through) release(id);
+    const auto queued = messages_.find(id);
+    if (queued == messages_.end()) continue;  // cancelled
+    if (--queued->second.in_flight == 0 && queued->second.is_through) release(id);
   }
 }
 

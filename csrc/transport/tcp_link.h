@@ -47,7 +47,8 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
     size_t prefix_bytes = 0;
     const std::byte* payload = nullptr;
     size_t payload_bytes = 0;
-    size_t sent = 0;  // of prefix and payload together
+    size_t sent = 0;               // of prefix and payload together
+    std::vector<std::byte> aside;  // the payload, once its message is cancelled
   };
   struct Queued {
     OutMessage message;

@@ -149,6 +149,27 @@ TEST_CASE("memory of a receive that timed out half way is not touched again") {
   CHECK(again->output == text(10, 2));
 }
 
+TEST_CASE("memory of a receive is not touched after the group was given up") {
+  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // unasked; asked for
+    // Without a receive an early one is on its way into a buffer of the group.
+    for (const bool is_posted : {true, false}) {
+      Cluster cluster({.size = 2});
+      cluster.network.set_rate(Rank(0), Rank(1), 10'000);
+      const auto send = cluster.send(0, 1, 0, text(bytes, 1));
+      AnswerPtr receive;
+      if (is_posted) receive = cluster.receive(1, 0, 0, bytes);
+      cluster.run_for(milliseconds(10));
+      cluster.group(1).abort(Status(Code::kAborted, "given up"));
+      if (is_posted) {
+        REQUIRE(receive->is_done());
+        CHECK(receive->status.code() == Code::kAborted);
+      }
+      cluster.run_idle();
+      if (is_posted) CHECK(receive->memory_is_untouched());
+    }
+  }
+}
+
 TEST_CASE("a lost peer ends what depends on it, and nothing else") {
   Cluster cluster({.size = 3});
   const auto a = cluster.receive(0, 2, 0, 8);

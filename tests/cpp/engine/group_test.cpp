@@ -164,6 +164,28 @@ TEST_CASE("a barrier behind a call that does not end has its own end") {
   }
 }
 
+TEST_CASE("a call that failed sends no more of its caller's memory") {
+  for (const bool is_partial : {false, true}) {
+    Cluster cluster({.size = 3});
+    cluster.network.set_rate(Rank(0), Rank(1), 10'000);
+    Call call = allreduce_call(DType::kFloat32, 30'000);
+    if (is_partial) {
+      call.policy.kind = straggler::Kind::kSkip;
+      call.policy.min_contributors = 3;
+    }
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r)
+      answers.push_back(
+          cluster.allreduce(r, call, floats(call.count), milliseconds(500)));
+    cluster.run_for(milliseconds(700));  // a chunk takes 32 ms
+    for (const auto& a : answers) {
+      check_failed(a, Code::kTimedOut, {});
+      CHECK(a->memory_is_free);
+    }
+    check_idle(cluster);
+  }
+}
+
 TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
   for (const size_t count : {1u, 1000u}) {  // one owner; an owner each
     for (int32_t lost = 0; lost < 4; ++lost) {

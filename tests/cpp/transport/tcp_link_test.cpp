@@ -4,6 +4,9 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
 
@@ -124,6 +127,55 @@ TEST_CASE("a cancelled message ends between chunks and gives its memory back",
   CHECK(dropped > 10'000'000);
   CHECK(two.b.received[1] + dropped == 20'000'000);
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2});
+}
+
+TEST_CASE("memory of a cancelled message is not read again, half a chunk or not",
+          "[tcp]") {
+  for (const size_t begun : {100u, 700u, 1500u}) {
+    Two two(true);
+    const int small = 1;  // the kernel takes a few kilobytes
+    REQUIRE(::setsockopt(two.raw, SOL_SOCKET, SO_RCVBUF, &small, sizeof small) == 0);
+    auto data = pattern(5'000'000);
+    const auto original = data;
+    auto owner = std::make_shared<CountingOwner>();
+    const MessageId id = two.to_b->send(message(1, data, owner));
+    std::vector<std::byte> got(10'000'000);
+    size_t num_got = 0;
+    const auto take = [&](size_t most) {
+      const ssize_t n = ::recv(two.raw, got.data() + num_got, most, MSG_DONTWAIT);
+      num_got += static_cast<size_t>(std::max<ssize_t>(n, 0));
+    };
+    two.run_until([&] {
+      take(begun - std::min(begun, num_got));
+      return num_got >= begun;
+    });
+    CHECK(two.to_b->cancel(id) > 0);
+    std::fill(data.begin(), data.end(), std::byte{0xee});
+    const std::vector<std::byte> after = pattern(10);
+    two.to_b->send(message(2, after, owner));
+    two.run_until([&] {
+      take(1 << 20);
+      return owner->tokens.size() == 2;
+    });
+    take(1 << 20);
+    // What came are whole frames of the original bytes, then the other message.
+    size_t at = 0;
+    bool is_other = false;
+    while (at < num_got) {
+      REQUIRE(num_got - at >= kHeaderBytes);
+      auto h = decode(
+          std::span<const std::byte, kHeaderBytes>(got.data() + at, kHeaderBytes));
+      REQUIRE(h.is_ok());
+      at += kHeaderBytes + h->extension_bytes;
+      REQUIRE(num_got - at >= h->payload_bytes);
+      const auto& source = h->seq == 1 ? original : after;
+      CHECK(std::memcmp(got.data() + at, source.data() + h->offset, h->payload_bytes) ==
+            0);
+      at += h->payload_bytes;
+      is_other = h->seq == 2;
+    }
+    CHECK(is_other);
+  }
 }
 
 TEST_CASE("a message that never began can be cancelled whole", "[tcp]") {
