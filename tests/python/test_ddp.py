@@ -43,6 +43,47 @@ def test_a_model_learns_as_without_ddp(group_of_one):
     assert (handle.replayed_steps, handle.skipped_steps) == (0, 0)
 
 
+class _Committed:
+    """A backend on which the others have committed some steps ahead of us."""
+
+    def __init__(self, backend, num_buckets, num_steps):
+        self.backend = backend
+        self.committed_ahead = num_buckets * num_steps
+
+    def all_reduce(self, tensor, *arguments):
+        self.committed_ahead -= 1
+        tensor.fill_(float(self.committed_ahead + 1))
+        return self.backend.all_reduce(tensor, *arguments)
+
+
+def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of_one):
+    net = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    model = DistributedDataParallel(net, bucket_cap_mb=0.00001)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    called = []
+    handle = ddp.register(
+        model, optimizer=optimizer, after_step=lambda: called.append(handle.steps)
+    )
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+    own = [parameter.grad for parameter in net.parameters()]
+    before = [parameter.detach().clone() for parameter in net.parameters()]
+    # Two buckets, three steps: gradients 6, then 4, then 2 for the first bucket, which
+    # is that of the last layer, and one less for the other.
+    handle._backend = _Committed(handle._backend, 2, 3)
+    assert handle.catch_up() == 3
+    assert (handle.steps, handle.replayed_steps) == (6, 3)
+    assert called == [4, 5, 6]
+    for gone, old, new in zip((9, 12), before, net.parameters(), strict=True):
+        assert torch.allclose(old - gone, new, atol=1e-5)
+    assert all(p.grad is g for p, g in zip(net.parameters(), own, strict=True))
+    assert handle.catch_up() == 0
+    # Less than a step is left for the next time.
+    handle._backend.committed_ahead = 1
+    assert handle.catch_up() == 0
+
+
 class _Unfit:
     """Models that cannot go on without a late rank, and what is said about them."""
 

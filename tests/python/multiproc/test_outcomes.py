@@ -285,15 +285,12 @@ def broadcast_from_two(rank, size):
     return text, tensor.tolist()
 
 
-def test_two_roots_of_a_broadcast_are_named_to_those_who_receive():
-    *roots, (text, after) = run_ranks(3, broadcast_from_two)
-    assert text.startswith("ConfigError: rank ")
-    assert "calls broadcast(root 0, float32[9])" in text
-    assert "calls broadcast(root 1, float32[9])" in text
-    assert after == [3, 3, 3]
-    # A root is done when its data has left: it may or may not hear of it.
-    for root, after in roots:
-        assert root in ("taken", text)
+def test_two_roots_of_a_broadcast_do_not_spoil_what_comes_after():
+    for text, after in run_ranks(3, broadcast_from_two):
+        # Who has all it needs is done, and does not look at what comes too much.
+        if text != "taken":
+            assert "calls broadcast(root 0, float32[9])" in text
+            assert "calls broadcast(root 1, float32[9])" in text
         assert after == [3, 3, 3]
 
 
