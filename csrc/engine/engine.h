@@ -62,7 +62,7 @@ class Engine {
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;
-  pid_t pid_ = 0;
+  pid_t pid_ = ::getpid();
 };
 
 }  // namespace aikido::engine

@@ -53,6 +53,8 @@ Group::~Group() {
 
 void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   peer(rank).link = std::move(link);
+  // Given up while the member was on its way: it has not heard.
+  if (!closed_) send_abort(rank, Seq(0), closed_);
 }
 
 bool Group::is_connected() const {
@@ -147,6 +149,15 @@ void Group::receive(collectives::ReceiveCall call) {
   mailbox_.receive(std::move(call));
   const Status why = unreachable(from);
   if (!why) mailbox_.fail_receives(from, why);
+}
+
+Status Group::failure() const {
+  if (!closed_) return closed_;
+  // One that has left in order was through with its start.
+  for (const Peer& p : peers_) {
+    if (!p.lost && !p.has_left) return p.lost;
+  }
+  return Status::ok();
 }
 
 // Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them
@@ -338,22 +349,25 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 }
 
 void Group::tell_abort(Seq seq, const Status& why) {
-  const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
   for (int32_t r = 0; r < options_.size; ++r) {
-    if (Rank(r) == options_.self) continue;
-    transport::OutMessage m;
-    m.header.kind = FrameKind::kAbort;
-    m.header.epoch = epoch();
-    m.header.seq = seq.value;
-    m.header.shard = static_cast<uint16_t>(why.code());
-    m.header.tag = why.culprit().value;
-    m.header.total_bytes = text->text().size();
-    m.data = reinterpret_cast<const std::byte*>(text->text().data());
-    m.bytes = text->text().size();
-    m.priority = transport::kControlPriority;
-    m.owner = text;
-    send(Rank(r), std::move(m));
+    if (Rank(r) != options_.self) send_abort(Rank(r), seq, why);
   }
+}
+
+void Group::send_abort(Rank to, Seq seq, const Status& why) {
+  const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
+  transport::OutMessage m;
+  m.header.kind = FrameKind::kAbort;
+  m.header.epoch = epoch();
+  m.header.seq = seq.value;
+  m.header.shard = static_cast<uint16_t>(why.code());
+  m.header.tag = why.culprit().value;
+  m.header.total_bytes = text->text().size();
+  m.data = reinterpret_cast<const std::byte*>(text->text().data());
+  m.bytes = text->text().size();
+  m.priority = transport::kControlPriority;
+  m.owner = text;
+  send(to, std::move(m));
 }
 
 // seq 0 ends the whole group.

@@ -60,7 +60,7 @@ class Group final : public transport::Timed,
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
   bool is_connected() const;
   // Why the group is of no use any more: it was aborted, or a member is lost.
-  Status failure() const { return unreachable(kNoRank); }
+  Status failure() const;
 
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
@@ -138,6 +138,7 @@ class Group final : public transport::Timed,
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
   void tell_abort(Seq seq, const Status& why);
+  void send_abort(Rank to, Seq seq, const Status& why);
   void on_abort(Rank from, const transport::FrameHeader& header);
   void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
