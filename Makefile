@@ -2,7 +2,7 @@
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
 # make lint   what pre-commit runs
 # make clean  removes .venv and build
-# Both first two set everything up, given Python 3.11+ with venv and a C++20 compiler,
+# The first two set everything up, given Python 3.11+ with venv and a C++20 compiler,
 # and skip what is done. TORCH="torch==2.13.*" builds against another torch, PYTHON=...
 # with another interpreter.
 SHELL := /bin/bash

@@ -9,6 +9,7 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of
+from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import Policy, WaitAll
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
@@ -45,6 +46,14 @@ def all_reduce(
         ConfigError: an argument is wrong or differs between ranks.
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
+    if not isinstance(tensor, torch.Tensor):
+        raise ConfigError(
+            f"all_reduce: tensor is a {type(tensor).__name__}; pass a torch.Tensor."
+        )
+    if policy is not None and not isinstance(policy, Policy):
+        raise ConfigError(
+            f"all_reduce: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
+        )
     backend = backend_of(group)
     native = (policy if policy is not None else WaitAll()).native()
     if isinstance(op, dist.ReduceOp.RedOpType):

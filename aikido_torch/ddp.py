@@ -86,7 +86,8 @@ class Handle:
         self._optimizer = optimizer
         self._after_step = after_step
         self._buckets: dict[int, _Bucket] = {}
-        self._running: list[_C.AikidoWork] = []
+        self._running: list[tuple[int, _C.AikidoWork]] = []  # with their step
+        self._last_skipped = -1
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -139,7 +140,7 @@ class Handle:
 
     def _start(self, tensor: torch.Tensor, policy: _C.PolicyOptions) -> _C.AikidoWork:
         work = self._backend.all_reduce(tensor, _MEAN, policy, 0, _GROUP_TIMEOUT)
-        self._running.append(work)
+        self._running.append((self.steps, work))
         return work
 
     def _hook(
@@ -167,19 +168,19 @@ class Handle:
             self._collect()
 
     def _collect(self) -> None:
-        was_skipped = False
         left = []
-        for work in self._running:
+        for step, work in self._running:
             if not work.is_completed():
-                left.append(work)
+                left.append((step, work))
                 continue
             outcome = work.outcome()
-            if outcome is not None:
-                self._outcomes.append(outcome)
-                was_skipped = was_skipped or self._rank in outcome.skipped
+            if outcome is None:
+                continue
+            self._outcomes.append(outcome)
+            if self._rank in outcome.skipped and step > self._last_skipped:
+                self._last_skipped = step
+                self.skipped_steps += 1
         self._running = left
-        if was_skipped:
-            self.skipped_steps += 1
 
 
 def _only(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
@@ -241,6 +242,19 @@ def register(
             f"The model has buffers ({', '.join(names)}, ...) which DDP broadcasts in "
             "every forward, for which all ranks wait; wrap it with "
             "broadcast_buffers=False."
+        )
+    backend_of(model.process_group)
+    stepped = {id(p) for g in optimizer.param_groups for p in g["params"]}
+    left_out = [
+        name
+        for name, p in model.module.named_parameters()
+        if p.requires_grad and id(p) not in stepped
+    ]
+    if left_out:
+        raise ConfigError(
+            f"The optimizer does not step {len(left_out)} parameters of the model "
+            f"({', '.join(left_out[:3])}, ...), so catch_up could not bring them up to "
+            "date; give it all parameters that require gradients."
         )
     handle = Handle(model, policy or SkipStraggler(), optimizer, after_step)
     model.register_comm_hook(None, handle._hook)

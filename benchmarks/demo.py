@@ -155,7 +155,7 @@ def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps per mode.")] = 300,
+    steps: Annotated[int, typer.Option(min=5, help="Optimizer steps per mode.")] = 300,
     delay_ms: Annotated[
         float, typer.Option(min=0, help="How long the last rank sleeps when late.")
     ] = 150,
@@ -166,6 +166,8 @@ def main(
     only: Annotated[Mode | None, typer.Option(help="Run this mode alone.")] = None,
 ) -> None:
     """Trains on four ranks, one of them often late: wait for it, then skip it."""
+    if json_file and not json_file.resolve().parent.is_dir():
+        raise typer.BadParameter(f"--json {json_file}: there is no such folder")
     console = Console()
     results: dict[str, dict] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,9 @@ from aikido_torch.errors import ConfigError
 __all__ = ["Policy", "SkipStraggler", "WaitAll"]
 
 
+_COUNTS = ("max_consecutive_skips", "warmup_operations")
+
+
 class Policy:
     """Base of all policies. All ranks of a call must give equal ones."""
 
@@ -60,6 +63,28 @@ class SkipStraggler(Policy):
         self.native()
 
     def native(self) -> _C.PolicyOptions:
+        for name in (
+            "min_contributors",
+            "floor_ms",
+            "ceiling_ms",
+            "max_consecutive_skips",
+            "warmup_operations",
+            "slack",
+        ):
+            value = getattr(self, name)
+            if value is None and name == "min_contributors":
+                continue
+            whole = name in ("min_contributors", *_COUNTS)
+            is_kind = isinstance(value, int if whole else (int, float))
+            if not is_kind or (name.endswith("_ms") and value != value):
+                kind = "a whole number" if whole else "a number"
+                raise ConfigError(
+                    f"SkipStraggler: {name} is {value!r}; it takes {kind}."
+                )
+            if name in _COUNTS and value < 0:
+                raise ConfigError(
+                    f"SkipStraggler: {name} is {value}; it must not be negative."
+                )
         least = self.min_contributors
         if least is not None and least < 1:
             raise ConfigError(

@@ -146,3 +146,10 @@ def test_a_model_that_was_told_what_to_do_is_taken(group_of_one):
         for _ in range(3):
             model(torch.ones(2, 2)).sum().backward()
         assert handle.steps == 3
+
+
+def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    other = torch.optim.SGD([model.module.weight], lr=0.1)
+    with pytest.raises(ConfigError, match=r"does not step 1 parameters .*\(bias, "):
+        ddp.register(model, optimizer=other)
