@@ -42,7 +42,8 @@ Result<std::byte*> DirectAllreduce::place(Rank from,
                                           const transport::FrameHeader& header,
                                           std::span<const std::byte>) {
   const auto shard = static_cast<int32_t>(header.shard);
-  if (header.kind == FrameKind::kContrib && own_shard_ == shard) {
+  // After the fold every contribution is in: another one is a second of somebody.
+  if (header.kind == FrameKind::kContrib && own_shard_ == shard && !own_done_) {
     const size_t expected = plan_.num_bytes(shard);
     Source& source = sources_[static_cast<size_t>(from.value)];
     if (header.total_bytes != expected || header.offset != source.bytes) {

@@ -148,7 +148,6 @@ void PartialAllreduce::arrived(Rank from, const transport::FrameHeader& header) 
     Source& source = sources_[static_cast<size_t>(from.value)];
     source.bytes += header.payload_bytes;
     if (source.bytes < header.total_bytes) return;
-    source.has_come = true;
     policy_->on_arrival(from, host_->clock().now());
     close_if_due();
   } else {
@@ -224,7 +223,8 @@ void PartialAllreduce::close(const straggler::Decision& decision) {
 void PartialAllreduce::send_result(size_t begin, size_t end) {
   const Shard& shard = shards_[static_cast<size_t>(*own_shard_)];
   const size_t total = plan_.num_bytes(*own_shard_);
-  const auto verdict = encode_verdict(shard.mask, shard.reason, shard.deadline);
+  std::vector<std::byte> verdict;  // goes with the first piece only
+  if (begin == 0) verdict = encode_verdict(shard.mask, shard.reason, shard.deadline);
   const Priority priority = local_.priority;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank to((host_->self().value + step) % host_->size());

@@ -38,7 +38,6 @@ class PartialAllreduce final : public Operation {
   struct Source {
     Buffer staged;
     size_t bytes = 0;
-    bool has_come = false;
   };
   // One shard as every member sees it.
   struct Shard {

@@ -65,7 +65,6 @@ class Mailbox {
   // Ends what is past its deadline.
   void on_time(TimePoint now);
   std::optional<TimePoint> next_look() const;
-  bool is_idle() const { return outbound_.empty() && receives_.empty(); }
 
  private:
   class Outbound;

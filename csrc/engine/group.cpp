@@ -57,13 +57,6 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   if (!closed_) send_abort(rank, Seq(0), closed_);
 }
 
-bool Group::is_connected() const {
-  for (int32_t r = 0; r < options_.size; ++r) {
-    if (Rank(r) != options_.self && !peers_[static_cast<size_t>(r)].link) return false;
-  }
-  return true;
-}
-
 // ---- calls of the local member ----
 
 void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
@@ -149,15 +142,6 @@ void Group::receive(collectives::ReceiveCall call) {
   mailbox_.receive(std::move(call));
   const Status why = unreachable(from);
   if (!why) mailbox_.fail_receives(from, why);
-}
-
-Status Group::failure() const {
-  if (!closed_) return closed_;
-  // One that has left in order was through with its start.
-  for (const Peer& p : peers_) {
-    if (!p.lost && !p.has_left) return p.lost;
-  }
-  return Status::ok();
 }
 
 // Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them

