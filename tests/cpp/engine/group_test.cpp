@@ -413,3 +413,25 @@ TEST_CASE("frames that do not fit their call end it on all") {
     CHECK(has(status, "rank 1 sends 20 bytes where rank 0 expects"));
   }
 }
+
+TEST_CASE("a second contribution to a shard that is folded ends the call") {
+  using transport::FrameKind;
+  Stage stage;
+  const Call call = allreduce_call(DType::kFloat32, 10'000);  // two shards
+  const size_t own_shard = 5008 * sizeof(float);              // whole cache lines
+  collectives::LocalCall local;
+  Bytes memory(call.bytes());
+  local.input = local.output = bytes_of(memory);
+  Status status;
+  bool is_done = false;
+  local.on_done = [&](const Status& s, const collectives::Outcome&) {
+    status = s;
+    is_done = true;
+  };
+  stage.group.call(call, std::move(local), milliseconds(100));
+  stage.send(FrameKind::kContrib, 1, encode(call), own_shard);
+  REQUIRE_FALSE(is_done);  // the other shard's result is missing
+  stage.send(FrameKind::kContrib, 1, encode(call), own_shard);
+  REQUIRE(is_done);
+  CHECK(status.code() == Code::kInvalidArgument);
+}
