@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "collectives/block_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -21,30 +22,58 @@ BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first
       block_posted_(static_cast<size_t>(host->size())),
       block_sent_(static_cast<size_t>(host->size())) {}
 
-void BlockExchange::on_start() {
+Status BlockExchange::on_start() {
   const size_t eager = host_->settings().eager_bytes;
+  for (const InBlock& block : local_.in_blocks) AIKIDO_TRY(expect(block));
+  for (const OutBlock& block : local_.out_blocks) {
+    const Ready& ready = ready_[static_cast<size_t>(block.to.value)];
+    if (ready.has_come) AIKIDO_TRY(check_ready(block.to, ready.wanted));
+  }
   for (const InBlock& block : local_.in_blocks) {
-    Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
-    in.is_expected = true;
-    in.data = block.data;
-    in.bytes = block.bytes;
-    const bool is_complete = in.has_come && in.got == in.bytes;
-    if (!is_complete) ++incoming_left_;
-    // The rest of a block that is half here follows it into the early buffer.
-    if (is_complete && in.early) {
-      std::memcpy(in.data, in.early.data(), in.got);
-      in.early.reset();
-    }
-    if (block.bytes > eager)
-      post(block.from, FrameKind::kReady, 0, nullptr, 0, 0, 0, true, kReadyToken);
+    const Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
+    if (in.is_any_size || in.bytes > eager) post_ready(in, block.from);
   }
   outgoing_left_ = local_.out_blocks.size();
   for (const OutBlock& block : local_.out_blocks) {
-    if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)]) {
+    if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)].has_come) {
       send_block(block);
     }
   }
   finish_if_done();
+  return Status::ok();
+}
+
+// What is here already of a block that the caller now waits for.
+Status BlockExchange::expect(const InBlock& block) {
+  Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
+  in.is_expected = true;
+  in.is_any_size = block.data == nullptr && block.bytes > 0;
+  in.max_bytes = block.bytes;
+  const bool fits = in.is_any_size ? in.bytes <= block.bytes : in.bytes == block.bytes;
+  if (in.has_begun && !fits) return misfit(block.from, in.bytes, block.bytes);
+  if (!in.is_any_size) {
+    in.bytes = block.bytes;
+    in.data = block.data;
+  } else if (in.has_begun) {
+    in.data = local_.allocate(block.from, in.bytes);
+  }
+  if (in.is_whole()) {
+    take_early(in);
+  } else {
+    ++incoming_left_;  // the rest of a block that is half here goes where it began
+  }
+  return Status::ok();
+}
+
+void BlockExchange::take_early(Incoming& in) {
+  if (!in.early) return;
+  std::memcpy(in.data, in.early.data(), in.got);
+  in.early.reset();
+}
+
+void BlockExchange::post_ready(const Incoming& in, Rank from) {
+  post(from, FrameKind::kReady, in.is_any_size ? kAnySize : 0, nullptr, 0, 0,
+       in.is_any_size ? 0 : in.bytes, true, kReadyToken);
 }
 
 void BlockExchange::send_block(const OutBlock& block) {
@@ -61,32 +90,61 @@ void BlockExchange::on_message_sent(uint32_t token) {
   finish_if_done();
 }
 
+// The size that a receiver waits for is the one that it would get.
+Status BlockExchange::check_ready(Rank from, std::optional<uint64_t> wanted) const {
+  if (!wanted) return Status::ok();
+  for (const OutBlock& block : local_.out_blocks) {
+    if (block.to != from || block.bytes == *wanted) continue;
+    return {Code::kInvalidArgument,
+            concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
+                   host_->self().value, " sends ", block.bytes, " bytes where rank ",
+                   from.value, " expects ", *wanted,
+                   "; use the same shape and dtype on every rank"),
+            from};
+  }
+  return Status::ok();
+}
+
 Result<std::byte*> BlockExchange::place(Rank from, const transport::FrameHeader& header,
                                         std::span<const std::byte>) {
-  if (header.kind == FrameKind::kReady) return nullptr;
+  if (header.kind == FrameKind::kReady) {
+    Ready ready{true, {}};
+    if (header.shard != kAnySize) ready.wanted = header.total_bytes;
+    if (is_started()) AIKIDO_TRY(check_ready(from, ready.wanted));
+    ready_[static_cast<size_t>(from.value)] = ready;
+    return nullptr;
+  }
   Incoming& in = incoming_[static_cast<size_t>(from.value)];
-  if (header.kind != FrameKind::kData || header.offset != in.got) {
-    return misfit(from, header, in.bytes);
+  if (header.kind != FrameKind::kData || header.offset != in.got || in.is_whole() ||
+      (in.has_begun && header.total_bytes != in.bytes)) {
+    return misfit(from, header.total_bytes, in.bytes);
   }
   if (in.early) return in.early.data() + header.offset;
   if (is_started()) {
-    if (!in.is_expected || header.total_bytes != in.bytes) {
-      return misfit(from, header, in.bytes);
+    if (!in.is_expected) return misfit(from, header.total_bytes, 0);
+    if (in.is_any_size && !in.has_begun) {
+      if (header.total_bytes > in.max_bytes)
+        return misfit(from, header.total_bytes, in.max_bytes);
+      in.bytes = header.total_bytes;
+      in.data = local_.allocate(from, in.bytes);
     }
+    if (header.total_bytes != in.bytes)
+      return misfit(from, header.total_bytes, in.bytes);
+    in.has_begun = true;
     return in.data + header.offset;
   }
   // Not called yet here: only an eager block may come.
   if (header.total_bytes > host_->settings().eager_bytes) {
-    return misfit(from, header, host_->settings().eager_bytes);
+    return misfit(from, header.total_bytes, host_->settings().eager_bytes);
   }
   in.early = host_->pool().take(header.total_bytes);
   in.bytes = header.total_bytes;
+  in.has_begun = true;
   return in.early.data();
 }
 
 void BlockExchange::arrived(Rank from, const transport::FrameHeader& header) {
   if (header.kind == FrameKind::kReady) {
-    ready_[static_cast<size_t>(from.value)] = true;
     if (!is_started()) return;
     for (const OutBlock& block : local_.out_blocks) {
       if (block.to == from) send_block(block);
@@ -96,12 +154,8 @@ void BlockExchange::arrived(Rank from, const transport::FrameHeader& header) {
   Incoming& in = incoming_[static_cast<size_t>(from.value)];
   in.got += header.payload_bytes;
   in.has_come = true;
-  if (!is_started() || in.got < in.bytes) return;
-  if (in.early) {
-    // The call came while the block was on its way into the early buffer.
-    std::memcpy(in.data, in.early.data(), in.got);
-    in.early.reset();
-  }
+  if (!is_started() || !in.is_whole()) return;
+  take_early(in);  // the call came while the block was on its way there
   --incoming_left_;
   finish_if_done();
 }
@@ -116,13 +170,21 @@ void BlockExchange::finish_if_done() {
 std::vector<Rank> BlockExchange::missing() const {
   std::vector<Rank> ranks;
   for (const InBlock& block : local_.in_blocks) {
-    const Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
-    if (!in.has_come || in.got < in.bytes) ranks.push_back(block.from);
+    if (!incoming_[static_cast<size_t>(block.from.value)].is_whole())
+      ranks.push_back(block.from);
   }
   for (const OutBlock& block : local_.out_blocks) {
     if (!block_sent_[static_cast<size_t>(block.to.value)]) ranks.push_back(block.to);
   }
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
   return ranks;
+}
+
+// With the size that is waited for: blocks of an alltoall are in no call.
+void BlockExchange::probe() {
+  for (const Rank rank : missing())
+    post_ready(incoming_[static_cast<size_t>(rank.value)], rank);
 }
 
 }  // namespace aikido::collectives

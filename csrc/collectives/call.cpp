@@ -19,22 +19,69 @@ const char* name_of(CallKind kind) {
       return "broadcast";
     case CallKind::kAllgather:
       return "all_gather";
+    case CallKind::kReduce:
+      return "reduce";
+    case CallKind::kReduceScatter:
+      return "reduce_scatter";
+    case CallKind::kGather:
+      return "gather";
+    case CallKind::kScatter:
+      return "scatter";
+    case CallKind::kAlltoall:
+      return "all_to_all";
+    case CallKind::kMonitoredBarrier:
+      return "monitored_barrier";
+    case CallKind::kSparseAllreduce:
+      return "sparse all_reduce";
   }
   return "unknown call";
 }
 
+Shape Shape::of(std::span<const int64_t> sizes) {
+  Shape shape;
+  uint64_t count = 1;
+  for (const int64_t size : sizes) count *= static_cast<uint64_t>(size);
+  if (count == 1) {
+    shape.num_dims = 1;
+    shape.dims[0] = 1;
+    return shape;
+  }
+  for (const int64_t size : sizes) {
+    const auto n = static_cast<uint64_t>(size);
+    if (shape.num_dims < kMaxDims) {
+      shape.dims[shape.num_dims++] = n;
+    } else {
+      shape.dims[kMaxDims - 1] *= n;
+    }
+  }
+  return shape;
+}
+
 bool operator==(const Call& a, const Call& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.count == b.count && a.policy == b.policy;
+         a.count == b.count && a.shape == b.shape && a.policy == b.policy;
 }
 
 std::string describe(const Call& call) {
   std::string text = name_of(call.kind);
-  if (call.kind == CallKind::kBarrier) return text + "()";
+  if (call.kind == CallKind::kBarrier || call.kind == CallKind::kMonitoredBarrier)
+    return text + "()";
   text += "(";
-  if (call.kind == CallKind::kAllreduce) text += concat(name_of(call.op), ", ");
-  if (call.kind == CallKind::kBroadcast) text += concat("root ", call.root.value, ", ");
-  text += concat(name_of(call.dtype), "[", call.count, "])");
+  if (is_reduction(call.kind)) text += concat(name_of(call.op), ", ");
+  if (has_root(call.kind)) {
+    const bool is_target =
+        call.kind == CallKind::kReduce || call.kind == CallKind::kGather;
+    text += concat(is_target ? "dst " : "src ", call.root.value, ", ");
+  }
+  text += name_of(call.dtype);
+  if (call.shape.num_dims > 0) {
+    for (size_t i = 0; i < call.shape.num_dims; ++i)
+      text += concat(i == 0 ? "[" : ", ", call.shape.dims[i]);
+    text += "]";
+  } else if (call.kind != CallKind::kAlltoall) {
+    text += concat("[", call.count, "]");
+  }
+  text += ")";
   if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
   return text;
 }
@@ -43,13 +90,11 @@ Status validate(const Call& call, int32_t size) {
   const auto refuse = [&](Code code, const std::string& what) {
     return Status(code, concat(describe(call), ": ", what));
   };
-  if (call.kind == CallKind::kAllreduce &&
-      kernels::find_reduce(call.op, call.dtype) == nullptr) {
+  if (is_reduction(call.kind) && kernels::find_reduce(call.op, call.dtype) == nullptr) {
     return refuse(Code::kUnsupported, concat(name_of(call.op), " is not defined for ",
                                              name_of(call.dtype)));
   }
-  if (call.kind == CallKind::kBroadcast &&
-      (call.root.value < 0 || call.root.value >= size)) {
+  if (has_root(call.kind) && (call.root.value < 0 || call.root.value >= size)) {
     return refuse(Code::kInvalidArgument,
                   concat("the root is none of the ", size, " ranks"));
   }
@@ -67,55 +112,75 @@ Status validate(const Call& call, int32_t size) {
 }
 
 namespace {
-// kind, dtype, op, zero, root, count; the policy follows.
+
+// kind, dtype, op, dimensions and kHasPolicy, root, count; then dims and policy.
 constexpr size_t kFixedBytes = 16;
-constexpr uint8_t kMaxKind = static_cast<uint8_t>(CallKind::kAllgather);
+constexpr uint8_t kHasPolicy = 0x80;
+constexpr uint8_t kMaxKind = static_cast<uint8_t>(CallKind::kSparseAllreduce);
+constexpr uint64_t kMaxCount = uint64_t{1} << 48;
+
 }  // namespace
 
-std::vector<std::byte> encode(const Call& call) {
-  std::vector<std::byte> out(kFixedBytes);
-  out[0] = static_cast<std::byte>(call.kind);
-  out[1] = static_cast<std::byte>(call.dtype);
-  out[2] = static_cast<std::byte>(call.op);
-  std::memcpy(out.data() + 4, &call.root.value, 4);
-  std::memcpy(out.data() + 8, &call.count, 8);
+EncodedCall encode(const Call& call) {
+  EncodedCall out;
+  const uint8_t has_policy = call.is_partial() ? kHasPolicy : 0;
+  out.bytes[0] = static_cast<std::byte>(call.kind);
+  out.bytes[1] = static_cast<std::byte>(call.dtype);
+  out.bytes[2] = static_cast<std::byte>(call.op);
+  out.bytes[3] = static_cast<std::byte>(call.shape.num_dims | has_policy);
+  std::memcpy(out.bytes.data() + 4, &call.root.value, 4);
+  std::memcpy(out.bytes.data() + 8, &call.count, 8);
+  out.size = kFixedBytes + 8 * size_t{call.shape.num_dims};
+  std::memcpy(out.bytes.data() + kFixedBytes, call.shape.dims.data(),
+              8 * size_t{call.shape.num_dims});
   if (call.is_partial()) {
     const auto policy = straggler::encode(call.policy);
-    out.insert(out.end(), policy.begin(), policy.end());
+    std::memcpy(out.bytes.data() + out.size, policy.data(), policy.size());
+    out.size += policy.size();
   }
   return out;
 }
 
-Result<Call> decode_call(std::span<const std::byte> bytes) {
+Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   if (bytes.size() < kFixedBytes)
     return Status(Code::kProtocol, "a call that is too short");
-  Call call;
   const auto kind = static_cast<uint8_t>(bytes[0]);
   const auto dtype = static_cast<uint8_t>(bytes[1]);
   const auto op = static_cast<uint8_t>(bytes[2]);
-  if (kind == 0 || kind > kMaxKind || dtype >= kNumDTypes || op >= kNumReduceOps) {
-    return Status(Code::kProtocol, concat("a call of kind ", int{kind}, ", dtype ",
-                                          int{dtype}, ", op ", int{op}));
+  const auto num_dims = static_cast<uint8_t>(static_cast<uint8_t>(bytes[3]) & 0x7f);
+  const bool has_policy = (static_cast<uint8_t>(bytes[3]) & kHasPolicy) != 0;
+  if (kind == 0 || kind > kMaxKind || dtype >= kNumDTypes || op >= kNumReduceOps ||
+      num_dims > Shape::kMaxDims) {
+    return Status(Code::kProtocol,
+                  concat("a call of kind ", int{kind}, ", dtype ", int{dtype}, ", op ",
+                         int{op}, ", ", int{num_dims}, " dimensions"));
   }
+  DecodedCall decoded;
+  Call& call = decoded.call;
   call.kind = static_cast<CallKind>(kind);
   call.dtype = static_cast<DType>(dtype);
   call.op = static_cast<ReduceOp>(op);
   std::memcpy(&call.root.value, bytes.data() + 4, 4);
   std::memcpy(&call.count, bytes.data() + 8, 8);
-  if (call.count > (uint64_t{1} << 48)) {
+  if (call.count > kMaxCount) {
     return Status(Code::kProtocol, concat("a call of ", call.count, " elements"));
   }
-  if (bytes.size() > kFixedBytes) {
-    if (bytes.size() < kMaxCallBytes) {
-      return Status(Code::kProtocol,
-                    concat("a policy of ", bytes.size() - kFixedBytes, " bytes"));
-    }
+  size_t size = kFixedBytes + 8 * size_t{num_dims};
+  if (bytes.size() < size + (has_policy ? straggler::kEncodedPolicyBytes : 0)) {
+    return Status(Code::kProtocol, concat("a call that ends after ", bytes.size(),
+                                          " bytes, before its shape or policy"));
+  }
+  call.shape.num_dims = num_dims;
+  std::memcpy(call.shape.dims.data(), bytes.data() + kFixedBytes, 8 * size_t{num_dims});
+  if (has_policy) {
     auto policy = straggler::decode_policy(
-        bytes.subspan<kFixedBytes, straggler::kEncodedPolicyBytes>());
+        bytes.subspan(size).first<straggler::kEncodedPolicyBytes>());
     if (!policy) return policy.status();
     call.policy = *policy;
+    size += straggler::kEncodedPolicyBytes;
   }
-  return call;
+  decoded.rest = bytes.subspan(size);
+  return decoded;
 }
 
 }  // namespace aikido::collectives

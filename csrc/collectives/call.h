@@ -6,6 +6,7 @@
 // first frame of every message, so that two ranks in different calls are told so
 // instead of mixing their data. Pure; any thread.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,17 +18,53 @@
 
 namespace aikido::collectives {
 
-enum class CallKind : uint8_t { kAllreduce = 1, kBarrier, kBroadcast, kAllgather };
+enum class CallKind : uint8_t {
+  kAllreduce = 1,
+  kBarrier,
+  kBroadcast,
+  kAllgather,
+  kReduce,
+  kReduceScatter,
+  kGather,
+  kScatter,
+  kAlltoall,
+  kMonitoredBarrier,
+  kSparseAllreduce,
+};
 
 // The name a PyTorch user knows: "all_reduce".
 const char* name_of(CallKind kind);
+// The call folds several contributions with an op.
+constexpr bool is_reduction(CallKind kind) {
+  return kind == CallKind::kAllreduce || kind == CallKind::kReduce ||
+         kind == CallKind::kReduceScatter || kind == CallKind::kSparseAllreduce;
+}
+// One member has a part of its own in the call.
+constexpr bool has_root(CallKind kind) {
+  return kind == CallKind::kBroadcast || kind == CallKind::kReduce ||
+         kind == CallKind::kGather || kind == CallKind::kScatter;
+}
+
+// Shape of a tensor: at most kMaxDims sizes, of which the last stands for all that
+// follow it. A single element has the shape [1], whatever its dimensions are.
+struct Shape {
+  static constexpr size_t kMaxDims = 6;
+  uint8_t num_dims = 0;
+  std::array<uint64_t, kMaxDims> dims{};
+
+  static Shape of(std::span<const int64_t> sizes);
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
 
 struct Call {
   CallKind kind = CallKind::kAllreduce;
   DType dtype = DType::kUint8;
-  ReduceOp op = ReduceOp::kSum;  // allreduce only
-  Rank root = kNoRank;           // broadcast only
-  uint64_t count = 0;            // elements of one member's tensor
+  ReduceOp op = ReduceOp::kSum;  // reductions only
+  Rank root = kNoRank;           // where has_root() only
+  // Elements of one member's tensor; of all blocks together for a reduce_scatter; 0
+  // where members may differ (alltoall).
+  uint64_t count = 0;
+  Shape shape;  // of that tensor; none where members may differ
   straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
@@ -47,11 +84,22 @@ Status validate(const Call& call, int32_t size);
 
 // Members of a group whose calls may skip: the mask must fit into the first frame.
 inline constexpr int32_t kMaxPartialSize = 1024;
-// 16 bytes, and 40 more for a policy other than WaitAll.
-inline constexpr size_t kMaxCallBytes = 16 + straggler::kEncodedPolicyBytes;
-std::vector<std::byte> encode(const Call& call);
-// Reads a call from the front of `bytes`; what follows a call with a policy is the
-// operation's own. kProtocol when the bytes are no call.
-Result<Call> decode_call(std::span<const std::byte> bytes);
+// 16 bytes, 8 for each dimension, and 40 for a policy other than WaitAll.
+inline constexpr size_t kMaxCallBytes =
+    16 + 8 * Shape::kMaxDims + straggler::kEncodedPolicyBytes;
+
+struct EncodedCall {
+  std::array<std::byte, kMaxCallBytes> bytes{};
+  size_t size = 0;
+  std::span<const std::byte> view() const { return {bytes.data(), size}; }
+};
+EncodedCall encode(const Call& call);
+
+struct DecodedCall {
+  Call call;
+  std::span<const std::byte> rest;  // what follows it: the operation's own
+};
+// Reads a call from the front of `bytes`. kProtocol when the bytes are no call.
+Result<DecodedCall> decode_call(std::span<const std::byte> bytes);
 
 }  // namespace aikido::collectives

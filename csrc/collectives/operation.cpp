@@ -7,16 +7,16 @@
 
 namespace aikido::collectives {
 
-void Operation::start(LocalCall local) {
+Status Operation::start(LocalCall local) {
   AIKIDO_CHECK(!started_, describe(call_), " number ", seq_.value, " started twice");
   started_ = true;
   local_ = std::move(local);
   if (!failure_) {
     const Status why = failure_;
     fail(why);
-    return;
+    return Status::ok();
   }
-  on_start();
+  return on_start();
 }
 
 void Operation::fail(const Status& why) {
@@ -31,6 +31,7 @@ void Operation::fail(const Status& why) {
     outcome.kind = OutcomeKind::kAborted;
     outcome.seq = seq_;
     outcome.reason = why.message();
+    outcome.missing = missing();
     done(why, outcome);
   }
 }
@@ -61,11 +62,9 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.header.total_bytes = total;
   if (with_call) {
     const auto encoded = encode(call_);
-    AIKIDO_CHECK(encoded.size() + extra.size() <= m.extension.size(), extra.size());
-    std::copy(encoded.begin(), encoded.end(), m.extension.begin());
-    const auto end =
-        std::copy(extra.begin(), extra.end(),
-                  m.extension.begin() + static_cast<ptrdiff_t>(encoded.size()));
+    AIKIDO_CHECK(encoded.size + extra.size() <= m.extension.size(), extra.size());
+    auto end = std::copy_n(encoded.bytes.begin(), encoded.size, m.extension.begin());
+    end = std::copy(extra.begin(), extra.end(), end);
     m.extension_bytes = static_cast<uint8_t>(end - m.extension.begin());
   }
   m.data = data;
@@ -79,14 +78,18 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   return id;
 }
 
-Status Operation::misfit(Rank from, const transport::FrameHeader& header,
-                         size_t expected) const {
-  return {Code::kInvalidArgument,
-          concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
-                 from.value, " sends ", header.total_bytes, " bytes where rank ",
-                 host_->self().value, " expects ", expected,
-                 "; use the same shape and dtype on every rank"),
-          from};
+void Operation::probe() {
+  for (const Rank rank : missing())
+    post(rank, transport::FrameKind::kReady, kAnySize, nullptr, 0, 0, 0, true);
+}
+
+Status Operation::misfit(Rank from, uint64_t bytes, size_t expected) const {
+  return {
+      Code::kInvalidArgument,
+      concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
+             from.value, " sends ", bytes, " bytes where rank ", host_->self().value,
+             " expects ", expected, "; use the same shape and dtype on every rank"),
+      from};
 }
 
 }  // namespace aikido::collectives

@@ -42,10 +42,14 @@ struct InBlock {
 // The local half of a call. The memory stays valid until `keep_alive` is released,
 // which may be after the completion: a late chunk can still be on its way out of it.
 struct LocalCall {
-  const std::byte* input = nullptr;  // allreduce; may equal output
-  std::byte* output = nullptr;
-  std::vector<OutBlock> out_blocks;  // broadcast, allgather
+  const std::byte* input = nullptr;  // allreduce, reduce; may equal output
+  std::byte* output = nullptr;       // allreduce, reduce at the root, reduce_scatter
+  // At most one per rank. Of a reduce_scatter: one per rank, in their order.
+  std::vector<OutBlock> out_blocks;
   std::vector<InBlock> in_blocks;
+  // Memory for a block whose InBlock has none: `bytes` of it is then the most that may
+  // come. Progress thread.
+  std::function<std::byte*(Rank from, size_t bytes)> allocate;
   Priority priority = 0;
   TimePoint called_at{};
   Completion on_done;
@@ -95,16 +99,17 @@ class Operation : public transport::SendOwner,
   bool has_failed() const { return !failure_; }
   TimePoint called_at() const { return local_.called_at; }
 
-  // The local member calls it. Requires: not started.
-  void start(LocalCall local);
+  // The local member calls it. Requires: not started. A failed Status when what has
+  // come from others does not fit: fails the operation on every member.
+  Status start(LocalCall local);
   // Ends it with a failure. The caller hears at once, or when it calls.
   void fail(const Status& why);
 
-  // A frame of `from` begins: where its payload goes, nullptr to throw it away. A
-  // failed Status when the frame does not fit the call: fails the operation on every
-  // member.
+  // A frame of `from` begins: where its payload goes, nullptr to throw it away. `rest`:
+  // what follows the call in the first frame of a message. A failed Status when the
+  // frame does not fit the call: fails the operation on every member.
   virtual Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
-                                   std::span<const std::byte> extension) = 0;
+                                   std::span<const std::byte> rest) = 0;
   // That payload is complete.
   virtual void arrived(Rank from, const transport::FrameHeader& header) = 0;
 
@@ -119,11 +124,14 @@ class Operation : public transport::SendOwner,
 
   // Members that this one still waits for, for the text of a time-out.
   virtual std::vector<Rank> missing() const = 0;
+  // Asks the missing members by a kReady: a call of theirs that differs comes to light,
+  // also where nobody has anything to send.
+  virtual void probe();
 
   void on_sent(uint32_t token) final;
 
  protected:
-  virtual void on_start() = 0;
+  virtual Status on_start() = 0;
   // Also after the end: a late chunk may outlive its operation.
   virtual void on_message_sent(uint32_t) {}
 
@@ -140,7 +148,9 @@ class Operation : public transport::SendOwner,
   // The caller's answer.
   void succeed(Outcome outcome);
   void set_over() { over_ = true; }
-  Status misfit(Rank from, const transport::FrameHeader& header, size_t expected) const;
+  // What a kReady says in the place of the shard.
+  static constexpr int32_t kAnySize = 1;
+  Status misfit(Rank from, uint64_t bytes, size_t expected) const;
 
   OperationHost* const host_;
   const Seq seq_;

@@ -37,6 +37,8 @@ struct Outcome {
   // Members that are in every shard, and those missing in at least one; ascending.
   std::vector<Rank> contributors;
   std::vector<Rank> skipped;
+  // Of an aborted call: the members that it was still waiting for; ascending.
+  std::vector<Rank> missing;
 };
 
 }  // namespace aikido::collectives

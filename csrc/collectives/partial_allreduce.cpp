@@ -61,7 +61,7 @@ std::byte* PartialAllreduce::result() {
   return result_.data();
 }
 
-void PartialAllreduce::on_start() {
+Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
   const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
@@ -85,19 +85,21 @@ void PartialAllreduce::on_start() {
     close_if_due();
   }
   expose_if_done();
+  return Status::ok();
 }
 
 Result<std::byte*> PartialAllreduce::place(Rank from,
                                            const transport::FrameHeader& header,
-                                           std::span<const std::byte> extension) {
+                                           std::span<const std::byte> rest) {
   const auto s = static_cast<int32_t>(header.shard);
-  if (s >= plan_.num_shards()) return misfit(from, header, 0);
+  if (s >= plan_.num_shards()) return misfit(from, header.total_bytes, 0);
   const size_t expected = plan_.num_bytes(s);
-  if (header.total_bytes != expected) return misfit(from, header, expected);
+  if (header.total_bytes != expected) return misfit(from, header.total_bytes, expected);
   if (header.kind == FrameKind::kContrib && own_shard_ == s) {
     if (!policy_) return nullptr;  // late: closed without it
     Source& source = sources_[static_cast<size_t>(from.value)];
-    if (header.offset != source.bytes) return misfit(from, header, expected);
+    if (header.offset != source.bytes)
+      return misfit(from, header.total_bytes, expected);
     if (!source.staged)
       source.staged = host_->pool().take(std::max<size_t>(1, expected));
     return source.staged.data() + header.offset;
@@ -105,26 +107,25 @@ Result<std::byte*> PartialAllreduce::place(Rank from,
   if (header.kind == FrameKind::kResult && plan_.owner(s) == from) {
     Shard& shard = shards_[static_cast<size_t>(s)];
     if (header.offset != shard.bytes || shard.is_had)
-      return misfit(from, header, expected);
+      return misfit(from, header.total_bytes, expected);
     if (header.offset == 0) {
-      AIKIDO_TRY(read_mask(shard, extension));
+      AIKIDO_TRY(read_mask(shard, rest));
       if (shard.contribution != 0 && !shard.mask.contains(host_->self())) {
         cancelled_bytes_ += host_->cancel(from, shard.contribution);
       }
     }
     return result() + plan_.first_byte(s) + header.offset;
   }
-  return misfit(from, header, expected);
+  return misfit(from, header.total_bytes, expected);
 }
 
 Status PartialAllreduce::read_mask(Shard& shard,
-                                   std::span<const std::byte> extension) const {
+                                   std::span<const std::byte> verdict) const {
   const auto n = static_cast<size_t>(host_->size());
-  if (extension.size() != kMaxCallBytes + kVerdictBytes + (n + 7) / 8) {
+  if (verdict.size() != kVerdictBytes + (n + 7) / 8) {
     return {Code::kProtocol,
-            concat("a result with ", extension.size(), " bytes of verdict")};
+            concat("a result with ", verdict.size(), " bytes of verdict")};
   }
-  const auto verdict = extension.subspan(kMaxCallBytes);
   uint32_t us = 0;
   std::memcpy(&us, verdict.data() + 4, sizeof us);
   shard.reason = static_cast<straggler::Reason>(verdict[0]);

@@ -3,7 +3,7 @@
 #pragma once
 //
 // Allreduce that can end without a late member (our design; the idea of skipping is
-// AIKIDO's). Bytes flow as in DirectAllreduce, but the owner of a shard closes it when
+// AIKIDO's). Bytes flow as in DirectReduction, but the owner of a shard closes it when
 // its policy says so, folds the contributions that are whole, and sends result and mask
 // to all members, the late ones included. So whoever exposes a result exposes the same
 // one.
@@ -25,7 +25,7 @@ class PartialAllreduce final : public Operation {
   PartialAllreduce(OperationHost* host, Seq seq, Call call, Rank first_caller);
 
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
-                           std::span<const std::byte> extension) override;
+                           std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
   bool is_committed() const override;
   bool was_skipped() const override;
@@ -49,7 +49,7 @@ class PartialAllreduce final : public Operation {
     transport::MessageId contribution = 0;  // our message to its owner
   };
 
-  void on_start() override;
+  Status on_start() override;
   void on_message_sent(uint32_t token) override;
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib;
@@ -57,7 +57,7 @@ class PartialAllreduce final : public Operation {
   void close_if_due();
   void close(const straggler::Decision& decision);
   void send_result(size_t begin, size_t end);
-  Status read_mask(Shard& shard, std::span<const std::byte> extra) const;
+  Status read_mask(Shard& shard, std::span<const std::byte> verdict) const;
   void had(int32_t shard);
   void copy_to_caller(size_t begin, size_t end);
   void expose_if_done();

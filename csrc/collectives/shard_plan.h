@@ -3,8 +3,7 @@
 #pragma once
 //
 // Cuts a bucket into shards and gives each an owner. Pure, and the same on every
-// member: it follows from the call's size, the view's size and the number of the
-// operation.
+// member: it follows from the call and the size of the view.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,9 +18,13 @@ class ShardPlan {
  public:
   // `count` elements of `element_bytes`, `size` members. Shards hold at least
   // `min_shard_bytes` (the last may be smaller): a small bucket has one owner and so
-  // the fewest messages, and the operation's number moves that work around the members.
-  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, size_t min_shard_bytes)
-      : count_(count), element_bytes_(element_bytes) {
+  // the fewest messages. `first_owner` owns the first shard, the next rank the second.
+  ShardPlan(uint64_t count, size_t element_bytes, int32_t size, size_t min_shard_bytes,
+            Rank first_owner = Rank(0))
+      : count_(count),
+        element_bytes_(element_bytes),
+        size_(size),
+        first_owner_(first_owner) {
     const uint64_t bytes = count * element_bytes;
     const uint64_t wanted =
         std::max<uint64_t>(1, bytes / std::max<size_t>(1, min_shard_bytes));
@@ -35,11 +38,12 @@ class ShardPlan {
   }
 
   int32_t num_shards() const { return num_shards_; }
-  Rank owner(int32_t shard) const { return Rank(shard); }
+  Rank owner(int32_t shard) const { return Rank((first_owner_.value + shard) % size_); }
   // The shard that `rank` owns, if any: never more than one.
   std::optional<int32_t> shard_of(Rank rank) const {
-    if (rank.value >= num_shards_) return std::nullopt;
-    return rank.value;
+    const int32_t shard = (rank.value - first_owner_.value + size_) % size_;
+    if (shard >= num_shards_) return std::nullopt;
+    return shard;
   }
   uint64_t first_element(int32_t shard) const {
     return std::min(count_, per_shard_ * static_cast<uint64_t>(shard));
@@ -55,6 +59,8 @@ class ShardPlan {
  private:
   uint64_t count_;
   size_t element_bytes_;
+  int32_t size_;
+  Rank first_owner_;
   int32_t num_shards_ = 1;
   uint64_t per_shard_ = 0;
 };

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "collectives/block_exchange.h"
-#include "collectives/direct_allreduce.h"
+#include "collectives/direct_reduction.h"
 #include "collectives/partial_allreduce.h"
 
 namespace aikido::engine {
@@ -21,6 +21,11 @@ using transport::FrameKind;
 namespace {
 
 constexpr size_t kMaxAbortText = 1024;
+// Calls that are over and can still be compared with a frame that comes late.
+constexpr size_t kMaxRecent = 64;
+// Longer than a healthy call, shorter than the patience of whoever waits for one that
+// cannot end.
+constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
 
 bool is_p2p(FrameKind kind) {
   return kind == FrameKind::kP2pAnnounce || kind == FrameKind::kP2pReady ||
@@ -74,6 +79,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   const auto operation = it->second.operation;
   it->second.deadline = clock_->now() + timeout;
+  // A member that is left out may be late for long.
+  if (!call.is_partial()) it->second.probe_at = clock_->now() + kProbeAfter;
   for (const auto& policy : policies_) {
     policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }
@@ -90,7 +97,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
 
 void Group::start_held(Active& active) {
   const auto operation = active.operation;
-  operation->start(*std::exchange(active.held, std::nullopt));
+  const Status fits = operation->start(*std::exchange(active.held, std::nullopt));
+  if (!fits) fail(*operation, fits, true);
   check_lost(*operation);
   settle(operation->seq().value);
 }
@@ -113,17 +121,24 @@ std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_cal
   switch (call.kind) {
     case CallKind::kBroadcast:
     case CallKind::kAllgather:
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kAlltoall:
+    case CallKind::kSparseAllreduce:
       return std::make_shared<collectives::BlockExchange>(host, seq, call,
                                                           first_caller);
     case CallKind::kAllreduce:
+    case CallKind::kReduce:
+    case CallKind::kReduceScatter:
     case CallKind::kBarrier:
+    case CallKind::kMonitoredBarrier:
       break;
   }
   if (call.is_partial()) {
     return std::make_shared<collectives::PartialAllreduce>(host, seq, call,
                                                            first_caller);
   }
-  return std::make_shared<collectives::DirectAllreduce>(host, seq, call, first_caller);
+  return std::make_shared<collectives::DirectReduction>(host, seq, call, first_caller);
 }
 
 void Group::send(collectives::SendCall call) {
@@ -170,33 +185,35 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (header.kind == FrameKind::kCalled || header.kind == FrameKind::kGoodbye)
     return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
-  auto operation = find(from, header, extension);
-  if (!operation) return operation.status();
-  if (*operation == nullptr) return nowhere;
-  auto place = (*operation)->place(from, header, extension);
+  auto found = find(from, header, extension);
+  if (!found) return found.status();
+  if (!found->operation) return nowhere;
+  auto place = found->operation->place(from, header, found->rest);
   if (place) return *place;
-  fail(**operation, place.status(), true);
+  fail(*found->operation, place.status(), true);
   return nowhere;
 }
 
-// The operation that a frame belongs to; null when it is over here, or has failed.
-Result<Operation*> Group::find(Rank from, const FrameHeader& header,
-                               std::span<const std::byte> extension) {
-  Operation* const nobody = nullptr;
+Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
+                                 std::span<const std::byte> extension) {
+  const Found nobody;
   if (!closed_) return nobody;
   auto it = active_.find(header.seq);
   if (it == active_.end() && header.seq <= called_) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
+    check_past(from, header.seq, extension);
     return nobody;
   }
   // Only the first frame of a message carries the call.
   std::optional<Call> call;
+  std::span<const std::byte> rest;
   if (!extension.empty()) {
     auto decoded = collectives::decode_call(extension);
     if (!decoded) return decoded.status();
-    const Status valid = collectives::validate(*decoded, options_.size);
+    const Status valid = collectives::validate(decoded->call, options_.size);
     if (!valid) return Status(Code::kProtocol, valid.message(), from);
-    call = *decoded;
+    call = decoded->call;
+    rest = decoded->rest;
   }
   if (it == active_.end()) {
     if (!call) return nobody;
@@ -207,7 +224,8 @@ Result<Operation*> Group::find(Rank from, const FrameHeader& header,
   // Shared: a mismatch takes a started operation out of the table.
   const std::shared_ptr<Operation> operation = it->second.operation;
   if (call && !(operation->call() == *call)) mismatch(*operation, *call, from);
-  return operation->has_failed() || operation->is_over() ? nobody : operation.get();
+  if (operation->has_failed() || operation->is_over()) return nobody;
+  return Found{operation, rest};
 }
 
 void Group::on_frame(Rank from, const FrameHeader& header) {
@@ -302,8 +320,11 @@ void Group::settle(uint64_t seq) {
            {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
         drop_incoming(Rank(r), kind, seq);
     }
-  } else if (it->second.operation->was_skipped()) {
-    counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    if (it->second.operation->was_skipped())
+      counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
+    recent_.emplace_back(seq, it->second.operation->call());
+    if (recent_.size() > kMaxRecent) recent_.pop_front();
   }
   active_.erase(it);
   start_barriers();
@@ -321,15 +342,31 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
 
 void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
   fail(operation,
-       Status(
-           Code::kInvalidArgument,
-           concat("rank ", operation.first_caller().value, " calls ",
-                  describe(operation.call()), " and rank ", caller.value, " calls ",
-                  describe(other), " as collective ", operation.seq().value,
-                  " of group \"", options_.name,
-                  "\"; all ranks must make the same calls with the same shapes, dtypes "
-                  "and policies in the same order")),
+       mismatch_text(operation.seq().value, operation.call(), operation.first_caller(),
+                     other, caller),
        true);
+}
+
+Status Group::mismatch_text(uint64_t seq, const Call& call, Rank caller,
+                            const Call& other, Rank other_caller) const {
+  return {Code::kInvalidArgument,
+          concat("rank ", caller.value, " calls ", describe(call), " and rank ",
+                 other_caller.value, " calls ", describe(other), " as collective ", seq,
+                 " of group \"", options_.name,
+                 "\"; all ranks must make the same calls with the same shapes, dtypes "
+                 "and policies in the same order")};
+}
+
+// A frame of a call that is over here. Where it was another call, that one ended
+// without anybody noticing, such as a broadcast of ours that the other took for its
+// own: nothing that follows can be trusted.
+void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
+  if (extension.empty()) return;
+  const auto ours = std::find_if(recent_.begin(), recent_.end(),
+                                 [seq](const auto& past) { return past.first == seq; });
+  auto theirs = collectives::decode_call(extension);
+  if (ours == recent_.end() || !theirs || theirs->call == ours->second) return;
+  abort(mismatch_text(seq, ours->second, options_.self, theirs->call, from));
 }
 
 void Group::tell_abort(Seq seq, const Status& why) {
@@ -471,7 +508,12 @@ void Group::on_time(TimePoint now) {
     if (look && *look <= now) operation->on_time(now);
     settle(operation->seq().value);
     const auto it = active_.find(operation->seq().value);
-    if (it == active_.end() || it->second.deadline > now) continue;
+    if (it == active_.end()) continue;
+    if (it->second.probe_at <= now && operation->is_started()) {
+      it->second.probe_at = TimePoint::max();
+      operation->probe();
+    }
+    if (it->second.deadline > now) continue;
     if (it->second.held) start_held(it->second);
     if (operation->is_started()) {
       fail(*operation, time_out(*operation, now - operation->called_at()), true);
@@ -489,6 +531,7 @@ std::optional<TimePoint> Group::next_look() const {
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
+    if (active.operation->is_started()) consider(active.probe_at);
     if (active.operation->is_started() || active.held) consider(active.deadline);
   }
   return earliest;

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -100,7 +101,8 @@ class Group final : public transport::Timed,
   };
   struct Active {
     std::shared_ptr<collectives::Operation> operation;
-    TimePoint deadline{};  // once called here
+    TimePoint deadline{};                   // once called here
+    TimePoint probe_at = TimePoint::max();  // when to ask the others for their call
     // A call that has not started: a barrier behind calls that are not over.
     std::optional<collectives::LocalCall> held = std::nullopt;
   };
@@ -128,14 +130,22 @@ class Group final : public transport::Timed,
   void on_over(Seq seq) override { settle(seq.value); }
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
-  Result<collectives::Operation*> find(Rank from, const transport::FrameHeader& header,
-                                       std::span<const std::byte> extension);
+  // The operation that a frame belongs to; null when it is over here, or has failed.
+  struct Found {
+    std::shared_ptr<collectives::Operation> operation;
+    std::span<const std::byte> rest;  // of the extension, behind the call
+  };
+  Result<Found> find(Rank from, const transport::FrameHeader& header,
+                     std::span<const std::byte> extension);
   std::shared_ptr<collectives::Operation> make(Seq seq, const collectives::Call& call,
                                                Rank first_caller);
   void note_called(Rank from, uint64_t called);
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
+  Status mismatch_text(uint64_t seq, const collectives::Call& call, Rank caller,
+                       const collectives::Call& other, Rank other_caller) const;
+  void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
   void tell_abort(Seq seq, const Status& why);
   void send_abort(Rank to, Seq seq, const Status& why);
   void on_abort(Rank from, const transport::FrameHeader& header);
@@ -153,7 +163,8 @@ class Group final : public transport::Timed,
   BufferPool pool_;
   std::vector<Peer> peers_;
   uint64_t called_ = 0;
-  std::map<uint64_t, Active> active_;  // by seq
+  std::map<uint64_t, Active> active_;                          // by seq
+  std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   Status closed_;  // not ok: aborted or left

@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "collectives/block_exchange.h"
 
+#include <random>
+
 #include "harness/catch.h"
 #include "harness/cluster.h"
 
@@ -119,4 +121,134 @@ TEST_CASE("a root that still sends does not mind who has its block and leaves") 
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
   CHECK(answers[0]->is_ok());
   CHECK(answers[2]->is_ok());
+}
+
+TEST_CASE("an alltoall carries blocks of any size between any two") {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto n = static_cast<int32_t>(1 + random() % 5);
+    Cluster cluster(options_of(n));
+    cluster.set_all_delays(milliseconds(1));
+    cluster.set_all_rates(100'000);
+    const size_t sizes[] = {0, 0, 1, 256, 1000, 1001, 4000};
+    std::vector<std::vector<std::optional<Bytes>>> out(static_cast<size_t>(n));
+    for (size_t from = 0; from < out.size(); ++from)
+      for (size_t to = 0; to < out.size(); ++to)
+        out[from].push_back(from == to ? std::nullopt
+                                       : std::optional(random_elements(
+                                             DType::kUint8, sizes[random() % 7],
+                                             seed + from * 9 + to)));
+    std::vector<AnswerPtr> answers;
+    for (size_t r = 0; r < out.size(); ++r) {
+      std::vector<std::optional<size_t>> in;
+      for (size_t from = 0; from < out.size(); ++from)
+        in.push_back(from == r ? std::nullopt : std::optional(out[from][r]->size()));
+      cluster.run_for(milliseconds(static_cast<int64_t>(random() % 30)));
+      answers.push_back(cluster.exchange(static_cast<int32_t>(r),
+                                         call_of(CallKind::kAlltoall, 0), out[r], in));
+    }
+    INFO("seed " << seed);
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+    for (size_t r = 0; r < out.size(); ++r) {
+      Bytes expected;
+      for (size_t from = 0; from < out.size(); ++from)
+        if (from != r)
+          expected.insert(expected.end(), out[from][r]->begin(), out[from][r]->end());
+      REQUIRE(answers[r]->is_ok());
+      REQUIRE(answers[r]->output == expected);
+    }
+    cluster.run_idle();
+    for (const auto& a : answers) CHECK(a->memory_is_free);
+  }
+}
+
+TEST_CASE("two members that disagree about a block's size both hear it") {
+  // Below and above the eager size, so that either may wait for the other.
+  for (const size_t sent : {0u, 10u, 1000u, 5000u}) {
+    for (const size_t expected : {0u, 10u, 1000u, 5000u}) {
+      if (sent == expected) continue;
+      for (const int32_t late : {0, 1}) {
+        Cluster cluster(options_of(2));
+        const Call call = call_of(CallKind::kAlltoall, 0);
+        std::vector<AnswerPtr> answers(2);
+        for (const int32_t r : {1 - late, late}) {
+          answers[static_cast<size_t>(r)] =
+              r == 0 ? cluster.exchange(0, call, {std::nullopt, Bytes(sent)}, {})
+                     : cluster.exchange(1, call, {}, {expected});
+          cluster.run_for(milliseconds(10));
+        }
+        cluster.run_for(milliseconds(600));
+        INFO(sent << " bytes sent, " << expected << " expected, late " << late);
+        REQUIRE(answers[1]->is_done());
+        CHECK(answers[1]->status.code() == Code::kInvalidArgument);
+        const std::string& text = answers[1]->status.message();
+        CHECK(text.find("rank 0 sends " + std::to_string(sent)) != std::string::npos);
+        CHECK(text.find("rank 1 expects " + std::to_string(expected)) !=
+              std::string::npos);
+        // The sender of an eager block may be through before anybody knows.
+        REQUIRE(answers[0]->is_done());
+        if (sent > 1000) CHECK(answers[0]->status.message() == text);
+      }
+    }
+  }
+}
+
+TEST_CASE("members that wait for each other's root find out") {
+  // Nobody has anything to send: only the question after a while can tell.
+  for (const size_t bytes : {10u, 5000u}) {
+    Cluster cluster(options_of(2));
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 2; ++r)
+      answers.push_back(cluster.broadcast(
+          r, call_of(CallKind::kBroadcast, bytes, Rank(1 - r)), Bytes(bytes)));
+    cluster.run_for(milliseconds(600));
+    for (const auto& a : answers) {
+      REQUIRE(a->is_done());
+      CHECK(a->status.message().find("broadcast(src 0, ") != std::string::npos);
+      CHECK(a->status.message().find("broadcast(src 1, ") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a block of unknown size gets its memory when it comes") {
+  for (const size_t bytes : {0u, 10u, 1000u, 3000u}) {
+    for (const int ms : {0, 5, 50}) {
+      Cluster cluster(options_of(2));
+      cluster.set_all_rates(100'000);
+      const Call call = call_of(CallKind::kSparseAllreduce, 0);
+      const auto sender =
+          cluster.exchange(0, call, {std::nullopt, data_of(0, bytes)}, {});
+      cluster.run_for(milliseconds(ms));
+      Bytes got;
+      Status status(Code::kInternal, "not over");
+      collectives::LocalCall local;
+      local.in_blocks.push_back({Rank(0), nullptr, 4000});
+      local.allocate = [&](Rank, size_t size) {
+        got.resize(size);
+        return bytes_of(got);
+      };
+      local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+      cluster.group(1).call(call, std::move(local), milliseconds(5000));
+      cluster.run_for(milliseconds(1000));
+      INFO(bytes << " bytes, called after " << ms << " ms");
+      CHECK(status.is_ok());
+      CHECK(sender->is_ok());
+      CHECK(got == data_of(0, bytes));
+    }
+  }
+}
+
+TEST_CASE("a block of unknown size that is too large is refused") {
+  Cluster cluster(options_of(2));
+  const Call call = call_of(CallKind::kSparseAllreduce, 0);
+  const auto sender = cluster.exchange(0, call, {std::nullopt, Bytes(3000)}, {});
+  Status status;
+  collectives::LocalCall local;
+  local.in_blocks.push_back({Rank(0), nullptr, 2000});
+  local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+  cluster.group(1).call(call, std::move(local), milliseconds(5000));
+  cluster.run_for(milliseconds(100));
+  CHECK(status.message().find("rank 0 sends 3000 bytes where rank 1 expects 2000") !=
+        std::string::npos);
+  CHECK(sender->is_done());
 }

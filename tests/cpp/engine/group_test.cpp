@@ -377,10 +377,10 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
   const auto sane = [](ReduceOp op, DType dtype) {
     return encode(allreduce_call(dtype, 4, op));
   };
-  std::vector<std::vector<std::byte>> calls;
-  calls.emplace_back(3);  // too short
+  std::vector<collectives::EncodedCall> calls;
+  calls.emplace_back().size = 3;  // too short
   calls.push_back(sane(ReduceOp::kSum, DType::kFloat32));
-  calls.back()[0] = std::byte{99};                          // no such kind
+  calls.back().bytes[0] = std::byte{99};                    // no such kind
   calls.push_back(sane(ReduceOp::kBand, DType::kFloat32));  // not defined
   Call bad_policy = allreduce_call(DType::kFloat32, 4);
   bad_policy.policy.kind = straggler::Kind::kSkip;
@@ -388,7 +388,7 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
   calls.push_back(encode(bad_policy));
   for (const auto& call : calls) {
     Stage stage;
-    stage.send(FrameKind::kContrib, 1, call, 16);
+    stage.send(FrameKind::kContrib, 1, call.view(), 16);
     CHECK(stage.puppet.is_lost);
   }
   Stage stage;
@@ -401,7 +401,7 @@ TEST_CASE("frames that do not fit their call end it on all") {
   const auto call = encode(allreduce_call(DType::kFloat32, 4));
   for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData}) {
     Stage stage;
-    stage.send(kind, 1, call, 20);  // 16 are right
+    stage.send(kind, 1, call.view(), 20);  // 16 are right
     collectives::LocalCall local;
     Bytes memory(16);
     local.input = local.output = bytes_of(memory);
@@ -429,9 +429,30 @@ TEST_CASE("a second contribution to a shard that is folded ends the call") {
     is_done = true;
   };
   stage.group.call(call, std::move(local), milliseconds(100));
-  stage.send(FrameKind::kContrib, 1, encode(call), own_shard);
+  stage.send(FrameKind::kContrib, 1, encode(call).view(), own_shard);
   REQUIRE_FALSE(is_done);  // the other shard's result is missing
-  stage.send(FrameKind::kContrib, 1, encode(call), own_shard);
+  stage.send(FrameKind::kContrib, 1, encode(call).view(), own_shard);
   REQUIRE(is_done);
   CHECK(status.code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("a call that was over before it was found to be another ends the group") {
+  using transport::FrameKind;
+  Stage stage;
+  Call ours;
+  ours.kind = CallKind::kBroadcast;
+  ours.count = 4;
+  ours.root = Rank(0);
+  Bytes memory(4);
+  collectives::LocalCall local;
+  local.out_blocks.push_back({Rank(1), bytes_of(memory), 4});
+  stage.group.call(ours, std::move(local), milliseconds(100));
+  stage.network.pump();
+  stage.send(FrameKind::kData, 1, encode(ours).view(), 4);
+  CHECK(stage.group.failure().is_ok());  // the same call
+  Call theirs = ours;
+  theirs.root = Rank(1);
+  stage.send(FrameKind::kData, 1, encode(theirs).view(), 4);
+  CHECK(has(stage.group.failure(), "rank 0 calls broadcast(src 0, uint8[4])"));
+  CHECK(has(stage.group.failure(), "rank 1 calls broadcast(src 1, uint8[4])"));
 }

@@ -153,6 +153,54 @@ class Cluster {
     return answer;
   }
 
+  // Any pattern of blocks: out[r] goes to rank r, in[r] bytes of the output come from
+  // it, one behind another; nullopt where there is none.
+  AnswerPtr exchange(int32_t rank, const Call& call,
+                     const std::vector<std::optional<Bytes>>& out,
+                     const std::vector<std::optional<size_t>>& in,
+                     Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    size_t total = 0;
+    for (const auto& bytes : in) total += bytes.value_or(0);
+    answer->memory = std::make_shared<Bytes>(total);
+    const auto sent = std::make_shared<Bytes>();
+    for (const auto& block : out)
+      if (block) sent->insert(sent->end(), block->begin(), block->end());
+    collectives::LocalCall local;
+    std::byte* from = bytes_of(*sent);
+    std::byte* to = bytes_of(*answer->memory);
+    for (int32_t r = 0; r < size_; ++r) {
+      const auto i = static_cast<size_t>(r);
+      if (i < out.size() && out[i]) {
+        local.out_blocks.push_back({Rank(r), from, out[i]->size()});
+        from += out[i]->size();
+      }
+      if (i < in.size() && in[i]) {
+        local.in_blocks.push_back({Rank(r), to, *in[i]});
+        to += *in[i];
+      }
+    }
+    start(rank, call, std::move(local), answer, timeout, sent);
+    return answer;
+  }
+
+  // blocks[r] is this member's contribution to what rank r gets.
+  AnswerPtr reduce_scatter(int32_t rank, const Call& call,
+                           const std::vector<Bytes>& blocks,
+                           Duration timeout = milliseconds(10'000)) {
+    auto answer = std::make_shared<Answer>();
+    answer->memory = std::make_shared<Bytes>(blocks[static_cast<size_t>(rank)].size());
+    const auto input = std::make_shared<std::vector<Bytes>>(blocks);
+    collectives::LocalCall local;
+    for (int32_t r = 0; r < size_; ++r) {
+      Bytes& block = (*input)[static_cast<size_t>(r)];
+      local.out_blocks.push_back({Rank(r), bytes_of(block), block.size()});
+    }
+    local.output = bytes_of(*answer->memory);
+    start(rank, call, std::move(local), answer, timeout, input);
+    return answer;
+  }
+
   AnswerPtr send(int32_t rank, int32_t to, int32_t tag, Bytes data,
                  Priority priority = 0, Duration timeout = milliseconds(10'000)) {
     auto answer = std::make_shared<Answer>();
@@ -249,7 +297,7 @@ class Cluster {
  private:
   void start(int32_t rank, const Call& call, collectives::LocalCall local,
              const AnswerPtr& answer, Duration timeout,
-             std::shared_ptr<Bytes> apart = nullptr) {
+             std::shared_ptr<void> apart = nullptr) {
     local.on_done = [this, answer](const Status& status,
                                    const collectives::Outcome& outcome) {
       answer->outcome = outcome;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "collectives/direct_allreduce.h"
+#include "collectives/direct_reduction.h"
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
@@ -94,6 +94,92 @@ TEST_CASE("more members than fit into the small table can reduce") {
   options.size = 66;
   options.min_shard_bytes = 1 << 20;
   check(options, allreduce_call(DType::kInt32, 5), true);
+}
+
+TEST_CASE("a reduce gives the root the fold and leaves the others' data alone") {
+  for (const int32_t n : {1, 2, 3, 5}) {
+    for (int32_t root = 0; root < n; ++root) {
+      for (const size_t count : {0u, 3u, 64u, 1001u}) {
+        Cluster cluster({.size = n});
+        cluster.set_all_rates(1'000'000);
+        Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kAvg);
+        call.kind = CallKind::kReduce;
+        call.root = Rank(root);
+        const auto inputs = inputs_of(n, call, count);
+        std::vector<AnswerPtr> answers;
+        for (int32_t r = 0; r < n; ++r)
+          answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+        REQUIRE(cluster.run_until_done(answers, milliseconds(10'000)));
+        const auto at_root = static_cast<size_t>(root);
+        CHECK(answers[at_root]->output == folded(call, inputs, all_ranks(n), 1.0 / n));
+        for (size_t r = 0; r < inputs.size(); ++r) {
+          REQUIRE(answers[r]->is_ok());
+          if (r != at_root) CHECK(answers[r]->output == inputs[r]);
+        }
+        cluster.run_idle();
+        for (const auto& a : answers) CHECK(a->memory_is_free);
+      }
+    }
+  }
+}
+
+TEST_CASE("a reduce_scatter gives each its block, even and uneven, whoever is late") {
+  for (const bool is_even : {true, false}) {
+    for (int32_t late = 0; late < 3; ++late) {
+      Cluster cluster({.size = 3});
+      cluster.set_all_delays(milliseconds(1));
+      cluster.set_all_rates(1'000'000);
+      const std::vector<size_t> counts = is_even ? std::vector<size_t>{500, 500, 500}
+                                                 : std::vector<size_t>{700, 0, 33};
+      Call call = allreduce_call(DType::kFloat32, counts[0] + counts[1] + counts[2]);
+      call.kind = CallKind::kReduceScatter;
+      std::vector<std::vector<Bytes>> blocks(3);  // by giver, by taker
+      for (size_t giver = 0; giver < 3; ++giver)
+        for (size_t taker = 0; taker < 3; ++taker)
+          blocks[giver].push_back(
+              random_elements(call.dtype, counts[taker], giver * 10 + taker));
+      std::vector<AnswerPtr> answers(3);
+      const auto start = [&](int32_t r) {
+        const auto i = static_cast<size_t>(r);
+        answers[i] = cluster.reduce_scatter(r, call, blocks[i]);
+      };
+      for (int32_t r = 0; r < 3; ++r)
+        if (r != late) start(r);
+      cluster.run_for(milliseconds(300));
+      start(late);
+      REQUIRE(cluster.run_until_done(answers, milliseconds(10'000)));
+      for (size_t taker = 0; taker < 3; ++taker) {
+        REQUIRE(answers[taker]->is_ok());
+        Call one = allreduce_call(call.dtype, counts[taker]);
+        const std::vector<Bytes> parts = {blocks[0][taker], blocks[1][taker],
+                                          blocks[2][taker]};
+        CHECK(answers[taker]->output == folded(one, parts, all_ranks(3), 1.0));
+      }
+      cluster.run_idle();
+      for (const auto& a : answers) CHECK(a->memory_is_free);
+    }
+  }
+}
+
+TEST_CASE("blocks of a reduce_scatter that differ are told to all") {
+  for (const int32_t late : {0, 1}) {
+    Cluster cluster({.size = 2});
+    Call call = allreduce_call(DType::kUint8, 100);
+    call.kind = CallKind::kReduceScatter;
+    std::vector<AnswerPtr> answers(2);
+    const std::vector<std::vector<Bytes>> blocks = {{Bytes(60), Bytes(40)},
+                                                    {Bytes(50), Bytes(50)}};
+    for (const int32_t r : {1 - late, late}) {
+      answers[static_cast<size_t>(r)] =
+          cluster.reduce_scatter(r, call, blocks[static_cast<size_t>(r)]);
+      cluster.run_for(milliseconds(10));
+    }
+    for (const auto& a : answers) {
+      REQUIRE(a->is_done());
+      CHECK(a->status.code() == Code::kInvalidArgument);
+      CHECK(a->status.message().find("bytes where rank") != std::string::npos);
+    }
+  }
 }
 
 TEST_CASE("nobody leaves a barrier before all have come") {

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/direct_reduction.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace aikido::collectives {
+
+using transport::FrameKind;
+
+// A reduce gives its first shard to the root: a small one needs a single hop.
+DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
+                                 Rank first_caller)
+    : Operation(host, seq, std::move(call), first_caller),
+      plan_(call_.count, size_of(call_.dtype), host->size(),
+            host->settings().min_shard_bytes, is_for_root() ? call_.root : Rank(0)),
+      reduce_(kernels::find_reduce(call_.op, call_.dtype)),
+      scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),
+      own_shard_(shard_of(host->self())) {
+  if (own_shard_) sources_.resize(static_cast<size_t>(host->size()));
+  if (own_shard_ && !is_scatter()) own_bytes_ = plan_.num_bytes(*own_shard_);
+  if (wants_results()) {
+    result_bytes_.resize(static_cast<size_t>(num_shards()));
+    result_has_come_.resize(static_cast<size_t>(num_shards()));
+    results_left_ = num_shards() - (own_shard_ ? 1 : 0);
+  }
+}
+
+DirectReduction::Piece DirectReduction::piece(int32_t shard) const {
+  if (is_scatter()) {
+    const OutBlock& block = local_.out_blocks[static_cast<size_t>(shard)];
+    return {block.data, block.bytes};
+  }
+  return {local_.input + plan_.first_byte(shard), plan_.num_bytes(shard)};
+}
+
+Status DirectReduction::on_start() {
+  const int32_t n = host_->size();
+  if (is_scatter()) {
+    own_bytes_ = piece(host_->self().value).bytes;
+    for (int32_t r = 0; r < n; ++r) {
+      const Source& source = sources_[static_cast<size_t>(r)];
+      if ((source.staged || source.has_come) && source.total != *own_bytes_)
+        return misfit(Rank(r), source.total, *own_bytes_);
+    }
+  }
+  // Each member begins with another owner, so that no owner is everybody's first.
+  for (int32_t step = 1; step < n; ++step) {
+    const Rank to((host_->self().value + step) % n);
+    const auto shard = shard_of(to);
+    if (!shard) continue;
+    const Piece mine = piece(*shard);
+    post(to, FrameKind::kContrib, *shard, mine.data, mine.bytes, 0, mine.bytes, true);
+  }
+  fold_what_is_ready();
+  finish_if_done();
+  return Status::ok();
+}
+
+Result<std::byte*> DirectReduction::place(Rank from,
+                                          const transport::FrameHeader& header,
+                                          std::span<const std::byte>) {
+  if (header.kind == FrameKind::kReady) return nullptr;  // only asks: it has come
+  const auto shard = static_cast<int32_t>(header.shard);
+  // After the fold every contribution is in: another one is a second of somebody.
+  if (header.kind == FrameKind::kContrib && own_shard_ == shard && !own_done_) {
+    Source& source = sources_[static_cast<size_t>(from.value)];
+    const size_t expected = own_bytes_.value_or(
+        source.staged ? source.total
+                      : std::min<size_t>(header.total_bytes, call_.bytes()));
+    if (header.total_bytes != expected || header.offset != source.bytes) {
+      return misfit(from, header.total_bytes, expected);
+    }
+    if (!source.staged) source.staged = host_->pool().take(expected);
+    source.total = expected;
+    return source.staged.data() + header.offset;
+  }
+  // A result can only follow our contribution, so the caller's memory is known.
+  if (header.kind == FrameKind::kResult && wants_results() && shard < num_shards() &&
+      owner(shard) == from && is_started()) {
+    const size_t expected = plan_.num_bytes(shard);
+    if (header.total_bytes != expected ||
+        header.offset != result_bytes_[static_cast<size_t>(shard)]) {
+      return misfit(from, header.total_bytes, expected);
+    }
+    return local_.output + plan_.first_byte(shard) + header.offset;
+  }
+  return misfit(from, header.total_bytes, 0);
+}
+
+void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
+  if (header.kind == FrameKind::kContrib) {
+    Source& source = sources_[static_cast<size_t>(from.value)];
+    source.bytes += header.payload_bytes;
+    source.has_come = true;
+    fold_what_is_ready();
+  } else if (header.kind == FrameKind::kResult) {
+    const size_t shard = header.shard;
+    result_bytes_[shard] += header.payload_bytes;
+    if (result_bytes_[shard] == header.total_bytes && !result_has_come_[shard]) {
+      result_has_come_[shard] = true;
+      --results_left_;
+    }
+  }
+  finish_if_done();
+}
+
+// Folds as far as the bytes of all members reach, a chunk at a time so that a piece is
+// still in the cache when it goes out again.
+void DirectReduction::fold_what_is_ready() {
+  if (!own_shard_ || own_done_ || !is_started()) return;
+  const size_t total = *own_bytes_;
+  size_t ready = total;
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    if (Rank(r) == host_->self()) continue;
+    const Source& source = sources_[static_cast<size_t>(r)];
+    if (!source.has_come) return;
+    ready = std::min(ready, source.bytes);
+  }
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  while (ready - folded_ >= chunk && ready < total) fold(folded_, folded_ + chunk);
+  if (ready == total) {
+    do {
+      fold(folded_, std::min(total, folded_ + chunk));
+    } while (folded_ < total);
+    own_done_ = true;
+    sources_.clear();
+  }
+}
+
+void DirectReduction::fold(size_t begin, size_t end) {
+  const Piece own = piece(*own_shard_);
+  std::byte* out = nullptr;
+  if (is_scatter()) {
+    out = local_.output + begin;
+  } else if (wants_results()) {
+    out = local_.output + plan_.first_byte(*own_shard_) + begin;
+  } else {
+    // The caller of a reduce keeps its tensor as it is.
+    if (!scratch_) scratch_ = host_->pool().take(std::max<size_t>(1, *own_bytes_));
+    out = scratch_.data() + begin;
+  }
+  if (end > begin) {
+    const auto n = static_cast<size_t>(host_->size());
+    std::array<const void*, 64> few;
+    std::vector<const void*> many;
+    const void** inputs = few.data();
+    if (n > few.size()) {
+      many.resize(n);
+      inputs = many.data();
+    }
+    for (size_t r = 0; r < n; ++r) {
+      const bool is_own = Rank(static_cast<int32_t>(r)) == host_->self();
+      inputs[r] = (is_own ? own.data : sources_[r].staged.data()) + begin;
+    }
+    reduce_(out, inputs, n, (end - begin) / size_of(call_.dtype), scale_);
+  }
+  folded_ = end;
+  send_result(out, begin, end);
+}
+
+void DirectReduction::send_result(const std::byte* data, size_t begin, size_t end) {
+  if (is_scatter()) return;
+  const int32_t n = host_->size();
+  for (int32_t step = 1; step < n; ++step) {
+    const Rank to((host_->self().value + step) % n);
+    if (is_for_root() && to != call_.root) continue;
+    post(to, FrameKind::kResult, *own_shard_, data, end - begin, begin, *own_bytes_,
+         begin == 0);
+  }
+}
+
+void DirectReduction::finish_if_done() {
+  if (!is_started() || is_over()) return;
+  if (results_left_ > 0 || (own_shard_ && !own_done_) || pending_sends_ > 0) return;
+  set_over();
+  succeed({});
+}
+
+std::vector<Rank> DirectReduction::missing() const {
+  std::vector<Rank> ranks;
+  if (own_shard_ && !own_done_) {
+    for (int32_t r = 0; r < host_->size(); ++r) {
+      const Source& source = sources_[static_cast<size_t>(r)];
+      if (Rank(r) == host_->self()) continue;
+      if (!source.has_come || source.bytes < source.total) ranks.push_back(Rank(r));
+    }
+  }
+  if (!ranks.empty() || !wants_results()) return ranks;
+  for (int32_t s = 0; s < num_shards(); ++s) {
+    if (own_shard_ != s && !result_has_come_[static_cast<size_t>(s)]) {
+      ranks.push_back(owner(s));
+    }
+  }
+  return ranks;
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Reductions by direct exchange: every member sends shard s to the owner of s, which
+// folds the contributions in rank order and sends the result to whom it is for: all
+// (allreduce), the root (reduce), or nobody (reduce_scatter, where every member owns
+// the block that it wants). Two hops whatever the number of members. Pieces of a shard
+// are folded and returned as soon as all members' bytes for them are in. With zero
+// elements the allreduce is the barrier. Strict: the result needs every member.
+
+#include <memory>
+#include <vector>
+
+#include "collectives/operation.h"
+#include "collectives/shard_plan.h"
+#include "kernels/reduce.h"
+
+namespace aikido::collectives {
+
+class DirectReduction final : public Operation {
+ public:
+  DirectReduction(OperationHost* host, Seq seq, Call call, Rank first_caller);
+
+  Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
+                           std::span<const std::byte> rest) override;
+  void arrived(Rank from, const transport::FrameHeader& header) override;
+  std::vector<Rank> missing() const override;
+
+ private:
+  // What has come of one member's contribution to the shard that we own.
+  struct Source {
+    Buffer staged;
+    size_t total = 0;
+    size_t bytes = 0;  // in order from the first
+    bool has_come = false;
+  };
+  // What this member gives to one shard.
+  struct Piece {
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+
+  Status on_start() override;
+  void on_message_sent(uint32_t) override { finish_if_done(); }
+  bool is_callers(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kContrib || !scratch_;
+  }
+
+  bool is_scatter() const { return call_.kind == CallKind::kReduceScatter; }
+  bool is_for_root() const { return call_.kind == CallKind::kReduce; }
+  bool wants_results() const {
+    return !is_scatter() && (!is_for_root() || host_->self() == call_.root);
+  }
+  int32_t num_shards() const {
+    return is_scatter() ? host_->size() : plan_.num_shards();
+  }
+  Rank owner(int32_t shard) const {
+    return is_scatter() ? Rank(shard) : plan_.owner(shard);
+  }
+  std::optional<int32_t> shard_of(Rank rank) const {
+    return is_scatter() ? std::optional(rank.value) : plan_.shard_of(rank);
+  }
+  Piece piece(int32_t shard) const;
+
+  void fold_what_is_ready();
+  void fold(size_t begin, size_t end);
+  void send_result(const std::byte* data, size_t begin, size_t end);
+  void finish_if_done();
+
+  ShardPlan plan_;  // not of a reduce_scatter
+  kernels::ReduceFn reduce_;
+  double scale_;
+  std::optional<int32_t> own_shard_;
+  // Bytes of it. Blocks of a reduce_scatter may differ: known once called here.
+  std::optional<size_t> own_bytes_;
+  std::vector<Source> sources_;  // by rank, when a shard is ours
+  Buffer scratch_;               // its result, where it is not for this member
+  size_t folded_ = 0;            // bytes of it
+  bool own_done_ = false;
+  std::vector<size_t> result_bytes_;  // by shard
+  std::vector<bool> result_has_come_;
+  int32_t results_left_ = 0;
+};
+
+}  // namespace aikido::collectives
