@@ -34,7 +34,6 @@ class _Counters(TypedDict):
     failures: int
     stale_frames: int
     cancelled_bytes: int
-    fallback_calls: dict[str, int]
 
 def build_info() -> _BuildInfo: ...
 def settings_table() -> list[_SettingRow]: ...
@@ -114,7 +113,6 @@ class AikidoBackend(Backend):
         group_name: str,
         options: Mapping[str, str],
     ) -> None: ...
-    def set_fallback(self, fallback: Backend) -> None: ...
     def all_reduce(
         self,
         tensor: torch.Tensor,

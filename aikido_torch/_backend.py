@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
-from aikido_torch.errors import ConfigError, RetryLaterError
+from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
 
 NAME = "aikido"
@@ -90,20 +90,6 @@ def _runtime(options: Options, store: Store) -> _C.Runtime:
     return runtime
 
 
-def _inner(store: Store, request: Any) -> Any:
-    rank, size, timeout = request.group_rank, request.group_size, request.timeout
-    try:
-        inner: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
-        # A rank that is done with the group at once must not leave before all are in.
-        inner.barrier().wait()
-    except RuntimeError as error:
-        raise RetryLaterError(
-            f"All ranks of group '{request.group_id}' are connected, but its inner "
-            f"Gloo backend does not start on rank {rank}: {error}"
-        ) from error
-    return inner
-
-
 def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     if pg_options is None:
         pg_options = Options()
@@ -123,9 +109,6 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         options=pg_options.given(),
     )
     _backends.add(backend)
-    if size > 1:
-        # Behind ours, which names a rank that is missing.
-        backend.set_fallback(_inner(PrefixStore("inner", store), request))
     return backend
 
 

@@ -129,7 +129,6 @@ py::dict counters(AikidoBackend& backend) {
   out["failures"] = c.failures.load();
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
-  out["fallback_calls"] = backend.fallback_calls();
   return out;
 }
 
@@ -185,9 +184,6 @@ void register_process_group(py::module_& m) {
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
            py::call_guard<py::gil_scoped_release>())
-      .def("set_fallback", &AikidoBackend::set_fallback, py::arg("fallback"),
-           py::call_guard<py::gil_scoped_release>(),
-           "Takes the calls that aikido does not do itself from now on.")
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,

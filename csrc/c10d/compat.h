@@ -9,6 +9,18 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <torch/version.h>
+
+#define AIKIDO_TORCH_SINCE(minor) \
+  (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
+
+// Virtual functions that older versions do not have: there they are plain functions.
+#if AIKIDO_TORCH_SINCE(15)
+#define AIKIDO_OVERRIDE_SINCE_2_15 override
+#else
+#define AIKIDO_OVERRIDE_SINCE_2_15
+#endif
+
 namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;

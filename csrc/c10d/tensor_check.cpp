@@ -124,20 +124,119 @@ const at::Tensor& check_single(const CallSite& site, const char* argument,
 
 void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
                 const char* other_argument, const at::Tensor& other) {
-  if (tensor.scalar_type() != other.scalar_type()) {
-    refuse(site, "argument ", other_argument, " has dtype ", other.scalar_type(),
-           " but argument ", argument, " has ", tensor.scalar_type(),
-           "; use one dtype");
-  }
-  if (tensor.device().type() != other.device().type()) {
-    refuse(site, "argument ", other_argument, " is on ", other.device(),
-           " but argument ", argument, " is on ", tensor.device(), "; use one device");
-  }
+  check_same_kind(site, argument, tensor, other_argument, {other});
   if (tensor.numel() != other.numel()) {
     refuse(site, "argument ", other_argument, " has shape ", other.sizes(), " (",
            other.numel(), " elements) but argument ", argument, " has ", tensor.sizes(),
            " (", tensor.numel(), ")");
   }
+}
+
+void check_list(const CallSite& site, const char* argument,
+                const std::vector<at::Tensor>& tensors, std::optional<int> count) {
+  if (count) check_count(site, argument, tensors.size(), *count);
+  if (tensors.empty()) refuse(site, "argument ", argument, " is an empty list");
+  for (const at::Tensor& t : tensors) check_tensor(site, argument, t);
+}
+
+void check_count(const CallSite& site, const char* argument, size_t given, int count) {
+  if (given != static_cast<size_t>(count)) {
+    refuse(site, "argument ", argument, " has ", given, " tensors; ", count,
+           count == 0 ? " are taken, for this rank is not the root" : " are needed");
+  }
+}
+
+const std::vector<at::Tensor>& check_single_list(
+    const CallSite& site, const char* argument,
+    const std::vector<std::vector<at::Tensor>>& lists) {
+  if (lists.size() != 1) {
+    refuse(site, "argument ", argument, " is ", lists.size(),
+           " lists of tensors; exactly one is taken");
+  }
+  return lists[0];
+}
+
+void check_same_kind(const CallSite& site, const char* argument,
+                     const at::Tensor& tensor, const char* other_argument,
+                     const std::vector<at::Tensor>& others) {
+  for (const at::Tensor& other : others) {
+    if (tensor.scalar_type() != other.scalar_type()) {
+      refuse(site, "argument ", other_argument, " has dtype ", other.scalar_type(),
+             " but argument ", argument, " has ", tensor.scalar_type(),
+             "; use one dtype");
+    }
+    if (tensor.device().type() != other.device().type()) {
+      refuse(site, "argument ", other_argument, " is on ", other.device(),
+             " but argument ", argument, " is on ", tensor.device(),
+             "; use one device");
+    }
+  }
+}
+
+void check_times(const CallSite& site, const char* small_argument,
+                 const at::Tensor& small, const char* large_argument,
+                 const at::Tensor& large, int times) {
+  check_same_kind(site, small_argument, small, large_argument, {large});
+  if (large.numel() != small.numel() * times) {
+    refuse(site, "argument ", large_argument, " has shape ", large.sizes(), " (",
+           large.numel(), " elements) but ", times, " times argument ", small_argument,
+           " of shape ", small.sizes(), " is needed (", small.numel() * times, ")");
+  }
+}
+
+void check_splits(const CallSite& site, const char* argument, const at::Tensor& tensor,
+                  const char* splits_argument, const std::vector<int64_t>& splits,
+                  int size) {
+  const int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  if (splits.empty()) {
+    if (rows % size != 0) {
+      refuse(site, "argument ", argument, " has ", rows,
+             " rows, which cannot be split evenly among ", size, " ranks; give ",
+             splits_argument);
+    }
+    return;
+  }
+  if (splits.size() != static_cast<size_t>(size)) {
+    refuse(site, "argument ", splits_argument, " has ", splits.size(), " entries; ",
+           size, " are needed, one per rank");
+  }
+  int64_t sum = 0;
+  for (const int64_t n : splits) {
+    if (n < 0) refuse(site, "argument ", splits_argument, " has the entry ", n);
+    sum += n;
+  }
+  if (sum != rows || tensor.dim() == 0) {
+    refuse(site, "argument ", splits_argument, " adds up to ", sum, " but argument ",
+           argument, " of shape ", tensor.sizes(), " has ", rows,
+           " rows in its first dimension");
+  }
+}
+
+void check_sparse(const CallSite& site, const char* argument,
+                  const std::vector<at::Tensor>& tensors) {
+  if (tensors.size() != 1) {
+    refuse(site, "argument ", argument, " is a list of ", tensors.size(),
+           " tensors; exactly one is taken");
+  }
+  if (!tensors[0].defined()) refuse(site, "argument ", argument, " is undefined");
+  if (tensors[0].layout() != at::kSparse) {
+    refuse(site, "argument ", argument, " has layout ", tensors[0].layout(),
+           "; only sparse COO tensors are taken here");
+  }
+}
+
+void check_sum(const CallSite& site, ReduceOp op, const char* what) {
+  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return;
+  refuse(site, "argument op is ", name_of(op), " for ", what,
+         ", for which only SUM and AVG are defined; use to_dense() first");
+}
+
+std::vector<at::Tensor> equal_blocks(const at::Tensor& tensor, int size) {
+  std::vector<at::Tensor> blocks;
+  const at::Tensor flat = tensor.view({-1});
+  const int64_t each = flat.numel() / size;
+  for (int r = 0; r < size; ++r) blocks.push_back(flat.narrow(0, r * each, each));
+  return blocks;
 }
 
 void check_rank(const CallSite& site, const char* argument, int64_t rank, int size) {

@@ -35,9 +35,38 @@ const at::Tensor& check_single(const CallSite& site, const char* argument,
 // dtype, device and number of elements of `other` are those of `tensor`.
 void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
                 const char* other_argument, const at::Tensor& other);
+// All pass check_tensor; exactly `count` of them, or at least one. Throws nothing else.
+void check_list(const CallSite& site, const char* argument,
+                const std::vector<at::Tensor>& tensors, std::optional<int> count);
+void check_count(const CallSite& site, const char* argument, size_t given, int count);
+// c10d hands a list per device; there is exactly one.
+const std::vector<at::Tensor>& check_single_list(
+    const CallSite& site, const char* argument,
+    const std::vector<std::vector<at::Tensor>>& lists);
+// dtype and device of all `others` are those of `tensor`.
+void check_same_kind(const CallSite& site, const char* argument,
+                     const at::Tensor& tensor, const char* other_argument,
+                     const std::vector<at::Tensor>& others);
+// `large` has the dtype and device of `small` and `times` as many elements.
+void check_times(const CallSite& site, const char* small_argument,
+                 const at::Tensor& small, const char* large_argument,
+                 const at::Tensor& large, int times);
+// `splits` divides the first dimension of `tensor` among `size` ranks; none: evenly.
+void check_splits(const CallSite& site, const char* argument, const at::Tensor& tensor,
+                  const char* splits_argument, const std::vector<int64_t>& splits,
+                  int size);
+// The list holds exactly one sparse COO tensor.
+void check_sparse(const CallSite& site, const char* argument,
+                  const std::vector<at::Tensor>& tensors);
+// Only sums and means are defined for `what`.
+void check_sum(const CallSite& site, ReduceOp op, const char* what);
 void check_rank(const CallSite& site, const char* argument, int64_t rank, int size);
 // A policy that may skip is for sums and means of floating point tensors.
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
                   ReduceOp op, DType dtype, int size);
+
+// `size` equal parts of a contiguous tensor, one behind another. Requires that its
+// elements can be divided so.
+std::vector<at::Tensor> equal_blocks(const at::Tensor& tensor, int size);
 
 }  // namespace aikido::adapter

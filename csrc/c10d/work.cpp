@@ -16,14 +16,23 @@ namespace {
                                           : ::c10d::WorkResult::COMM_ERROR;
 }
 
+// Never used again, unlike the address of a work.
+uint64_t next_key() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 }  // namespace
 
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
-                       const std::vector<at::Tensor>& inputs, Memory memory,
-                       std::shared_ptr<Finisher> finisher)
+                       const std::vector<at::Tensor>& inputs, Services services)
     : ::c10d::Work(rank, type, title, inputs),
-      memory_(std::move(memory)),
-      finisher_(std::move(finisher)) {}
+      services_(std::move(services)),
+      key_(next_key()),
+      started_(SystemClock().now()),
+      is_timed_(services_.listeners->is_timing()) {
+  services_.listeners->on_started();
+}
 
 // Note [tensors and the progress thread]
 // Letting go of a tensor that Python also knows takes Python's lock, even when it is
@@ -36,21 +45,42 @@ AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
   unmarked_.reset();  // not the last references
   unmarked_result_.reset();
-  finisher_->run([memory = std::move(memory_), future = std::move(future_),
-                  future_result = std::move(future_result_)]() mutable {
-    memory = {};
+  services_.finisher->run([results = std::move(results_), held = std::move(held_),
+                           copies = std::move(copies_), finishes = std::move(finishes_),
+                           future = std::move(future_),
+                           future_result = std::move(future_result_)]() mutable {
+    results.clear();
+    held.clear();
+    copies.clear();
+    finishes.clear();
     future.reset();
     future_result.reset();
   });
+}
+
+void AikidoWork::open(Memory memory) {
+  ++num_open_;
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()),
+              std::make_move_iterator(from.end()));
+  };
+  append(results_, memory.results);
+  append(held_, memory.held);
+  append(copies_, memory.copies);
+  if (memory.finish) finishes_.push_back(std::move(memory.finish));
+}
+
+void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
+  end_one(std::move(self), Status::ok());
 }
 
 void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                           const collectives::Outcome& outcome) {
   {
     const std::lock_guard lock(self->mutex_);
-    self->outcome_ = outcome;
+    if (self->failure_) self->outcome_ = outcome;
   }
-  end(std::move(self), status);
+  end_one(std::move(self), status);
 }
 
 void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
@@ -59,29 +89,38 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
     const std::lock_guard lock(self->mutex_);
     self->source_ = peer;
   }
-  end(std::move(self), status);
+  end_one(std::move(self), status);
+}
+
+void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
+  if (!status) {
+    const std::lock_guard lock(self->mutex_);
+    if (self->failure_) self->failure_ = status;
+  }
+  if (--self->num_open_ == 0) end(std::move(self));
 }
 
 // The progress thread only sets a flag and wakes the waiting thread. What may take long
 // or take Python's lock moves to the finisher: copies, callbacks of futures, the last
 // release.
-void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
-  const std::exception_ptr error =
-      status ? nullptr : std::make_exception_ptr(Error(status));
-  const auto finisher = self->finisher_;
+void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
+  const auto finisher = self->services_.finisher;
+  std::exception_ptr error;
   {
     const std::lock_guard lock(self->mutex_);
-    self->work_result_ = work_result(status);
+    self->finished_ = SystemClock().now();
+    self->work_result_ = work_result(self->failure_);
+    if (!self->failure_) error = std::make_exception_ptr(Error(self->failure_));
   }
-  if (!self->memory_.copies.empty()) {
-    finisher->run([self = std::move(self), error]() mutable {
-      self->finish(self->copy_back(error));
+  if (!error && (!self->copies_.empty() || !self->finishes_.empty())) {
+    finisher->run([self = std::move(self)]() mutable {
+      self->end_here(self->finish_on_host());
       self->mark_futures();
       self.reset();
     });
     return;
   }
-  self->finish(error);
+  self->end_here(error);
   {
     // Whoever asks for a future from now on marks it himself.
     const std::lock_guard lock(self->mutex_);
@@ -93,10 +132,16 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self, const Status& status) 
   });
 }
 
-std::exception_ptr AikidoWork::copy_back(const std::exception_ptr& error) {
-  if (error) return error;
+void AikidoWork::end_here(const std::exception_ptr& error) {
+  finish(error);
+  services_.listeners->on_ended(
+      {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
+}
+
+std::exception_ptr AikidoWork::finish_on_host() {
   try {
-    for (auto& [device, host] : memory_.copies) device.copy_(host);
+    for (auto& [device, host] : copies_) device.copy_(host);
+    for (const auto& finish : finishes_) finish();
   } catch (...) {
     return std::current_exception();
   }
@@ -113,7 +158,7 @@ void AikidoWork::mark_futures() {
   if (future && error) {
     future->setError(error);
   } else if (future) {
-    future->markCompleted(c10::IValue(memory_.results));
+    future->markCompleted(c10::IValue(results_));
   }
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
@@ -123,6 +168,20 @@ std::optional<collectives::Outcome> AikidoWork::outcome() {
   if (!completed_) return std::nullopt;
   if (exception_) std::rethrow_exception(exception_);
   return outcome_;
+}
+
+std::vector<Rank> AikidoWork::missing() const {
+  const std::lock_guard lock(mutex_);
+  return outcome_.missing;
+}
+
+float AikidoWork::getDuration() const {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(is_timed_,
+              "aikido: this work is not timed; enable the timing of collectives on its "
+              "group (_enable_collectives_timing) before the call");
+  TORCH_CHECK(completed_, "aikido: this work has no duration yet; wait for it first");
+  return static_cast<float>(to_ms(finished_ - started_));
 }
 
 int AikidoWork::sourceRank() const {

@@ -2,15 +2,19 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The handle of one call: completes with its outcome or its failure. Dropping it
-// neither cancels the call nor frees its tensors early. All methods from any thread.
+// The handle of one call, or of several that were coalesced: completes with their
+// outcome or with the first failure. Dropping it neither cancels a call nor frees its
+// tensors early. All methods from any thread.
 
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "base/status.h"
 #include "c10d/compat.h"
 #include "c10d/finisher.h"
+#include "c10d/listeners.h"
 #include "collectives/outcome.h"
 
 namespace aikido::adapter {
@@ -20,18 +24,29 @@ class AikidoWork final : public ::c10d::Work {
   // `results`: what result() and the future give. `copies`: device tensors and the host
   // tensors that stand in for them; written back before the work completes.
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
-  // `held`: whatever else the engine reads or writes.
+  // `held`: whatever else the engine reads or writes. `finish`: what is left to do on
+  // the host when the bytes are there; runs on the finisher's thread.
   struct Memory {
     std::vector<at::Tensor> results;
     Copies copies;
     std::vector<at::Tensor> held;
+    std::function<void()> finish = {};
+  };
+  // What a backend gives all its works.
+  struct Services {
+    std::shared_ptr<Finisher> finisher;
+    std::shared_ptr<Listeners> listeners;
   };
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
-             const std::vector<at::Tensor>& inputs, Memory memory,
-             std::shared_ptr<Finisher> finisher);
+             const std::vector<at::Tensor>& inputs, Services services);
   ~AikidoWork() override;
 
-  // The end, from the progress thread, which hands its reference over.
+  // Another call of this work, with its memory. Only by the thread that made the work,
+  // before close().
+  void open(Memory memory);
+  // No further call comes.
+  static void close(c10::intrusive_ptr<AikidoWork> self);
+  // The end of one call, from the progress thread, which hands its reference over.
   static void complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                        const collectives::Outcome& outcome);
   static void complete_message(c10::intrusive_ptr<AikidoWork> self,
@@ -40,24 +55,42 @@ class AikidoWork final : public ::c10d::Work {
 
   // Empty until it has completed; throws what the call failed with.
   std::optional<collectives::Outcome> outcome();
+  // Whom a failed call was waiting for.
+  std::vector<Rank> missing() const;
 
   int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return memory_.results; }
+  std::vector<at::Tensor> result() override { return results_; }
   void synchronize() override {}
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   uint64_t getSequencenumber() const override { return seq_; }
+  // Milliseconds from the call to the result. Throws for work of a group that was not
+  // timing when it was made, and for work under way.
+  float getDuration() const override;
+  uint64_t getCompletionKey() const AIKIDO_OVERRIDE_SINCE_2_15 { return key_; }
 
  private:
-  static void end(c10::intrusive_ptr<AikidoWork> self, const Status& status);
-  std::exception_ptr copy_back(const std::exception_ptr& error);
+  static void end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status);
+  static void end(c10::intrusive_ptr<AikidoWork> self);
+  void end_here(const std::exception_ptr& error);
+  std::exception_ptr finish_on_host();
   void mark_futures();
 
-  Memory memory_;
-  std::shared_ptr<Finisher> finisher_;
-  uint64_t seq_ = 0;
+  const Services services_;
+  const uint64_t key_;
+  const TimePoint started_;
+  const bool is_timed_;
+  // Changed before the last call ends, read after that.
+  std::vector<at::Tensor> results_;
+  std::vector<at::Tensor> held_;
+  Copies copies_;
+  std::vector<std::function<void()>> finishes_;
+  std::atomic<int> num_open_ = 1;  // calls, and one more until close()
+  std::atomic<uint64_t> seq_ = 0;
   // Guarded by Work::mutex_.
+  Status failure_;
+  TimePoint finished_{};
   collectives::Outcome outcome_;
   Rank source_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

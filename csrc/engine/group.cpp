@@ -357,16 +357,23 @@ Status Group::mismatch_text(uint64_t seq, const Call& call, Rank caller,
                  "and policies in the same order")};
 }
 
-// A frame of a call that is over here. Where it was another call, that one ended
-// without anybody noticing, such as a broadcast of ours that the other took for its
-// own: nothing that follows can be trusted.
+// Note [a difference that comes to light late]
+// A call that needs little from the others may end well here before another member
+// finds that they were in different calls: a broadcast of ours that the other took for
+// its own, a block that it did not expect. From there on the members' data differ and
+// nothing that follows can be trusted, so the group ends.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
-  if (extension.empty()) return;
-  const auto ours = std::find_if(recent_.begin(), recent_.end(),
-                                 [seq](const auto& past) { return past.first == seq; });
+  const Call* ours = past_call(seq);
+  if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
-  if (ours == recent_.end() || !theirs || theirs->call == ours->second) return;
-  abort(mismatch_text(seq, ours->second, options_.self, theirs->call, from));
+  if (!theirs || theirs->call == *ours) return;
+  abort(mismatch_text(seq, *ours, options_.self, theirs->call, from));
+}
+
+const Call* Group::past_call(uint64_t seq) const {
+  for (const auto& [past, call] : recent_)
+    if (past == seq) return &call;
+  return nullptr;
 }
 
 void Group::tell_abort(Seq seq, const Status& why) {
@@ -415,6 +422,9 @@ void Group::on_abort(Rank from, const FrameHeader& header) {
     const auto operation = make(Seq(header.seq), unknown, from);
     operation->fail(why);
     active_.emplace(header.seq, Active{operation, {}});
+  } else if (why.code() == Code::kInvalidArgument && past_call(header.seq) != nullptr) {
+    // Note [a difference that comes to light late].
+    abort(why);
   }
 }
 

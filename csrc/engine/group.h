@@ -145,6 +145,7 @@ class Group final : public transport::Timed,
                 Rank caller);
   Status mismatch_text(uint64_t seq, const collectives::Call& call, Rank caller,
                        const collectives::Call& other, Rank other_caller) const;
+  const collectives::Call* past_call(uint64_t seq) const;
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
   void tell_abort(Seq seq, const Status& why);
   void send_abort(Rank to, Seq seq, const Status& why);

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import _C, Options, _backend, register_backend
-from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch.errors import ConfigError
 
 
 def test_the_backend_is_registered_once():
@@ -31,17 +31,7 @@ def test_a_group_of_one_does_everything_itself(group_of_one):
     assert backend is _backend.backend_of(None)
     assert (backend.rank(), backend.size(), backend.name()) == (0, 1, "aikido")
     assert backend.counters["operations"] == 5
-    assert backend.counters["fallback_calls"] == {}
     assert backend.committed_ahead == 0
-
-
-def test_what_needs_gloo_says_so_where_there_is_none(group_of_one):
-    with pytest.raises(UnsupportedError) as caught:
-        dist.reduce(torch.ones(1), dst=0)
-    assert str(caught.value) == (
-        "reduce on rank 0: aikido does not do it itself and group "
-        f'"{group_of_one.group_name}" was made without an inner backend'
-    )
 
 
 def test_groups_may_be_made_again_and_share_the_progress_thread():

@@ -436,6 +436,20 @@ TEST_CASE("a second contribution to a shard that is folded ends the call") {
   CHECK(status.code() == Code::kInvalidArgument);
 }
 
+TEST_CASE("a block that did not fit ends the group of whoever was through") {
+  Cluster cluster({.size = 2});
+  Call call;
+  call.kind = CallKind::kAlltoall;
+  const auto sender = cluster.exchange(0, call, {std::nullopt, Bytes(10)}, {});
+  cluster.run_idle();
+  REQUIRE(sender->is_ok());
+  const auto receiver = cluster.exchange(1, call, {}, {20});
+  cluster.run_idle();
+  check_failed(receiver, Code::kInvalidArgument,
+               {"rank 0 sends 10 bytes where rank 1 expects 20"});
+  CHECK(has(cluster.group(0).failure(), "rank 0 sends 10 bytes where rank 1 expects"));
+}
+
 TEST_CASE("a call that was over before it was found to be another ends the group") {
   using transport::FrameKind;
   Stage stage;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Built on collectives: objects, subgroups, the fallback, messages, restarts."""
+"""Built on collectives: objects, subgroups, messages, restarts."""
 
 import subprocess
 import sys
@@ -15,10 +15,6 @@ import aikido_torch
 from aikido_torch import _backend
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
-
-
-def fallback_calls(group=None):
-    return _backend.backend_of(group).counters["fallback_calls"]
 
 
 def exchange_objects(rank, size):
@@ -82,54 +78,6 @@ def test_overlapping_subgroups_work_at_the_same_time_and_count_for_themselves():
         assert count == 4
 
 
-def fall_back(rank, size):
-    seen = {}
-    total = size * (size + 1) / 2
-    tensor = torch.full((5,), rank + 1.0)
-    dist.reduce(tensor, dst=1)
-    seen["reduce"] = rank != 1 or tensor.tolist() == [total] * 5
-    tensor = torch.empty(2)
-    dist.reduce_scatter(tensor, [torch.full((2,), rank + 1.0)] * size)
-    seen["reduce_scatter"] = tensor.tolist() == [total] * 2
-    tensor = torch.empty(2)
-    dist.reduce_scatter_tensor(tensor, torch.full((2 * size,), rank + 1.0))
-    seen["reduce_scatter_tensor"] = tensor.tolist() == [total] * 2
-    outputs = [torch.empty(1) for _ in range(size)]
-    dist.all_to_all(outputs, [torch.tensor([10.0 * rank + r]) for r in range(size)])
-    seen["all_to_all"] = [o.item() for o in outputs] == [
-        10.0 * r + rank for r in range(size)
-    ]
-    tensor = torch.empty(size)
-    dist.all_to_all_single(tensor, torch.arange(float(size)) + 10 * rank)
-    seen["all_to_all_single"] = tensor.tolist() == [
-        10.0 * r + rank for r in range(size)
-    ]
-    outputs = [torch.empty(1) for _ in range(size)] if rank == 0 else None
-    dist.gather(torch.tensor([float(rank)]), outputs, dst=0)
-    seen["gather"] = rank != 0 or [o.item() for o in outputs] == [0.0, 1.0, 2.0]
-    tensor = torch.empty(1)
-    inputs = [torch.tensor([float(r)]) for r in range(size)] if rank == 0 else None
-    dist.scatter(tensor, inputs, src=0)
-    seen["scatter"] = tensor.item() == rank
-    dist.monitored_barrier()
-    return seen, fallback_calls()
-
-
-def test_what_aikido_does_not_do_goes_to_gloo_and_is_counted():
-    for seen, counted in run_ranks(3, fall_back):
-        assert [name for name, is_good in seen.items() if not is_good] == []
-        assert counted == {
-            "all_to_all": 1,
-            "all_to_all_single": 1,
-            "gather": 1,
-            "monitored_barrier": 1,
-            "reduce": 1,
-            "reduce_scatter": 1,
-            "reduce_scatter_tensor": 1,
-            "scatter": 1,
-        }
-
-
 def exchange_messages(rank, size):
     seen = {}
     right, left = (rank + 1) % size, (rank - 1) % size
@@ -187,7 +135,6 @@ def exchange_messages(rank, size):
     for work in dist.batch_isend_irecv(batch):
         work.wait()
     seen["batch"] = [t[-1].item() for t in tensors] == [left, right]
-    seen["fallback"] = fallback_calls() == {}
     return seen
 
 

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// The calls of AikidoBackend that only wait for each other.
+
+#include <utility>
+
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+using collectives::Call;
+using collectives::CallKind;
+
+AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
+  Call call;
+  call.kind = CallKind::kBarrier;
+  return submit(std::move(call), OpType::BARRIER, "aikido:barrier", {}, {}, {},
+                opts.timeout);
+}
+
+// Rank 0 hears of all and tells all; the texts begin as those of Gloo, which programs
+// look for.
+void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
+                                     bool wait_all) {
+  const Milliseconds limit = opts.timeout.count() < 0 ? timeout() : opts.timeout;
+  if (limit.count() == 0) {
+    raise({Code::kTimedOut,
+           concat("Rank ", getRank(), " timed out in monitoredBarrier after 0 ",
+                  "milliseconds. No ranks successfully processed in "
+                  "monitoredBarrier; give a longer timeout")});
+  }
+  if (batch()) {
+    raise({Code::kInvalidArgument,
+           concat("monitored_barrier on rank ", getRank(),
+                  ": it waits, so it cannot be coalesced with other calls")});
+  }
+  Call call;
+  call.kind = CallKind::kMonitoredBarrier;
+  const auto work = c10::dynamic_intrusive_pointer_cast<AikidoWork>(submit(
+      std::move(call), OpType::BARRIER, "aikido:monitored_barrier", {}, {}, {}, limit));
+  try {
+    work->wait();
+  } catch (const Error& error) {
+    const Status& why = error.status();
+    if (getRank() != 0) {
+      raise(why.with_context(
+          concat("Rank ", getRank(),
+                 " successfully reached monitoredBarrier, but received errors while "
+                 "waiting for send/recv from rank 0. Please check rank 0 logs for "
+                 "faulty rank")));
+    }
+    const std::vector<Rank> missing = work->missing();
+    if (missing.empty()) throw;
+    std::string who;
+    for (const Rank r : missing) who += concat(who.empty() ? "" : ", ", r.value);
+    const bool is_one = missing.size() == 1 || !wait_all;
+    raise(why.with_context(
+        concat(is_one ? concat("Rank ", missing.front().value) : concat("Ranks ", who),
+               " failed to pass monitoredBarrier in ", limit.count(), " ms")));
+  }
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// From tensors to what the core takes: the Call that all members compare, and bytes.
+// Pure; any thread.
+
+#include "c10d/tensor_check.h"
+#include "collectives/call.h"
+
+namespace aikido::adapter {
+
+inline const std::byte* bytes_of(const at::Tensor& t) {
+  return static_cast<const std::byte*>(t.const_data_ptr());
+}
+inline std::byte* mutable_bytes_of(const at::Tensor& t) {
+  return static_cast<std::byte*>(t.mutable_data_ptr());
+}
+
+// A call that copies tensors like `t`. A dtype that only we do not know travels as
+// bytes.
+inline collectives::Call call_of(collectives::CallKind kind, const at::Tensor& t) {
+  collectives::Call call;
+  call.kind = kind;
+  call.dtype = dtype_for_copy(t);
+  call.count = t.nbytes() / size_of(call.dtype);
+  if (call.count == static_cast<uint64_t>(t.numel())) {
+    call.shape = collectives::Shape::of({t.sizes().data(), t.sizes().size()});
+  } else {
+    const auto bytes = static_cast<int64_t>(call.count);
+    call.shape = collectives::Shape::of({&bytes, 1});
+  }
+  return call;
+}
+
+// A call that reduces tensors like `t`; throws when aikido cannot.
+inline collectives::Call call_of(collectives::CallKind kind, const CallSite& site,
+                                 const at::Tensor& t, const ::c10d::ReduceOp& op) {
+  collectives::Call call;
+  call.kind = kind;
+  call.dtype = dtype_for_reduction(site, t);
+  call.op = reduce_op(site, op, call.dtype);
+  call.count = static_cast<uint64_t>(t.numel());
+  call.shape = collectives::Shape::of({t.sizes().data(), t.sizes().size()});
+  return call;
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// The calls of AikidoBackend that move blocks between ranks and fold nothing.
+
+#include <cstring>
+#include <utility>
+
+#include "c10d/call_of.h"
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+using collectives::Call;
+using collectives::CallKind;
+using collectives::LocalCall;
+
+namespace {
+
+// What a rank has for itself.
+void copy_own(const at::Tensor& from, const at::Tensor& to) {
+  if (bytes_of(from) != bytes_of(to) && from.nbytes() > 0)
+    std::memmove(mutable_bytes_of(to), bytes_of(from), from.nbytes());
+}
+
+collectives::OutBlock out_block(size_t to, const at::Tensor& t) {
+  return {Rank(static_cast<int32_t>(to)), bytes_of(t), t.nbytes()};
+}
+collectives::InBlock in_block(size_t from, const at::Tensor& t) {
+  return {Rank(static_cast<int32_t>(from)), mutable_bytes_of(t), t.nbytes()};
+}
+
+// Consecutive parts along the first dimension. Requires: check_splits.
+std::vector<at::Tensor> parts_of(const at::Tensor& host,
+                                 const std::vector<int64_t>& splits, int size) {
+  if (splits.empty()) return equal_blocks(host, size);
+  std::vector<at::Tensor> parts;
+  int64_t at = 0;
+  for (const int64_t rows : splits) {
+    parts.push_back(host.narrow(0, at, rows));
+    at += rows;
+  }
+  return parts;
+}
+
+}  // namespace
+
+AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
+                                                const ::c10d::BroadcastOptions& opts) {
+  const CallSite site{"broadcast", getRank()};
+  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  check_rank(site, "src", opts.rootRank, getSize());
+  Call call = call_of(CallKind::kBroadcast, tensor);
+  call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  AikidoWork::Copies copies;
+  const bool is_root = getRank() == opts.rootRank;
+  const at::Tensor host = is_root ? stage_in(tensor) : stage_out(tensor, copies);
+  LocalCall local;
+  if (is_root) {
+    for (int r = 0; r < getSize(); ++r) {
+      if (r != getRank())
+        local.out_blocks.push_back(out_block(static_cast<size_t>(r), host));
+    }
+  } else {
+    local.in_blocks.push_back(in_block(static_cast<size_t>(opts.rootRank), host));
+  }
+  return submit(std::move(call), OpType::BROADCAST, "aikido:broadcast",
+                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
+                opts.timeout);
+}
+
+// Everybody's `input` into `blocks`, one per rank.
+AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
+                                                 const at::Tensor& input,
+                                                 const Tensors& blocks,
+                                                 AikidoWork::Memory memory,
+                                                 Milliseconds timeout) {
+  LocalCall local;
+  for (size_t r = 0; r < blocks.size(); ++r) {
+    if (static_cast<int>(r) == getRank()) {
+      copy_own(input, blocks[r]);
+      continue;
+    }
+    local.out_blocks.push_back(out_block(r, input));
+    local.in_blocks.push_back(in_block(r, blocks[r]));
+  }
+  return submit(call_of(CallKind::kAllgather, input), type, title, std::move(local),
+                {input}, std::move(memory), timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
+                                                Tensors& inputs,
+                                                const ::c10d::AllgatherOptions& opts) {
+  const CallSite site{"all_gather", getRank()};
+  const at::Tensor& input = check_single(site, "tensor", inputs);
+  const Tensors& list = check_single_list(site, "tensor_list", outputs);
+  check_list(site, "tensor_list", list, getSize());
+  for (const at::Tensor& output : list)
+    check_same(site, "tensor", input, "tensor_list", output);
+  AikidoWork::Copies copies;
+  Tensors blocks;
+  const at::Tensor host = stage_in(input);
+  for (const at::Tensor& output : list) blocks.push_back(stage_out(output, copies));
+  Tensors held = blocks;
+  held.push_back(host);
+  return gather_all("aikido:all_gather", OpType::ALLGATHER, host, blocks,
+                    {list, std::move(copies), std::move(held)}, opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
+    at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) {
+  const CallSite site{"all_gather_into_tensor", getRank()};
+  check_tensor(site, "input_tensor", input);
+  check_tensor(site, "output_tensor", output);
+  check_times(site, "input_tensor", input, "output_tensor", output, getSize());
+  AikidoWork::Copies copies;
+  const at::Tensor host_in = stage_in(input);
+  const at::Tensor host_out = stage_out(output, copies);
+  return gather_all("aikido:all_gather_into_tensor", OpType::_ALLGATHER_BASE, host_in,
+                    equal_blocks(host_out, getSize()),
+                    {{output}, std::move(copies), {host_in, host_out}}, opts.timeout);
+}
+
+// outputs[r][i] is input i of rank r.
+AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
+    std::vector<Tensors>& outputs, Tensors& inputs,
+    const ::c10d::AllgatherOptions& opts) {
+  const CallSite site{"all_gather_coalesced", getRank()};
+  check_list(site, "input_tensor_list", inputs, std::nullopt);
+  check_count(site, "output_tensor_lists", outputs.size(), getSize());
+  for (const Tensors& list : outputs) {
+    check_list(site, "output_tensor_lists", list, static_cast<int>(inputs.size()));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      check_same(site, "input_tensor_list", inputs[i], "output_tensor_lists", list[i]);
+  }
+  return coalesced([&] {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      std::vector<Tensors> one(1);
+      for (const Tensors& list : outputs) one[0].push_back(list[i]);
+      Tensors input{inputs[i]};
+      allgather(one, input, opts);
+    }
+  });
+}
+
+AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& opts) {
+  const CallSite site{"all_gather_into_tensor_coalesced", getRank()};
+  check_list(site, "inputs", inputs, std::nullopt);
+  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
+  return coalesced([&] {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      _allgather_base(outputs[i], inputs[i], opts);
+  });
+}
+
+// Everybody's `input` into the root's `blocks`, one per rank; none elsewhere.
+AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
+    const char* title, const at::Tensor& input, const Tensors& blocks,
+    AikidoWork::Memory memory, int64_t root, Milliseconds timeout) {
+  Call call = call_of(CallKind::kGather, input);
+  call.root = Rank(static_cast<int32_t>(root));
+  LocalCall local;
+  if (getRank() != root) {
+    local.out_blocks.push_back(out_block(static_cast<size_t>(root), input));
+  }
+  for (size_t r = 0; r < blocks.size(); ++r) {
+    if (static_cast<int64_t>(r) == root) {
+      copy_own(input, blocks[r]);
+    } else {
+      local.in_blocks.push_back(in_block(r, blocks[r]));
+    }
+  }
+  return submit(std::move(call), OpType::GATHER, title, std::move(local), {input},
+                std::move(memory), timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
+                                             Tensors& inputs,
+                                             const ::c10d::GatherOptions& opts) {
+  const CallSite site{"gather", getRank()};
+  const at::Tensor& input = check_single(site, "tensor", inputs);
+  check_rank(site, "dst", opts.rootRank, getSize());
+  AikidoWork::Copies copies;
+  Tensors blocks;
+  Tensors results;
+  if (getRank() == opts.rootRank) {
+    results = check_single_list(site, "gather_list", outputs);
+    check_list(site, "gather_list", results, getSize());
+    for (const at::Tensor& output : results) {
+      check_same(site, "tensor", input, "gather_list", output);
+      blocks.push_back(stage_out(output, copies));
+    }
+  } else if (!outputs.empty()) {
+    check_count(site, "gather_list", outputs[0].size(), 0);
+  }
+  const at::Tensor host = stage_in(input);
+  Tensors held = blocks;
+  held.push_back(host);
+  return gather_to_root("aikido:gather", host, blocks,
+                        {std::move(results), std::move(copies), std::move(held)},
+                        opts.rootRank, opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
+    at::Tensor& output, at::Tensor& input, const ::c10d::GatherOptions& opts) {
+  const CallSite site{"gather_single", getRank()};
+  check_tensor(site, "input", input);
+  check_rank(site, "dst", opts.rootRank, getSize());
+  AikidoWork::Copies copies;
+  Tensors held{stage_in(input)};
+  Tensors blocks;
+  Tensors results;
+  if (getRank() == opts.rootRank) {
+    check_tensor(site, "output", output);
+    check_times(site, "input", input, "output", output, getSize());
+    held.push_back(stage_out(output, copies));
+    blocks = equal_blocks(held.back(), getSize());
+    results = {output};
+  }
+  const at::Tensor host = held.front();
+  return gather_to_root("aikido:gather_single", host, blocks,
+                        {std::move(results), std::move(copies), std::move(held)},
+                        opts.rootRank, opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
+                                              std::vector<Tensors>& inputs,
+                                              const ::c10d::ScatterOptions& opts) {
+  const CallSite site{"scatter", getRank()};
+  const at::Tensor& output = check_single(site, "tensor", outputs);
+  check_rank(site, "src", opts.rootRank, getSize());
+  Call call = call_of(CallKind::kScatter, output);
+  call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  AikidoWork::Copies copies;
+  LocalCall local;
+  Tensors held{stage_out(output, copies)};
+  if (getRank() == opts.rootRank) {
+    const Tensors& list = check_single_list(site, "scatter_list", inputs);
+    check_list(site, "scatter_list", list, getSize());
+    for (const at::Tensor& input : list)
+      check_same(site, "tensor", output, "scatter_list", input);
+    for (size_t r = 0; r < list.size(); ++r) {
+      const at::Tensor block = stage_in(list[r]);
+      if (static_cast<int>(r) == getRank()) {
+        copy_own(block, held.front());
+      } else {
+        local.out_blocks.push_back(out_block(r, block));
+      }
+      held.push_back(block);
+    }
+  } else {
+    if (!inputs.empty()) check_count(site, "scatter_list", inputs[0].size(), 0);
+    local.in_blocks.push_back(
+        in_block(static_cast<size_t>(opts.rootRank), held.front()));
+  }
+  return submit(std::move(call), OpType::SCATTER, "aikido:scatter", std::move(local),
+                {output}, {{output}, std::move(copies), std::move(held)}, opts.timeout);
+}
+
+// inputs[r] goes to rank r, outputs[r] comes from it. Sizes may differ between any two
+// ranks: only the dtype is compared by all, sizes by the two.
+AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* title,
+                                                   const Tensors& inputs,
+                                                   const Tensors& outputs,
+                                                   AikidoWork::Memory memory,
+                                                   Milliseconds timeout) {
+  const CallSite site{"all_to_all", getRank()};
+  const auto own = static_cast<size_t>(getRank());
+  check_same(site, "input[rank]", inputs[own], "output[rank]", outputs[own]);
+  copy_own(inputs[own], outputs[own]);
+  Call call;
+  call.kind = CallKind::kAlltoall;
+  call.dtype = dtype_for_copy(inputs[own]);
+  LocalCall local;
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    if (r == own) continue;
+    local.out_blocks.push_back(out_block(r, inputs[r]));
+    local.in_blocks.push_back(in_block(r, outputs[r]));
+  }
+  return submit(std::move(call), type, title, std::move(local), inputs,
+                std::move(memory), timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,
+                                               const ::c10d::AllToAllOptions& opts) {
+  const CallSite site{"all_to_all", getRank()};
+  check_list(site, "input_tensor_list", inputs, getSize());
+  check_list(site, "output_tensor_list", outputs, getSize());
+  check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
+  check_same_kind(site, "input_tensor_list", inputs[0], "output_tensor_list", outputs);
+  AikidoWork::Copies copies;
+  Tensors host_in;
+  Tensors host_out;
+  for (const at::Tensor& t : inputs) host_in.push_back(stage_in(t));
+  for (const at::Tensor& t : outputs) host_out.push_back(stage_out(t, copies));
+  Tensors held = host_in;
+  held.insert(held.end(), host_out.begin(), host_out.end());
+  return exchange_all(OpType::ALLTOALL, "aikido:all_to_all", host_in, host_out,
+                      {outputs, std::move(copies), std::move(held)}, opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
+    at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+    std::vector<int64_t>& input_splits, const ::c10d::AllToAllOptions& opts) {
+  const CallSite site{"all_to_all_single", getRank()};
+  check_tensor(site, "input", input);
+  check_tensor(site, "output", output);
+  check_same_kind(site, "input", input, "output", {output});
+  check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
+  check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
+  AikidoWork::Copies copies;
+  const at::Tensor host_in = stage_in(input);
+  const at::Tensor host_out = stage_out(output, copies);
+  return exchange_all(OpType::ALLTOALL_BASE, "aikido:all_to_all_single",
+                      parts_of(host_in, input_splits, getSize()),
+                      parts_of(host_out, output_splits, getSize()),
+                      {{output}, std::move(copies), {host_in, host_out}}, opts.timeout);
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/listeners.h"
+
+#include <utility>
+
+#include "c10d/error.h"
+
+namespace aikido::adapter {
+
+void Listeners::set_info_hook(InfoHook hook) {
+  const std::lock_guard lock(mutex_);
+  if (info_hook_) {
+    raise({Code::kInvalidArgument,
+           "this group has a completion hook already; only one can be registered"});
+  }
+  info_hook_ = std::move(hook);
+}
+
+void Listeners::add(int64_t id, CompletionHook hook) {
+  const std::lock_guard lock(mutex_);
+  if (!completion_hooks_.emplace(id, std::move(hook)).second) {
+    raise({Code::kInvalidArgument,
+           concat("a completion hook with id ", id, " is registered already")});
+  }
+}
+
+void Listeners::remove(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  if (completion_hooks_.erase(id) == 0) {
+    raise({Code::kInvalidArgument, concat("no completion hook has the id ", id)});
+  }
+}
+
+void Listeners::on_started() {
+  const std::lock_guard lock(mutex_);
+  ++num_pending_;
+}
+
+void Listeners::on_ended(const Ended& ended) {
+  std::unique_lock lock(mutex_);
+  if (ended.is_ok) {
+    const auto ms =
+        ended.is_timed
+            ? std::optional(static_cast<float>(to_ms(ended.finished - ended.started)))
+            : std::nullopt;
+    for (const auto& [id, hook] : completion_hooks_) hook(ended.key, ms);
+  }
+  if (!info_hook_) {
+    if (--num_pending_ == 0) idle_.notify_all();
+    return;
+  }
+  lock.unlock();
+  finisher_->run([this, ended, self = shared_from_this()] {
+    const auto at = [](TimePoint t) {
+      return std::chrono::steady_clock::time_point(t.time_since_epoch());
+    };
+    info_hook_(std::make_shared<::c10d::WorkInfo>(
+        ended.type, ended.seq, at(ended.started), at(ended.finished),
+        std::chrono::duration<float>(ended.finished - ended.started)));
+    const std::lock_guard again(mutex_);
+    if (--num_pending_ == 0) idle_.notify_all();
+  });
+}
+
+bool Listeners::wait_until_idle(Milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  return idle_.wait_for(lock, timeout, [this] { return num_pending_ == 0; });
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Who wants to hear of the end of the calls of one group, and what has not ended yet.
+// Shared by the backend and its works. All methods from any thread.
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/clock.h"
+#include "c10d/compat.h"
+#include "c10d/finisher.h"
+
+namespace aikido::adapter {
+
+// One call that ended.
+struct Ended {
+  ::c10d::OpType type;
+  uint64_t seq;
+  uint64_t key;  // Work::getCompletionKey()
+  TimePoint started;
+  TimePoint finished;
+  bool is_ok;
+  bool is_timed;  // the group was timing when the call was made
+};
+
+class Listeners : public std::enable_shared_from_this<Listeners> {
+ public:
+  using InfoHook = std::function<void(std::shared_ptr<::c10d::WorkInfo>)>;
+  using CompletionHook = std::function<void(uint64_t key, std::optional<float> ms)>;
+
+  explicit Listeners(std::shared_ptr<Finisher> finisher)
+      : finisher_(std::move(finisher)) {}
+
+  // Hears of every call, also of those that failed, on the finisher's thread: it may
+  // take Python's lock. One for good.
+  void set_info_hook(InfoHook hook);
+  // Hears of calls that ended well, on the progress thread: must be short and must not
+  // take Python's lock.
+  void add(int64_t id, CompletionHook hook);
+  void remove(int64_t id);
+
+  void enable_timing() { is_timing_ = true; }
+  bool is_timing() const { return is_timing_; }
+
+  void on_started();
+  // Progress thread, or whoever ends the call.
+  void on_ended(const Ended& ended);
+  // Waits until all calls have ended and the info hook has heard of them; false if that
+  // takes longer than `timeout`.
+  bool wait_until_idle(Milliseconds timeout);
+
+ private:
+  std::shared_ptr<Finisher> finisher_;
+  std::atomic<bool> is_timing_ = false;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  // Guarded by mutex_.
+  InfoHook info_hook_;
+  std::map<int64_t, CompletionHook> completion_hooks_;
+  uint64_t num_pending_ = 0;
+};
+
+}  // namespace aikido::adapter

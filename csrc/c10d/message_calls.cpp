@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// The calls of AikidoBackend between two ranks.
+
+#include <utility>
+
+#include "c10d/call_of.h"
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+
+namespace {
+
+collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
+  return [work = std::move(work)](const Status& status, Rank peer) mutable {
+    AikidoWork::complete_message(std::move(work), status, peer);
+  };
+}
+
+}  // namespace
+
+AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
+  const CallSite site{"send", getRank()};
+  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  check_rank(site, "dst", to, getSize());
+  check_process();
+  const at::Tensor host = stage_in(tensor);
+  Slot slot = open(OpType::SEND, "aikido:send", tensors, {{}, {}, {host}});
+  collectives::SendCall call;
+  call.to = Rank(to);
+  call.tag = tag;
+  call.data = bytes_of(host);
+  call.bytes = host.nbytes();
+  call.deadline = SystemClock().now() + timeout();
+  call.keep_alive = keep_alive(slot.work);
+  call.on_done = completion(slot.work);
+  communicator_->send(std::move(call));
+  return close(std::move(slot));
+}
+
+AikidoBackend::WorkPtr AikidoBackend::recv(Tensors& tensors, int from, int tag) {
+  return receive(tensors, from, tag);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
+  return receive(tensors, std::nullopt, tag);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<int> from,
+                                              int tag) {
+  const CallSite site{"recv", getRank()};
+  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  if (from) check_rank(site, "src", *from, getSize());
+  check_process();
+  AikidoWork::Copies copies;
+  const at::Tensor host = stage_out(tensor, copies);
+  Slot slot = open(from ? OpType::RECV : OpType::RECVANYSOURCE, "aikido:recv", tensors,
+                   {tensors, std::move(copies), {host}});
+  collectives::ReceiveCall call;
+  if (from) call.from = Rank(*from);
+  call.tag = tag;
+  call.data = mutable_bytes_of(host);
+  call.bytes = host.nbytes();
+  call.deadline = SystemClock().now() + timeout();
+  call.keep_alive = keep_alive(slot.work);
+  call.on_done = completion(slot.work);
+  communicator_->receive(std::move(call));
+  return close(std::move(slot));
+}
+
+}  // namespace aikido::adapter

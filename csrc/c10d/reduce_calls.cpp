@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// The calls of AikidoBackend that fold contributions with an op.
+
+#include <utility>
+
+#include "c10d/call_of.h"
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+using collectives::Call;
+using collectives::CallKind;
+using collectives::LocalCall;
+using collectives::Shape;
+
+AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
+                                                const ::c10d::AllreduceOptions& opts) {
+  if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
+    return allreduce_sparse(tensors, opts);
+  const CallSite site{"all_reduce", getRank()};
+  return allreduce_with(check_single(site, "tensor", tensors), opts.reduceOp, {},
+                        opts.timeout);
+}
+
+AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
+                                                     const ::c10d::ReduceOp& op,
+                                                     const AllreduceExtras& extras,
+                                                     Milliseconds timeout) {
+  const CallSite site{"all_reduce", getRank()};
+  check_tensor(site, "tensor", tensor);
+  Call call = call_of(CallKind::kAllreduce, site, tensor, op);
+  call.policy = extras.policy;
+  check_policy(site, call.policy, call.op, call.dtype, getSize());
+  AikidoWork::Copies copies;
+  const at::Tensor host = stage_in_out(tensor, copies);
+  LocalCall local;
+  local.input = bytes_of(host);
+  local.output = mutable_bytes_of(host);
+  local.priority = extras.priority;
+  return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
+                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
+                timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
+    Tensors& tensors, const ::c10d::AllreduceCoalescedOptions& opts) {
+  const CallSite site{"all_reduce_coalesced", getRank()};
+  check_list(site, "tensors", tensors, std::nullopt);
+  for (const at::Tensor& t : tensors)
+    reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
+  return coalesced([&] {
+    for (const at::Tensor& t : tensors)
+      allreduce_with(t, opts.reduceOp, {}, opts.timeout);
+  });
+}
+
+AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
+                                             const ::c10d::ReduceOptions& opts) {
+  const CallSite site{"reduce", getRank()};
+  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  check_rank(site, "dst", opts.rootRank, getSize());
+  Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
+  call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  AikidoWork::Copies copies;
+  const bool is_root = getRank() == opts.rootRank;
+  const at::Tensor host = is_root ? stage_in_out(tensor, copies) : stage_in(tensor);
+  LocalCall local;
+  local.input = bytes_of(host);
+  local.output = is_root ? mutable_bytes_of(host) : nullptr;
+  return submit(std::move(call), OpType::REDUCE, "aikido:reduce", std::move(local),
+                {tensor}, {{tensor}, std::move(copies), {host}}, opts.timeout);
+}
+
+// `blocks[r]`: what this rank gives to the result of rank r.
+AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* title,
+                                                      const ::c10d::ReduceOp& op,
+                                                      const at::Tensor& output,
+                                                      const Tensors& blocks,
+                                                      AikidoWork::Memory memory,
+                                                      Milliseconds timeout) {
+  const CallSite site{"reduce_scatter", getRank()};
+  Call call = call_of(CallKind::kReduceScatter, site, output, op);
+  call.count = 0;
+  LocalCall local;
+  local.output = mutable_bytes_of(output);
+  for (size_t r = 0; r < blocks.size(); ++r) {
+    const at::Tensor& block = blocks[r];
+    call.count += static_cast<uint64_t>(block.numel());
+    // Blocks that differ have no shape that all ranks could compare.
+    if (block.numel() != output.numel()) call.shape = Shape();
+    local.out_blocks.push_back(
+        {Rank(static_cast<int32_t>(r)), bytes_of(block), block.nbytes()});
+  }
+  return submit(std::move(call), type, title, std::move(local), {output},
+                std::move(memory), timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
+    Tensors& outputs, std::vector<Tensors>& inputs,
+    const ::c10d::ReduceScatterOptions& opts) {
+  const CallSite site{"reduce_scatter", getRank()};
+  const at::Tensor& output = check_single(site, "output", outputs);
+  const Tensors& list = check_single_list(site, "input_list", inputs);
+  check_list(site, "input_list", list, getSize());
+  check_same_kind(site, "output", output, "input_list", list);
+  check_same(site, "output", output, "input_list[rank]",
+             list[static_cast<size_t>(getRank())]);
+  Tensors blocks;
+  AikidoWork::Copies copies;
+  for (const at::Tensor& t : list) blocks.push_back(stage_in(t));
+  const at::Tensor host = stage_out(output, copies);
+  Tensors held = blocks;
+  held.push_back(host);
+  return scatter_reduced(OpType::REDUCE_SCATTER, "aikido:reduce_scatter", opts.reduceOp,
+                         host, blocks, {{output}, std::move(copies), std::move(held)},
+                         opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& opts) {
+  const CallSite site{"reduce_scatter_tensor", getRank()};
+  check_tensor(site, "output", output);
+  check_tensor(site, "input", input);
+  check_times(site, "output", output, "input", input, getSize());
+  AikidoWork::Copies copies;
+  const at::Tensor host_in = stage_in(input);
+  const at::Tensor host_out = stage_out(output, copies);
+  return scatter_reduced(OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor",
+                         opts.reduceOp, host_out, equal_blocks(host_in, getSize()),
+                         {{output}, std::move(copies), {host_in, host_out}},
+                         opts.timeout);
+}
+
+AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
+  const CallSite site{"reduce_scatter_tensor_coalesced", getRank()};
+  check_list(site, "inputs", inputs, std::nullopt);
+  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_times(site, "output", outputs[i], "input", inputs[i], getSize());
+    reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
+  }
+  return coalesced([&] {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      _reduce_scatter_base(outputs[i], inputs[i], opts);
+  });
+}
+
+}  // namespace aikido::adapter

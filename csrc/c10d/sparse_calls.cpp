@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// all_reduce of sparse (COO) tensors: everybody's indices and values to everybody,
+// added up in rank order, so that all have the same bits.
+
+#include <cstring>
+#include <utility>
+
+#include "c10d/call_of.h"
+#include "c10d/error.h"
+#include "c10d/process_group.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+using collectives::Call;
+using collectives::CallKind;
+using collectives::LocalCall;
+
+namespace {
+
+// On the way: this, then the indices, then the values.
+struct Head {
+  int64_t count = -1;  // entries
+  int64_t sparse_dim = -1;
+};
+constexpr size_t kHeadBytes = sizeof(Head);
+
+struct Layout {
+  at::IntArrayRef sizes;
+  int64_t sparse_dim;
+  at::ScalarType dtype;
+  std::vector<int64_t> entry;  // shape of one value
+
+  size_t index_bytes() const {
+    return static_cast<size_t>(sparse_dim) * sizeof(int64_t);
+  }
+  size_t value_bytes() const {
+    size_t bytes = c10::elementSize(dtype);
+    for (const int64_t n : entry) bytes *= static_cast<size_t>(n);
+    return bytes;
+  }
+  // Coalesced tensors have an entry at most once.
+  size_t max_bytes() const {
+    size_t entries = 1;
+    for (int64_t d = 0; d < sparse_dim; ++d)
+      entries *= static_cast<size_t>(sizes[static_cast<size_t>(d)]);
+    return kHeadBytes + entries * (index_bytes() + value_bytes());
+  }
+};
+
+Layout layout_of(const at::Tensor& t) {
+  Layout layout{t.sizes(), t.sparse_dim(), t.scalar_type(), {}};
+  for (int64_t d = t.sparse_dim(); d < t.dim(); ++d) layout.entry.push_back(t.size(d));
+  return layout;
+}
+
+at::Tensor pack(const at::Tensor& coalesced) {
+  const at::Tensor indices = coalesced.indices().contiguous();
+  const at::Tensor values = coalesced.values().contiguous();
+  const Head head{coalesced._nnz(), coalesced.sparse_dim()};
+  at::Tensor out =
+      at::empty({static_cast<int64_t>(kHeadBytes + indices.nbytes() + values.nbytes())},
+                at::kByte);
+  std::byte* to = mutable_bytes_of(out);
+  std::memcpy(to, &head, kHeadBytes);
+  if (head.count > 0) {
+    std::memcpy(to + kHeadBytes, bytes_of(indices), indices.nbytes());
+    std::memcpy(to + kHeadBytes + indices.nbytes(), bytes_of(values), values.nbytes());
+  }
+  return out;
+}
+
+// What a rank has sent, in memory that outlives the tensor. The bytes are a peer's.
+at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank) {
+  Head head;
+  if (size >= kHeadBytes) std::memcpy(&head, bytes, kHeadBytes);
+  if (head.sparse_dim != layout.sparse_dim) {
+    raise({Code::kInvalidArgument,
+           concat("sparse all_reduce: the tensor of rank ", rank, " has ",
+                  head.sparse_dim, " sparse dimensions and ours has ",
+                  layout.sparse_dim, "; use the same on every rank"),
+           Rank(rank)});
+  }
+  const size_t entry_bytes = layout.index_bytes() + layout.value_bytes();
+  if (head.count < 0 || static_cast<size_t>(head.count) > size ||
+      size != kHeadBytes + static_cast<size_t>(head.count) * entry_bytes) {
+    raise({Code::kProtocol,
+           concat("sparse all_reduce: rank ", rank, " has sent ", size,
+                  " bytes, which are not ", head.count, " entries of ", entry_bytes,
+                  " bytes"),
+           Rank(rank)});
+  }
+  std::vector<int64_t> shape{head.count};
+  shape.insert(shape.end(), layout.entry.begin(), layout.entry.end());
+  std::byte* at = bytes + kHeadBytes;
+  const at::Tensor indices =
+      at::from_blob(at, {layout.sparse_dim, head.count}, at::kLong).clone();
+  const at::Tensor values = at::empty(shape, at::TensorOptions().dtype(layout.dtype));
+  if (values.nbytes() > 0) {
+    std::memcpy(mutable_bytes_of(values), at + indices.nbytes(), values.nbytes());
+  }
+  return at::sparse_coo_tensor(indices, values, layout.sizes,
+                               at::TensorOptions().dtype(layout.dtype));
+}
+
+}  // namespace
+
+AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
+    Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
+  const CallSite site{"all_reduce", getRank()};
+  check_sparse(site, "tensor", tensors);
+  const at::Tensor tensor = tensors[0];
+  Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
+  check_sum(site, call.op, "a sparse tensor");
+  const at::Tensor own = tensor.cpu().coalesce();
+  const at::Tensor packed = pack(own);
+
+  using Blocks = std::vector<std::vector<std::byte>>;
+  const auto blocks = std::make_shared<Blocks>(static_cast<size_t>(getSize()));
+  const size_t max_bytes = layout_of(own).max_bytes();
+  LocalCall local;
+  for (int r = 0; r < getSize(); ++r) {
+    if (r == getRank()) continue;
+    local.out_blocks.push_back({Rank(r), bytes_of(packed), packed.nbytes()});
+    local.in_blocks.push_back({Rank(r), nullptr, max_bytes});
+  }
+  local.allocate = [blocks](Rank from, size_t bytes) {
+    auto& block = (*blocks)[static_cast<size_t>(from.value)];
+    block.resize(bytes);
+    return block.data();
+  };
+  const double scale = call.op == ReduceOp::kAvg ? 1.0 / getSize() : 1.0;
+  auto finish = [blocks, own, tensor, scale, rank = getRank()] {
+    const Layout layout = layout_of(own);
+    at::Tensor sum;
+    for (size_t r = 0; r < blocks->size(); ++r) {
+      auto& block = (*blocks)[r];
+      const int from = static_cast<int>(r);
+      const at::Tensor part =
+          from == rank ? own : unpack(block.data(), block.size(), layout, from);
+      sum = sum.defined() ? at::add(sum, part).coalesce() : part.coalesce();
+    }
+    if (scale != 1.0) sum = at::mul(sum, scale);
+    tensor.copy_(sum);
+  };
+  return submit(std::move(call), OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce",
+                std::move(local), {tensor}, {{tensor}, {}, {packed}, std::move(finish)},
+                opts.timeout);
+}
+
+}  // namespace aikido::adapter

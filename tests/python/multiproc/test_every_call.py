@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Every collective beside all_reduce, broadcast and all_gather, by its definition."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _coalescing_manager
+
+from aikido_torch.testing import run_ranks
+
+# Nothing, little, and more than travels unasked.
+COUNTS = (0, 1, 7, 40_000)
+DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.bool)
+
+
+def data(giver, taker, count, dtype):
+    """What rank `giver` has for rank `taker`."""
+    seed = torch.Generator().manual_seed(1000 * giver + 10 * taker + count)
+    return torch.randint(
+        0, 2 if dtype is torch.bool else 9, (count,), generator=seed
+    ).to(dtype)
+
+
+def total(parts):
+    """The sum as a fold in rank order; of bool: or."""
+    if parts[0].dtype is torch.bool:
+        return torch.stack(parts).any(dim=0)
+    if parts[0].dtype is torch.bfloat16:  # added up in float32, rounded once
+        return torch.stack([p.float() for p in parts]).sum(dim=0).bfloat16()
+    return torch.stack(parts).sum(dim=0)
+
+
+class Checked:
+    def __init__(self):
+        self.wrong = []
+
+    def equal(self, got, expected, *what):
+        if got.dtype != expected.dtype or not torch.equal(got, expected):
+            self.wrong.append(what)
+
+
+def reduce_everything(rank, size):
+    checked = Checked()
+    for dtype in DTYPES:
+        for count in COUNTS:
+            what = (dtype, count)
+            mine = [data(rank, r, count, dtype) for r in range(size)]
+            sums = [
+                total([data(g, t, count, dtype) for g in range(size)])
+                for t in range(size)
+            ]
+            for root in range(size):
+                tensor = mine[root].clone()
+                dist.reduce(tensor, dst=root)
+                expected = sums[root] if rank == root else mine[root]
+                checked.equal(tensor, expected, "reduce", root, *what)
+            out = torch.empty(count, dtype=dtype)
+            dist.reduce_scatter(out, [m.clone() for m in mine])
+            checked.equal(out, sums[rank], "reduce_scatter", *what)
+            joined = torch.cat(mine)
+            dist.reduce_scatter_tensor(out, joined)
+            checked.equal(out, sums[rank], "reduce_scatter_tensor", *what)
+            # The output may be the own part of the input.
+            own = joined[rank * count : rank * count + count]
+            dist.reduce_scatter_tensor(own, joined)
+            checked.equal(own, sums[rank], "reduce_scatter_tensor in place", *what)
+    # Blocks that differ in size.
+    blocks = [
+        data(rank, r, 3 * r + 20_000 * (r == 1), torch.float32) for r in range(size)
+    ]
+    expected = total(
+        [data(g, rank, blocks[rank].numel(), torch.float32) for g in range(size)]
+    )
+    out = torch.empty_like(blocks[rank])
+    dist.reduce_scatter(out, blocks)
+    checked.equal(out, expected, "reduce_scatter, uneven")
+    mean = torch.full((4,), float(rank))
+    dist.reduce(mean, dst=1, op=dist.ReduceOp.AVG)
+    if rank == 1:
+        checked.equal(mean, torch.full((4,), (size - 1) / 2), "reduce, mean")
+    complexes = torch.full((3,), complex(rank, 1))
+    dist.reduce(complexes, dst=0)
+    if rank == 0:
+        expected = torch.full((3,), complex(size * (size - 1) / 2, size))
+        checked.equal(complexes, expected, "reduce, complex")
+    return checked.wrong
+
+
+def exchange_everything(rank, size):
+    checked = Checked()
+    for dtype in (*DTYPES, torch.complex64):
+        for count in COUNTS:
+            what = (dtype, count)
+            mine = [data(rank, r, count, dtype) for r in range(size)]
+            for root in range(size):
+                outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
+                dist.gather(mine[0], outs if rank == root else None, dst=root)
+                for giver in range(size if rank == root else 0):
+                    expected = data(giver, 0, count, dtype)
+                    checked.equal(outs[giver], expected, "gather", *what)
+                out = torch.empty(count, dtype=dtype)
+                dist.scatter(out, mine if rank == root else None, src=root)
+                checked.equal(out, data(root, rank, count, dtype), "scatter", *what)
+            outs = [torch.empty(count, dtype=dtype) for _ in range(size)]
+            dist.all_to_all(outs, mine)
+            theirs = [data(giver, rank, count, dtype) for giver in range(size)]
+            for giver in range(size):
+                checked.equal(outs[giver], theirs[giver], "all_to_all", *what)
+            out = torch.empty(size * count, dtype=dtype)
+            dist.all_to_all_single(out, torch.cat(mine))
+            checked.equal(out, torch.cat(theirs), "all_to_all_single", *what)
+    return checked.wrong
+
+
+def exchange_unevenly(rank, size):
+    checked = Checked()
+    for large in (1, 30_000):
+        counts = [[(3 * g + t) % 4 * large for t in range(size)] for g in range(size)]
+        mine = [data(rank, t, counts[rank][t], torch.float32) for t in range(size)]
+        theirs = [data(g, rank, counts[g][rank], torch.float32) for g in range(size)]
+        outs = [torch.empty_like(t) for t in theirs]
+        dist.all_to_all(outs, mine)
+        checked.equal(torch.cat(outs), torch.cat(theirs), "all_to_all", large)
+        # Rows of two.
+        out = torch.empty(sum(t.numel() for t in theirs), 2)
+        dist.all_to_all_single(
+            out,
+            torch.cat(mine).unsqueeze(1).repeat(1, 2),
+            output_split_sizes=[t.numel() for t in theirs],
+            input_split_sizes=[t.numel() for t in mine],
+        )
+        expected = torch.cat(theirs).unsqueeze(1).repeat(1, 2)
+        checked.equal(out, expected, "all_to_all_single", large)
+    return checked.wrong
+
+
+def coalesce(rank, size):
+    checked = Checked()
+    tensors = [torch.full((n,), rank + 1.0) for n in (3, 0, 20_000)]
+    sums = [torch.full_like(t, size * (size + 1) / 2) for t in tensors]
+    with _coalescing_manager(async_ops=True) as batch:
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    batch.wait()
+    for tensor, expected in zip(tensors, sums, strict=True):
+        checked.equal(tensor, expected, "all_reduce")
+    inputs = [torch.full((2,), float(rank)), torch.full((9_000,), 2.0 * rank)]
+    outputs = [torch.empty(t.numel() * size) for t in inputs]
+    with _coalescing_manager():
+        for out, own in zip(outputs, inputs, strict=True):
+            dist.all_gather_into_tensor(out, own)
+    for i, own in enumerate(inputs):
+        ranks = torch.arange(float(size)).repeat_interleave(own.numel()) * (i + 1)
+        checked.equal(outputs[i], ranks, "all_gather_into_tensor")
+    outs = [torch.empty(2), torch.empty(5)]
+    with _coalescing_manager():
+        for out in outs:
+            dist.reduce_scatter_tensor(
+                out, torch.full((out.numel() * size,), rank + 1.0)
+            )
+    for out in outs:
+        expected = torch.full_like(out, size * (size + 1) / 2)
+        checked.equal(out, expected, "reduce_scatter_tensor")
+    lists = [[torch.empty(2), torch.empty(9_000)] for _ in range(size)]
+    dist.all_gather_coalesced(lists, inputs)
+    for giver in range(size):
+        checked.equal(lists[giver][0], torch.full((2,), float(giver)), "lists")
+        checked.equal(lists[giver][1], torch.full((9_000,), 2.0 * giver), "lists")
+    # Calls of any kind, one work.
+    with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as batch:
+        message = torch.full((3,), float(rank))
+        dist.isend(message, (rank + 1) % size)
+        got = torch.empty(3)
+        dist.irecv(got, (rank - 1) % size)
+    batch.wait()
+    checked.equal(got, torch.full((3,), float((rank - 1) % size)), "messages")
+    return checked.wrong, len(batch.works)
+
+
+def reduce_sparse(rank, size):
+    checked = Checked()
+    for entries in (0, 1, 5_000):
+        seed = torch.Generator().manual_seed(rank)
+        # Some indices several times, some on one rank alone, none on rank 0.
+        count = entries * rank
+        indices = torch.randint(0, 3_000, (1, count), generator=seed)
+        values = torch.randint(0, 9, (count, 2), generator=seed).float()
+        sparse = torch.sparse_coo_tensor(indices, values, (3_000, 2))
+        dense = sparse.to_dense()
+        dist.all_reduce(sparse)
+        dist.all_reduce(dense)
+        checked.equal(sparse.to_dense(), dense, "sparse", entries)
+    return checked.wrong
+
+
+@pytest.mark.parametrize(
+    "calls", [reduce_everything, exchange_everything, exchange_unevenly, reduce_sparse]
+)
+def test_every_call_does_what_it_is_defined_to_do(calls):
+    for wrong in run_ranks(3, calls):
+        assert wrong == []
+
+
+def test_coalesced_calls_are_one_work():
+    for wrong, num_works in run_ranks(3, coalesce):
+        assert wrong == []
+        assert num_works == 1
+
+
+def refused(call):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def ask_for_too_much(rank, size):
+    ones = torch.ones(4)
+    halves = torch.ones(4, dtype=torch.float16)
+    texts = {
+        "op": refused(lambda: dist.reduce(ones, 0, op=dist.ReduceOp.BAND)),
+        "rank": refused(lambda: dist.reduce(ones, 7)),
+        "dtype": refused(lambda: dist.reduce_scatter(ones, [ones, halves, ones])),
+        "count": refused(lambda: dist.all_to_all([ones] * size, [ones] * 2)),
+        "size": refused(lambda: dist.reduce_scatter_tensor(ones, torch.ones(11))),
+        "splits": refused(
+            lambda: dist.all_to_all_single(ones, ones, input_split_sizes=[1, 1, 1])
+        ),
+        "even": refused(lambda: dist.all_to_all_single(ones, ones)),
+        "strided": refused(
+            lambda: dist.all_to_all_single(torch.ones(3, 6), torch.ones(6, 3).t())
+        ),
+        "sparse": refused(
+            lambda: dist.all_reduce(ones.to_sparse(), op=dist.ReduceOp.MAX)
+        ),
+    }
+    dist.barrier()  # nothing was sent
+    return texts
+
+
+def test_bad_arguments_are_named_with_both_values():
+    for rank, texts in enumerate(run_ranks(3, ask_for_too_much)):
+        here = f"on rank {rank}: "
+        assert here + "argument op is band, which is not defined" in texts["op"]
+        assert "7" in texts["rank"]
+        assert "different dtypes" in texts["dtype"]  # torch's own
+        assert "input_tensor_list has 2 tensors; 3 are needed" in texts["count"]
+        assert "input has shape [11] (11 elements) but 3 times" in texts["size"]
+        assert "input_split_sizes adds up to 3 but" in texts["splits"]
+        assert "cannot be split evenly among 3 ranks" in texts["even"]
+        assert "Tensors must be contiguous" in texts["strided"]
+        assert "argument op is max for a sparse tensor" in texts["sparse"]
+
+
+def disagree(rank, size):
+    texts = []
+    tensors = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(2, 3)]
+    texts.append(refused(lambda: dist.all_reduce(tensors[rank])))
+    # Everybody waits for another root.
+    texts.append(refused(lambda: dist.broadcast(torch.ones(3), src=(rank + 1) % size)))
+    counts = [[0, 5, 5], [4, 0, 5], [5, 5, 0]]  # rank 0 expects 5 from rank 1
+    texts.append(
+        refused(
+            lambda: dist.all_to_all(
+                [torch.empty(5 * (r != rank)) for r in range(size)],
+                [torch.empty(n) for n in counts[rank]],
+            )
+        )
+    )
+    # The sender of a small block may be through before anybody knows: then the group
+    # ends, and the next call tells.
+    texts.append(refused(dist.barrier))
+    return texts
+
+
+def test_ranks_that_disagree_all_hear_of_it():
+    answers = run_ranks(3, disagree)
+    for shape, root, block, then in answers:
+        assert "calls all_reduce(sum, float32[2, 3])" in shape
+        assert "calls all_reduce(sum, float32[3, 2])" in shape
+        assert root.count("calls broadcast(src ") == 2
+        assert "rank 1 sends 16 bytes where rank 0 expects 20" in (block or then)
