@@ -26,11 +26,22 @@ class AikidoError(DistBackendError):
 
     Attributes:
         rank: the rank that caused it, or None when nobody in particular did.
+        operation: the call that failed ("all_reduce"), or None outside of calls.
+        sequence_number: its number in the group, or None where it has none.
     """
 
-    def __init__(self, message: str, *, rank: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        operation: str | None = None,
+        sequence_number: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.rank = rank
+        self.operation = operation
+        self.sequence_number = sequence_number
 
 
 class RetryLaterError(AikidoError):

@@ -40,10 +40,11 @@ void translate(std::exception_ptr raised) {
     const Status& status = error.status();
     const py::object type =
         py::module_::import("aikido_torch.errors").attr(class_of(status.code()));
-    const py::object value =
-        status.culprit() == kNoRank
-            ? type(status.message())
-            : type(status.message(), py::arg("rank") = status.culprit().value);
+    py::dict fields;
+    if (status.culprit() != kNoRank) fields["rank"] = status.culprit().value;
+    if (!error.operation().empty()) fields["operation"] = error.operation();
+    if (error.seq() != 0) fields["sequence_number"] = error.seq();
+    const py::object value = type(status.message(), **fields);
     PyErr_SetObject(type.ptr(), value.ptr());
   }
 }

@@ -45,20 +45,22 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
   } catch (const Error& error) {
     const Status& why = error.status();
     if (getRank() != 0) {
-      raise(why.with_context(
-          concat("Rank ", getRank(),
-                 " successfully reached monitoredBarrier, but received errors while "
-                 "waiting for send/recv from rank 0. Please check rank 0 logs for "
-                 "faulty rank")));
+      raise(why.with_context(concat(
+                "Rank ", getRank(),
+                " successfully reached monitoredBarrier, but received errors while "
+                "waiting for send/recv from rank 0. Please check rank 0 logs for "
+                "faulty rank")),
+            error.operation(), error.seq());
     }
     const std::vector<Rank> missing = work->missing();
     if (missing.empty()) throw;
     std::string who;
     for (const Rank r : missing) who += concat(who.empty() ? "" : ", ", r.value);
     const bool is_one = missing.size() == 1 || !wait_all;
-    raise(why.with_context(
-        concat(is_one ? concat("Rank ", missing.front().value) : concat("Ranks ", who),
-               " failed to pass monitoredBarrier in ", limit.count(), " ms")));
+    raise(why.with_context(concat(
+              is_one ? concat("Rank ", missing.front().value) : concat("Ranks ", who),
+              " failed to pass monitoredBarrier in ", limit.count(), " ms")),
+          error.operation(), error.seq());
   }
 }
 

@@ -7,23 +7,35 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
+#include <utility>
+
 #include "base/status.h"
 
 namespace aikido::adapter {
 
 class Error final : public c10::DistBackendError {
  public:
-  explicit Error(Status status)
+  // `operation`: as a PyTorch user calls it, empty for none. `seq`: its number in the
+  // group, 0 for none.
+  explicit Error(Status status, std::string operation = {}, uint64_t seq = 0)
       : c10::DistBackendError(c10::SourceLocation{"aikido", "", 0}, status.message()),
-        status_(std::move(status)) {}
+        status_(std::move(status)),
+        operation_(std::move(operation)),
+        seq_(seq) {}
   const Status& status() const { return status_; }
+  const std::string& operation() const { return operation_; }
+  uint64_t seq() const { return seq_; }
 
  private:
   Status status_;
+  std::string operation_;
+  uint64_t seq_;
 };
 
-[[noreturn]] inline void raise(Status status) {
-  throw Error(std::move(status));
+[[noreturn]] inline void raise(Status status, std::string operation = {},
+                               uint64_t seq = 0) {
+  throw Error(std::move(status), std::move(operation), seq);
 }
 inline void raise_if_failed(const Status& status) {
   if (!status) raise(status);

@@ -11,7 +11,8 @@ namespace {
 template <class... Args>
 [[noreturn]] void refuse(const CallSite& site, const Args&... args) {
   raise({Code::kInvalidArgument,
-         concat(site.call, " on rank ", site.rank, ": ", args...), Rank(site.rank)});
+         concat(site.call, " on rank ", site.rank, ": ", args...), Rank(site.rank)},
+        site.call);
 }
 
 std::optional<DType> known_dtype(at::ScalarType type) {
@@ -108,7 +109,8 @@ void check_tensor(const CallSite& site, const char* argument,
            concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
                   ", argument ", argument, " has shape ", tensor.sizes(),
                   " and strides ", tensor.strides(), "; pass .contiguous()"),
-           Rank(site.rank)});
+           Rank(site.rank)},
+          site.call);
   }
 }
 

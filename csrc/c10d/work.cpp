@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "c10d/work.h"
 
+#include <cstring>
 #include <utility>
 
 #include "c10d/error.h"
@@ -27,6 +28,7 @@ uint64_t next_key() {
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
                        const std::vector<at::Tensor>& inputs, Services services)
     : ::c10d::Work(rank, type, title, inputs),
+      title_(title),
       services_(std::move(services)),
       key_(next_key()),
       started_(SystemClock().now()),
@@ -110,7 +112,10 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     const std::lock_guard lock(self->mutex_);
     self->finished_ = SystemClock().now();
     self->work_result_ = work_result(self->failure_);
-    if (!self->failure_) error = std::make_exception_ptr(Error(self->failure_));
+    if (!self->failure_) {
+      const char* operation = std::strchr(self->title_, ':') + 1;
+      error = std::make_exception_ptr(Error(self->failure_, operation, self->seq_));
+    }
   }
   if (!error && (!self->copies_.empty() || !self->finishes_.empty())) {
     finisher->run([self = std::move(self)]() mutable {

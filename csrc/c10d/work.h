@@ -32,7 +32,8 @@ class AikidoWork final : public ::c10d::Work {
     std::vector<at::Tensor> held;
     std::function<void()> finish = {};
   };
-  // What a backend gives all its works.
+  // `title`: "aikido:" and the operation, of static life. `services`: what a backend
+  // gives all its works.
   struct Services {
     std::shared_ptr<Finisher> finisher;
     std::shared_ptr<Listeners> listeners;
@@ -77,6 +78,7 @@ class AikidoWork final : public ::c10d::Work {
   std::exception_ptr finish_on_host();
   void mark_futures();
 
+  const char* const title_;  // "aikido:all_reduce"
   const Services services_;
   const uint64_t key_;
   const TimePoint started_;

@@ -15,8 +15,8 @@ def test_every_error_is_one_of_torch_and_may_name_a_rank(name):
     assert issubclass(error_class, dist.DistBackendError)
     assert inspect.getdoc(error_class)
     assert error_class("what").rank is None
-    error = error_class("what happened", rank=3)
-    assert error.rank == 3
+    error = error_class("what happened", rank=3, operation="send", sequence_number=7)
+    assert (error.rank, error.operation, error.sequence_number) == (3, "send", 7)
     assert str(error) == "what happened"
 
 

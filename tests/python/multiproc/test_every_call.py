@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
 
+from aikido_torch.errors import AikidoError
 from aikido_torch.testing import run_ranks
 
 # Nothing, little, and more than travels unasked.
@@ -214,6 +215,33 @@ def refused(call):
     except (RuntimeError, ValueError) as error:
         return str(error)
     return None
+
+
+def fail_in_three_ways(rank, size):
+    fields = []
+    ones = torch.ones(3)
+    for call in (
+        lambda: dist.reduce(ones, 0, op=dist.ReduceOp.BAND),  # refused here
+        lambda: dist.all_reduce(torch.ones(3 + rank)),  # refused by the others
+        lambda: dist.recv(ones, 1),
+    ):
+        if rank == 1 and len(fields) == 2:
+            break  # leaves, while rank 0 waits for its message
+        try:
+            call()
+        except AikidoError as error:
+            fields.append((error.rank, error.operation, error.sequence_number))
+    return fields
+
+
+def test_errors_carry_rank_operation_and_number():
+    first, second = run_ranks(2, fail_in_three_ways)
+    assert first == [
+        (0, "reduce", None),
+        (None, "all_reduce", 1),
+        (1, "recv", None),
+    ]
+    assert second == [(1, "reduce", None), (None, "all_reduce", 1)]
 
 
 def ask_for_too_much(rank, size):
