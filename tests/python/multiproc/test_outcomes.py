@@ -207,8 +207,8 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "gather shape": f"ConfigError: all_gather {here}: argument tensor_list has "
             "shape [5] (5 elements) but argument tensor has [4] (4)",
             "into": f"ConfigError: all_gather_into_tensor {here}: argument "
-            "output_tensor has shape [5] (5 elements) but 2 times argument input_tensor of shape [4] "
-            "is needed (8)",
+            "output_tensor has shape [5] (5 elements) but 2 times argument "
+            "input_tensor of shape [4] is needed (8)",
             "dst": f"ConfigError: send {here}: argument dst is 7; the group has ranks "
             "0 to 1",
         }
