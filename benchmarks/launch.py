@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 MARK = "@event "
@@ -29,6 +29,20 @@ def emit(**event) -> None:
     """On a rank: tells the starting process."""
     sys.stdout.write(MARK + json.dumps(event) + "\n")
     sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def cleaning_up_on(*signals: signal.Signals) -> Iterator[None]:
+    """Those signals end this process through its `finally` clauses. Main thread only."""
+    before = {
+        number: signal.signal(number, lambda got, _: sys.exit(128 + got))
+        for number in signals
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_ranks(
@@ -66,18 +80,16 @@ def run_ranks(
 
     timer = threading.Timer(limit_s, stop_late_run)
     timer.start()
-    # Ends through the finally below when this process is told to end.
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(MARK):
-                on_event(json.loads(line.removeprefix(MARK)))
-            else:
-                last_lines.append(line)
-        process.wait()
+        with cleaning_up_on(signal.SIGTERM):
+            for line in process.stdout:
+                if line.startswith(MARK):
+                    on_event(json.loads(line.removeprefix(MARK)))
+                else:
+                    last_lines.append(line)
+            process.wait()
     finally:
-        signal.signal(signal.SIGTERM, before)
         timer.cancel()
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

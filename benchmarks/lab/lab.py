@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Several hosts on one machine: network namespaces, shaped links, faults, traffic."""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.lab import agent, network, script
+from benchmarks.lab.network import DEVICE, LabError, Link
+from benchmarks.lab.rank import LATE_VARIABLE
+from benchmarks.lab.ranks import RankEnd, RankRun, Start, die_with_parent
+from benchmarks.launch import cleaning_up_on
+
+HERE = Path(__file__).resolve().parent
+FIRST_PORT = 29500  # of the store on rank 0; each run has its own
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+_serials = itertools.count()
+# No connection starts with what an earlier one learned about a link that has changed.
+_SETTINGS = "echo 1 > /proc/sys/net/ipv4/tcp_no_metrics_save"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a host's cable has carried since it was made, and its queues dropped."""
+
+    up_bytes: int
+    down_bytes: int
+    up_dropped: int
+    down_dropped: int
+
+
+class _Helper:
+    """A process of ours in the lab: one JSON object per line each way."""
+
+    def __init__(self, command: Sequence[str], what: str):
+        self._what = what
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        self._input = b""
+
+    def tell(self, **command: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(command).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise LabError(f"The {self._what} has ended: {error}.") from error
+
+    def answer(self, within_s: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        end = time.monotonic() + within_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._input:
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    raise LabError(f"The {self._what} was silent for {within_s:g} s.")
+                data = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not data:
+                    raise LabError(f"The {self._what} has ended without an answer.")
+                self._input += data
+        line, _, self._input = self._input.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise LabError(f"The {self._what} says: {answer['error']}.")
+        return answer
+
+    def close(self) -> None:
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(OSError):
+                stream.close()
+        self._process.wait()
+
+
+class Lab:
+    """Hosts 0 to N-1 behind one switch, as long as the `with` block lasts.
+
+    For the main thread of one process; several labs may exist at once. What labs of
+    dead owners left behind is removed at the start.
+
+    Args:
+        links: one for each host.
+        tcp: the congestion control of all hosts, whatever the machine's own is.
+    """
+
+    def __init__(self, links: Sequence[Link], *, tcp: str = "cubic"):
+        if not 1 <= len(links) <= 200:
+            raise ValueError(f"{len(links)} links; a lab has 1 to 200 hosts")
+        start = network.start_of_process(os.getpid())
+        if start is None:
+            raise LabError("This process is not in /proc; a lab needs Linux.")
+        self.name = network.Name(os.getpid(), start, next(_serials))
+        self._links, self._tcp = list(links), tcp
+        self._shaped: set[tuple[str, str]] = set()
+        self._cut: set[int] = set()
+        self._helpers: dict[int | str, _Helper] = {}
+        self._runs = 0
+        self._leaving = contextlib.ExitStack()
+
+    @staticmethod
+    @functools.cache
+    def unavailable() -> str | None:
+        """Why there can be no lab here, as a sentence; None: it works."""
+        try:
+            with Lab([Link(up_mbit=100, down_mbit=100)]):
+                return None
+        except LabError as error:
+            return f"No lab of network namespaces here: {error}"
+
+    def __enter__(self) -> "Lab":
+        self._leaving.enter_context(cleaning_up_on(*_SIGNALS))
+        try:
+            self._set_up()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _set_up(self) -> None:
+        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+            raise LabError("It needs root, to make network namespaces.")
+        for name in ("ip", "tc", "bridge"):
+            network.tool(name)
+        remove_leftovers()
+        for batch in network.set_up_batches(self.name, self._links, tcp=self._tcp):
+            batch.run()
+        for host, link in enumerate(self._links):
+            network.call(network.inside(self.name.host(host), ["sh", "-c", _SETTINGS]))
+            self._shape(host, link)
+
+    def _close(self) -> None:
+        """Not to be interrupted: a second Ctrl-C waits."""
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT, *_SIGNALS}
+        )
+        try:
+            for helper in self._helpers.values():
+                helper.close()
+            self._helpers.clear()
+            mine = f"{self.name}-"
+            network.remove(
+                name for name in network.namespaces() if name.startswith(mine)
+            )
+        finally:
+            self._leaving.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    # ---- Links ------------------------------------------------------------------------
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(self._links)
+
+    def address(self, host: int, *, ipv6: bool = False) -> str:
+        return network.address(host, ipv6=ipv6)
+
+    def change(self, host: int, **changes: float | None) -> None:
+        """Gives fields of the host's link new values while everything runs.
+
+        What is queued stays, except where a rate becomes None.
+        """
+        self._shape(host, replace(self._links[host], **changes))  # type: ignore[arg-type]
+
+    def _shape(self, host: int, link: Link) -> None:
+        ends = {
+            (self.name.host(host), DEVICE): link.up_mbit,
+            (self.name.switch, network.port(host)): link.down_mbit,
+        }
+        for (namespace, device), mbit in ends.items():
+            if mbit is None and (namespace, device) not in self._shaped:
+                continue
+            limit = link.limit_bytes(mbit) if mbit is not None else 0
+            network.call(
+                network.shape_command(namespace, device, mbit, limit_bytes=limit)
+            )
+            if mbit is None:
+                self._shaped.discard((namespace, device))
+            else:
+                self._shaped.add((namespace, device))
+        self._links[host] = link
+
+    def cut(self, host: int) -> None:
+        """Loses all frames from and to the host, without a sign to either side."""
+        network.call(network.cut_command(self.name, host, is_cut=True))
+        self._cut.add(host)
+
+    def heal(self, host: int) -> None:
+        network.call(network.cut_command(self.name, host, is_cut=False))
+        self._cut.discard(host)
+
+    def traffic(self, host: int) -> Traffic:
+        ends = []
+        for namespace, device in (
+            (self.name.host(host), DEVICE),
+            (self.name.switch, network.port(host)),
+        ):
+            show = ["-n", namespace, "-j", "-s"]
+            (link,) = json.loads(
+                network.call(["ip", *show, "link", "show", "dev", device])
+            )
+            queues = json.loads(
+                network.call(["tc", *show, "qdisc", "show", "dev", device])
+            )
+            ends.append(
+                (link["stats64"]["tx"]["bytes"], sum(q["drops"] for q in queues))
+            )
+        (up, up_dropped), (down, down_dropped) = ends
+        return Traffic(up, down, up_dropped, down_dropped)
+
+    # ---- Streams and measurements -----------------------------------------------------
+
+    def goodput_mbit(self, source: int, target: int, *, seconds: float = 1.0) -> float:
+        """Payload of one TCP stream, without its first part; blocks so long."""
+        return self._ask(source, target, seconds, do="goodput", seconds=seconds)["mbit"]
+
+    def round_trip_ms(
+        self,
+        source: int,
+        target: int,
+        *,
+        count: int = 20,
+        ipv6: bool = False,
+        within_s: float = agent.ANSWER_S,
+    ) -> float:
+        """Median of so many trips of one byte over TCP and back."""
+        trip = {"do": "round_trip", "count": count, "within_s": within_s}
+        return self._ask(source, target, within_s, ipv6=ipv6, **trip)["ms"]
+
+    def flow(self, source: int, target: int, *, seconds: float) -> None:
+        """Cross traffic: one stream as fast as it goes; returns at once."""
+        self._agent(target)
+        self._agent(source).tell(
+            do="flow", address=self.address(target), seconds=seconds
+        )
+
+    def _ask(
+        self,
+        source: int,
+        target: int,
+        lasts_s: float,
+        *,
+        ipv6: bool = False,
+        **command: Any,
+    ) -> dict[str, Any]:
+        self._agent(target)
+        asked = self._agent(source)
+        asked.tell(address=self.address(target, ipv6=ipv6), **command)
+        try:
+            return asked.answer(lasts_s + 4 * agent.ANSWER_S)
+        except LabError as error:
+            raise LabError(f"From host {source} to host {target}: {error}") from error
+
+    def _agent(self, host: int) -> _Helper:
+        if host not in self._helpers:
+            file = str(HERE / "agent.py")
+            command = [sys.executable, "-S", "-E", file]
+            helper = _Helper(
+                network.inside(self.name.host(host), command), f"agent of host {host}"
+            )
+            self._helpers[host] = helper
+            helper.answer(10 * agent.ANSWER_S)
+        return self._helpers[host]
+
+    # ---- Ranks ------------------------------------------------------------------------
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        deadline_s: float,
+        num_ranks: int | None = None,
+        events: str | Iterable[script.Event] = "",
+        script_from: Literal["ready", "start"] = "ready",
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        on_event: Callable[[int, dict[str, Any]], None] | None = None,
+        on_line: Callable[[int, str], None] | None = None,
+    ) -> list[RankEnd]:
+        """Runs the command as rank i on host i and returns how each ended.
+
+        Rank i tells results with benchmarks.launch.emit. Links that the script changed
+        are afterwards what they were before.
+
+        Args:
+            num_ranks: the first so many hosts; None: all. Others may carry traffic.
+            events: the script (script.py), as text or events.
+            script_from: time 0 of it: when all ranks have called rank.ready(), or when
+                they have been started.
+            check: whether a rank that fails without being told to is an error; then the
+                others are stopped soon after.
+
+        Raises:
+            RanksFailedError: with the last lines of the ranks and, at the deadline, the
+                Python stacks of those that hung.
+        """
+        num_ranks = len(self._links) if num_ranks is None else num_ranks
+        if not 1 <= num_ranks <= len(self._links):
+            raise ValueError(f"{num_ranks} ranks on {len(self._links)} hosts")
+        events = script.parse(events) if isinstance(events, str) else tuple(events)
+        script.check_targets(
+            events, num_members=num_ranks, num_hosts=len(self._links)
+        )
+        for event in events:  # so that none has to start while the script plays
+            if event.to is not None:
+                self._agent(event.target), self._agent(event.to)
+        self._runs += 1
+        starts = [
+            Start(
+                command=network.inside(self.name.host(rank), command),
+                env=os.environ
+                | self._rank_env(rank, num_ranks, events)
+                | dict(env or {}),
+            )
+            for rank in range(num_ranks)
+        ]
+        links_before, cut_before = list(self._links), set(self._cut)
+        run = RankRun(
+            script.Timeline(events),
+            act=functools.partial(self._act, links_before),
+            script_from=script_from,
+            on_event=on_event,
+            on_line=on_line,
+        )
+        try:
+            return run.run(starts, deadline_s=deadline_s, check=check)
+        finally:
+            self._undo(events, links_before, cut_before)
+
+    def _rank_env(
+        self, rank: int, num_ranks: int, events: Iterable[script.Event]
+    ) -> dict[str, str]:
+        late = [e for e in events if e.verb == "late" and e.target == rank]
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": "0",
+            "WORLD_SIZE": str(num_ranks),
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": self.address(0),
+            "MASTER_PORT": str(FIRST_PORT + self._runs % 1000),
+            "AIKIDO_SOCKET_IFNAME": DEVICE,
+            "GLOO_SOCKET_IFNAME": DEVICE,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+            LATE_VARIABLE: " ".join(f"{e.at_s}:{e.for_s}" for e in late),
+        }
+
+    def _act(self, links_before: Sequence[Link], step: script.Step) -> None:
+        event = step.event
+        match step.what:
+            case "cut":
+                self.cut(event.target)
+            case "heal":
+                self.heal(event.target)
+            case "rate":
+                self.change(event.target, **dict(event.rates))
+            case "restore":
+                self._shape(event.target, links_before[event.target])
+            case "flow":
+                assert event.to is not None and event.for_s is not None
+                self.flow(event.target, event.to, seconds=event.for_s)
+
+    def _undo(
+        self,
+        events: Iterable[script.Event],
+        links_before: Sequence[Link],
+        cut_before: set[int],
+    ) -> None:
+        for host, link in enumerate(links_before):
+            if self._links[host] != link:
+                self._shape(host, link)
+        for host in self._cut - cut_before:
+            self.heal(host)
+        for host in cut_before - self._cut:
+            self.cut(host)
+        for host in {event.target for event in events if event.verb == "flow"}:
+            self._agent(host).tell(do="quiet")
+
+
+def remove_leftovers() -> list[str]:
+    """Removes the namespaces of labs whose owners have gone, and what runs in them."""
+    return network.remove(network.leftovers(network.namespaces()))

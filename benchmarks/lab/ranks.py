@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Runs one process per host to its end while a script plays.
+
+One thread, one loop: it waits for output, ends, the next step of the script and the
+deadline, whichever comes first.
+"""
+
+import collections
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from benchmarks.lab.script import Step, Timeline
+from benchmarks.launch import MARK, RanksFailedError
+
+# What ranks have left after one has failed: time to say what they saw.
+GRACE_S = 5.0
+_STACKS_S = 0.5  # to write their stacks when time is up
+_KEPT_LINES = 10_000
+_SHOWN_LINES = 60
+_SIGNALS = {
+    "stop": signal.SIGSTOP,
+    "continue": signal.SIGCONT,
+    "kill": signal.SIGKILL,
+}
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_libc = ctypes.CDLL(None)
+
+
+def die_with_parent() -> None:
+    """In a new process: it is killed when the process that started it ends."""
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+@dataclass
+class RankEnd:
+    """How a rank ended."""
+
+    rank: int
+    exit_code: int = 0  # negative: by this signal
+    seconds: float = 0.0
+    events: list[dict[str, Any]] = field(default_factory=list)  # what it emitted
+    # Of both its streams, without the events.
+    lines: collections.deque[str] = field(
+        default_factory=lambda: collections.deque(maxlen=_KEPT_LINES)
+    )
+    was_killed: bool = False  # by the script
+
+    @property
+    def is_failure(self) -> bool:
+        return self.exit_code != 0 and not self.was_killed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How to start a rank."""
+
+    command: Sequence[str]
+    env: Mapping[str, str]
+
+
+class _Rank:
+    """A rank that runs, with its process group."""
+
+    def __init__(self, rank: int, start: Start):
+        self.end = RankEnd(rank)
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            start.command,
+            env=dict(start.env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+        assert self.process.stdout is not None
+        self.pipe = self.process.stdout.fileno()
+        os.set_blocking(self.pipe, False)
+        self.exit = os.pidfd_open(self.process.pid)
+        self._partial = b""
+
+    def send(self, number: signal.Signals) -> None:
+        """To the rank and the processes that it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def read(self) -> tuple[list[str], bool]:
+        """Whole lines that have come, and if the pipe is still open."""
+        is_open = True
+        while True:
+            try:
+                data = os.read(self.pipe, 1 << 16)
+            except BlockingIOError:
+                break
+            if not data:
+                is_open = False
+                if self._partial and not self._partial.endswith(b"\n"):
+                    self._partial += b"\n"
+                break
+            self._partial += data
+        *lines, self._partial = self._partial.split(b"\n")
+        return [line.decode(errors="replace") for line in lines], is_open
+
+    def close(self) -> None:
+        """Kills what is left of it."""
+        self.send(signal.SIGKILL)
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        os.close(self.exit)
+
+
+class RankRun:
+    """One run of all ranks."""
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        *,
+        act: Callable[[Step], None],
+        script_from: Literal["ready", "start"],
+        on_event: Callable[[int, dict[str, Any]], None] | None = None,
+        on_line: Callable[[int, str], None] | None = None,
+    ):
+        """`act` does the steps that are about hosts; those about members are ours."""
+        self._timeline, self._act, self._script_from = timeline, act, script_from
+        self._on_event, self._on_line = on_event, on_line
+        self._ranks: list[_Rank] = []
+        self._ready: dict[int, float] = {}
+        self._zero: float | None = None  # of the script
+        self._selector = selectors.DefaultSelector()
+
+    def run(
+        self, starts: Sequence[Start], *, deadline_s: float, check: bool
+    ) -> list[RankEnd]:
+        """Starts the ranks and waits for them; none is left when it returns or raises.
+
+        Raises RanksFailedError when time is up and, with `check`, when a rank that the
+        script did not kill failed.
+        """
+        begin = time.monotonic()
+        try:
+            for rank, start in enumerate(starts):
+                self._ranks.append(_Rank(rank, start))
+                for source in (self._ranks[-1].pipe, self._ranks[-1].exit):
+                    self._selector.register(source, selectors.EVENT_READ, rank)
+            if self._script_from == "start":
+                self._zero = time.monotonic()
+            why = self._loop(begin, deadline_s, check)
+        finally:
+            for rank in self._ranks:
+                rank.close()
+            self._selector.close()
+        ends = [rank.end for rank in self._ranks]
+        if why is None and self._zero is None and self._timeline.next_s is not None:
+            why = (
+                "The script never began: not every rank has called "
+                "benchmarks.lab.rank.ready()"
+            )
+        if why is None and check and any(end.is_failure for end in ends):
+            why = "Ranks failed"
+        if why is not None:
+            raise RanksFailedError(describe(why, ends))
+        return ends
+
+    def _loop(self, begin: float, deadline_s: float, check: bool) -> str | None:
+        """Until all have ended; a sentence if some did not and were stopped."""
+        deadline = begin + deadline_s
+        why = f"Ranks still ran at the deadline of {deadline_s:g} s"
+        running = dict(enumerate(self._ranks))
+        while running:
+            now = time.monotonic()
+            if now >= deadline:
+                self._write_stacks(running.values())
+                return f"{why}: {', '.join(map(str, running))}"
+            if self._zero is not None:
+                for step in self._timeline.due(now - self._zero):
+                    self._do(step, running)
+            for key, _ in self._selector.select(self._wait_s(deadline)):
+                rank = self._ranks[key.data]
+                if key.fd == rank.pipe:
+                    self._read(rank)
+                    continue
+                self._selector.unregister(rank.exit)
+                self._read(rank)
+                rank.end.exit_code = rank.process.wait()
+                rank.end.seconds = time.monotonic() - rank.started
+                del running[rank.end.rank]
+                soon = time.monotonic() + GRACE_S
+                if check and rank.end.is_failure and soon < deadline:
+                    deadline = soon
+                    why = (
+                        f"Ranks still ran {GRACE_S:g} s after rank {rank.end.rank} "
+                        "had failed"
+                    )
+        return None
+
+    def _wait_s(self, deadline: float) -> float:
+        until = deadline
+        if self._zero is not None and self._timeline.next_s is not None:
+            until = min(until, self._zero + self._timeline.next_s)
+        return max(0.0, until - time.monotonic())
+
+    def _do(self, step: Step, running: Mapping[int, _Rank]) -> None:
+        number = _SIGNALS.get(step.what)
+        if number is None:
+            self._act(step)
+        elif rank := running.get(step.event.target):
+            rank.end.was_killed |= number == signal.SIGKILL
+            rank.send(number)
+
+    def _read(self, rank: _Rank) -> None:
+        lines, is_open = rank.read()
+        if not is_open and rank.pipe in self._selector.get_map():
+            self._selector.unregister(rank.pipe)
+        for line in lines:
+            if line.startswith(MARK):
+                self._take(rank, json.loads(line.removeprefix(MARK)))
+                continue
+            rank.end.lines.append(line)
+            if self._on_line:
+                self._on_line(rank.end.rank, line)
+
+    def _take(self, rank: _Rank, event: dict[str, Any]) -> None:
+        if event.keys() == {"ready"}:
+            self._ready[rank.end.rank] = event["ready"]
+            if self._zero is None and len(self._ready) == len(self._ranks):
+                self._zero = max(self._ready.values())
+            return
+        rank.end.events.append(event)
+        if self._on_event:
+            self._on_event(rank.end.rank, event)
+
+    def _write_stacks(self, ranks: Iterable[_Rank]) -> None:
+        """Python writes where it hangs when it is aborted (PYTHONFAULTHANDLER)."""
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(rank.process.pid, resource.RLIMIT_CORE, (0, 0))
+            rank.send(signal.SIGCONT)
+            rank.send(signal.SIGABRT)
+        time.sleep(_STACKS_S)
+        for rank in ranks:
+            self._read(rank)
+
+
+def describe(why: str, ends: Iterable[RankEnd]) -> str:
+    """The sentence and the last lines of each rank that matters."""
+    parts = [f"{why}."]
+    for end in ends:
+        if end.is_failure or not end.seconds:
+            how = f"exit code {end.exit_code}" if end.seconds else "did not end"
+            last = "\n".join(list(end.lines)[-_SHOWN_LINES:])
+            parts.append(f"---- rank {end.rank}, {how}\n{last}")
+    return "\n".join(parts)
