@@ -33,7 +33,7 @@ def emit(**event) -> None:
 
 @contextlib.contextmanager
 def cleaning_up_on(*signals: signal.Signals) -> Iterator[None]:
-    """Those signals end this process through its `finally` clauses. Main thread only."""
+    """Those signals end this process by way of its `finally`s. Main thread only."""
     before = {
         number: signal.signal(number, lambda got, _: sys.exit(128 + got))
         for number in signals

@@ -2,9 +2,9 @@
 # Copyright (c) the aikido authors
 """Hosts with slow links on this machine, from the shell; needs root.
 
-    python benchmarks/lab check --hosts 3 --up 50 --slow 1:20
-    python benchmarks/lab run --hosts 4 --up 200 --down 200 -- program.py
-    python benchmarks/lab clean
+python benchmarks/lab check --hosts 3 --up 50 --slow 1:20
+python benchmarks/lab run --hosts 4 --up 200 --down 200 -- program.py
+python benchmarks/lab clean
 """
 
 import sys
@@ -71,8 +71,8 @@ def links_of(
             links[index] = replace(link, up_mbit=up_mbit, down_mbit=down_mbit)
     except ValueError as error:
         raise typer.BadParameter(
-            f"{error}. A slow host is HOST:UP[/DOWN] in Mbit/s with HOST below {hosts}, "
-            "such as 1:20 or 1:20/50"
+            f"{error}. A slow host is HOST:UP[/DOWN] in Mbit/s with HOST below "
+            f"{hosts}, such as 1:20 or 1:20/50"
         ) from error
     return links
 

@@ -2,9 +2,10 @@
 # Copyright (c) the aikido authors
 """One process in a host of the lab that sends, receives and answers.
 
-Started by lab.py with the path of this file. Its standard input has one JSON object per
-line, {"do": "goodput" | "round_trip" | "flow" | "quiet", ...}; the first two are answered
-by one line each. It ends with its input. Only the standard library, for a quick start.
+Started by lab.py with the path of this file. Its standard input has one JSON object a
+line, {"do": "goodput" | "round_trip" | "flow" | "quiet", ...}; the first two are
+answered by one line each. It ends with its input. Only the standard library, for a
+quick start.
 """
 
 import contextlib
@@ -63,9 +64,7 @@ def _count(connection: socket.socket) -> dict[str, float]:
     return {"num_bytes": num_bytes, "seconds": last - start}
 
 
-def _connect(
-    address: str, kind: bytes, *, within_s: float = ANSWER_S
-) -> socket.socket:
+def _connect(address: str, kind: bytes, *, within_s: float = ANSWER_S) -> socket.socket:
     connection = socket.create_connection((address, PORT), timeout=within_s)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
@@ -111,9 +110,7 @@ def flow(address: str, seconds: float) -> None:
     """Cross traffic. What is still queued at its end is taken back."""
     try:
         with _connect(address, b"s") as connection:
-            connection.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE
-            )
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             _flows.add(connection)
             _send_for(connection, seconds)
     except OSError:

@@ -7,24 +7,23 @@ import functools
 import itertools
 import json
 import os
-import selectors
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.lab import agent, network, script
+from benchmarks.lab.helper import Helper
 from benchmarks.lab.network import DEVICE, LabError, Link
 from benchmarks.lab.rank import LATE_VARIABLE
-from benchmarks.lab.ranks import RankEnd, RankRun, Start, die_with_parent
+from benchmarks.lab.ranks import RankEnd, RankRun, Start
 from benchmarks.launch import cleaning_up_on
 
 HERE = Path(__file__).resolve().parent
 FIRST_PORT = 29500  # of the store on rank 0; each run has its own
+_START_S = 20.0  # what a busy machine may take to start a helper
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 _serials = itertools.count()
 # No connection starts with what an earlier one learned about a link that has changed.
@@ -39,55 +38,6 @@ class Traffic:
     down_bytes: int
     up_dropped: int
     down_dropped: int
-
-
-class _Helper:
-    """A process of ours in the lab: one JSON object per line each way."""
-
-    def __init__(self, command: Sequence[str], what: str):
-        self._what = what
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
-        self._input = b""
-
-    def tell(self, **command: Any) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            raise LabError(f"The {self._what} has ended: {error}.") from error
-
-    def answer(self, within_s: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        end = time.monotonic() + within_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._input:
-                if not selector.select(max(0.0, end - time.monotonic())):
-                    raise LabError(f"The {self._what} was silent for {within_s:g} s.")
-                data = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not data:
-                    raise LabError(f"The {self._what} has ended without an answer.")
-                self._input += data
-        line, _, self._input = self._input.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LabError(f"The {self._what} says: {answer['error']}.")
-        return answer
-
-    def close(self) -> None:
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            assert stream is not None
-            with contextlib.suppress(OSError):
-                stream.close()
-        self._process.wait()
 
 
 class Lab:
@@ -108,10 +58,10 @@ class Lab:
         if start is None:
             raise LabError("This process is not in /proc; a lab needs Linux.")
         self.name = network.Name(os.getpid(), start, next(_serials))
-        self._links, self._tcp = list(links), tcp
+        self._made_with, self._links, self._tcp = tuple(links), list(links), tcp
         self._shaped: set[tuple[str, str]] = set()
         self._cut: set[int] = set()
-        self._helpers: dict[int | str, _Helper] = {}
+        self._helpers: dict[int | str, Helper] = {}
         self._runs = 0
         self._leaving = contextlib.ExitStack()
 
@@ -143,17 +93,43 @@ class Lab:
         for name in ("ip", "tc", "bridge"):
             network.tool(name)
         remove_leftovers()
-        for batch in network.set_up_batches(self.name, self._links, tcp=self._tcp):
+        for batch in network.set_up_batches(self.name, self._made_with, tcp=self._tcp):
             batch.run()
-        for host, link in enumerate(self._links):
+        for host, link in enumerate(self._made_with):
             network.call(network.inside(self.name.host(host), ["sh", "-c", _SETTINGS]))
             self._shape(host, link)
+            if link.needs_wire:
+                self._start_wire(host, link)
+
+    def _start_wire(self, host: int, link: Link) -> None:
+        plan = {
+            "host_device": DEVICE,
+            "switch_device": network.port(host),
+            "switch_file": str(network.FOLDER / self.name.switch),
+            "seed": host,
+            **_wire_settings(link),
+        }
+        self._helpers[network.port(host)] = self._start_helper(
+            host, "wire.py", json.dumps(plan), what="cable"
+        )
+
+    def _start_helper(self, host: int, *arguments: str, what: str) -> Helper:
+        """A file of this folder as a process of the host; waits until it is ready."""
+        file, *rest = arguments
+        command = [sys.executable, "-S", "-E", str(HERE / file), *rest]
+        helper = Helper(
+            network.inside(self.name.host(host), command), f"{what} of host {host}"
+        )
+        try:
+            helper.answer(_START_S)
+        except BaseException:
+            helper.close()
+            raise
+        return helper
 
     def _close(self) -> None:
         """Not to be interrupted: a second Ctrl-C waits."""
-        before = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT, *_SIGNALS}
-        )
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *_SIGNALS})
         try:
             for helper in self._helpers.values():
                 helper.close()
@@ -166,7 +142,7 @@ class Lab:
             self._leaving.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    # ---- Links ------------------------------------------------------------------------
+    # ---- Links ----------------------------------------------------------------------
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -183,6 +159,12 @@ class Lab:
         self._shape(host, replace(self._links[host], **changes))  # type: ignore[arg-type]
 
     def _shape(self, host: int, link: Link) -> None:
+        """Makes queues what the link says, and the cable if it is one of ours."""
+        if link.needs_wire and not self._made_with[host].needs_wire:
+            raise LabError(
+                f"Host {host} got a cable that knows neither delay nor loss. Make the "
+                "lab with a little of either on its link to change them later."
+            )
         ends = {
             (self.name.host(host), DEVICE): link.up_mbit,
             (self.name.switch, network.port(host)): link.down_mbit,
@@ -198,6 +180,8 @@ class Lab:
                 self._shaped.discard((namespace, device))
             else:
                 self._shaped.add((namespace, device))
+        if wire := self._helpers.get(network.port(host)):
+            wire.tell(**_wire_settings(link))
         self._links[host] = link
 
     def cut(self, host: int) -> None:
@@ -228,7 +212,7 @@ class Lab:
         (up, up_dropped), (down, down_dropped) = ends
         return Traffic(up, down, up_dropped, down_dropped)
 
-    # ---- Streams and measurements -----------------------------------------------------
+    # ---- Streams and measurements ---------------------------------------------------
 
     def goodput_mbit(self, source: int, target: int, *, seconds: float = 1.0) -> float:
         """Payload of one TCP stream, without its first part; blocks so long."""
@@ -271,18 +255,12 @@ class Lab:
         except LabError as error:
             raise LabError(f"From host {source} to host {target}: {error}") from error
 
-    def _agent(self, host: int) -> _Helper:
+    def _agent(self, host: int) -> Helper:
         if host not in self._helpers:
-            file = str(HERE / "agent.py")
-            command = [sys.executable, "-S", "-E", file]
-            helper = _Helper(
-                network.inside(self.name.host(host), command), f"agent of host {host}"
-            )
-            self._helpers[host] = helper
-            helper.answer(10 * agent.ANSWER_S)
+            self._helpers[host] = self._start_helper(host, "agent.py", what="agent")
         return self._helpers[host]
 
-    # ---- Ranks ------------------------------------------------------------------------
+    # ---- Ranks ----------------------------------------------------------------------
 
     def run(
         self,
@@ -318,9 +296,7 @@ class Lab:
         if not 1 <= num_ranks <= len(self._links):
             raise ValueError(f"{num_ranks} ranks on {len(self._links)} hosts")
         events = script.parse(events) if isinstance(events, str) else tuple(events)
-        script.check_targets(
-            events, num_members=num_ranks, num_hosts=len(self._links)
-        )
+        script.check_targets(events, num_members=num_ranks, num_hosts=len(self._links))
         for event in events:  # so that none has to start while the script plays
             if event.to is not None:
                 self._agent(event.target), self._agent(event.to)
@@ -378,7 +354,8 @@ class Lab:
             case "restore":
                 self._shape(event.target, links_before[event.target])
             case "flow":
-                assert event.to is not None and event.for_s is not None
+                assert event.to is not None
+                assert event.for_s is not None
                 self.flow(event.target, event.to, seconds=event.for_s)
 
     def _undo(
@@ -396,6 +373,10 @@ class Lab:
             self.cut(host)
         for host in {event.target for event in events if event.verb == "flow"}:
             self._agent(host).tell(do="quiet")
+
+
+def _wire_settings(link: Link) -> dict[str, float]:
+    return {"delay_s": link.delay_ms / 1e3, "loss": link.loss}
 
 
 def remove_leftovers() -> list[str]:

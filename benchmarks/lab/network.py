@@ -132,7 +132,7 @@ def leftovers(
     ]
 
 
-# ---- What is run ----------------------------------------------------------------------
+# ---- What is run -------------------------------------------------------------------
 
 
 def tool(name: str) -> str:
@@ -250,10 +250,20 @@ def shape_command(
 def cut_command(name: Name, host: int, *, is_cut: bool) -> list[str]:
     """The switch drops or passes all frames of a port; the host cannot tell."""
     state = "0" if is_cut else "3"  # disabled, forwarding
-    return ["bridge", "-n", name.switch, "link", "set", "dev", port(host), "state", state]
+    return [
+        "bridge",
+        "-n",
+        name.switch,
+        "link",
+        "set",
+        "dev",
+        port(host),
+        "state",
+        state,
+    ]
 
 
-# ---- Removal --------------------------------------------------------------------------
+# ---- Removal -----------------------------------------------------------------------
 
 
 def remove(names: Iterable[str]) -> list[str]:

@@ -8,7 +8,6 @@ deadline, whichever comes first.
 
 import collections
 import contextlib
-import ctypes
 import json
 import os
 import resource
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from benchmarks.lab.helper import die_with_parent
 from benchmarks.lab.script import Step, Timeline
 from benchmarks.launch import MARK, RanksFailedError
 
@@ -33,13 +33,6 @@ _SIGNALS = {
     "continue": signal.SIGCONT,
     "kill": signal.SIGKILL,
 }
-_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_libc = ctypes.CDLL(None)
-
-
-def die_with_parent() -> None:
-    """In a new process: it is killed when the process that started it ends."""
-    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 @dataclass
@@ -112,10 +105,14 @@ class _Rank:
         *lines, self._partial = self._partial.split(b"\n")
         return [line.decode(errors="replace") for line in lines], is_open
 
-    def close(self) -> None:
-        """Kills what is left of it."""
+    def finish(self) -> None:
+        """Kills what is left of it, before its number can be another's."""
         self.send(signal.SIGKILL)
-        self.process.wait()
+        self.end.exit_code = self.process.wait()
+
+    def close(self) -> None:
+        if self.process.returncode is None:
+            self.finish()
         assert self.process.stdout is not None
         self.process.stdout.close()
         os.close(self.exit)
@@ -194,7 +191,7 @@ class RankRun:
                     continue
                 self._selector.unregister(rank.exit)
                 self._read(rank)
-                rank.end.exit_code = rank.process.wait()
+                rank.finish()
                 rank.end.seconds = time.monotonic() - rank.started
                 del running[rank.end.rank]
                 soon = time.monotonic() + GRACE_S

@@ -59,7 +59,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.10g} ms"
 
 
-# ---- Text -----------------------------------------------------------------------------
+# ---- Text --------------------------------------------------------------------------
 
 
 class _Line:
@@ -94,7 +94,9 @@ class _Line:
         self.word(kind)
         number = self.number(f"the number of a {kind}")
         if not number.is_integer():
-            raise ValueError(f"In '{self._text}': {kind} {number:g} is no whole number.")
+            raise ValueError(
+                f"In '{self._text}': {kind} {number:g} is no whole number."
+            )
         return int(number)
 
     def time(self) -> float:
@@ -172,9 +174,7 @@ def check_targets(events: Iterable[Event], *, num_members: int, num_hosts: int) 
     """Raises ValueError for one that names who is not there."""
     for event in events:
         is_member = event.verb in MEMBER_VERBS
-        kind, count = (
-            ("member", num_members) if is_member else ("host", num_hosts)
-        )
+        kind, count = ("member", num_members) if is_member else ("host", num_hosts)
         for number in (event.target, event.to or 0):
             if number >= count:
                 raise ValueError(
@@ -182,7 +182,7 @@ def check_targets(events: Iterable[Event], *, num_members: int, num_hosts: int) 
                 )
 
 
-# ---- Time -----------------------------------------------------------------------------
+# ---- Time --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Timeline:
         return steps
 
 
-# ---- Made by a seed -------------------------------------------------------------------
+# ---- Made by a seed ----------------------------------------------------------------
 
 
 def on_off_flows(
