@@ -3,7 +3,8 @@
 """Strict allreduce over TCP on this machine: aikido and Gloo in the same processes.
 
 The two take turns; allreduce_ranks.py says how an operation is timed. Sums are checked
-for equality on every rank.
+for equality on every rank. With --mbit each rank is on a host of its own (lab/), whose
+link is that fast each way.
 """
 
 import contextlib
@@ -21,7 +22,8 @@ from rich.table import Table
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
-from benchmarks.launch import RanksFailedError, run_ranks
+from benchmarks.lab import Lab, LabError, Link
+from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
@@ -29,6 +31,7 @@ SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
 # scheduler of the machine, larger ones its memory.
 BARS = {MIB: 1.1, 16 * MIB: 1.1}
 LIMIT_S = 900
+RANKS_FILE = "allreduce_ranks.py"
 
 
 def size_name(num_bytes: int) -> str:
@@ -56,6 +59,7 @@ def measure(
     sizes: list[int],
     iterations: int,
     alternations: int,
+    mbit: float | None,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
     """Milliseconds by size and backend, and how many of them had a late start."""
     plan = {"sizes": sizes, "iterations": iterations, "alternations": alternations}
@@ -74,18 +78,28 @@ def measure(
                     for name, values in event["seconds"].items()
                 }
 
-        run_ranks(
-            "allreduce_ranks.py",
-            json.dumps(plan),
-            num_ranks=ranks,
-            limit_s=LIMIT_S,
-            on_event=on_event,
-        )
+        if mbit is None:
+            run_ranks(
+                RANKS_FILE,
+                json.dumps(plan),
+                num_ranks=ranks,
+                limit_s=LIMIT_S,
+                on_event=on_event,
+            )
+        else:
+            with Lab([Link(up_mbit=mbit, down_mbit=mbit)] * ranks) as lab:
+                lab.run(
+                    [sys.executable, str(FOLDER / RANKS_FILE), json.dumps(plan)],
+                    deadline_s=LIMIT_S,
+                    on_event=lambda rank, event: on_event(event),
+                )
     return taken, num_late
 
 
-def table_of(taken: dict[int, dict[str, common.Samples]]) -> Table:
-    table = Table(title="allreduce, ms", title_justify="left")
+def table_of(
+    taken: dict[int, dict[str, common.Samples]], mbit: float | None = None
+) -> Table:
+    table = Table(title=f"allreduce{at_rate(mbit)}, ms", title_justify="left")
     for column in ("size", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"):
         table.add_column(column, justify="right", no_wrap=True)
     for num_bytes, samples in taken.items():
@@ -107,9 +121,15 @@ def table_of(taken: dict[int, dict[str, common.Samples]]) -> Table:
     return table
 
 
-def judged(num_bytes: int, samples: dict[str, common.Samples]) -> common.Result:
+def at_rate(mbit: float | None) -> str:
+    return "" if mbit is None else f" at {mbit:g} Mbit/s"
+
+
+def judged(
+    num_bytes: int, samples: dict[str, common.Samples], mbit: float | None = None
+) -> common.Result:
     return common.Result.judge(
-        f"allreduce {size_name(num_bytes)}",
+        f"allreduce {size_name(num_bytes)}{at_rate(mbit)}",
         unit="ms",
         value=samples["aikido"].median,
         reference=samples["gloo"].median,
@@ -129,6 +149,10 @@ def main(
     alternations: Annotated[
         int, typer.Option(min=1, help="How often the backends take turns.")
     ] = 4,
+    mbit: Annotated[
+        float | None,
+        typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
+    ] = None,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
     console = Console()
@@ -139,11 +163,12 @@ def main(
             sizes=[parse_size(text) for text in sizes.split(",")],
             iterations=iterations,
             alternations=alternations,
+            mbit=mbit,
         )
-    except RanksFailedError as error:
+    except (RanksFailedError, LabError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    console.print(table_of(taken))
+    console.print(table_of(taken, mbit))
     if num_late:
         console.print(
             f"{num_late} of {2 * len(taken) * iterations * alternations} operations "
@@ -153,7 +178,7 @@ def main(
     if json_file:
         facts = common.machine_facts()
         rows = [
-            dataclasses.asdict(judged(num_bytes, samples))
+            dataclasses.asdict(judged(num_bytes, samples, mbit))
             | {
                 "p95": samples["aikido"].p95,
                 "spread": samples["aikido"].spread,
@@ -162,6 +187,7 @@ def main(
                 "num_samples": len(samples["aikido"].values),
                 "num_late": num_late,
                 "ranks": ranks,
+                "mbit": mbit,
                 "machine": facts,
             }
             for num_bytes, samples in taken.items()
