@@ -33,10 +33,14 @@ def emit(**event) -> None:
 
 @contextlib.contextmanager
 def cleaning_up_on(*signals: signal.Signals) -> Iterator[None]:
-    """Those signals end this process by way of its `finally`s. Main thread only."""
+    """Those signals end this process by way of its `finally`s, unless it ignores them.
+
+    For the main thread.
+    """
     before = {
         number: signal.signal(number, lambda got, _: sys.exit(128 + got))
         for number in signals
+        if signal.getsignal(number) != signal.SIG_IGN
     }
     try:
         yield

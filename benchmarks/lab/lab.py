@@ -110,13 +110,12 @@ class Lab:
             **_wire_settings(link),
         }
         self._helpers[network.port(host)] = self._start_helper(
-            host, "wire.py", json.dumps(plan), what="cable"
+            host, "cable", "wire.py", json.dumps(plan)
         )
 
-    def _start_helper(self, host: int, *arguments: str, what: str) -> Helper:
+    def _start_helper(self, host: int, what: str, file: str, *arguments: str) -> Helper:
         """A file of this folder as a process of the host; waits until it is ready."""
-        file, *rest = arguments
-        command = [sys.executable, "-S", "-E", str(HERE / file), *rest]
+        command = [sys.executable, "-S", "-E", str(HERE / file), *arguments]
         helper = Helper(
             network.inside(self.name.host(host), command), f"{what} of host {host}"
         )
@@ -257,7 +256,7 @@ class Lab:
 
     def _agent(self, host: int) -> Helper:
         if host not in self._helpers:
-            self._helpers[host] = self._start_helper(host, "agent.py", what="agent")
+            self._helpers[host] = self._start_helper(host, "agent", "agent.py")
         return self._helpers[host]
 
     # ---- Ranks ----------------------------------------------------------------------

@@ -39,4 +39,6 @@ def test_only_sizes_with_a_bar_are_judged(num_bytes, bar, holds):
     result = allreduce.judged(num_bytes, samples)
     assert (result.bar, result.holds) == (bar, holds)
     assert result.ratio == 1.5
+    shaped = allreduce.judged(num_bytes, samples, 200)
+    assert shaped.case == f"{result.case} at 200 Mbit/s"
     assert allreduce.table_of({num_bytes: samples}).row_count == 1
