@@ -34,6 +34,7 @@ from aikido_torch import ddp, errors, straggler  # noqa: E402
 from aikido_torch._backend import register_backend  # noqa: E402
 from aikido_torch._C import AikidoWork, Outcome  # noqa: E402
 from aikido_torch._calls import all_reduce  # noqa: E402
+from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
 
 __version__: str = build_info()["version"]
@@ -46,6 +47,8 @@ __all__ = [
     "build_info",
     "ddp",
     "errors",
+    "reconfigure",
+    "reconfigure_handle",
     "register_backend",
     "straggler",
 ]

@@ -107,6 +107,8 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         timeout=request.timeout,
         group_name=request.group_id or "default",
         options=pg_options.given(),
+        # Since torch 2.14; then it has no members before its first reconfigure.
+        connect=not getattr(request, "enable_reconfigure", False),
     )
     _backends.add(backend)
     return backend
@@ -115,7 +117,7 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
 def _shut_down_all() -> None:
     # A process that ends without destroy_process_group: what is queued still leaves.
     for backend in list(_backends):
-        backend.shutdown()
+        backend.shut_down_family()
     # Callbacks take Python's lock, which an interpreter that ends never gives.
     runtime = _runtimes.get(os.getpid())
     if runtime is not None:

@@ -121,7 +121,8 @@ void register_outcome(py::module_& m) {
 }
 
 py::dict counters(AikidoBackend& backend) {
-  const engine::GroupCounters& c = backend.communicator().counters();
+  const auto communicator = backend.communicator().operator->();
+  const engine::GroupCounters& c = communicator->counters();
   py::dict out;
   out["operations"] = c.operations.load();
   out["partial_operations"] = c.partial_operations.load();
@@ -130,6 +131,39 @@ py::dict counters(AikidoBackend& backend) {
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
   return out;
+}
+
+using BackendClass =
+    py::class_<AikidoBackend, c10::intrusive_ptr<AikidoBackend>, ::c10d::Backend>;
+
+// What changes the members of a group, or makes groups of it.
+void register_members(BackendClass& backend) {
+  backend
+      .def("handle", &AikidoBackend::handle,
+           "What the other members need to find this one.")
+      .def(
+          "change_members",
+          [](AikidoBackend& self, int64_t uuid, std::vector<std::string> handles,
+             bool is_ordered, std::optional<std::chrono::milliseconds> timeout) {
+            return self.change_members({uuid, std::move(handles), is_ordered, timeout});
+          },
+          py::arg("uuid"), py::arg("handles"), py::arg("is_ordered"),
+          py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
+          "Connects the group to the members whose handles these are.")
+      .def_property_readonly(
+          "place",
+          [](AikidoBackend& self) {
+            return std::make_pair(self.getRank(), self.getSize());
+          },
+          "Rank and size in the present view.")
+      .def_property_readonly("epoch", &AikidoBackend::epoch,
+                             "The number of the present view, 0 before the first.")
+      .def("shut_down_family", &AikidoBackend::shut_down_family,
+           py::call_guard<py::gil_scoped_release>(),
+           "Shuts down this group and all that were made from it.")
+      .def(
+          "perform_nocolor_split", [](AikidoBackend&, const py::object&) {},
+          py::arg("device"), "Nothing: ranks that are not in a split take no part.");
 }
 
 }  // namespace
@@ -169,21 +203,23 @@ void register_process_group(py::module_& m) {
       .def("outcome", &AikidoWork::outcome,
            "How the call ended, None before that. Raises what it failed with.");
 
-  py::class_<AikidoBackend, c10::intrusive_ptr<AikidoBackend>, ::c10d::Backend>(
-      m, "AikidoBackend", "The c10d backend; made by init_process_group(\"aikido\").")
-      .def(py::init([](const std::shared_ptr<Runtime>& runtime,
-                       const c10::intrusive_ptr<::c10d::Store>& store, int rank,
-                       int size, std::chrono::milliseconds timeout,
-                       const std::string& group_name,
-                       const std::map<std::string, std::string>& options) {
-             AikidoBackend::Config config{group_name, timeout, settings_from(options)};
-             return c10::make_intrusive<AikidoBackend>(runtime->engine,
-                                                       runtime->finisher, store, rank,
-                                                       size, std::move(config));
-           }),
+  BackendClass backend(m, "AikidoBackend",
+                       "The c10d backend; made by init_process_group(\"aikido\").");
+  backend
+      .def(py::init(
+               [](const std::shared_ptr<Runtime>& runtime,
+                  const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
+                  std::chrono::milliseconds timeout, const std::string& group_name,
+                  const std::map<std::string, std::string>& options, bool connect) {
+                 AikidoBackend::Config config{group_name, timeout,
+                                              settings_from(options), connect};
+                 return c10::make_intrusive<AikidoBackend>(
+                     runtime->engine, runtime->finisher, store, rank, size,
+                     std::move(config));
+               }),
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
-           py::call_guard<py::gil_scoped_release>())
+           py::arg("connect") = true, py::call_guard<py::gil_scoped_release>())
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
@@ -195,6 +231,7 @@ void register_process_group(py::module_& m) {
           py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
       .def_property_readonly("counters", &counters);
+  register_members(backend);
 }
 
 }  // namespace aikido::bind

@@ -11,6 +11,14 @@
 
 #include <torch/version.h>
 
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 #define AIKIDO_TORCH_SINCE(minor) \
   (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
@@ -29,5 +37,92 @@ using Milliseconds = std::chrono::milliseconds;
 inline Milliseconds timeout_or(Milliseconds of_call, Milliseconds of_group) {
   return of_call.count() > 0 ? of_call : of_group;
 }
+
+// Who is to be in a group from now on.
+struct Reconfiguration {
+  int64_t uuid = 0;
+  std::vector<std::string> handles;
+  bool is_ordered = true;  // the first handle is rank 0; else any order will do
+  std::optional<Milliseconds> timeout;
+};
+
+// A Backend whose members may change, and that tells others before it aborts. Torch has
+// calls for the first since 2.14; in an older one rank and size of a Backend are
+// constant, and only who asks this class or the derived one sees them change.
+class ChangingBackend : public ::c10d::Backend {
+ public:
+  using AbortHook = std::function<void()>;
+
+  // What the other members need to find this one.
+  virtual std::string handle() const = 0;
+  // Returns when the group is connected to its new members.
+  virtual c10::intrusive_ptr<::c10d::Work> change_members(
+      const Reconfiguration& wanted) = 0;
+  virtual void add_abort_hook(int64_t id, AbortHook hook) = 0;
+  virtual void remove_abort_hook(int64_t id) = 0;
+
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+  bool supportsReconfigure() const final {
+    return true;
+  }
+  ::c10d::ReconfigureHandle get_reconfigure_handle() const final {
+    return handle();
+  }
+  // Hints are for other backends.
+  c10::intrusive_ptr<::c10d::Work> reconfigure(
+      const ::c10d::ReconfigureOptions& options) final {
+    return std::visit(
+        [&](const auto& handles) {
+          using Handles = std::decay_t<decltype(handles)>;
+          return change_members({options.uuid,
+                                 {handles.begin(), handles.end()},
+                                 std::is_same_v<Handles, std::vector<std::string>>,
+                                 options.timeout});
+        },
+        options.handles);
+  }
+
+ protected:
+  using ::c10d::Backend::Backend;
+  void set_place(int rank, int size) {
+    rank_ = rank;
+    size_ = size;
+  }
+#else
+  int getRank() const {
+    return rank_now_;
+  }
+  int getSize() const {
+    return size_now_;
+  }
+
+ protected:
+  ChangingBackend(int rank, int size)
+      : ::c10d::Backend(rank, size), rank_now_(rank), size_now_(size) {}
+  void set_place(int rank, int size) {
+    rank_now_ = rank;
+    size_now_ = size;
+  }
+
+ private:
+  int rank_now_;
+  int size_now_;
+#endif
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+ public:
+  void registerAbortHook(int64_t id, ::c10d::AbortHook hook) final {
+    add_abort_hook(id, std::move(hook));
+  }
+  void unregisterAbortHook(int64_t id) final {
+    remove_abort_hook(id);
+  }
+#endif
+#if AIKIDO_TORCH_SINCE(15)
+  bool supportsAbortHooks() const final {
+    return true;
+  }
+#endif
+};
 
 }  // namespace aikido::adapter

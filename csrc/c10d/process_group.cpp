@@ -17,27 +17,42 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
                              std::shared_ptr<Finisher> finisher,
                              c10::intrusive_ptr<::c10d::Store> store, int rank,
                              int size, Config config)
-    : ::c10d::Backend(rank, size),
+    : ChangingBackend(rank, size),
+      engine_(std::move(engine)),
       services_{finisher, std::make_shared<Listeners>(finisher)},
-      linger_(config.settings.shutdown_linger_ms),
+      settings_(config.settings),
       group_name_(config.group_name),
+      handle_(membership::Handle::random(engine_->address())),
+      communicator_(config.group_name),
       timeout_(config.timeout) {
-  engine::GroupOptions options;
-  options.name = config.group_name;
+  if (!config.connect) return;
+  engine::GroupOptions options = group_options();
   options.self = Rank(rank);
   options.size = size;
-  const Settings& s = config.settings;
+  StoreAdapter adapter(store);
+  auto connected = engine::Communicator::connect(
+      engine_, adapter, options, agreed_text(settings_), config.timeout);
+  raise_if_failed(connected.status());
+  communicator_.exchange(*connected);
+  store_ = std::move(store);
+}
+
+engine::GroupOptions AikidoBackend::group_options() const {
+  const Settings& s = settings_;
+  engine::GroupOptions options;
+  options.name = group_name_;
   options.operation.chunk_bytes = static_cast<size_t>(s.transport_chunk_bytes);
   options.operation.eager_bytes = static_cast<size_t>(s.transport_eager_bytes);
   options.operation.min_shard_bytes =
       static_cast<size_t>(s.collectives_min_shard_bytes);
   options.log_bytes = static_cast<uint64_t>(s.straggler_log_bytes);
   options.pool_bytes = static_cast<size_t>(s.memory_pool_bytes);
-  StoreAdapter adapter(std::move(store));
-  auto connected = engine::Communicator::connect(std::move(engine), adapter, options,
-                                                 agreed_text(s), config.timeout);
-  raise_if_failed(connected.status());
-  communicator_ = *connected;
+  return options;
+}
+
+uint64_t AikidoBackend::getSequenceNumberForGroup() {
+  const auto communicator = communicator_.get();
+  return communicator ? communicator->num_calls() : 0;
 }
 
 c10::intrusive_ptr<::c10d::Backend::Options> AikidoBackend::getBackendOptions() {
@@ -56,19 +71,6 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
   timeout_ = timeout;
 }
 
-void AikidoBackend::abort() {
-  if (communicator_->engine().is_forked()) return;
-  communicator_->abort(
-      {Code::kAborted,
-       concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
-       Rank(getRank())});
-}
-
-void AikidoBackend::shutdown() {
-  if (communicator_->engine().is_forked()) return;
-  communicator_->shutdown(linger_);
-}
-
 // ---- submitting ----
 
 AikidoBackend::OwnWork AikidoBackend::batch() const {
@@ -82,6 +84,7 @@ AikidoBackend::Slot AikidoBackend::open(OpType type, const char* title,
                                         const Tensors& inputs,
                                         AikidoWork::Memory memory) {
   check_process();
+  communicator_.check();
   OwnWork work = batch();
   const bool is_batch = work.defined();
   if (!is_batch)
@@ -113,7 +116,7 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
 
 // A child has no progress thread: a call of it would never end.
 void AikidoBackend::check_process() const {
-  if (!communicator_->engine().is_forked()) return;
+  if (!engine_->is_forked()) return;
   raise({Code::kInvalidArgument,
          concat("this process was forked from rank ", getRank(), " of group \"",
                 group_name_, "\" and is no member of it; call from rank ", getRank(),

@@ -6,21 +6,26 @@
 // object serves cpu and cuda. Methods may be called from any thread, as c10d does.
 //
 // The calls are in files by kind: reduce_calls, exchange_calls, message_calls,
-// barrier_calls, sparse_calls.
+// barrier_calls, sparse_calls. What changes or ends the group is in lifetime,
+// reconfigure and split.
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
 
 #include "base/settings.h"
 #include "c10d/compat.h"
+#include "c10d/current.h"
 #include "c10d/finisher.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
+#include "membership/roster.h"
 
 namespace aikido::adapter {
 
@@ -30,12 +35,15 @@ struct AllreduceExtras {
   Priority priority = 0;
 };
 
-class AikidoBackend final : public ::c10d::Backend {
+class AikidoBackend final : public ChangingBackend {
  public:
   struct Config {
     std::string group_name;
     Milliseconds timeout;
     Settings settings;
+    // Meet the other ranks through the store; else the first change_members() says who
+    // they are.
+    bool connect = true;
   };
 
   // Connects to all members; blocks until config.timeout at most. Throws Error.
@@ -46,14 +54,46 @@ class AikidoBackend final : public ::c10d::Backend {
   const std::string getBackendName() const override { return "aikido"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
   void setTimeout(Milliseconds timeout) override;
-  uint64_t getSequenceNumberForGroup() override { return communicator_->num_calls(); }
+  uint64_t getSequenceNumberForGroup() override;
   void setSequenceNumberForGroup() override {}
-  void abort() override;
-  void shutdown() override;
 
   using WorkPtr = c10::intrusive_ptr<::c10d::Work>;
   using OwnWork = c10::intrusive_ptr<AikidoWork>;
   using Tensors = std::vector<at::Tensor>;
+  using BackendPtr = c10::intrusive_ptr<::c10d::Backend>;
+  using StorePtr = c10::intrusive_ptr<::c10d::Store>;
+  using OptionsPtr = c10::intrusive_ptr<Options>;
+
+  // ---- life and end (lifetime.cpp)
+  // Both may be called in any order, and again.
+  void abort() override;
+  void shutdown() override;
+  // shutdown() of this group and of all that were made from it: at the end of a
+  // process.
+  void shut_down_family();
+  // TIMEOUT once a collective has passed its deadline here; SUCCESS again after abort()
+  // of this rank or a change of the members.
+  ::c10d::ErrorType getError() override;
+  void add_abort_hook(int64_t id, AbortHook hook) override;
+  void remove_abort_hook(int64_t id) override;
+
+  // ---- other members (reconfigure.cpp)
+  std::string handle() const override { return handle_.to_string(); }
+  // Until it returns, the group is what it was, and stays that if it throws. Works
+  // under way fail when it succeeds. Calls of other threads have to wait for it.
+  WorkPtr change_members(const Reconfiguration& wanted) override;
+  uint64_t epoch() const;
+
+  // ---- groups made from this one (split.cpp)
+  bool supportsSplitting() const override { return true; }
+  // Null on a rank that is not in `ranks`.
+  BackendPtr split(const StorePtr& store, const std::vector<int>& ranks,
+                   const OptionsPtr& opts) override;
+  BackendPtr merge(const StorePtr& store, const OptionsPtr& opts, const int& rank,
+                   const int& size) override;
+  bool supportsShrinking() const override { return true; }
+  BackendPtr shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
+                    const OptionsPtr& opts) override;
 
   // ---- reductions
   WorkPtr allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;
@@ -125,8 +165,8 @@ class AikidoBackend final : public ::c10d::Backend {
   uint64_t committed_ahead() const {
     return communicator_->committed_ahead();
   }
-  engine::Communicator& communicator() {
-    return *communicator_;
+  const Current& communicator() const {
+    return communicator_;
   }
   Milliseconds timeout() const;
 
@@ -162,13 +202,30 @@ class AikidoBackend final : public ::c10d::Backend {
                           Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
   void check_process() const;
+  engine::GroupOptions group_options() const;
+  void adopt(const membership::Roster& roster, const Current::Pointer& next);
+  BackendPtr child(const StorePtr& store, const std::string& name, int rank, int size,
+                   const OptionsPtr& opts);
 
-  std::shared_ptr<engine::Communicator> communicator_;
+  std::shared_ptr<engine::Engine> engine_;
   AikidoWork::Services services_;
-  Milliseconds linger_;
+  Settings settings_;
   std::string group_name_;
+  membership::Handle handle_;
+  Current communicator_;
+  std::mutex changing_;  // held by the one change of members that is under way
 
   mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  StorePtr store_;  // where the ranks have met; null once the members are others
+  std::weak_ptr<engine::Communicator> joining_;
+  std::set<int64_t> used_uuids_;
+  std::map<int64_t, AbortHook> abort_hooks_;
+  std::map<std::string, int> num_children_;  // by name
+  std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
+  bool is_aborted_ = false;
+  bool is_shut_down_ = false;
+
   Milliseconds timeout_;                                  // guarded by mutex_
   std::unordered_map<std::thread::id, OwnWork> batches_;  // guarded by mutex_
   std::atomic<int> num_batches_ = 0;

@@ -104,11 +104,6 @@ Status Communicator::meet(membership::Store& store, TimePoint deadline) {
 }
 
 Status Communicator::dial_lower_ranks(membership::Store& store, TimePoint deadline) {
-  transport::Hello hello;
-  hello.token = token_;
-  hello.rank = options_.self;
-  hello.size = options_.size;
-  hello.agreed = agreed_;
   for (int32_t r = 0; r < options_.self.value; ++r) {
     const std::string who =
         concat("connecting to rank ", r, " of group \"", options_.name, "\"");
@@ -119,15 +114,23 @@ Status Communicator::dial_lower_ranks(membership::Store& store, TimePoint deadli
     }
     auto address = transport::Address::parse(*text);
     if (!address) return address.status().with_context(who);
-    auto socket = transport::dial(*address, hello, clock_, deadline);
-    if (!socket) {
-      return Status(socket.status().code(), socket.status().message(), Rank(r))
-          .with_context(who);
-    }
-    // Shared: std::function wants a copyable capture.
-    const auto shared = std::make_shared<Fd>(std::move(*socket));
-    engine_->post([this, r, shared] { attach(Rank(r), std::move(*shared)); });
+    AIKIDO_TRY(dial_member(Rank(r), *address, token_, deadline).with_context(who));
   }
+  return Status::ok();
+}
+
+Status Communicator::dial_member(Rank rank, const transport::Address& address,
+                                 const transport::Token& token, TimePoint deadline) {
+  transport::Hello hello;
+  hello.token = token;
+  hello.rank = options_.self;
+  hello.size = options_.size;
+  hello.agreed = agreed_;
+  auto socket = transport::dial(address, hello, clock_, deadline);
+  if (!socket) return {socket.status().code(), socket.status().message(), rank};
+  // Shared: std::function wants a copyable capture.
+  const auto shared = std::make_shared<Fd>(std::move(*socket));
+  engine_->post([this, rank, shared] { attach(rank, std::move(*shared)); });
   return Status::ok();
 }
 
@@ -141,9 +144,7 @@ Status Communicator::wait_for_links(TimePoint deadline) {
                                   is_settled) &&
          clock_.now() < deadline) {
     lock.unlock();
-    Status failure;
-    engine_->run_and_wait([&] { failure = group_->failure(); });
-    AIKIDO_TRY(failure);
+    AIKIDO_TRY(failure());
     lock.lock();
   }
   if (!refused_) return refused_;
@@ -228,6 +229,17 @@ void Communicator::receive(collectives::ReceiveCall call) {
 uint64_t Communicator::num_calls() const {
   const std::lock_guard lock(mutex_);
   return num_calls_;
+}
+
+Epoch Communicator::epoch() const {
+  const std::lock_guard lock(mutex_);
+  return epoch_;
+}
+
+Status Communicator::failure() {
+  Status failure;
+  engine_->run_and_wait([&] { failure = group_->failure(); });
+  return failure;
 }
 
 void Communicator::abort(const Status& why) {

@@ -13,6 +13,7 @@
 
 #include "engine/engine.h"
 #include "engine/group.h"
+#include "membership/roster.h"
 #include "membership/store.h"
 
 namespace aikido::engine {
@@ -28,7 +29,19 @@ class Communicator final : private transport::Doorkeeper {
                                                        GroupOptions options,
                                                        const std::string& agreed,
                                                        Duration timeout);
+  // The other way, without a store: the members of `roster`, which become what
+  // `options` says of rank and size. Connected to nobody yet.
+  static std::shared_ptr<Communicator> make(std::shared_ptr<Engine> engine,
+                                            const membership::Roster& roster,
+                                            GroupOptions options,
+                                            const std::string& agreed);
   ~Communicator() override;
+
+  // Once, after make(): connects to all members, each of whom calls it as well, sooner
+  // or later. Returns when all have connected to all. `last` is the view that this
+  // member was in before, 0 for none; the new one gets the number after the highest of
+  // all. Blocks until `timeout` at most, or abort(). kTimedOut names who has not come.
+  Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
   // Returns the number of the collective, counted from 1. Never blocks.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
@@ -43,6 +56,10 @@ class Communicator final : private transport::Doorkeeper {
 
   const GroupOptions& options() const { return options_; }
   uint64_t num_calls() const;
+  // The number of this view: 1 for members that met through a store.
+  Epoch epoch() const;
+  // Why the group is of no use any more. Blocks for a turn of the progress thread.
+  Status failure();
   uint64_t committed_ahead() const { return group_->committed_ahead(); }
   const GroupCounters& counters() const { return group_->counters(); }
   Engine& engine() { return *engine_; }
@@ -53,7 +70,11 @@ class Communicator final : private transport::Doorkeeper {
 
   Status meet(membership::Store& store, TimePoint deadline);
   Status dial_lower_ranks(membership::Store& store, TimePoint deadline);
+  Status dial_member(Rank rank, const transport::Address& address,
+                     const transport::Token& token, TimePoint deadline);
   Status wait_for_links(TimePoint deadline);
+  Status find_members(const membership::Roster& roster, TimePoint deadline);
+  Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, Fd socket);
   void wait_until_drained(TimePoint deadline);
 
@@ -75,6 +96,7 @@ class Communicator final : private transport::Doorkeeper {
   std::vector<bool> is_linked_;
   Status refused_;  // a member that we turned away
   uint64_t num_calls_ = 0;
+  Epoch epoch_{1};
   bool is_shut_down_ = false;
 };
 

@@ -526,6 +526,7 @@ void Group::on_time(TimePoint now) {
     if (it->second.deadline > now) continue;
     if (it->second.held) start_held(it->second);
     if (operation->is_started()) {
+      counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
       fail(*operation, time_out(*operation, now - operation->called_at()), true);
     }
   }

@@ -44,6 +44,7 @@ struct GroupCounters {
   std::atomic<uint64_t> partial_operations{0};
   std::atomic<uint64_t> skipped_own{0};  // operations committed without this member
   std::atomic<uint64_t> failures{0};
+  std::atomic<uint64_t> timed_out{0};     // collectives that passed their deadline here
   std::atomic<uint64_t> stale_frames{0};  // for operations that are over here
   std::atomic<uint64_t> cancelled_bytes{0};
 };
@@ -59,6 +60,8 @@ class Group final : public transport::Timed,
   // For the link of `rank`: its handler, and the link itself once it is there.
   transport::LinkHandler* handler() { return this; }
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
+  // The number of the view, once all members know it; 1 before.
+  void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
   // Why the group is of no use any more: it was aborted, or a member is lost.
   Status failure() const { return unreachable(kNoRank); }
 
@@ -117,7 +120,7 @@ class Group final : public transport::Timed,
   // OperationHost
   Rank self() const override { return options_.self; }
   int32_t size() const override { return options_.size; }
-  uint32_t epoch() const override { return 1; }
+  uint32_t epoch() const override { return epoch_; }
   const Clock& clock() const override { return *clock_; }
   const collectives::OperationSettings& settings() const override {
     return options_.operation;
@@ -163,6 +166,7 @@ class Group final : public transport::Timed,
   GroupOptions options_;
   BufferPool pool_;
   std::vector<Peer> peers_;
+  uint32_t epoch_ = 1;
   uint64_t called_ = 0;
   std::map<uint64_t, Active> active_;                          // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq

@@ -21,6 +21,8 @@ struct Address {
   std::string to_string() const;
   // kProtocol when the text is not one that to_string() makes.
   static Result<Address> parse(const std::string& text);
+
+  friend bool operator==(const Address&, const Address&) = default;
 };
 
 // The first address of network interface `name`, IPv4 before IPv6. kInvalidArgument

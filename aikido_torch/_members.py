@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Other members for a group that exists, with every torch that aikido runs with."""
+
+from collections.abc import Set
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of
+from aikido_torch.errors import ConfigError, UnsupportedError
+
+# Since 2.14 torch has calls for this, and groups whose rank and size can change.
+_c10d: Any = dist.distributed_c10d
+_IN_PLACE = hasattr(_c10d, "_reconfigure")
+
+
+def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
+    """What the other members of a next view need to find this one: a short text.
+
+    It stays the same for the life of the group object. Whoever has it can join a group
+    with this member, so give it to members only.
+
+    Args:
+        group: an aikido group; None is the default group.
+    """
+    return backend_of(group).handle()
+
+
+def reconfigure(
+    uuid: int,
+    handles: list[str] | Set[str],
+    *,
+    group: dist.ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+) -> dist.ProcessGroup:
+    """Connects a group to the members whose handles these are, and to no others.
+
+    All of them call it, with the same arguments. Works under way fail when it succeeds.
+    When it raises, the group is as it was; the next attempt needs another `uuid`.
+
+    With torch 2.14 and later this is `torch.distributed._reconfigure(...).wait()`: rank
+    and size of `group` change in place. Before, they cannot: then a new object takes
+    the place of the default group, and other groups cannot be reconfigured.
+
+    Args:
+        uuid: numbers the attempt; not used before for this group by any of the members.
+        handles: of all members, this one included; a list is in the order of their
+            ranks, a set leaves the order to aikido.
+        group: an aikido group; None is the default group.
+        timeout: for all members to come; None is the group's.
+
+    Returns:
+        The group to go on with.
+
+    Raises:
+        ConfigError: a handle is none, this member's is not among them, or the uuid was
+            already used.
+        TimedOutError: somebody did not come; `rank` is one of those, in the new view.
+        UnsupportedError: torch is too old for `group`.
+    """
+    if isinstance(handles, str):
+        raise ConfigError("reconfigure: handles is a str; pass a list or set of them.")
+    backend = backend_of(group)
+    target = group if group is not None else dist.group.WORLD
+    if target is None:  # backend_of has raised already
+        raise ConfigError("There is no process group yet.")
+    if _IN_PLACE:
+        _c10d._reconfigure(uuid, handles, group=target, timeout=timeout).wait()
+        return target
+    if target != dist.group.WORLD:
+        raise UnsupportedError(
+            "reconfigure: with torch before 2.14 only the default group can get other "
+            "members; make new groups of it afterwards."
+        )
+    is_ordered = not isinstance(handles, Set)
+    backend.change_members(uuid, list(handles), is_ordered, timeout).wait()
+    return _replace_default_group(target, backend)
+
+
+def _replace_default_group(
+    old: dist.ProcessGroup, backend: _C.AikidoBackend
+) -> dist.ProcessGroup:
+    """A group object with the present rank and size, known to torch as `old` was."""
+    world = _c10d._world
+    rank, size = backend.place
+    name = old.group_name
+    new: Any = dist.ProcessGroup(world.pg_map[old][1], rank, size)
+    new._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    for device in old._device_types:
+        new._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, backend)
+    new._set_group_name(name)
+    new._set_group_desc(old.group_desc)
+    for table in (
+        world.pg_map,
+        world.pg_names,
+        world.pg_backend_config,
+        world.pg_to_tag,
+    ):
+        if old in table:
+            table[new] = table.pop(old)
+    for groups in world.tags_to_pg.values():
+        groups[:] = [new if group == old else group for group in groups]
+    world.pg_group_ranks.pop(old, None)
+    world.pg_group_ranks[new] = {i: i for i in range(size)}
+    _c10d._unregister_process_group(name)
+    _c10d._register_process_group(name, new)
+    _c10d._update_default_pg(new)
+    group: dist.ProcessGroup = new
+    return group

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The communicator of a group whose members may change. A call that is made through it
+// keeps the one that it began with. Any thread.
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "c10d/error.h"
+#include "engine/communicator.h"
+
+namespace aikido::adapter {
+
+class Current {
+ public:
+  using Pointer = std::shared_ptr<engine::Communicator>;
+
+  explicit Current(std::string group_name) : group_name_(std::move(group_name)) {}
+
+  // Throws Error while there is none.
+  Pointer operator->() const {
+    if (Pointer pointer = get()) return pointer;
+    raise({Code::kInvalidArgument,
+           concat("group \"", group_name_,
+                  "\" has no members yet: it was made with enable_reconfigure=True; "
+                  "call torch.distributed._reconfigure(uuid, handles) first")});
+  }
+  // As that, before anything has been prepared for the call.
+  void check() const { operator->(); }
+  // Null while there is none.
+  Pointer get() const {
+    const std::lock_guard lock(mutex_);
+    return pointer_;
+  }
+  // Returns the one before.
+  Pointer exchange(Pointer next) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(pointer_, std::move(next));
+  }
+
+ private:
+  std::string group_name_;
+  mutable std::mutex mutex_;
+  Pointer pointer_;  // guarded by mutex_
+};
+
+}  // namespace aikido::adapter

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// How a group ends, by order or by force, and what is known of its failures.
+
+#include <utility>
+
+#include "c10d/process_group.h"
+
+namespace aikido::adapter {
+
+void AikidoBackend::abort() {
+  if (engine_->is_forked()) return;
+  std::map<int64_t, AbortHook> hooks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_shut_down_) return;
+    hooks = abort_hooks_;
+  }
+  // Before anything is lost: they may want to look at it. They may call back.
+  for (const auto& [id, hook] : hooks) {
+    try {
+      hook();
+    } catch (const std::exception& error) {
+      TORCH_WARN("abort hook ", id, " of group \"", group_name_, "\" on rank ",
+                 getRank(), " raised: ", error.what());
+    }
+  }
+  std::shared_ptr<engine::Communicator> joining;
+  {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = true;
+    joining = joining_.lock();
+  }
+  const Status why(
+      Code::kAborted,
+      concat("group \"", group_name_, "\" was aborted by rank ", getRank()),
+      Rank(getRank()));
+  if (joining) joining->abort(why);
+  if (const auto communicator = communicator_.get()) communicator->abort(why);
+}
+
+void AikidoBackend::shutdown() {
+  if (engine_->is_forked()) return;
+  std::shared_ptr<engine::Communicator> joining;
+  {
+    const std::lock_guard lock(mutex_);
+    is_shut_down_ = true;
+    joining = joining_.lock();
+  }
+  if (joining) {
+    joining->abort({Code::kAborted,
+                    concat("group \"", group_name_, "\" was shut down by rank ",
+                           getRank(), " while its members were changing"),
+                    Rank(getRank())});
+  }
+  if (const auto communicator = communicator_.get()) {
+    communicator->shutdown(Milliseconds(settings_.shutdown_linger_ms));
+  }
+}
+
+void AikidoBackend::shut_down_family() {
+  std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children;
+  {
+    const std::lock_guard lock(mutex_);
+    children = children_;
+  }
+  for (const auto& child : children) {
+    if (const auto alive = child.lock()) alive->shut_down_family();
+  }
+  shutdown();
+}
+
+::c10d::ErrorType AikidoBackend::getError() {
+  using ::c10d::ErrorType;
+  const auto communicator = communicator_.get();
+  {
+    const std::lock_guard lock(mutex_);
+    // What this rank did itself is no error.
+    if (!communicator || is_aborted_ || is_shut_down_ || engine_->is_forked()) {
+      return ErrorType::SUCCESS;
+    }
+  }
+  if (communicator->counters().timed_out.load() > 0) return ErrorType::TIMEOUT;
+  const Status failure = communicator->failure();
+  switch (failure.code()) {
+    case Code::kOk:
+      return ErrorType::SUCCESS;
+    case Code::kTimedOut:
+      return ErrorType::TIMEOUT;
+    case Code::kPeerLost:
+    case Code::kAborted:
+      return ErrorType::REMOTE_ERROR;
+    default:
+      return ErrorType::COMM_ERROR;
+  }
+}
+
+// The end of a hook may take Python's lock: never under ours.
+void AikidoBackend::add_abort_hook(int64_t id, AbortHook hook) {
+  const std::lock_guard lock(mutex_);
+  abort_hooks_[id].swap(hook);
+}
+
+void AikidoBackend::remove_abort_hook(int64_t id) {
+  AbortHook removed;
+  const std::lock_guard lock(mutex_);
+  const auto it = abort_hooks_.find(id);
+  if (it == abort_hooks_.end()) return;
+  removed.swap(it->second);
+  abort_hooks_.erase(it);
+}
+
+}  // namespace aikido::adapter

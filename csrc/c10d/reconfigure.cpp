@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Note [changing the members of a group]
+// A view is made beside the present one, on the same progress thread and listener. Only
+// when all of its members are connected to all does each of them put it in the place of
+// the present one. So whatever goes wrong before (a uuid that was used, a handle that
+// is none, a member that never comes) leaves every member with the view that it had,
+// and another attempt needs nothing but a uuid that is fresh.
+
+#include <utility>
+
+#include "c10d/process_group.h"
+#include "membership/roster.h"
+
+namespace aikido::adapter {
+namespace {
+
+// How long the sentence that ends the former view may take to leave. Its links are of
+// no use otherwise, and some of its members may be gone.
+constexpr Milliseconds kFarewell{100};
+
+}  // namespace
+
+uint64_t AikidoBackend::epoch() const {
+  const auto communicator = communicator_.get();
+  return communicator ? communicator->epoch().value : 0;
+}
+
+AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& wanted) {
+  check_process();
+  const std::string what = concat("reconfigure of group \"", group_name_,
+                                  "\" with uuid ", wanted.uuid, " on rank ", getRank());
+  const std::unique_lock changing(changing_, std::try_to_lock);
+  if (!changing.owns_lock()) {
+    raise({Code::kInvalidArgument,
+           what + ": another thread is reconfiguring it; wait for that one to return"});
+  }
+  auto roster = membership::Roster::make(
+      wanted.uuid, wanted.handles,
+      wanted.is_ordered ? membership::Order::kGiven : membership::Order::kCommon,
+      handle_);
+  raise_if_failed(roster.status().with_context(what));
+  const auto next = engine::Communicator::make(engine_, *roster, group_options(),
+                                               agreed_text(settings_));
+  bool was_aborted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_shut_down_) {
+      raise({Code::kInvalidArgument, what + ": the group is shut down"});
+    }
+    if (!used_uuids_.insert(wanted.uuid).second) {
+      raise({Code::kInvalidArgument,
+             what +
+                 ": this uuid was already used by this rank; the group is as it was; "
+                 "agree with all members on a fresh one"});
+    }
+    was_aborted = std::exchange(is_aborted_, false);
+    joining_ = next;
+  }
+  const Status joined =
+      next->join(*roster, Epoch(epoch()), wanted.timeout.value_or(timeout()));
+  if (!joined) {
+    const std::lock_guard lock(mutex_);
+    is_aborted_ = is_aborted_ || was_aborted;
+    joining_.reset();
+    raise({joined.code(),
+           concat(what, " failed: ", joined.message(),
+                  " (ranks here are those of the view to be); the group is as it was, "
+                  "and the next attempt needs a fresh uuid"),
+           joined.culprit()});
+  }
+  adopt(*roster, next);
+  auto work = c10::make_intrusive<AikidoWork>(
+      getRank(), ::c10d::OpType::UNKNOWN, "aikido:reconfigure", Tensors{}, services_);
+  AikidoWork::close(work);
+  return work;
+}
+
+// Puts `next` in the place of the present view, and ends that.
+void AikidoBackend::adopt(const membership::Roster& roster,
+                          const Current::Pointer& next) {
+  Current::Pointer former;
+  bool is_shut_down = false;
+  {
+    const std::lock_guard lock(mutex_);
+    former = communicator_.exchange(next);
+    set_place(roster.self().value, roster.size());
+    store_.reset();  // knows the former members only
+    joining_.reset();
+    is_shut_down = is_shut_down_;
+  }
+  // It came between the end of joining and here.
+  if (is_shut_down) next->shutdown(kFarewell);
+  if (!former) return;
+  former->abort({Code::kAborted,
+                 concat("group \"", group_name_, "\" was reconfigured (uuid ",
+                        roster.uuid(), ", now ", roster.size(),
+                        " members) and this call belongs to the members of before; "
+                        "call again as a member of the new ones")});
+  former->shutdown(kFarewell);
+}
+
+}  // namespace aikido::adapter

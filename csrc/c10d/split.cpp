@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Groups that are made from a group: part of its ranks, more than its ranks, or its
+// ranks without some.
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include "c10d/process_group.h"
+#include "c10d/tensor_check.h"
+
+namespace aikido::adapter {
+namespace {
+
+// Of torch.distributed: end what is under way in the group first.
+constexpr int kShrinkAbort = 1;
+
+}  // namespace
+
+// Torch may ask for the same child once per device: each has keys of its own in the
+// store, told apart by `name`.
+AikidoBackend::BackendPtr AikidoBackend::child(const StorePtr& store,
+                                               const std::string& name, int rank,
+                                               int size, const OptionsPtr& opts) {
+  check_process();
+  Config config{group_name_ + ":child", timeout(), settings_};
+  if (opts) {
+    if (!opts->group_name.empty()) config.group_name = opts->group_name;
+    config.timeout = opts->timeout;
+  }
+  int number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    number = num_children_[name]++;
+  }
+  auto made = c10::make_intrusive<AikidoBackend>(
+      engine_, services_.finisher,
+      c10::make_intrusive<::c10d::PrefixStore>(concat("aikido/", name, '/', number),
+                                               store),
+      rank, size, std::move(config));
+  const std::lock_guard lock(mutex_);
+  std::erase_if(children_, [](const auto& c) { return c.expired(); });
+  children_.emplace_back(made);
+  return made;
+}
+
+AikidoBackend::BackendPtr AikidoBackend::split(const StorePtr& store,
+                                               const std::vector<int>& ranks,
+                                               const OptionsPtr& opts) {
+  for (const int r : ranks) check_rank({"split", getRank()}, "ranks", r, getSize());
+  const auto self = std::find(ranks.begin(), ranks.end(), getRank());
+  if (self == ranks.end()) return nullptr;
+  return child(store, opts ? opts->group_name : std::string(),
+               static_cast<int>(self - ranks.begin()), static_cast<int>(ranks.size()),
+               opts);
+}
+
+AikidoBackend::BackendPtr AikidoBackend::merge(const StorePtr& store,
+                                               const OptionsPtr& opts, const int& rank,
+                                               const int& size) {
+  return child(store, opts ? opts->group_name : std::string(), rank, size, opts);
+}
+
+AikidoBackend::BackendPtr AikidoBackend::shrink(
+    const std::vector<int64_t>& ranks_to_exclude, int flags, const OptionsPtr& opts) {
+  const auto is_out = [&](int64_t r) {
+    return std::find(ranks_to_exclude.begin(), ranks_to_exclude.end(), r) !=
+           ranks_to_exclude.end();
+  };
+  std::vector<int> ranks;
+  std::string name = "shrink";
+  for (int r = 0; r < getSize(); ++r) {
+    if (is_out(r)) continue;
+    ranks.push_back(r);
+    name += concat('/', r);
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), getRank());
+  if (self == ranks.end()) {
+    raise({Code::kInvalidArgument, concat("shrink on rank ", getRank(),
+                                          ": it is one of the ranks to exclude; "
+                                          "only those that stay call it")});
+  }
+  StorePtr store;
+  {
+    const std::lock_guard lock(mutex_);
+    store = store_;
+  }
+  if (!store) {
+    raise({Code::kUnsupported,
+           concat("shrink on rank ", getRank(), ": group \"", group_name_,
+                  "\" has got its members by reconfigure, which need not share a store;"
+                  " call reconfigure with the handles of those that stay")});
+  }
+  if ((flags & kShrinkAbort) != 0) abort();
+  return child(store, name, static_cast<int>(self - ranks.begin()),
+               static_cast<int>(ranks.size()), opts);
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Communicators whose members know each other from a roster: no store is needed.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "engine/communicator.h"
+
+namespace aikido::engine {
+namespace {
+
+// A member that has not called yet does not know the token, and hangs up. It is tried
+// again after this, doubled up to the longest.
+constexpr Duration kShortestPause = std::chrono::milliseconds(1);
+constexpr Duration kLongestPause = std::chrono::milliseconds(20);
+// How long a member that gives up lets its reason travel.
+constexpr Duration kGoodbye = std::chrono::seconds(1);
+// No message of a user can meet this one: they begin when all of these have arrived.
+constexpr int32_t kJoinTag = std::numeric_limits<int32_t>::min();
+
+// What all members tell each other when they are connected to all: the epoch that they
+// come from.
+struct Exchange {
+  using Text = std::array<std::byte, sizeof(uint64_t)>;
+
+  Exchange(Epoch last, int32_t size)
+      : texts(static_cast<size_t>(size)), num_open(2 * (size - 1)) {
+    std::memcpy(own.data(), &last.value, own.size());
+  }
+  void end_one(const Status& status) {
+    const std::lock_guard lock(mutex);
+    --num_open;
+    if (failure) failure = status;
+    changed.notify_all();
+  }
+
+  Text own{};
+  std::vector<Text> texts;  // by rank
+  std::mutex mutex;
+  std::condition_variable changed;
+  int32_t num_open;  // guarded by mutex
+  Status failure;    // guarded by mutex
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::make(std::shared_ptr<Engine> engine,
+                                                 const membership::Roster& roster,
+                                                 GroupOptions options,
+                                                 const std::string& agreed) {
+  options.self = roster.self();
+  options.size = roster.size();
+  return std::shared_ptr<Communicator>(
+      new Communicator(std::move(engine), std::move(options), agreed));
+}
+
+Status Communicator::join(const membership::Roster& roster, Epoch last,
+                          Duration timeout) {
+  const TimePoint deadline = clock_.now() + timeout;
+  token_ = roster.token(options_.self);
+  engine_->run_and_wait([this] {
+    engine_->add(group_.get());
+    engine_->listener().add(this);
+  });
+  Status joined = find_members(roster, deadline);
+  if (joined) joined = wait_for_links(deadline);
+  // Nobody goes on before everybody is connected to everybody: until then each of them
+  // can turn back to the view that it came from.
+  if (joined) joined = agree_on_epoch(last, deadline);
+  if (joined) return joined;
+  // Those that are connected to us need not wait for the deadline, and hear why.
+  abort(joined);
+  shutdown(kGoodbye);
+  return joined;
+}
+
+// Dials all lower ranks, again and again those that are not there yet.
+Status Communicator::find_members(const membership::Roster& roster,
+                                  TimePoint deadline) {
+  std::vector<int32_t> missing(static_cast<size_t>(options_.self.value));
+  for (size_t i = 0; i < missing.size(); ++i) missing[i] = static_cast<int32_t>(i);
+  Duration pause = kShortestPause;
+  while (true) {
+    AIKIDO_TRY(failure());
+    Status failed;
+    std::erase_if(missing, [&](int32_t r) {
+      if (failed.code() == Code::kTimedOut) return false;
+      const Status dialled = dial_member(Rank(r), roster.member(Rank(r)).address,
+                                         roster.token(Rank(r)), deadline);
+      if (!dialled && (failed || dialled.code() != Code::kRetryLater)) {
+        failed = dialled.with_context(
+            concat("connecting to rank ", r, " of group \"", options_.name, "\""));
+      }
+      return dialled.is_ok();
+    });
+    if (missing.empty()) return Status::ok();
+    if (failed.code() != Code::kRetryLater) return failed;
+    std::unique_lock lock(mutex_);
+    if (!refused_) return refused_;
+    if (clock_.now() + pause >= deadline) {
+      lock.unlock();
+      const Status missed = wait_for_links(clock_.now());
+      return {missed.code(),
+              concat(missed.message(), " with the same uuid and handles (last try: ",
+                     failed.message(), ")"),
+              missed.culprit()};
+    }
+    links_changed_.wait_for(lock, pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+Status Communicator::agree_on_epoch(Epoch last, TimePoint deadline) {
+  const auto exchange = std::make_shared<Exchange>(last, options_.size);
+  for (int32_t r = 0; r < options_.size; ++r) {
+    if (Rank(r) == options_.self) continue;
+    collectives::ReceiveCall receive_call;
+    receive_call.from = Rank(r);
+    receive_call.tag = kJoinTag;
+    receive_call.data = exchange->texts[static_cast<size_t>(r)].data();
+    receive_call.bytes = sizeof(Exchange::Text);
+    receive_call.deadline = deadline;
+    receive_call.on_done = [exchange](const Status& s, Rank) { exchange->end_one(s); };
+    receive(std::move(receive_call));
+    collectives::SendCall send_call;
+    send_call.to = Rank(r);
+    send_call.tag = kJoinTag;
+    send_call.data = exchange->own.data();
+    send_call.bytes = sizeof(Exchange::Text);
+    send_call.deadline = deadline;
+    send_call.on_done = [exchange](const Status& s, Rank) { exchange->end_one(s); };
+    send(std::move(send_call));
+  }
+  // Each of these ends by its own deadline.
+  std::unique_lock lock(exchange->mutex);
+  exchange->changed.wait(lock,
+                         [&] { return exchange->num_open == 0 || !exchange->failure; });
+  if (!exchange->failure) {
+    return exchange->failure.with_context(
+        concat("not all members of group \"", options_.name, "\" are connected"));
+  }
+  uint64_t highest = last.value;
+  for (const Exchange::Text& text : exchange->texts) {
+    uint64_t epoch = 0;
+    std::memcpy(&epoch, text.data(), sizeof epoch);
+    highest = std::max(highest, epoch);
+  }
+  lock.unlock();
+  const Epoch agreed(highest + 1);
+  engine_->run_and_wait([&] { group_->set_epoch(agreed); });
+  const std::lock_guard own_lock(mutex_);
+  epoch_ = agreed;
+  return Status::ok();
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/handle.h"
+
+#include <charconv>
+#include <random>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace aikido::membership {
+namespace {
+
+constexpr std::string_view kVersion = "aikido1";
+constexpr size_t kMaxBytes = 256;
+// Of a text that is no handle: enough to recognise it.
+constexpr size_t kShownBytes = 24;
+
+template <class T>
+std::string to_hex(T value) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text(2 * sizeof value, '0');
+  for (size_t i = text.size(); i-- > 0; value = static_cast<T>(value >> 4))
+    text[i] = kDigits[static_cast<size_t>(value & 15)];
+  return text;
+}
+
+// False unless `text` is all of a number, in the spelling that we write.
+template <class T>
+bool read_hex(std::string_view text, T& value) {
+  if (text.size() != 2 * sizeof value) return false;
+  const auto end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value, 16);
+  return parsed.ec == std::errc() && parsed.ptr == end && to_hex(value) == text;
+}
+
+std::vector<std::string_view> split(std::string_view text) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find('/');
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace
+
+Handle Handle::random(transport::Address address) {
+  std::random_device source;
+  Handle handle;
+  handle.address = std::move(address);
+  handle.id = uint64_t{source()} << 32 | source();
+  for (std::byte& b : handle.secret) b = static_cast<std::byte>(source());
+  return handle;
+}
+
+std::string Handle::to_string() const {
+  std::string text =
+      concat(kVersion, '/', address.host, '/', address.port, '/', to_hex(id), '/');
+  for (const std::byte b : secret) text += to_hex(std::to_integer<uint8_t>(b));
+  return text;
+}
+
+Result<Handle> Handle::parse(const std::string& text) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(
+        Code::kInvalidArgument,
+        concat(
+            "\"", text.substr(0, kShownBytes), text.size() > kShownBytes ? "..." : "",
+            "\" is no handle: ", why,
+            "; pass what get_reconfigure_handle() of a member of an aikido group gave,"
+            " unchanged"));
+  };
+  if (text.size() > kMaxBytes) return refuse(concat("it has ", text.size(), " bytes"));
+  const auto parts = split(text);
+  if (parts.front() != kVersion)
+    return refuse(concat("it does not begin with ", kVersion));
+  if (parts.size() != 5)
+    return refuse(concat("it has ", parts.size(), " parts, not 5"));
+  auto address = transport::Address::parse(concat(parts[1], ' ', parts[2]));
+  if (!address || !transport::to_socket_address(*address) ||
+      std::to_string(address->port) != parts[2]) {
+    return refuse("its address is none");
+  }
+  Handle handle;
+  handle.address = *address;
+  if (!read_hex(parts[3], handle.id)) return refuse("its id is none");
+  if (parts[4].size() != 2 * handle.secret.size()) return refuse("its secret is none");
+  for (size_t i = 0; i < handle.secret.size(); ++i) {
+    uint8_t byte = 0;
+    if (!read_hex(parts[4].substr(2 * i, 2), byte)) return refuse("its secret is none");
+    handle.secret[i] = std::byte{byte};
+  }
+  return handle;
+}
+
+}  // namespace aikido::membership

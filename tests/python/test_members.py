@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What needs one process; several are in multiproc/test_reconfigure.py."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import _backend, _members
+from aikido_torch.errors import ConfigError, TimedOutError, UnsupportedError
+
+
+def total(group):
+    tensor = torch.full((3,), 2.0)
+    dist.all_reduce(tensor, group=group)
+    return tensor.tolist()
+
+
+def test_a_handle_is_a_text_that_stays(group_of_one):
+    handle = aikido_torch.reconfigure_handle(group_of_one)
+    assert handle.isascii()
+    assert handle.isprintable()
+    assert len(handle.split()) == 1
+    group = aikido_torch.reconfigure(1, [handle], group=group_of_one)
+    assert aikido_torch.reconfigure_handle(group) == handle
+    assert aikido_torch.reconfigure_handle() == handle
+
+
+def test_a_group_of_one_goes_on_alone(group_of_one):
+    assert total(group_of_one) == [2.0] * 3
+    epoch = _backend.backend_of(None).epoch
+    handle = aikido_torch.reconfigure_handle()
+    for uuid, handles in enumerate(([handle], {handle})):
+        group = aikido_torch.reconfigure(uuid, handles)
+        assert (group.rank(), group.size()) == (0, 1)
+        assert group == dist.group.WORLD
+        assert total(group) == [2.0] * 3
+        assert _backend.backend_of(None).epoch == epoch + 1 + uuid
+
+
+@pytest.mark.parametrize(
+    ("handles_of", "text"),
+    [
+        (lambda own: [], "this member's handle is not among the 0 handles"),
+        (lambda own: ["garbage"], 'handle 1 of 1: "garbage" is no handle'),
+        (lambda own: [own, own], "handles 1 and 2 of 2 are of the same member"),
+        (lambda own: [own[:-1] + "x"], "its secret is none"),
+        (lambda own: own, "pass a list or set"),
+    ],
+)
+def test_handles_that_are_none_are_refused_at_once(group_of_one, handles_of, text):
+    own = aikido_torch.reconfigure_handle()
+    with pytest.raises(ConfigError, match=text):
+        aikido_torch.reconfigure(1, handles_of(own))
+    # That has used neither the uuid nor the group.
+    assert total(group_of_one) == [2.0] * 3
+    aikido_torch.reconfigure(1, [own])
+
+
+def test_a_uuid_serves_once(group_of_one):
+    own = aikido_torch.reconfigure_handle()
+    aikido_torch.reconfigure(-7, [own])
+    with pytest.raises(ConfigError, match=r"uuid -7 on rank 0: .* already used"):
+        aikido_torch.reconfigure(-7, [own])
+    assert total(None) == [2.0] * 3
+
+
+def test_a_group_whose_members_do_not_come_is_as_it_was(group_of_one):
+    own = aikido_torch.reconfigure_handle()
+    # Of another member that listens at the same place.
+    absent = "/".join([*own.split("/")[:3], "0" * 16, "0" * 32])
+    with pytest.raises(TimedOutError, match="while waiting for rank 1") as caught:
+        aikido_torch.reconfigure(1, [own, absent], timeout=timedelta(milliseconds=50))
+    assert caught.value.rank == 1
+    assert total(group_of_one) == [2.0] * 3
+    with pytest.raises(TimedOutError, match="with the same uuid and handles"):
+        aikido_torch.reconfigure(2, [absent, own], timeout=timedelta(milliseconds=50))
+
+
+@pytest.mark.skipif(not _members._IN_PLACE, reason="needs torch 2.14")
+def test_a_group_without_members_refuses_calls_and_can_be_destroyed():
+    dist.init_process_group(
+        "aikido", store=dist.HashStore(), rank=0, world_size=2, enable_reconfigure=True
+    )
+    backend = _backend.backend_of(None)
+    tensor = torch.ones(2)
+    for call in (
+        lambda: dist.all_reduce(tensor),
+        lambda: dist.send(tensor, 1),
+        lambda: dist.recv(tensor),
+        dist.barrier,
+        dist.monitored_barrier,
+        lambda: aikido_torch.all_reduce(tensor),
+        lambda: backend.counters,
+    ):
+        with pytest.raises(ConfigError, match="has no members yet"):
+            call()
+    backend._start_coalescing()
+    with pytest.raises(ConfigError, match="has no members yet"):
+        backend.allreduce([tensor])
+    assert backend._end_coalescing().wait()
+    backend.abort()
+    assert backend.get_error().name == "SUCCESS"
+    dist.destroy_process_group()
+
+
+def test_an_old_torch_gets_a_new_group_object(group_of_one, monkeypatch):
+    monkeypatch.setattr(_members, "_IN_PLACE", False)
+    name = group_of_one.group_name
+    handle = aikido_torch.reconfigure_handle()
+    group = aikido_torch.reconfigure(1, [handle])
+    assert group != group_of_one
+    assert group == dist.group.WORLD
+    assert group.group_name == name
+    assert (dist.get_rank(), dist.get_world_size()) == (0, 1)
+    assert dist.get_process_group_ranks(group) == [0]
+    assert total(None) == total(group) == [2.0] * 3
+    other = dist.new_group()
+    with pytest.raises(UnsupportedError, match="only the default group"):
+        aikido_torch.reconfigure(2, [handle], group=other)
+    dist.destroy_process_group(other)
