@@ -40,8 +40,21 @@ from aikido_torch.options import Options
 
 __all__ = ["RanksFailedError", "run_ranks"]
 
-# Imported once, by the process that the ranks are forked from.
-_PRELOAD = ("aikido_torch", "torch.nn.parallel", "numpy", "pytest")
+# Imported once, by the process that the ranks are forked from, if we have them too.
+_PRELOAD = (
+    "aikido_torch",
+    "numpy",
+    "pytest",
+    "torch.nn.parallel",
+    "torch._dynamo",
+    "torch._inductor.compile_fx",
+    "torch.distributed.algorithms.join",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.optim",
+    "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel",
+)
 # What ranks have left after the first of them failed: time to report what they saw.
 _GRACE_S = 3.0
 
