@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a call says that nobody answers, when, and what may be done after it."""
+
+import re
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from aikido_torch.testing import late, run_ranks
+
+# What torch's own tests look for in the text of a time-out, blanks included.
+TIMED_OUT = r" (Timed out|closed|timeout) "
+
+
+def seconds(value):
+    return timedelta(seconds=value)
+
+
+def error_of(call):
+    """(seconds it took, text of what it raised)."""
+    begin = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        return time.monotonic() - begin, str(error)
+    return time.monotonic() - begin, ""
+
+
+CALLS = {
+    "barrier": lambda group: dist.barrier(group),
+    "all_reduce": lambda group: dist.all_reduce(torch.ones(3), group=group),
+    "broadcast": lambda group: dist.broadcast(torch.ones(3), 1, group=group),
+    "all_gather": lambda group: dist.all_gather(
+        [torch.ones(3) for _ in range(2)], torch.ones(3), group=group
+    ),
+    "reduce": lambda group: dist.reduce(torch.ones(3), 0, group=group),
+    "gather": lambda group: dist.gather(
+        torch.ones(3), [torch.ones(3) for _ in range(2)], 0, group=group
+    ),
+    "scatter": lambda group: dist.scatter(torch.ones(3), None, 1, group=group),
+    "reduce_scatter": lambda group: dist.reduce_scatter(
+        torch.ones(3), [torch.ones(3) for _ in range(2)], group=group
+    ),
+    "all_to_all_single": lambda group: dist.all_to_all_single(
+        torch.ones(4), torch.ones(4), group=group
+    ),
+    "recv": lambda group: dist.recv(torch.ones(3), 1, group=group),
+    "recv of anyone": lambda group: dist.recv(torch.ones(3), group=group),
+}
+# Gloo says its own text for these.
+INNER = ("reduce", "gather", "scatter", "reduce_scatter", "all_to_all_single")
+
+
+def call_alone(rank, size, name):
+    group = dist.new_group(timeout=seconds(0.5))
+    if rank == 1:
+        late(1.0)
+        return None
+    return error_of(lambda: CALLS[name](group))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_nobody_joins_ends_after_the_timeout_of_its_group(name):
+    took, text = run_ranks(2, call_alone, name, may_die=[1])[0]
+    assert 0.4 <= took < 1.5
+    if name in INNER:
+        assert re.search("(?i)timed out|closed|timeout", text)
+    else:
+        assert re.search(TIMED_OUT, f" {text} ")
+
+
+def change_timeout(rank, size):
+    group = dist.new_group(timeout=seconds(60))
+    dist.all_reduce(torch.ones(3), group=group)
+    dist.set_timeout(timedelta(milliseconds=300), group)
+    if rank == 1:
+        late(0.8)
+        return None
+    return error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+
+
+@pytest.mark.skipif(not hasattr(dist, "set_timeout"), reason="not in this torch")
+def test_a_new_timeout_holds_for_the_next_call():
+    took, text = run_ranks(2, change_timeout, may_die=[1])[0]
+    assert 0.25 <= took < 2
+    assert re.search(TIMED_OUT, text)
+
+
+def time_out_one_call(rank, size):
+    """The timeout of a single call, in a group that has all day."""
+    group = dist.new_group(timeout=seconds(300))
+    if rank == 1:
+        late(0.7)
+        return None
+    options = dist.BarrierOptions()
+    options.timeout = timedelta(milliseconds=200)
+    return error_of(lambda: group.barrier(options).wait())
+
+
+def test_a_call_may_have_a_timeout_of_its_own():
+    took, text = run_ranks(2, time_out_one_call, may_die=[1])[0]
+    assert 0.15 <= took < 2
+    assert re.search(TIMED_OUT, text)
+
+
+def go_on_elsewhere(rank, size):
+    """A group is given up after a time-out; the others are not touched."""
+    group = dist.new_group(timeout=seconds(0.3))
+    if rank == 0:
+        took, text = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
+        assert text
+    else:
+        late(0.6)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    fresh = dist.new_group()
+    dist.all_reduce(tensor, group=fresh)
+    return tensor.tolist()
+
+
+def test_other_groups_live_on_after_a_timeout():
+    assert run_ranks(2, go_on_elsewhere) == [[4.0] * 3] * 2
+
+
+# ---- Monitored barriers: the texts are those that callers know from Gloo ---------------
+
+
+def monitor(rank, size, missing, wait_all):
+    dist.monitored_barrier(timeout=seconds(5))
+    if rank in missing:
+        late(0.8)
+        return ""
+    return error_of(
+        lambda: dist.monitored_barrier(
+            timeout=seconds(0.4), wait_all_ranks=wait_all
+        )
+    )[1]
+
+
+def test_a_monitored_barrier_names_the_rank_that_is_missing():
+    texts = run_ranks(3, monitor, [1], False, may_die=[1])
+    assert re.search(
+        r"Rank 1 failed to pass monitoredBarrier in 400 ms", texts[0]
+    )
+
+
+def test_a_monitored_barrier_names_all_that_are_missing_if_asked():
+    texts = run_ranks(4, monitor, [1, 3], True, may_die=[1, 3])
+    assert re.search(
+        r"Ranks 1, 3 failed to pass monitoredBarrier in 400 ms", texts[0]
+    )
+
+
+def test_ranks_that_came_learn_that_a_monitored_barrier_failed():
+    texts = run_ranks(3, monitor, [1], False, may_die=[1])
+    assert re.search(
+        r"Rank 2 successfully reached monitoredBarrier, but received errors while "
+        r"waiting (for send/recv from|to be unblocked by) rank 0",
+        texts[2],
+    )
+
+
+def monitor_without_root(rank, size):
+    dist.monitored_barrier(timeout=seconds(5))
+    if rank == 0:
+        late(0.8)
+        return ""
+    return error_of(lambda: dist.monitored_barrier(timeout=seconds(0.4)))[1]
+
+
+def test_without_rank_0_a_monitored_barrier_blames_rank_0():
+    texts = run_ranks(3, monitor_without_root, may_die=[0])
+    for rank in (1, 2):
+        assert re.search(
+            rf"Rank {rank} successfully reached monitoredBarrier, but received errors "
+            r"while waiting (for send/recv from|to be unblocked by) rank 0",
+            texts[rank],
+        )
+
+
+def monitor_in_subgroup(rank, size):
+    group = dist.new_group([0, 2])
+    if rank != 1:
+        for _ in range(3):
+            dist.monitored_barrier(group, timeout=seconds(5), wait_all_ranks=True)
+    return True
+
+
+def test_a_monitored_barrier_of_a_subgroup():
+    assert run_ranks(3, monitor_in_subgroup) == [True] * 3
+
+
+def abort_under_way(rank, size):
+    work = dist.all_reduce(torch.ones(3), async_op=True) if rank == 0 else None
+    late(0.2)
+    if rank == 1:
+        return True
+    dist.group.WORLD.abort()
+    took, text = error_of(work.wait)
+    dist.destroy_process_group()
+    return took < 1 and "abort" in text.lower()
+
+
+def test_aborting_a_group_ends_what_is_under_way():
+    assert run_ranks(2, abort_under_way, may_die=[1])[0]
+
+
+def lose_a_rank(rank, size):
+    if rank == 1:
+        dist.destroy_process_group()
+        return True
+    late(0.2)
+    return error_of(lambda: dist.all_reduce(torch.ones(3)))
+
+
+def test_a_rank_that_leaves_is_noticed_at_once():
+    took, text = run_ranks(2, lose_a_rank)[0]
+    assert took < 2
+    assert text
