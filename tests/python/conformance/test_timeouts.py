@@ -195,10 +195,11 @@ def test_a_monitored_barrier_of_a_subgroup():
 
 
 def abort_under_way(rank, size):
-    work = dist.all_reduce(torch.ones(3), async_op=True) if rank == 0 else None
-    late(0.2)
     if rank == 1:
+        late(0.6)
         return True
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    late(0.2)
     dist.group.WORLD.abort()
     took, text = error_of(work.wait)
     dist.destroy_process_group()
