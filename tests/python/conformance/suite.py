@@ -8,7 +8,7 @@ for each test, exit codes. What changes is who may take part and how ranks start
 - Gates that name backends are evaluated as for Gloo, those for "only MPI" and "eight
   ranks at least" are open. Tests that need a GPU still skip themselves.
 - The lists of backends whose calls show up in the profiler have ours too.
-- Ranks are forked from a process that has imported torch, instead of importing it again.
+- Ranks are forked from a process that has imported torch; they do not do so again.
 
 The names that must pass are in a file beside this one, one for each torch: those that
 Gloo passes. To write the one for the torch of this environment, in tests/python:
@@ -16,6 +16,7 @@ Gloo passes. To write the one for the torch of this environment, in tests/python
     python -m conformance.suite gloo | grep ^passed | cut -f2 > conformance/FILE
 """
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -56,7 +57,7 @@ def names_that_gloo_passes():
     return names_file().read_text().split() if names_file().exists() else []
 
 
-# ---- In the process that runs the suite -----------------------------------------------
+# ---- In the process that runs the suite ----
 def make_case(backend):
     """The class whose methods are the tests."""
     if backend != "gloo":
@@ -141,7 +142,7 @@ def serve(backend, pipe, output):
         pipe.send(run(case, name))
 
 
-# ---- In the process that asks -----------------------------------------------------------
+# ---- In the process that asks ----
 class Server:
     """Starts a process that runs the suite, and another one when that is stuck."""
 
@@ -184,12 +185,9 @@ class Server:
         if self.process is None:
             return
         self.pipe.close()
-        # Also ranks that a test has left behind.
-        self.process.join(5)
-        try:
+        # With it go ranks that a test has left behind. It may have ended by itself.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it was the last of its session
         self.process.join()
         self.process = None
 

@@ -50,9 +50,7 @@ def save(rank, size, folder, is_async):
     if is_async:
         # It talks in the background while training goes on: over a group of its own.
         group = dist.new_group()
-        saved = checkpoint.async_save(
-            state, checkpoint_id=folder, process_group=group
-        )
+        saved = checkpoint.async_save(state, checkpoint_id=folder, process_group=group)
         train(model, optimizer, rank, range(2, 6))
         saved.result(timeout=30)
     else:

@@ -53,7 +53,9 @@ def train(rank, size, options, hook=None, tolerance=1e-5):
         loss_of(model(batch(rank, step))).backward()
         optimizer.step()
     wanted = reference(size, STEPS)
-    return differences(dict(model.module.named_parameters()), wanted, tolerance=tolerance)
+    return differences(
+        dict(model.module.named_parameters()), wanted, tolerance=tolerance
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -141,7 +143,9 @@ def train_with_uneven_inputs(rank, size):
             loss_of(model(batch(rank, step))).backward()
             optimizer.step()
     wanted = reference(
-        size, 2 + size - 1, ranks_of=lambda step: [r for r in range(size) if step < 2 + r]
+        size,
+        2 + size - 1,
+        ranks_of=lambda step: [r for r in range(size) if step < 2 + r],
     )
     return differences(dict(model.module.named_parameters()), wanted)
 

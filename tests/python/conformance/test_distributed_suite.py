@@ -5,7 +5,10 @@
 How the suite is run is in suite.py, what fails and why in exceptions.toml.
 """
 
+import os
+import signal
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +62,41 @@ def test_there_is_a_list_for_this_torch():
 def test_no_exception_is_for_a_test_that_does_not_run():
     if NAMES:
         assert set(EXCEPTIONS) - {*NAMES, *BEYOND_GLOO} == set()
+
+
+# ---- How the suite is run ----
+
+
+def processes_of(session):
+    """Ids of the processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        if fields[0] != "Z" and int(fields[3]) == session:
+            found.append(stat.parent.name)
+    return found
+
+
+def test_what_fails_dies_or_hangs_fails_alone_and_leaves_no_process(
+    tmp_path, monkeypatch
+):
+    server = suite.Server("gloo", tmp_path)
+    # The one thing of the suite that Gloo cannot do.
+    ended = server.run("test_all_to_all")
+    assert ended.how == "failed"
+    assert "exited with error code" in ended.why
+    ended = server.run("no such test")
+    assert ended.how == "failed"
+    assert "no such test" in ended.why
+    assert server.run("test_get_backend") == suite.Ended("passed")
+    session = server.process.pid
+    assert processes_of(session) != []
+    os.kill(session, signal.SIGSTOP)
+    monkeypatch.setattr(suite, "TIMEOUT", 0.2)
+    ended = server.run("test_get_backend")
+    assert ended.how == "failed"
+    assert "still ran after 0.4 s" in ended.why
+    assert processes_of(session) == []

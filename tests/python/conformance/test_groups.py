@@ -34,7 +34,6 @@ def be_alone_with_inner(rank, size):
     return at_root, out
 
 
-@pytest.mark.xfail(reason="a group of one has no inner Gloo", strict=True)
 def test_a_group_of_one_gathers_and_scatters():
     assert run_ranks(1, be_alone_with_inner) == [(["x"], ["y"])]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed import pipelining
 from torch.distributed import config as distributed_config
+from torch.distributed import pipelining
 
 from aikido_torch.testing import run_ranks
 

@@ -51,8 +51,6 @@ CALLS = {
     "recv": lambda group: dist.recv(torch.ones(3), 1, group=group),
     "recv of anyone": lambda group: dist.recv(torch.ones(3), group=group),
 }
-# Gloo says its own text for these.
-INNER = ("reduce", "gather", "scatter", "reduce_scatter", "all_to_all_single")
 
 
 def call_alone(rank, size, name):
@@ -67,10 +65,7 @@ def call_alone(rank, size, name):
 def test_a_call_that_nobody_joins_ends_after_the_timeout_of_its_group(name):
     took, text = run_ranks(2, call_alone, name, may_die=[1])[0]
     assert 0.4 <= took < 1.5
-    if name in INNER:
-        assert re.search("(?i)timed out|closed|timeout", text)
-    else:
-        assert re.search(TIMED_OUT, f" {text} ")
+    assert re.search(TIMED_OUT, text)
 
 
 def change_timeout(rank, size):
@@ -111,8 +106,7 @@ def go_on_elsewhere(rank, size):
     """A group is given up after a time-out; the others are not touched."""
     group = dist.new_group(timeout=seconds(0.3))
     if rank == 0:
-        took, text = error_of(lambda: dist.all_reduce(torch.ones(3), group=group))
-        assert text
+        assert error_of(lambda: dist.all_reduce(torch.ones(3), group=group))[1]
     else:
         late(0.6)
     tensor = torch.ones(3)
@@ -126,7 +120,7 @@ def test_other_groups_live_on_after_a_timeout():
     assert run_ranks(2, go_on_elsewhere) == [[4.0] * 3] * 2
 
 
-# ---- Monitored barriers: the texts are those that callers know from Gloo ---------------
+# ---- Monitored barriers: the texts are those that callers know from Gloo ----
 
 
 def monitor(rank, size, missing, wait_all):
@@ -135,24 +129,18 @@ def monitor(rank, size, missing, wait_all):
         late(0.8)
         return ""
     return error_of(
-        lambda: dist.monitored_barrier(
-            timeout=seconds(0.4), wait_all_ranks=wait_all
-        )
+        lambda: dist.monitored_barrier(timeout=seconds(0.4), wait_all_ranks=wait_all)
     )[1]
 
 
 def test_a_monitored_barrier_names_the_rank_that_is_missing():
     texts = run_ranks(3, monitor, [1], False, may_die=[1])
-    assert re.search(
-        r"Rank 1 failed to pass monitoredBarrier in 400 ms", texts[0]
-    )
+    assert re.search(r"Rank 1 failed to pass monitoredBarrier in 400 ms", texts[0])
 
 
 def test_a_monitored_barrier_names_all_that_are_missing_if_asked():
     texts = run_ranks(4, monitor, [1, 3], True, may_die=[1, 3])
-    assert re.search(
-        r"Ranks 1, 3 failed to pass monitoredBarrier in 400 ms", texts[0]
-    )
+    assert re.search(r"Ranks 1, 3 failed to pass monitoredBarrier in 400 ms", texts[0])
 
 
 def test_ranks_that_came_learn_that_a_monitored_barrier_failed():
