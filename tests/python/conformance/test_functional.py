@@ -10,9 +10,14 @@ import torch.distributed._functional_collectives as functional
 from torch._C._distributed_c10d import _get_work_registry_size
 
 from aikido_torch.testing import run_ranks
+from conformance.versions import since
 
 SIZE = 3
-COMPILERS = (None, "eager", "aot_eager")
+COMPILERS = (
+    None,
+    pytest.param("eager", marks=since(2, 13)),
+    pytest.param("aot_eager", marks=since(2, 13)),
+)
 
 
 def part(rank):
@@ -89,6 +94,7 @@ def compile_to_machine_code(rank, size):
     return torch.allclose(found, torch.cat([total * 2 + 1] * size))
 
 
+@since(2, 13)
 def test_functional_collectives_between_kernels_that_inductor_compiles():
     # One kernel each takes g++ seconds on a fresh machine.
     assert run_ranks(2, compile_to_machine_code) == [True] * 2

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import WorkResult
 
 from aikido_torch.testing import late, run_ranks
+from conformance.versions import since
 
 CPU = torch.device("cpu")
 
@@ -45,6 +46,7 @@ def count_calls(rank, size):
     return seen
 
 
+@since(2, 15)
 def test_calls_are_counted_in_each_group_by_itself():
     wanted = [0, 1, 2, 3, 0, 1, 1, 0, 4]
     assert run_ranks(2, count_calls) == [wanted] * 2
@@ -61,6 +63,7 @@ def count_inner(rank, size):
     return number() - before
 
 
+@since(2, 15)
 def test_all_collectives_are_counted():
     assert run_ranks(2, count_inner) == [5] * 2
 
@@ -92,6 +95,7 @@ def look_at_futures(rank, size):
     return seen
 
 
+@since(2, 13)
 def test_futures_carry_the_result():
     assert run_ranks(2, look_at_futures) == [[True] * 10] * 2
 
@@ -144,6 +148,7 @@ def look_at_failure(rank, size):
     return seen
 
 
+@since(2, 13)
 def test_a_failed_work_says_so_everywhere():
     assert run_ranks(2, look_at_failure, may_die=[1])[0] == []
 
