@@ -86,7 +86,7 @@ def test_hooks_of_torch_work(hook, tolerance):
     strict=True,
 )
 def test_a_hook_of_torch_that_waits_inside_its_callbacks_works():
-    done = run_ranks(SIZE, train, {}, "power", 5e-2, group_timeout=5)
+    done = run_ranks(SIZE, train, {}, "power", 5e-2, group_timeout=5, deadline=10)
     assert done == [[]] * SIZE
 
 

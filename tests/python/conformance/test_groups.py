@@ -158,7 +158,6 @@ def split(rank, size):
 
 
 @since(2, 15)
-@pytest.mark.xfail(reason="split_group is not supported", strict=True)
 def test_a_group_is_split():
     assert run_ranks(3, split) == [
         (True, 3.0, False, 3.0, [1, 0]),

@@ -111,7 +111,6 @@ def test_schedule_gives_the_gradients_of_one_process(schedule, size):
     not hasattr(distributed_config, "pipeline_per_edge_p2p"),
     reason="this torch has no groups for edges",
 )
-@pytest.mark.xfail(reason="split_group is not supported", strict=True)
 @pytest.mark.parametrize("schedule", [*LOOPED, *V_SHAPED])
 def test_schedule_with_a_group_for_each_pair_of_stages(schedule):
     done = run_ranks(2, run_schedule, schedule, True, group_timeout=15)
