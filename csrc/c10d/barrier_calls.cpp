@@ -41,7 +41,7 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
   const auto work = c10::dynamic_intrusive_pointer_cast<AikidoWork>(submit(
       std::move(call), OpType::BARRIER, "aikido:monitored_barrier", {}, {}, {}, limit));
   try {
-    work->wait();
+    work->wait(kNoTimeout);
   } catch (const Error& error) {
     const Status& why = error.status();
     if (getRank() != 0) {

@@ -135,7 +135,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
     for (size_t i = 0; i < inputs.size(); ++i)
       check_same(site, "input_tensor_list", inputs[i], "output_tensor_lists", list[i]);
   }
-  return coalesced([&] {
+  return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather", inputs, [&] {
     for (size_t i = 0; i < inputs.size(); ++i) {
       std::vector<Tensors> one(1);
       for (const Tensors& list : outputs) one[0].push_back(list[i]);
@@ -152,10 +152,11 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
   check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
   for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
-  return coalesced([&] {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      _allgather_base(outputs[i], inputs[i], opts);
-  });
+  return coalesced(OpType::ALLGATHER_INTO_TENSOR_COALESCED,
+                   "aikido:all_gather_into_tensor", inputs, [&] {
+                     for (size_t i = 0; i < inputs.size(); ++i)
+                       _allgather_base(outputs[i], inputs[i], opts);
+                   });
 }
 
 // Everybody's `input` into the root's `blocks`, one per rank; none elsewhere.
@@ -264,11 +265,9 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
 
 // inputs[r] goes to rank r, outputs[r] comes from it. Sizes may differ between any two
 // ranks: only the dtype is compared by all, sizes by the two.
-AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* title,
-                                                   const Tensors& inputs,
-                                                   const Tensors& outputs,
-                                                   AikidoWork::Memory memory,
-                                                   Milliseconds timeout) {
+AikidoBackend::WorkPtr AikidoBackend::exchange_all(
+    OpType type, const char* title, const Tensors& given, const Tensors& inputs,
+    const Tensors& outputs, AikidoWork::Memory memory, Milliseconds timeout) {
   const CallSite site{"all_to_all", getRank()};
   const auto own = static_cast<size_t>(getRank());
   check_same(site, "input[rank]", inputs[own], "output[rank]", outputs[own]);
@@ -282,7 +281,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
     local.out_blocks.push_back(out_block(r, inputs[r]));
     local.in_blocks.push_back(in_block(r, outputs[r]));
   }
-  return submit(std::move(call), type, title, std::move(local), inputs,
+  return submit(std::move(call), type, title, std::move(local), given,
                 std::move(memory), timeout);
 }
 
@@ -300,7 +299,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   for (const at::Tensor& t : outputs) host_out.push_back(stage_out(t, copies));
   Tensors held = host_in;
   held.insert(held.end(), host_out.begin(), host_out.end());
-  return exchange_all(OpType::ALLTOALL, "aikido:all_to_all", host_in, host_out,
+  return exchange_all(OpType::ALLTOALL, "aikido:all_to_all", inputs, host_in, host_out,
                       {outputs, std::move(copies), std::move(held)}, opts.timeout);
 }
 
@@ -316,7 +315,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);
   const at::Tensor host_out = stage_out(output, copies);
-  return exchange_all(OpType::ALLTOALL_BASE, "aikido:all_to_all_single",
+  return exchange_all(OpType::ALLTOALL_BASE, "aikido:all_to_all_single", {input},
                       parts_of(host_in, input_splits, getSize()),
                       parts_of(host_out, output_splits, getSize()),
                       {{output}, std::move(copies), {host_in, host_out}}, opts.timeout);

@@ -5,57 +5,127 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace aikido::adapter {
+namespace {
 
-Finisher::Finisher() : pid_(::getpid()), thread_([this] { loop(); }) {}
+// Longer than most callbacks, and short for one that waits for a network.
+constexpr auto kStuckAfter = std::chrono::milliseconds(2);
+
+}  // namespace
+
+class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
+ public:
+  void start() {
+    const std::lock_guard lock(mutex_);
+    add_thread();
+  }
+
+  void push(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex_);
+      work_.push_back(std::move(work));
+    }
+    wake_.notify_one();
+  }
+
+  void stop() {
+    std::vector<std::thread> threads;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(stop_, true)) return;
+      threads = std::move(threads_);
+    }
+    wake_.notify_all();
+    for (std::thread& t : threads) {
+      if (t.get_id() == std::this_thread::get_id()) {
+        t.detach();
+      } else {
+        t.join();
+      }
+    }
+  }
+
+ private:
+  // Requires mutex_.
+  void add_thread() {
+    threads_.emplace_back([self = shared_from_this()] { self->loop(); });
+  }
+
+  void loop() {
+    ::pthread_setname_np(::pthread_self(), "aikido-finish");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      ++num_waiting_;
+      const bool has_work = wait_for_turn(lock);
+      --num_waiting_;
+      if (!has_work) return;
+      ++num_running_;
+      while (!work_.empty()) {
+        auto work = std::move(work_.front());
+        work_.pop_front();
+        ++num_taken_;
+        // Somebody has to see when this one is stuck.
+        if (num_waiting_ == 0 && !stop_) add_thread();
+        lock.unlock();
+        work();
+        work = nullptr;
+        lock.lock();
+      }
+      --num_running_;
+    }
+  }
+
+  // Returns when there is work to take, false when there will be none.
+  bool wait_for_turn(std::unique_lock<std::mutex>& lock) {
+    while (true) {
+      wake_.wait(lock, [this] { return stop_ || !work_.empty(); });
+      if (work_.empty()) return false;
+      if (num_running_ == 0) return true;
+      // Somebody is at it. One item in a while is progress.
+      const uint64_t seen = num_taken_;
+      wake_.wait_for(lock, kStuckAfter,
+                     [this] { return work_.empty() || num_running_ == 0; });
+      if (!work_.empty() && (num_taken_ == seen || num_running_ == 0)) return true;
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  // Guarded by mutex_.
+  std::deque<std::function<void()>> work_;
+  uint64_t num_taken_ = 0;   // of all work
+  int32_t num_running_ = 0;  // threads that are in their work
+  int32_t num_waiting_ = 0;  // threads that wait for their turn
+  bool stop_ = false;
+  std::vector<std::thread> threads_;
+};
+
+Finisher::Finisher() : crew_(std::make_shared<Crew>()), pid_(::getpid()) {
+  crew_->start();
+}
 
 Finisher::~Finisher() {
   stop();
 }
 
 void Finisher::stop() {
-  // A forked child has no such thread, and its lock may be held for ever.
-  if (::getpid() != pid_) {
-    if (thread_.joinable()) thread_.detach();
-    [[maybe_unused]] const auto* leaked = wake_.release();
-    return;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(stop_, true)) return;
-  }
-  wake_->notify_one();
-  // Its own work may hold the last reference to it.
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();
-  } else {
-    thread_.join();
-  }
+  if (::getpid() == pid_) return crew_->stop();
+  // A forked child has no such threads, and the lock may be held for ever: it leaves
+  // all this as it is, for good.
+  [[maybe_unused]] static const auto* leaked = new std::shared_ptr<Crew>(crew_);
 }
 
 void Finisher::run(std::function<void()> work) {
-  {
-    const std::lock_guard lock(mutex_);
-    work_.push_back(std::move(work));
-  }
-  wake_->notify_one();
-}
-
-void Finisher::loop() {
-  ::pthread_setname_np(::pthread_self(), "aikido-finish");
-  std::unique_lock lock(mutex_);
-  while (true) {
-    wake_->wait(lock, [this] { return stop_ || !work_.empty(); });
-    auto work = std::exchange(work_, {});
-    const bool is_last = stop_;
-    lock.unlock();
-    for (auto& w : work) w();
-    work.clear();
-    if (is_last) return;
-    lock.lock();
-  }
+  crew_->push(std::move(work));
 }
 
 }  // namespace aikido::adapter

@@ -5,15 +5,15 @@
 // A thread for what must not run on the progress thread: callbacks of futures (they may
 // take Python's lock), copies back to devices, and the last release of tensors. One per
 // process. All methods from any thread.
+//
+// A callback may wait for another future (torch's PowerSGD hook does), which somebody
+// has to mark: when the thread is stuck in its work while more waits, another one steps
+// in. So works may overtake each other.
 
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 namespace aikido::adapter {
 
@@ -24,25 +24,19 @@ class Finisher {
   Finisher(const Finisher&) = delete;
   Finisher& operator=(const Finisher&) = delete;
 
-  // Finishes what it was given and ends the thread. For the end of the process, before
+  // Finishes what it was given and ends the threads. For the end of the process, before
   // Python takes its lock away for good; must not be called with that lock held.
   void stop();
 
-  // Runs `work` soon, in order. After stop() never: the process is ending, and what the
+  // Runs `work` soon. After stop() never: the process is ending, and what the
   // work holds on to ends with it.
   void run(std::function<void()> work);
 
  private:
-  void loop();
-
-  std::mutex mutex_;
-  // Left alone in a forked child: its end would wait for the parent's thread.
-  std::unique_ptr<std::condition_variable> wake_ =
-      std::make_unique<std::condition_variable>();
-  std::vector<std::function<void()>> work_;  // guarded by mutex_
-  bool stop_ = false;                        // guarded by mutex_
+  class Crew;
+  // The threads hold it too: their own work may hold the last reference to the rest.
+  std::shared_ptr<Crew> crew_;
   pid_t pid_;
-  std::thread thread_;
 };
 
 }  // namespace aikido::adapter

@@ -58,8 +58,10 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   check_process();
   AikidoWork::Copies copies;
   const at::Tensor host = stage_out(tensor, copies);
-  Slot slot = open(from ? OpType::RECV : OpType::RECVANYSOURCE, "aikido:recv", tensors,
-                   {tensors, std::move(copies), {host}});
+  Slot slot = from ? open(OpType::RECV, "aikido:recv", tensors,
+                          {tensors, std::move(copies), {host}})
+                   : open(OpType::RECVANYSOURCE, "aikido:recvAnySource", tensors,
+                          {tensors, std::move(copies), {host}});
   collectives::ReceiveCall call;
   if (from) call.from = Rank(*from);
   call.tag = tag;

@@ -124,8 +124,12 @@ void AikidoBackend::check_process() const {
 }
 
 void AikidoBackend::startCoalescing() {
-  auto work = c10::make_intrusive<AikidoWork>(getRank(), OpType::COALESCED,
-                                              "aikido:coalesced", Tensors{}, services_);
+  start_batch(OpType::COALESCED, "aikido:coalesced", {});
+}
+
+void AikidoBackend::start_batch(OpType type, const char* title, const Tensors& inputs) {
+  auto work =
+      c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs, services_);
   const std::lock_guard lock(mutex_);
   if (!batches_.emplace(std::this_thread::get_id(), std::move(work)).second) {
     raise({Code::kInvalidArgument,
@@ -153,12 +157,14 @@ AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
   return work;
 }
 
-AikidoBackend::WorkPtr AikidoBackend::coalesced(const std::function<void()>& calls) {
+AikidoBackend::WorkPtr AikidoBackend::coalesced(OpType type, const char* title,
+                                                const Tensors& inputs,
+                                                const std::function<void()>& calls) {
   if (const OwnWork work = batch()) {
     calls();
     return work;
   }
-  startCoalescing();
+  start_batch(type, title, inputs);
   try {
     calls();
   } catch (...) {

@@ -184,7 +184,9 @@ class AikidoBackend final : public ChangingBackend {
                  collectives::LocalCall local, const Tensors& inputs,
                  AikidoWork::Memory memory, Milliseconds timeout);
   // Whatever `calls` submits, as one work; part of the batch if there is one.
-  WorkPtr coalesced(const std::function<void()>& calls);
+  WorkPtr coalesced(::c10d::OpType type, const char* title, const Tensors& inputs,
+                    const std::function<void()>& calls);
+  void start_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
   OwnWork batch() const;
 
   WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& input,
@@ -193,9 +195,10 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr gather_to_root(const char* title, const at::Tensor& input,
                          const Tensors& blocks, AikidoWork::Memory memory, int64_t root,
                          Milliseconds timeout);
-  WorkPtr exchange_all(::c10d::OpType type, const char* title, const Tensors& inputs,
-                       const Tensors& outputs, AikidoWork::Memory memory,
-                       Milliseconds timeout);
+  // `given`: the caller's own tensors, for the profiler.
+  WorkPtr exchange_all(::c10d::OpType type, const char* title, const Tensors& given,
+                       const Tensors& inputs, const Tensors& outputs,
+                       AikidoWork::Memory memory, Milliseconds timeout);
   WorkPtr scatter_reduced(::c10d::OpType type, const char* title,
                           const ::c10d::ReduceOp& op, const at::Tensor& output,
                           const Tensors& blocks, AikidoWork::Memory memory,

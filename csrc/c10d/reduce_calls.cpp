@@ -52,7 +52,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
   check_list(site, "tensors", tensors, std::nullopt);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
-  return coalesced([&] {
+  return coalesced(OpType::ALLREDUCE_COALESCED, "aikido:all_reduce", tensors, [&] {
     for (const at::Tensor& t : tensors)
       allreduce_with(t, opts.reduceOp, {}, opts.timeout);
   });
@@ -144,10 +144,11 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     check_times(site, "output", outputs[i], "input", inputs[i], getSize());
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
   }
-  return coalesced([&] {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      _reduce_scatter_base(outputs[i], inputs[i], opts);
-  });
+  return coalesced(OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+                   "aikido:reduce_scatter_tensor", inputs, [&] {
+                     for (size_t i = 0; i < inputs.size(); ++i)
+                       _reduce_scatter_base(outputs[i], inputs[i], opts);
+                   });
 }
 
 }  // namespace aikido::adapter

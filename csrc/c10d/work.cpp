@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "c10d/work.h"
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
 #include <cstring>
 #include <utility>
 
@@ -166,6 +168,18 @@ void AikidoWork::mark_futures() {
     future->markCompleted(c10::IValue(results_));
   }
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
+}
+
+bool AikidoWork::wait(std::chrono::milliseconds timeout) {
+  const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
+  try {
+    const bool is_over = ::c10d::Work::wait(timeout);
+    ::c10d::unregister_work(self);
+    return is_over;
+  } catch (...) {
+    ::c10d::unregister_work(self);
+    throw;
+  }
 }
 
 std::optional<collectives::Outcome> AikidoWork::outcome() {

@@ -61,6 +61,8 @@ class AikidoWork final : public ::c10d::Work {
 
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return results_; }
+  // Also takes the work out of torch's registry of works under way.
+  bool wait(std::chrono::milliseconds timeout) override;
   void synchronize() override {}
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

@@ -81,10 +81,6 @@ def test_hooks_of_torch_work(hook, tolerance):
     assert run_ranks(SIZE, train, {}, hook, tolerance) == [[]] * SIZE
 
 
-@pytest.mark.xfail(
-    reason="a callback of a future that waits for another future blocks all callbacks",
-    strict=True,
-)
 def test_a_hook_of_torch_that_waits_inside_its_callbacks_works():
     done = run_ranks(SIZE, train, {}, "power", 5e-2, group_timeout=5, deadline=10)
     assert done == [[]] * SIZE

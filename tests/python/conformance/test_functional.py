@@ -168,6 +168,5 @@ def count_works(rank, size):
     return counts
 
 
-@pytest.mark.xfail(reason="wait() leaves the work in the registry", strict=True)
 def test_a_work_leaves_the_registry_when_it_is_waited_for():
     assert run_ranks(2, count_works) == [[1, 0, 2, 1, 0, 0]] * 2

@@ -296,11 +296,9 @@ def hook_abort(rank, size):
 @pytest.mark.skipif(
     not hasattr(dist.ProcessGroup, "supports_abort_hooks"), reason="not in this torch"
 )
-@pytest.mark.xfail(reason="abort hooks are not supported", strict=True)
 def test_a_hook_runs_before_a_group_is_aborted():
-    calls = run_ranks(2, hook_abort, may_die=[1])[0]
-    assert "first" in calls[: calls.index("error")]
-    assert "second" not in calls
+    # A call that fails does not abort a group of ours: its user does.
+    assert run_ranks(2, hook_abort, may_die=[1])[0] == ["error", "first"]
 
 
 def record_flight(rank, size):
