@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "transport/laned_link.h"
 #include "transport/tcp_link.h"
 
 namespace aikido::engine {
@@ -126,10 +127,10 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   hello.rank = options_.self;
   hello.size = options_.size;
   hello.agreed = agreed_;
-  auto socket = transport::dial(address, hello, clock_, deadline);
-  if (!socket) return {socket.status().code(), socket.status().message(), rank};
+  auto sockets = transport::dial(address, hello, clock_, deadline);
+  if (!sockets) return {sockets.status().code(), sockets.status().message(), rank};
   // Shared: std::function wants a copyable capture.
-  const auto shared = std::make_shared<Fd>(std::move(*socket));
+  const auto shared = std::make_shared<transport::LaneSockets>(std::move(*sockets));
   engine_->post([this, rank, shared] { attach(rank, std::move(*shared)); });
   return Status::ok();
 }
@@ -162,10 +163,15 @@ Status Communicator::wait_for_links(TimePoint deadline) {
           culprit};
 }
 
-void Communicator::attach(Rank rank, Fd socket) {
-  group_->attach(rank, std::make_unique<transport::TcpLink>(
-                           &engine_->loop(), std::move(socket), rank,
-                           options_.operation.chunk_bytes, group_->handler()));
+void Communicator::attach(Rank rank, transport::LaneSockets sockets) {
+  auto link = std::make_unique<transport::LanedLink>(rank, group_->handler());
+  for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
+    link->set(lane,
+              std::make_unique<transport::TcpLink>(
+                  &engine_->loop(), std::move(sockets[static_cast<size_t>(lane)]), lane,
+                  rank, options_.operation.chunk_bytes, link->handler(lane)));
+  }
+  group_->attach(rank, std::move(link));
   const std::lock_guard lock(mutex_);
   is_linked_[static_cast<size_t>(rank.value)] = true;
   links_changed_.notify_all();
@@ -200,8 +206,8 @@ std::string Communicator::refusal(const transport::Hello& hello) {
   return {};
 }
 
-void Communicator::on_connected(Rank rank, Fd socket) {
-  attach(rank, std::move(socket));
+void Communicator::on_connected(Rank rank, transport::LaneSockets sockets) {
+  attach(rank, std::move(sockets));
 }
 
 uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local,

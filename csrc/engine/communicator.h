@@ -75,13 +75,13 @@ class Communicator final : private transport::Doorkeeper {
   Status wait_for_links(TimePoint deadline);
   Status find_members(const membership::Roster& roster, TimePoint deadline);
   Status agree_on_epoch(Epoch last, TimePoint deadline);
-  void attach(Rank rank, Fd socket);
+  void attach(Rank rank, transport::LaneSockets sockets);
   void wait_until_drained(TimePoint deadline);
 
   // Doorkeeper, on the progress thread.
   bool knows(const transport::Token& token) const override;
   std::string refusal(const transport::Hello& hello) override;
-  void on_connected(Rank rank, Fd socket) override;
+  void on_connected(Rank rank, transport::LaneSockets sockets) override;
 
   std::shared_ptr<Engine> engine_;
   GroupOptions options_;

@@ -36,6 +36,56 @@ bool wait_for(const Fd& fd, short events, const Clock& clock, TimePoint deadline
   }
 }
 
+Result<Fd> dial_lane(const Address& address, const Hello& hello, const Clock& clock,
+                     TimePoint deadline) {
+  const auto fail = [&](Code code, const std::string& what) {
+    return Status(code, "connecting to " + address.host + " port " +
+                            std::to_string(address.port) + ": " + what);
+  };
+  auto target = to_socket_address(address);
+  if (!target) return target.status();
+  Fd socket(::socket(target->storage.ss_family,
+                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.is_open()) return fail(Code::kRetryLater, describe_errno(errno));
+  set_options(socket);
+  if (::connect(socket.get(), target->get(), target->length) != 0) {
+    if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
+    if (!wait_for(socket, POLLOUT, clock, deadline)) {
+      return fail(Code::kTimedOut, "Timed out while waiting for it to answer");
+    }
+    int error = 0;
+    socklen_t length = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    if (error != 0) return fail(Code::kRetryLater, describe_errno(error));
+  }
+  const auto greeting = encode(hello);
+  const ssize_t sent =
+      ::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
+  if (sent != static_cast<ssize_t>(greeting.size())) {
+    return fail(Code::kRetryLater, "it hung up before the greeting");
+  }
+  std::vector<std::byte> answer;
+  while (true) {
+    auto refusal = decode_welcome(answer);
+    if (!refusal) return fail(Code::kProtocol, refusal.status().message());
+    if (*refusal) {
+      if ((*refusal)->empty()) return socket;
+      return Status(Code::kInvalidArgument, **refusal);
+    }
+    if (!wait_for(socket, POLLIN, clock, deadline)) {
+      return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
+    }
+    // Byte by byte: what follows the answer are frames, which belong to the link.
+    std::byte next{};
+    const ssize_t n = ::recv(socket.get(), &next, 1, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (n <= 0) {
+      return fail(Code::kRetryLater, "it hung up; it may belong to another job");
+    }
+    answer.push_back(next);
+  }
+}
+
 }  // namespace
 
 // A connection that has not said yet who it is.
@@ -149,11 +199,19 @@ void Listener::on_time(TimePoint now) {
   while (!guests_.empty() && guests_.front()->deadline() <= now) {
     drop(guests_.front().get());
   }
+  while (!half_open_.empty() && half_open_.front().deadline <= now) {
+    ++num_strangers_;
+    half_open_.pop_front();
+  }
 }
 
 std::optional<TimePoint> Listener::next_look() const {
-  if (guests_.empty()) return std::nullopt;
-  return guests_.front()->deadline();
+  std::optional<TimePoint> earliest;
+  if (!guests_.empty()) earliest = guests_.front()->deadline();
+  if (!half_open_.empty() && (!earliest || half_open_.front().deadline < *earliest)) {
+    earliest = half_open_.front().deadline;
+  }
+  return earliest;
 }
 
 void Listener::admit(Guest* guest, const Hello& hello) {
@@ -164,7 +222,27 @@ void Listener::admit(Guest* guest, const Hello& hello) {
   guest->answer(refusal);
   Fd socket = guest->take_socket();
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
-  if (refusal.empty()) (*it)->on_connected(hello.rank, std::move(socket));
+  if (refusal.empty()) join(*it, hello, std::move(socket));
+}
+
+// A member that dials a lane again has given up the first: the new one counts.
+void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket) {
+  auto it = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& h) {
+    return h.rank == hello.rank && equal_tokens(h.token, hello.token);
+  });
+  if (it == half_open_.end()) {
+    it = half_open_.insert(
+        half_open_.end(),
+        {hello.token, hello.rank, loop_->now() + handshake_timeout_, {}});
+  }
+  it->sockets[static_cast<size_t>(hello.lane)] = std::move(socket);
+  if (!std::all_of(it->sockets.begin(), it->sockets.end(),
+                   [](const Fd& fd) { return fd.is_open(); })) {
+    return;
+  }
+  LaneSockets sockets = std::move(it->sockets);
+  half_open_.erase(it);
+  doorkeeper->on_connected(hello.rank, std::move(sockets));
 }
 
 void Listener::drop(Guest* guest) {
@@ -172,54 +250,16 @@ void Listener::drop(Guest* guest) {
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
 }
 
-Result<Fd> dial(const Address& address, const Hello& hello, const Clock& clock,
-                TimePoint deadline) {
-  const auto fail = [&](Code code, const std::string& what) {
-    return Status(code, "connecting to " + address.host + " port " +
-                            std::to_string(address.port) + ": " + what);
-  };
-  auto target = to_socket_address(address);
-  if (!target) return target.status();
-  Fd socket(::socket(target->storage.ss_family,
-                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.is_open()) return fail(Code::kRetryLater, describe_errno(errno));
-  set_options(socket);
-  if (::connect(socket.get(), target->get(), target->length) != 0) {
-    if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
-    if (!wait_for(socket, POLLOUT, clock, deadline)) {
-      return fail(Code::kTimedOut, "Timed out while waiting for it to answer");
-    }
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return fail(Code::kRetryLater, describe_errno(error));
+Result<LaneSockets> dial(const Address& address, Hello hello, const Clock& clock,
+                         TimePoint deadline) {
+  LaneSockets sockets;
+  for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    hello.lane = static_cast<Lane>(lane);
+    auto socket = dial_lane(address, hello, clock, deadline);
+    if (!socket) return socket.status();
+    sockets[lane] = std::move(*socket);
   }
-  const auto greeting = encode(hello);
-  const ssize_t sent =
-      ::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(greeting.size())) {
-    return fail(Code::kRetryLater, "it hung up before the greeting");
-  }
-  std::vector<std::byte> answer;
-  while (true) {
-    auto refusal = decode_welcome(answer);
-    if (!refusal) return fail(Code::kProtocol, refusal.status().message());
-    if (*refusal) {
-      if ((*refusal)->empty()) return socket;
-      return Status(Code::kInvalidArgument, **refusal);
-    }
-    if (!wait_for(socket, POLLIN, clock, deadline)) {
-      return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
-    }
-    // Byte by byte: what follows the answer are frames, which belong to the link.
-    std::byte next{};
-    const ssize_t n = ::recv(socket.get(), &next, 1, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (n <= 0) {
-      return fail(Code::kRetryLater, "it hung up; it may belong to another job");
-    }
-    answer.push_back(next);
-  }
+  return sockets;
 }
 
 }  // namespace aikido::transport

@@ -6,6 +6,7 @@
 // The listener lives on the progress thread; dial() blocks its caller and must not run
 // there.
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -23,22 +24,27 @@
 
 namespace aikido::transport {
 
+// One connected, non-blocking socket per lane, by Lane.
+using LaneSockets = std::array<Fd, kNumLanes>;
+
 // Decides who is let in. Progress thread.
 class Doorkeeper {
  public:
   virtual ~Doorkeeper() = default;
   // Whether `token` is that of this group.
   virtual bool knows(const Token& token) const = 0;
-  // Empty: welcome. Else the sentence to refuse with; both sides report it.
+  // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
+  // each lane.
   virtual std::string refusal(const Hello& hello) = 0;
-  // A member that was welcomed, on a connected non-blocking socket.
-  virtual void on_connected(Rank rank, Fd socket) = 0;
+  // A member that was welcomed on all lanes.
+  virtual void on_connected(Rank rank, LaneSockets sockets) = 0;
 };
 
 class Listener final : private FdHandler, private Timed {
  public:
   // Listens on a free port of `host` (numeric). Strangers must greet within
-  // `handshake_timeout`. kRetryLater or kInvalidArgument when the host cannot be bound.
+  // `handshake_timeout`, and a member must have come on all its lanes by then.
+  // kRetryLater or kInvalidArgument when the host cannot be bound.
   static Result<std::unique_ptr<Listener>> open(EventLoop* loop,
                                                 const std::string& host,
                                                 Duration handshake_timeout);
@@ -53,12 +59,20 @@ class Listener final : private FdHandler, private Timed {
 
  private:
   class Guest;
+  // A member that has come on some of its lanes.
+  struct HalfOpen {
+    Token token{};
+    Rank rank;
+    TimePoint deadline{};
+    LaneSockets sockets;
+  };
   Listener(EventLoop* loop, Fd socket, Address address, Duration handshake_timeout);
 
   void on_events(uint32_t events) override;
   void on_time(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   void admit(Guest* guest, const Hello& hello);
+  void join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket);
   void drop(Guest* guest);
 
   EventLoop* loop_;
@@ -66,14 +80,16 @@ class Listener final : private FdHandler, private Timed {
   Address address_;
   Duration handshake_timeout_;
   std::vector<Doorkeeper*> doorkeepers_;
-  std::list<std::unique_ptr<Guest>> guests_;
+  std::list<std::unique_ptr<Guest>> guests_;  // in the order of their deadlines
+  std::list<HalfOpen> half_open_;             // likewise
   uint64_t num_strangers_ = 0;
 };
 
-// Connects to a member and greets it. Blocks until `deadline` at most. Returns a
-// connected, non-blocking socket; kRetryLater: nobody answers there; kInvalidArgument:
-// refused, with the other's sentence; kProtocol: something else answers.
-Result<Fd> dial(const Address& address, const Hello& hello, const Clock& clock,
-                TimePoint deadline);
+// Connects to a member on all lanes, one after the other, and greets it (`lane` of
+// `hello` is set here). Blocks until `deadline` at most. kRetryLater: nobody answers
+// there; kInvalidArgument: refused, with the other's sentence; kProtocol: something
+// else answers.
+Result<LaneSockets> dial(const Address& address, Hello hello, const Clock& clock,
+                         TimePoint deadline);
 
 }  // namespace aikido::transport

@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 1;
+inline constexpr uint8_t kProtocolVersion = 2;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -34,6 +34,30 @@ enum class FrameKind : uint8_t {
   kGoodbye,      // orderly end: the sender leaves the group
 };
 inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kGoodbye);
+
+// Connections of a pair of members, by what goes over them: control frames never wait
+// behind what the kernel holds of bulk data.
+enum class Lane : uint8_t { kBulk, kControl };
+inline constexpr size_t kNumLanes = 2;
+
+// The lane of all frames of a kind.
+constexpr Lane lane_of(FrameKind kind) {
+  switch (kind) {
+    case FrameKind::kReady:
+    case FrameKind::kP2pAnnounce:
+    case FrameKind::kP2pReady:
+    case FrameKind::kCalled:
+    case FrameKind::kAbort:
+      return Lane::kControl;
+    case FrameKind::kContrib:
+    case FrameKind::kResult:
+    case FrameKind::kData:
+    case FrameKind::kP2pData:
+    case FrameKind::kGoodbye:  // behind all data
+      return Lane::kBulk;
+  }
+  return Lane::kBulk;
+}
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kCalled;

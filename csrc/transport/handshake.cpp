@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "transport/frame.h"
 
 namespace aikido::transport {
 namespace {
@@ -108,6 +107,7 @@ std::vector<std::byte> encode(const Hello& hello) {
   append(out, hello.token);
   append(out, hello.rank.value);
   append(out, hello.size);
+  append(out, uint32_t{static_cast<uint8_t>(hello.lane)});
   append(out, hello.agreed);
   end(out);
   return out;
@@ -122,8 +122,10 @@ Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes) {
   hello.token = reader.take<Token>();
   hello.rank = Rank(reader.take<int32_t>());
   hello.size = reader.take<int32_t>();
+  const auto lane = reader.take<uint32_t>();
+  hello.lane = static_cast<Lane>(lane);
   hello.agreed = reader.take_text();
-  if (!reader.ok || !reader.bytes.empty()) {
+  if (!reader.ok || !reader.bytes.empty() || lane >= kNumLanes) {
     return Status(Code::kProtocol, "a malformed HELLO");
   }
   return std::optional<Hello>(std::move(hello));

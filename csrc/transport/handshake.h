@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "transport/frame.h"
 
 namespace aikido::transport {
 
@@ -25,6 +26,7 @@ struct Hello {
   Token token{};  // names the group and proves that the dialler belongs to it
   Rank rank;      // of the dialler
   int32_t size = 0;
+  Lane lane = Lane::kBulk;  // what this connection is for
   // Settings that all members must share, as text ("name=value;..."), at most 1 KiB.
   std::string agreed;
 };

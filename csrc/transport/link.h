@@ -75,10 +75,13 @@ class Link {
   // Throws the rest of that payload away: the memory it was placed in is no longer
   // touched.
   virtual void drop_incoming() = 0;
+  // Sends no more. What the peer's bytes say that are here already is still told, then
+  // the link is lost.
+  virtual void hang_up() = 0;
   // Everything queued has left this process and reached the peer's kernel.
   virtual bool is_drained() const = 0;
-  // Says goodbye after what is queued and closes its own direction. What is queued
-  // after that is through at once and goes nowhere, as on a link that is lost.
+  // Says goodbye after what is queued and closes its own direction. Bulk data that is
+  // queued after that is through at once and goes nowhere, as on a link that is lost.
   virtual void finish() = 0;
   // Cuts the connection at once; frees all memory, calls neither handler nor owners.
   virtual void close() = 0;

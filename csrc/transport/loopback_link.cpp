@@ -7,21 +7,24 @@
 #include <limits>
 
 #include "base/check.h"
+#include "transport/laned_link.h"
 
 namespace aikido::transport {
 
+// One lane.
 class LoopbackLink final : public Link {
  public:
   using Path = LoopbackNetwork::Path;
   using Frame = LoopbackNetwork::Frame;
 
-  LoopbackLink(LoopbackNetwork* network, Rank self, Rank peer, LinkHandler* handler)
+  LoopbackLink(LoopbackNetwork* network, Rank self, Rank peer, Lane lane,
+               LinkHandler* handler)
       : network_(network),
         self_(self),
         peer_(peer),
         handler_(handler),
-        out_(network->path(self, peer)),
-        in_(network->path(peer, self)),
+        out_(network->path(self, peer, lane)),
+        in_(network->path(peer, self, lane)),
         scheduler_(network->chunk_bytes_) {}
   ~LoopbackLink() override {
     close();
@@ -37,6 +40,7 @@ class LoopbackLink final : public Link {
     return is_reading_ ? &header_ : nullptr;
   }
   void drop_incoming() override { place_ = nullptr; }
+  void hang_up() override;
   bool is_drained() const override {
     if (is_lost_) return true;
     return messages_.empty() && out_.frames.empty();
@@ -122,6 +126,15 @@ void LoopbackLink::finish() {
   goodbye.priority = std::numeric_limits<Priority>::min();
   send(std::move(goodbye));
   finishing_ = true;
+}
+
+void LoopbackLink::hang_up() {
+  if (is_lost_) return;
+  const TimePoint now = network_->clock_->now();
+  stop_sending(now);
+  std::erase_if(in_.frames, [&](const Frame& f) { return f.ends_at > now; });
+  in_.closed_at = now;
+  in_.is_deaf = true;
 }
 
 void LoopbackLink::close() {
@@ -326,10 +339,17 @@ std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> LoopbackNetwork::connect
     AIKIDO_CHECK(link->self() != a || link->peer() != b, "ranks ", a.value, " and ",
                  b.value, " are connected twice");
   }
-  auto first = std::make_unique<LoopbackLink>(this, a, b, handler_a);
-  auto second = std::make_unique<LoopbackLink>(this, b, a, handler_b);
-  links_.push_back(first.get());
-  links_.push_back(second.get());
+  auto first = std::make_unique<LanedLink>(b, handler_a);
+  auto second = std::make_unique<LanedLink>(a, handler_b);
+  for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
+    for (auto* link : {first.get(), second.get()}) {
+      const bool is_first = link == first.get();
+      auto made = std::make_unique<LoopbackLink>(
+          this, is_first ? a : b, is_first ? b : a, lane, link->handler(lane));
+      links_.push_back(made.get());
+      link->set(lane, std::move(made));
+    }
+  }
   return {std::move(first), std::move(second)};
 }
 

@@ -7,10 +7,12 @@
 // stall, a break) is scripted per direction, so a run repeats exactly. Doctor,
 // benchmarks and the tests of everything above stand on it. One thread.
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,14 +41,18 @@ class LoopbackNetwork {
 
   // ---- The script, for the direction from one member to another.
   // From the last byte that leaves to its arrival. At first zero.
-  void set_delay(Rank from, Rank to, Duration delay) { path(from, to).delay = delay; }
-  // Zero, as at first: a chunk takes no time. For chunks that begin from now on.
+  void set_delay(Rank from, Rank to, Duration delay) {
+    for (const Lane lane : kLanes) path(from, to, lane).delay = delay;
+  }
+  // Of each lane. Zero, as at first: a chunk takes no time. For chunks that begin from
+  // now on.
   void set_rate(Rank from, Rank to, uint64_t bytes_per_second) {
-    path(from, to).bytes_per_second = bytes_per_second;
+    for (const Lane lane : kLanes)
+      path(from, to, lane).bytes_per_second = bytes_per_second;
   }
   // Begins no chunk before `until`; what is on its way arrives.
   void stall(Rank from, Rank to, TimePoint until) {
-    path(from, to).stalled_until = until;
+    for (const Lane lane : kLanes) path(from, to, lane).stalled_until = until;
   }
   // Breaks the connection of a and b: what is on its way is lost, and both hear of it
   // in the next pump().
@@ -74,12 +80,15 @@ class LoopbackNetwork {
     std::optional<TimePoint> closed_at;  // the end of the stream, behind the frames
     bool is_deaf = false;                // nobody receives at its end
   };
-  Path& path(Rank from, Rank to) { return paths_[{from.value, to.value}]; }
+  static constexpr std::array<Lane, kNumLanes> kLanes = {Lane::kBulk, Lane::kControl};
+  Path& path(Rank from, Rank to, Lane lane) {
+    return paths_[{from.value, to.value, lane}];
+  }
 
   const Clock* clock_;
   size_t chunk_bytes_;
-  std::map<std::pair<int32_t, int32_t>, Path> paths_;  // references stay valid
-  std::vector<LoopbackLink*> links_;                   // in the order of connect()
+  std::map<std::tuple<int32_t, int32_t, Lane>, Path> paths_;  // references stay valid
+  std::vector<LoopbackLink*> links_;  // one per lane, in the order of connect()
 };
 
 }  // namespace aikido::transport

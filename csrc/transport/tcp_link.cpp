@@ -26,6 +26,7 @@ constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;
+constexpr size_t kControlInBytes = 8 << 10;
 // What may follow a long payload into that buffer: enough for the next header. More
 // would be payload that is copied once more.
 constexpr size_t kInBesidePayload = 4 << 10;
@@ -50,7 +51,7 @@ bool is_same_host(const Fd& socket) {
 
 }  // namespace
 
-TcpLink::TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
+TcpLink::TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_bytes,
                  LinkHandler* handler)
     : loop_(loop),
       socket_(std::move(socket)),
@@ -58,8 +59,8 @@ TcpLink::TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
       handler_(handler),
       events_(EPOLLIN),
       scheduler_(chunk_bytes),
-      in_(kInBytes) {
-  if (is_same_host(socket_)) {
+      in_(lane == Lane::kBulk ? kInBytes : kControlInBytes) {
+  if (lane == Lane::kBulk && is_same_host(socket_)) {
     const int bytes = kLocalSendBufferBytes;
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
   }
@@ -103,6 +104,13 @@ size_t TcpLink::cancel(MessageId id) {
   }
   release(id);
   return dropped;
+}
+
+void TcpLink::hang_up() {
+  if (is_lost_) return;
+  stop_sending();
+  // What is in the kernel can still be read; behind it comes the end of the stream.
+  ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 bool TcpLink::is_drained() const {
@@ -285,7 +293,7 @@ void TcpLink::read_some() {
     }
     if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
     // Only a header or extension can be cut here: less than a kilobyte to move.
-    if (in_.size() - in_end_ < kInBytes / 2) {
+    if (in_.size() - in_end_ < in_.size() / 2) {
       std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
       in_end_ -= std::exchange(in_begin_, 0);
     }

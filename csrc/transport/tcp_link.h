@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A Link over one connected TCP socket on the event loop. Writes gather several chunks
-// per system call from the memory of their owners; reads place payloads where the
-// handler says, so that large data is copied by the kernel alone. Progress thread only.
+// One lane of a Link: one connected TCP socket on the event loop. Writes gather several
+// chunks per system call from the memory of their owners; reads place payloads where
+// the handler says, so that large data is copied by the kernel alone. Progress thread
+// only.
 
 #include <array>
 #include <deque>
@@ -24,7 +25,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   // Takes a connected, non-blocking socket whose handshake is through. `loop` and
   // `handler` must outlive the link. `chunk_bytes`: the longest payload of a frame that
   // is sent.
-  TcpLink(EventLoop* loop, Fd socket, Rank peer, size_t chunk_bytes,
+  TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_bytes,
           LinkHandler* handler);
   ~TcpLink() override;
 
@@ -34,6 +35,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
     return reading_ == Reading::kPayload ? &header_ : nullptr;
   }
   void drop_incoming() override { payload_ = nullptr; }
+  void hang_up() override;
   bool is_drained() const override;
   void finish() override;
   void close() override;

@@ -22,8 +22,9 @@ Token token_of(int value) {
   return token;
 }
 
-Hello hello_of(int token, int32_t rank = 1) {
+Hello hello_of(int token, int32_t rank = 1, Lane lane = Lane::kBulk) {
   Hello hello;
+  hello.lane = lane;
   hello.token = token_of(token);
   hello.rank = Rank(rank);
   hello.size = 2;
@@ -37,11 +38,11 @@ struct Keeper final : Doorkeeper {
   std::string refusal(const Hello& hello) override {
     return hello.rank == Rank(1) ? "" : "rank 5 has no place here";
   }
-  void on_connected(Rank rank, Fd socket) override {
+  void on_connected(Rank rank, LaneSockets lanes) override {
     last = rank;
-    sockets.push_back(std::move(socket));
+    sockets.push_back(std::move(lanes));
   }
-  std::vector<Fd> sockets;
+  std::vector<LaneSockets> sockets;
   Rank last = kNoRank;
 };
 
@@ -64,7 +65,7 @@ struct House {
     loop.stop();
     thread.join();
   }
-  Result<Fd> dial_in(const Hello& hello, Duration timeout = seconds(20)) {
+  Result<LaneSockets> dial_in(const Hello& hello, Duration timeout = seconds(20)) {
     return dial(listener->address(), hello, clock, clock.now() + timeout);
   }
   template <class T>
@@ -101,15 +102,17 @@ void write(const Fd& socket, std::span<const std::byte> bytes) {
 
 TEST_CASE("a member is welcomed, and what it says next stays for its link", "[tcp]") {
   House house;
-  auto socket = house.dial_in(hello_of(7));
-  REQUIRE(socket.is_ok());
+  auto sockets = house.dial_in(hello_of(7));
+  REQUIRE(sockets.is_ok());
   CHECK(house.members() == 1);
   CHECK(house.ask<Rank>([&] { return house.keeper.last; }) == Rank(1));
-  write(*socket, std::vector<std::byte>(3, std::byte{9}));
-  char data[4];
-  const int fd = house.ask<int>([&] { return house.keeper.sockets[0].get(); });
-  while (::recv(fd, data, sizeof data, MSG_PEEK) < 3) std::this_thread::yield();
-  CHECK(data[2] == 9);
+  for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    write((*sockets)[lane], std::vector<std::byte>(3, static_cast<std::byte>(lane)));
+    char data[4];
+    const int fd = house.ask<int>([&] { return house.keeper.sockets[0][lane].get(); });
+    while (::recv(fd, data, sizeof data, MSG_PEEK) < 3) std::this_thread::yield();
+    CHECK(data[2] == static_cast<char>(lane));
+  }
   CHECK(house.strangers() == 0);
 }
 
@@ -131,10 +134,44 @@ TEST_CASE("a member of another group is a stranger and told to look again", "[tc
 
 TEST_CASE("a greeting that comes byte by byte is understood", "[tcp]") {
   House house;
-  const Fd socket = house.connect_raw();
-  const auto greeting = encode(hello_of(7));
-  for (const std::byte b : greeting) write(socket, std::span(&b, 1));
+  std::vector<Fd> sockets;
+  for (const Lane lane : {Lane::kControl, Lane::kBulk}) {
+    CHECK(house.members() == 0);
+    sockets.push_back(house.connect_raw());
+    const auto greeting = encode(hello_of(7, 1, lane));
+    for (const std::byte b : greeting) write(sockets.back(), std::span(&b, 1));
+  }
   while (house.members() < 1) std::this_thread::yield();
+}
+
+TEST_CASE("a member on one lane alone is dropped when its time is over", "[tcp]") {
+  House house(milliseconds(50));
+  const Fd half = house.connect_raw();
+  write(half, encode(hello_of(7)));
+  std::vector<std::byte> answer(encode_welcome("").size() + 1);
+  const auto n = ::recv(half.get(), answer.data(), answer.size(), MSG_WAITALL);
+  CHECK(n == static_cast<ssize_t>(answer.size()) - 1);  // a welcome, then the end
+  CHECK(house.strangers() == 1);
+  CHECK(house.dial_in(hello_of(7)).is_ok());
+  CHECK(house.members() == 1);
+}
+
+TEST_CASE("a lane that is dialled again takes the place of the first", "[tcp]") {
+  House house;
+  const Fd first = house.connect_raw();
+  write(first, encode(hello_of(7)));
+  char byte = 0;
+  while (::recv(first.get(), &byte, 1, MSG_PEEK) < 1) std::this_thread::yield();
+  auto sockets = house.dial_in(hello_of(7));
+  REQUIRE(sockets.is_ok());
+  CHECK(house.members() == 1);
+  std::vector<std::byte> answer(encode_welcome("").size() + 1);
+  CHECK(::recv(first.get(), answer.data(), answer.size(), MSG_WAITALL) ==
+        static_cast<ssize_t>(answer.size()) - 1);
+  write((*sockets)[0], std::vector<std::byte>(1, std::byte{4}));
+  const int fd = house.ask<int>([&] { return house.keeper.sockets[0][0].get(); });
+  while (::recv(fd, &byte, 1, MSG_PEEK) < 1) std::this_thread::yield();
+  CHECK(byte == 4);
 }
 
 TEST_CASE("garbage is dropped and counted, and a member still gets in", "[tcp]") {

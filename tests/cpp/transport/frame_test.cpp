@@ -36,10 +36,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 01 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 02 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 00 00 00 00  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  00 00 00 00 2f 26 d0 8f";
+    "07 00 00 00 00 00 00 00  00 00 00 00 c9 68 ee 4c";
 
 }  // namespace
 
@@ -96,7 +96,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{9};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 9, this build speaks 1; install the "
+        "this is no aikido frame: protocol version 9, this build speaks 2; install the "
         "same aikido on every rank");
 }
 

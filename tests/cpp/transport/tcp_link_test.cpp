@@ -26,11 +26,12 @@ struct Two {
   explicit Two(bool is_raw = false) {
     int fds[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-    to_b = std::make_unique<TcpLink>(&loop, Fd(fds[0]), Rank(1), 1000, &a);
+    to_b = std::make_unique<TcpLink>(&loop, Fd(fds[0]), Lane::kBulk, Rank(1), 1000, &a);
     if (is_raw)
       raw = fds[1];
     else
-      to_a = std::make_unique<TcpLink>(&loop, Fd(fds[1]), Rank(0), 1000, &b);
+      to_a =
+          std::make_unique<TcpLink>(&loop, Fd(fds[1]), Lane::kBulk, Rank(0), 1000, &b);
   }
   ~Two() {
     if (raw >= 0) ::close(raw);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/laned_link.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aikido::transport {
+namespace {
+// Tells the numbers of the two lanes apart.
+constexpr MessageId kControlBit = MessageId{1} << 63;
+}  // namespace
+
+LanedLink::LanedLink(Rank peer, LinkHandler* handler) : peer_(peer), handler_(handler) {
+  for (End& e : ends_) e.owner = this;
+}
+
+MessageId LanedLink::send(OutMessage message) {
+  const Lane lane = lane_of(message.header.kind);
+  const MessageId id = end(lane).link->send(std::move(message));
+  return lane == Lane::kControl ? id | kControlBit : id;
+}
+
+size_t LanedLink::cancel(MessageId id) {
+  const Lane lane = (id & kControlBit) != 0 ? Lane::kControl : Lane::kBulk;
+  return end(lane).link->cancel(id & ~kControlBit);
+}
+
+void LanedLink::hang_up() {
+  for (End& e : ends_) e.link->hang_up();
+}
+
+bool LanedLink::is_drained() const {
+  return std::all_of(ends_.begin(), ends_.end(),
+                     [](const End& e) { return e.link->is_drained(); });
+}
+
+void LanedLink::close() {
+  for (End& e : ends_) e.link->close();
+}
+
+// Note [the end of a link]
+// A peer that dies ends both lanes, one that leaves the bulk lane first, and a lane
+// may break alone. In each case the other lane can still hold what matters: the last
+// contribution of a member that went, or the ABORT with its reason. It is read to its
+// end, which does not take long, because nothing more is let in.
+void LanedLink::on_lane_lost(const Status& why) {
+  if (why_) why_ = why;
+  for (End& e : ends_) {
+    if (!e.is_lost) return e.link->hang_up();
+  }
+  handler_->on_link_lost(peer_, why_);
+}
+
+}  // namespace aikido::transport

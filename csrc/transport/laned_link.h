@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A Link over one connection per lane, so that control frames never wait behind bulk
+// data that the kernel holds already. Frames of one lane stay in order; between the
+// lanes there is no order, but that the goodbye is behind all data. Lanes end together:
+// when one is lost the other hangs up, and the link is lost once both have told all
+// that had come. Progress thread only.
+
+#include <array>
+#include <memory>
+
+#include "transport/link.h"
+
+namespace aikido::transport {
+
+class LanedLink final : public Link {
+ public:
+  // `handler` must outlive the link.
+  LanedLink(Rank peer, LinkHandler* handler);
+
+  // The handler that the link of `lane` is made with.
+  LinkHandler* handler(Lane lane) { return &end(lane); }
+  // Once, before anything else.
+  void set(Lane lane, std::unique_ptr<Link> link) { end(lane).link = std::move(link); }
+
+  MessageId send(OutMessage message) override;
+  size_t cancel(MessageId id) override;
+  // Only bulk payloads are placed in memory that somebody may want back.
+  const FrameHeader* incoming() const override {
+    return end(Lane::kBulk).link->incoming();
+  }
+  void drop_incoming() override { end(Lane::kBulk).link->drop_incoming(); }
+  void hang_up() override;
+  bool is_drained() const override;
+  void finish() override { end(Lane::kBulk).link->finish(); }
+  void close() override;
+
+ private:
+  struct End final : LinkHandler {
+    Result<std::byte*> on_frame_begin(Rank from, const FrameHeader& header,
+                                      std::span<const std::byte> extension) override {
+      return owner->handler_->on_frame_begin(from, header, extension);
+    }
+    void on_frame(Rank from, const FrameHeader& header) override {
+      owner->handler_->on_frame(from, header);
+    }
+    void on_link_lost(Rank, const Status& why) override {
+      is_lost = true;
+      owner->on_lane_lost(why);
+    }
+    uint64_t called() const override { return owner->handler_->called(); }
+
+    LanedLink* owner = nullptr;
+    std::unique_ptr<Link> link;
+    bool is_lost = false;
+  };
+
+  End& end(Lane lane) { return ends_[static_cast<size_t>(lane)]; }
+  const End& end(Lane lane) const { return ends_[static_cast<size_t>(lane)]; }
+  void on_lane_lost(const Status& why);
+
+  Rank peer_;
+  LinkHandler* handler_;
+  std::array<End, kNumLanes> ends_;
+  Status why_;  // of the lane that was lost first
+};
+
+}  // namespace aikido::transport
