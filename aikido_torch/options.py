@@ -35,6 +35,8 @@ class Options:
     transport_chunk_bytes: int | None = None
     transport_eager_bytes: int | None = None
     transport_handshake_timeout_ms: int | None = None
+    heartbeat_interval_ms: int | None = None
+    heartbeat_timeout_ms: int | None = None
     socket_ifname: str | None = None
     collectives_min_shard_bytes: int | None = None
     straggler_log_bytes: int | None = None

@@ -25,6 +25,12 @@ const std::vector<SettingSpec>& settings_table() {
       {"transport.handshake_timeout_ms", &Settings::transport_handshake_timeout_ms, 10,
        600'000, false,
        "a connection that has not greeted by then is dropped as a stranger"},
+      {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
+       "how often a rank says that it lives to each rank that it tells nothing else"},
+      {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,
+       "a rank that has sent nothing for so long ends the strict calls that need it; "
+       "0: "
+       "only the time-out of the call does"},
       {"socket.ifname", &Settings::socket_ifname, 0, 0, false,
        "network interface to use, such as eth0; empty: the one that routes to "
        "MASTER_ADDR"},
@@ -48,6 +54,21 @@ namespace {
 std::string replaced(std::string text, char from, char to) {
   std::replace(text.begin(), text.end(), from, to);
   return text;
+}
+
+// Heartbeats that a healthy rank may be late with, at least.
+constexpr int64_t kMinHeartbeats = 3;
+
+// What one value says of another.
+Status check_together(const Settings& s) {
+  if (s.heartbeat_timeout_ms == 0 ||
+      s.heartbeat_timeout_ms >= kMinHeartbeats * s.heartbeat_interval_ms) {
+    return Status::ok();
+  }
+  return {Code::kInvalidArgument,
+          concat("heartbeat_timeout_ms is ", s.heartbeat_timeout_ms,
+                 " and heartbeat_interval_ms is ", s.heartbeat_interval_ms,
+                 "; the time-out takes ", kMinHeartbeats, " intervals at least, or 0")};
 }
 
 Status assign(const SettingSpec& spec, const std::string& where,
@@ -114,6 +135,7 @@ Result<ResolvedSettings> resolve_settings(
         Code::kInvalidArgument,
         "there is no option \"" + unused.begin()->first + "\"; there are " + known);
   }
+  AIKIDO_TRY(check_together(resolved.values));
   return resolved;
 }
 

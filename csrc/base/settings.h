@@ -24,6 +24,8 @@ struct Settings {
   int64_t transport_chunk_bytes = 256 << 10;
   int64_t transport_eager_bytes = 64 << 10;
   int64_t transport_handshake_timeout_ms = 5000;
+  int64_t heartbeat_interval_ms = 1000;
+  int64_t heartbeat_timeout_ms = 30'000;
   std::string socket_ifname;
   int64_t collectives_min_shard_bytes = 16 << 10;
   int64_t straggler_log_bytes = 256 << 20;

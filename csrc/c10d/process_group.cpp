@@ -45,6 +45,8 @@ engine::GroupOptions AikidoBackend::group_options() const {
   options.operation.eager_bytes = static_cast<size_t>(s.transport_eager_bytes);
   options.operation.min_shard_bytes =
       static_cast<size_t>(s.collectives_min_shard_bytes);
+  options.heartbeat = {std::chrono::milliseconds(s.heartbeat_interval_ms),
+                       std::chrono::milliseconds(s.heartbeat_timeout_ms)};
   options.log_bytes = static_cast<uint64_t>(s.straggler_log_bytes);
   options.pool_bytes = static_cast<size_t>(s.memory_pool_bytes);
   return options;

@@ -250,6 +250,24 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
   }
 }
 
+void Mailbox::on_peer_silent(Rank peer, const Status& why) {
+  for (auto out : std::list(outbound_)) {
+    if (out->call().to == peer) out->end(why);
+  }
+  fail_receives(peer, why);
+  for (auto& [number, in] : source(peer).inbound) {
+    if (in.receive && in.receive->on_done) give_up(peer, number, in, why);
+  }
+}
+
+// Ends the receive of a message that has not come whole. What still comes is thrown
+// away.
+void Mailbox::give_up(Rank from, uint64_t number, Inbound& in, const Status& why) {
+  in.receive->data = nullptr;
+  host_->drop_incoming(from, FrameKind::kP2pData, number);
+  std::exchange(in.receive->on_done, nullptr)(why, from);
+}
+
 void Mailbox::fail_receives(Rank from, const Status& why) {
   for (auto it = receives_.begin(); it != receives_.end();) {
     if (it->from.value_or(kNoRank) != from) {
@@ -295,10 +313,7 @@ void Mailbox::on_time(TimePoint now) {
     for (auto& [number, in] : sources_[r].inbound) {
       if (!in.receive || !in.receive->on_done || in.receive->deadline > now) continue;
       const Rank peer(static_cast<int32_t>(r));
-      in.receive->data = nullptr;  // what still comes is thrown away
-      host_->drop_incoming(peer, FrameKind::kP2pData, number);
-      std::exchange(in.receive->on_done, nullptr)(late("recv from", peer, in.tag),
-                                                  peer);
+      give_up(peer, number, in, late("recv from", peer, in.tag));
     }
   }
 }

@@ -59,6 +59,8 @@ class Mailbox {
 
   // Ends what depends on `peer` alone. Messages that have come whole stay.
   void on_peer_lost(Rank peer, const Status& why);
+  // Ends the calls that wait for `peer`. What it has announced stays: it may come back.
+  void on_peer_silent(Rank peer, const Status& why);
   // Ends the receives from `from` (kNoRank: from anyone) that have found no message.
   void fail_receives(Rank from, const Status& why);
   void fail_all(const Status& why);
@@ -89,6 +91,7 @@ class Mailbox {
   void match(Rank from);
   void begin(Rank from, uint64_t number, Inbound& in);
   void complete(Rank from, uint64_t number);
+  void give_up(Rank from, uint64_t number, Inbound& in, const Status& why);
   void send_control(Rank to, transport::FrameKind kind, uint64_t number, int32_t tag,
                     size_t total);
 

@@ -9,6 +9,7 @@
 #include "collectives/block_exchange.h"
 #include "collectives/direct_reduction.h"
 #include "collectives/partial_allreduce.h"
+#include "engine/failures.h"
 
 namespace aikido::engine {
 
@@ -20,28 +21,22 @@ using transport::FrameKind;
 
 namespace {
 
-constexpr size_t kMaxAbortText = 1024;
 // Calls that are over and can still be compared with a frame that comes late.
 constexpr size_t kMaxRecent = 64;
 // Longer than a healthy call, shorter than the patience of whoever waits for one that
 // cannot end.
 constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
 
+// Frames that say all in their header.
+bool is_notice(FrameKind kind) {
+  return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
+         kind == FrameKind::kGoodbye;
+}
+
 bool is_p2p(FrameKind kind) {
   return kind == FrameKind::kP2pAnnounce || kind == FrameKind::kP2pReady ||
          kind == FrameKind::kP2pData;
 }
-
-// Memory of a text on its way out.
-class Text final : public transport::SendOwner {
- public:
-  explicit Text(std::string text) : text_(std::move(text)) {}
-  const std::string& text() const { return text_; }
-  void on_sent(uint32_t) override {}
-
- private:
-  std::string text_;
-};
 
 }  // namespace
 
@@ -49,17 +44,20 @@ Group::Group(const Clock* clock, GroupOptions options)
     : clock_(clock),
       options_(std::move(options)),
       pool_(options_.pool_bytes),
-      peers_(static_cast<size_t>(options_.size)),
-      mailbox_(this) {}
+      heartbeats_(options_.heartbeat, options_.size),
+      mailbox_(this) {
+  for (int32_t r = 0; r < options_.size; ++r) peers_.emplace_back(&epoch_, &called_);
+}
 
 Group::~Group() {
   close_links();
 }
 
 void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
-  peer(rank).link = std::move(link);
+  peer(rank).attach(std::move(link));
+  heartbeats_.add(rank, clock_->now());
   // Given up while the member was on its way: it has not heard.
-  if (!closed_) send_abort(rank, Seq(0), closed_);
+  if (!closed_) peer(rank).send_abort(Seq(0), closed_);
 }
 
 // ---- calls of the local member ----
@@ -163,11 +161,19 @@ void Group::receive(collectives::ReceiveCall call) {
 // may be the one, so one that died ends it and one that left in order does not.
 Status Group::unreachable(Rank rank) const {
   if (!closed_) return closed_;
-  if (rank != kNoRank) return peers_[static_cast<size_t>(rank.value)].lost;
+  if (rank != kNoRank) return loss(rank);
   for (const Peer& p : peers_) {
     if (!p.lost && !p.has_left) return p.lost;
   }
   return {};
+}
+
+// Why nothing comes from a member: it is lost, or silent.
+Status Group::loss(Rank rank) const {
+  const Status& lost = peers_[static_cast<size_t>(rank.value)].lost;
+  const auto silence = heartbeats_.silence(rank);
+  if (!lost || !silence) return lost;
+  return silent_member(rank, options_.name, *silence);
 }
 
 // ---- frames ----
@@ -175,15 +181,10 @@ Status Group::unreachable(Rank rank) const {
 Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
                                          std::span<const std::byte> extension) {
   std::byte* const nowhere = nullptr;
+  heartbeats_.on_heard(from);
   note_called(from, header.called);
-  if (header.kind == FrameKind::kAbort) {
-    auto& text = peer(from).abort_text;
-    text.resize(std::min<uint64_t>(header.total_bytes, kMaxAbortText));
-    if (header.offset + header.payload_bytes > text.size()) return nowhere;
-    return text.data() + header.offset;
-  }
-  if (header.kind == FrameKind::kCalled || header.kind == FrameKind::kGoodbye)
-    return nowhere;
+  if (header.kind == FrameKind::kAbort) return peer(from).place_abort(header);
+  if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
   auto found = find(from, header, extension);
   if (!found) return found.status();
@@ -231,13 +232,14 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
 void Group::on_frame(Rank from, const FrameHeader& header) {
   switch (header.kind) {
     case FrameKind::kCalled:
+    case FrameKind::kHeartbeat:
       return;
     case FrameKind::kGoodbye:
       peer(from).has_left = true;
       return;
     case FrameKind::kAbort:
-      if (header.offset + header.payload_bytes == header.total_bytes) {
-        on_abort(from, header);
+      if (const auto why = peer(from).read_abort(header, options_.size)) {
+        on_abort(from, header.seq, *why);
       }
       return;
     default:
@@ -257,9 +259,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
 }
 
 void Group::note_called(Rank from, uint64_t called) {
-  Peer& p = peer(from);
-  if (called <= p.called) return;
-  p.called = called;
+  if (!peer(from).note_called(called)) return;
   for (const auto& policy : policies_) {
     policy->history().on_called(from, Seq(called), clock_->now());
   }
@@ -274,36 +274,24 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   straggler::History& history = policies_.back()->history();
   for (size_t r = 0; r < peers_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    const uint64_t called = rank == options_.self ? called_ : peers_[r].called;
+    const uint64_t called = rank == options_.self ? called_ : peers_[r].called();
     if (called > 0) history.on_called(rank, Seq(called), clock_->now());
   }
   return *policies_.back();
 }
 
 transport::MessageId Group::send(Rank to, transport::OutMessage message) {
-  Peer& p = peer(to);
-  if (!p.link) {
-    // Never connected: the call fails by check_lost or by its deadline.
-    if (message.owner) message.owner->on_sent(message.token);
-    return 0;
-  }
-  p.told_called = called_;
-  return p.link->send(std::move(message));
+  return peer(to).send(std::move(message));
 }
 
 size_t Group::cancel(Rank to, transport::MessageId id) {
-  Peer& p = peer(to);
-  const size_t bytes = p.link ? p.link->cancel(id) : 0;
+  const size_t bytes = peer(to).cancel(id);
   counters_.cancelled_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return bytes;
 }
 
 void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
-  Peer& p = peer(from);
-  const FrameHeader* incoming = p.link ? p.link->incoming() : nullptr;
-  if (incoming != nullptr && incoming->seq == number && incoming->kind == kind) {
-    p.link->drop_incoming();
-  }
+  peer(from).drop_incoming(kind, number);
 }
 
 // ---- ends ----
@@ -342,19 +330,9 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
 
 void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
   fail(operation,
-       mismatch_text(operation.seq().value, operation.call(), operation.first_caller(),
-                     other, caller),
+       engine::mismatch(operation.seq().value, options_.name, operation.call(),
+                        operation.first_caller(), other, caller),
        true);
-}
-
-Status Group::mismatch_text(uint64_t seq, const Call& call, Rank caller,
-                            const Call& other, Rank other_caller) const {
-  return {Code::kInvalidArgument,
-          concat("rank ", caller.value, " calls ", describe(call), " and rank ",
-                 other_caller.value, " calls ", describe(other), " as collective ", seq,
-                 " of group \"", options_.name,
-                 "\"; all ranks must make the same calls with the same shapes, dtypes "
-                 "and policies in the same order")};
 }
 
 // Note [a difference that comes to light late]
@@ -367,7 +345,7 @@ void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> exten
   if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
   if (!theirs || theirs->call == *ours) return;
-  abort(mismatch_text(seq, *ours, options_.self, theirs->call, from));
+  abort(engine::mismatch(seq, options_.name, *ours, options_.self, theirs->call, from));
 }
 
 const Call* Group::past_call(uint64_t seq) const {
@@ -378,51 +356,28 @@ const Call* Group::past_call(uint64_t seq) const {
 
 void Group::tell_abort(Seq seq, const Status& why) {
   for (int32_t r = 0; r < options_.size; ++r) {
-    if (Rank(r) != options_.self) send_abort(Rank(r), seq, why);
+    if (Rank(r) != options_.self) peer(Rank(r)).send_abort(seq, why);
   }
-}
-
-void Group::send_abort(Rank to, Seq seq, const Status& why) {
-  const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
-  transport::OutMessage m;
-  m.header.kind = FrameKind::kAbort;
-  m.header.epoch = epoch();
-  m.header.seq = seq.value;
-  m.header.shard = static_cast<uint16_t>(why.code());
-  m.header.tag = why.culprit().value;
-  m.header.total_bytes = text->text().size();
-  m.data = reinterpret_cast<const std::byte*>(text->text().data());
-  m.bytes = text->text().size();
-  m.priority = transport::kControlPriority;
-  m.owner = text;
-  send(to, std::move(m));
 }
 
 // seq 0 ends the whole group.
-void Group::on_abort(Rank from, const FrameHeader& header) {
-  const auto& text = peer(from).abort_text;
-  const bool is_known =
-      header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal);
-  const Status why(
-      is_known ? static_cast<Code>(header.shard) : Code::kAborted,
-      std::string(reinterpret_cast<const char*>(text.data()), text.size()),
-      header.tag >= 0 && header.tag < options_.size ? Rank(header.tag) : kNoRank);
-  if (header.seq == 0) {
+void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
+  if (seq == 0) {
     abort(why.with_context(concat("rank ", from.value, " gave the group up")));
     return;
   }
-  const auto it = active_.find(header.seq);
+  const auto it = active_.find(seq);
   if (it != active_.end()) {
     const auto operation = it->second.operation;
     fail(*operation, why, false);
-  } else if (header.seq > called_) {
+  } else if (seq > called_) {
     // Nobody has told us what it is: any call of that number will find the failure.
     Call unknown;
     unknown.kind = CallKind::kBarrier;
-    const auto operation = make(Seq(header.seq), unknown, from);
+    const auto operation = make(Seq(seq), unknown, from);
     operation->fail(why);
-    active_.emplace(header.seq, Active{operation, {}});
-  } else if (why.code() == Code::kInvalidArgument && past_call(header.seq) != nullptr) {
+    active_.emplace(seq, Active{operation, {}});
+  } else if (why.code() == Code::kInvalidArgument && past_call(seq) != nullptr) {
     // Note [a difference that comes to light late].
     abort(why);
   }
@@ -431,36 +386,42 @@ void Group::on_abort(Rank from, const FrameHeader& header) {
 void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
   if (!p.lost) return;
-  p.lost = p.has_left
-               ? Status(Code::kPeerLost,
-                        concat("rank ", from.value, " has left group \"", options_.name,
-                               "\" (destroy_process_group)"),
-                        from)
-               : Status(why.code(),
-                        concat("rank ", from.value, " is lost to group \"",
-                               options_.name, "\": ", why.message(),
-                               "; look at its log, then make a new group without it"),
-                        from);
+  p.lost = p.has_left ? left_member(from, options_.name)
+                      : lost_member(from, options_.name, why);
+  heartbeats_.remove(from);
   if (is_leaving_) return;
-  std::vector<std::shared_ptr<Operation>> operations;
-  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
-  for (const auto& operation : operations) check_lost(*operation);
+  check_all_lost();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
 }
 
-// An operation that needs a lost member can not end any more.
+void Group::check_all_lost() {
+  for (const auto& operation : operations()) check_lost(*operation);
+}
+
+// Note [silence is no loss]
+// A member that is silent may come back: its connection is kept, and only what is known
+// to need it is ended, one call at a time. Calls that may skip are left alone, because
+// to be late is no failure there. A call that is not called here yet is the business of
+// those that wait in it.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
+  const bool may_wait = !operation.is_started() || operation.call().is_partial();
   for (const Rank rank : operation.missing()) {
-    const Peer& p = peer(rank);
-    if (p.lost) continue;
+    const Status why = may_wait ? peer(rank).lost : loss(rank);
+    if (why) continue;
     fail(operation,
-         p.lost.with_context(concat(describe(operation.call()), ", collective ",
-                                    operation.seq().value, ", cannot end")),
+         why.with_context(concat(describe(operation.call()), ", collective ",
+                                 operation.seq().value, ", cannot end")),
          true);
     return;
   }
+}
+
+std::vector<std::shared_ptr<Operation>> Group::operations() const {
+  std::vector<std::shared_ptr<Operation>> all;
+  for (const auto& [seq, active] : active_) all.push_back(active.operation);
+  return all;
 }
 
 void Group::abort(const Status& why) {
@@ -472,9 +433,7 @@ void Group::abort(const Status& why) {
 }
 
 void Group::fail_operations(const Status& why) {
-  std::vector<std::shared_ptr<Operation>> operations;
-  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
-  for (const auto& operation : operations) fail(*operation, why, false);
+  for (const auto& operation : operations()) fail(*operation, why, false);
 }
 
 void Group::leave() {
@@ -484,21 +443,17 @@ void Group::leave() {
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
   }
   fail_operations(closed_);
-  for (Peer& p : peers_) {
-    if (p.link) p.link->finish();
-  }
+  for (Peer& p : peers_) p.finish();
 }
 
 bool Group::is_drained() const {
   return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& p) { return !p.link || p.link->is_drained(); });
+                     [](const Peer& p) { return p.is_drained(); });
 }
 
 void Group::close_links() {
   is_leaving_ = true;
-  for (Peer& p : peers_) {
-    if (p.link) p.link->close();
-  }
+  for (Peer& p : peers_) p.close();
   if (closed_) {
     closed_ =
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
@@ -510,9 +465,8 @@ void Group::close_links() {
 // ---- time ----
 
 void Group::on_time(TimePoint now) {
-  std::vector<std::shared_ptr<Operation>> operations;
-  for (const auto& [seq, active] : active_) operations.push_back(active.operation);
-  for (const auto& operation : operations) {
+  beat(now);
+  for (const auto& operation : operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only
     const auto look = operation->next_look();
     if (look && *look <= now) operation->on_time(now);
@@ -534,11 +488,22 @@ void Group::on_time(TimePoint now) {
   mailbox_.on_time(now);
 }
 
+// Tells the others that we live, and ends what waits for one that does not say so.
+void Group::beat(TimePoint now) {
+  if (is_leaving_) return;
+  for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
+  const auto silent = heartbeats_.silent();
+  if (silent.empty()) return;
+  check_all_lost();
+  for (const Rank rank : silent) mailbox_.on_peer_silent(rank, loss(rank));
+}
+
 std::optional<TimePoint> Group::next_look() const {
   std::optional<TimePoint> earliest = mailbox_.next_look();
   const auto consider = [&](std::optional<TimePoint> t) {
     if (t && (!earliest || *t < *earliest)) earliest = t;
   };
+  if (!is_leaving_) consider(heartbeats_.next_look());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
@@ -549,35 +514,17 @@ std::optional<TimePoint> Group::next_look() const {
 }
 
 Status Group::time_out(const Operation& operation, Duration after) const {
-  std::string who;
-  Rank culprit = kNoRank;
+  std::vector<std::pair<Rank, uint64_t>> missing;
   for (const Rank rank : operation.missing()) {
-    if (culprit == kNoRank) culprit = rank;
-    const uint64_t called = peers_[static_cast<size_t>(rank.value)].called;
-    who += concat(who.empty() ? "" : ", ", "rank ", rank.value,
-                  called >= operation.seq().value
-                      ? std::string(" (has called it)")
-                      : concat(" (its last call known here is number ", called, ")"));
+    missing.emplace_back(rank, peers_[static_cast<size_t>(rank.value)].called());
   }
-  return {Code::kTimedOut,
-          concat(describe(operation.call()), ", collective ", operation.seq().value,
-                 " of group \"", options_.name, "\", Timed out after ", to_ms(after),
-                 " ms on rank ", options_.self.value, "; still missing: ",
-                 who.empty() ? std::string("nobody, data is on its way out") : who),
-          culprit};
+  return timed_out(operation.seq().value, options_.name, operation.call(),
+                   options_.self, after, missing);
 }
 
 void Group::end_turn() {
   if (policies_.empty() || !closed_) return;
-  for (size_t r = 0; r < peers_.size(); ++r) {
-    Peer& p = peers_[r];
-    if (!p.link || !p.lost || p.told_called >= called_) continue;
-    transport::OutMessage m;
-    m.header.kind = FrameKind::kCalled;
-    m.header.epoch = epoch();
-    m.priority = transport::kControlPriority;
-    send(Rank(static_cast<int32_t>(r)), std::move(m));
-  }
+  for (Peer& p : peers_) p.tell_called();
 }
 
 void Group::update_committed_ahead() {

@@ -24,6 +24,8 @@
 #include "base/clock.h"
 #include "collectives/operation.h"
 #include "collectives/point_to_point.h"
+#include "engine/heartbeats.h"
+#include "engine/peer.h"
 #include "transport/event_loop.h"
 #include "transport/link.h"
 
@@ -34,6 +36,7 @@ struct GroupOptions {
   Rank self;
   int32_t size = 1;
   collectives::OperationSettings operation;
+  HeartbeatOptions heartbeat;
   uint64_t log_bytes = 256 << 20;  // results kept for a late member
   size_t pool_bytes = 256 << 20;
 };
@@ -94,14 +97,6 @@ class Group final : public transport::Timed,
   const GroupCounters& counters() const { return counters_; }
 
  private:
-  struct Peer {
-    std::unique_ptr<transport::Link> link;
-    uint64_t called = 0;       // its highest collective that we know of
-    uint64_t told_called = 0;  // ours, as it knows it
-    bool has_left = false;
-    Status lost;  // not ok: the link is down
-    std::vector<std::byte> abort_text;
-  };
   struct Active {
     std::shared_ptr<collectives::Operation> operation;
     TimePoint deadline{};                   // once called here
@@ -146,27 +141,30 @@ class Group final : public transport::Timed,
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
-  Status mismatch_text(uint64_t seq, const collectives::Call& call, Rank caller,
-                       const collectives::Call& other, Rank other_caller) const;
   const collectives::Call* past_call(uint64_t seq) const;
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
   void tell_abort(Seq seq, const Status& why);
-  void send_abort(Rank to, Seq seq, const Status& why);
-  void on_abort(Rank from, const transport::FrameHeader& header);
+  void on_abort(Rank from, uint64_t seq, const Status& why);
   void fail_operations(const Status& why);
+  // Ends what needs a member from which nothing comes.
   void check_lost(collectives::Operation& operation);
+  void check_all_lost();
+  void beat(TimePoint now);
+  std::vector<std::shared_ptr<collectives::Operation>> operations() const;
   void start_held(Active& active);
   void start_barriers();
   void settle(uint64_t seq);
   void update_committed_ahead();
   Status unreachable(Rank rank) const;
+  Status loss(Rank rank) const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;
   GroupOptions options_;
   BufferPool pool_;
-  std::vector<Peer> peers_;
   uint32_t epoch_ = 1;
+  std::deque<Peer> peers_;  // by rank; they stay where they are
+  Heartbeats heartbeats_;
   uint64_t called_ = 0;
   std::map<uint64_t, Active> active_;                          // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq

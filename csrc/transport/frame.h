@@ -32,8 +32,9 @@ enum class FrameKind : uint8_t {
   kCalled,       // only news: the sender has called `called`
   kAbort,        // the operation failed at the sender; the payload is the sentence
   kGoodbye,      // orderly end: the sender leaves the group
+  kHeartbeat,    // the sender lives
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kGoodbye);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kHeartbeat);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -48,6 +49,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kP2pReady:
     case FrameKind::kCalled:
     case FrameKind::kAbort:
+    case FrameKind::kHeartbeat:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:

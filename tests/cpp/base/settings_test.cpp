@@ -69,6 +69,21 @@ TEST_CASE("a value that does not fit is named with its source and range") {
   }
 }
 
+TEST_CASE("a rank may miss a few heartbeats, or none count") {
+  const auto message = [](const char* interval, const char* timeout) {
+    return resolve({{"heartbeat_interval_ms", interval}},
+                   {{"AIKIDO_HEARTBEAT_TIMEOUT_MS", timeout}})
+        .status()
+        .message();
+  };
+  CHECK(message("1000", "2999") ==
+        "heartbeat_timeout_ms is 2999 and heartbeat_interval_ms is 1000; the time-out "
+        "takes 3 intervals at least, or 0");
+  CHECK(message("1000", "3000").empty());
+  CHECK(message("600000", "0").empty());
+  CHECK_FALSE(message("600000", "30000").empty());
+}
+
 TEST_CASE("an option that is not there is answered with those that are") {
   const Status status = resolve({{"chunk", "1"}}, {}).status();
   CHECK(status.code() == Code::kInvalidArgument);

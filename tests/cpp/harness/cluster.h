@@ -52,6 +52,7 @@ struct ClusterOptions {
   size_t eager_bytes = 64;
   size_t min_shard_bytes = 64;
   uint64_t log_bytes = 1 << 20;
+  engine::HeartbeatOptions heartbeat{};  // none
 };
 
 inline const std::byte* bytes_of(const Bytes& data) {
@@ -64,7 +65,9 @@ inline std::byte* bytes_of(Bytes& data) {
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options)
-      : network(&clock, options.chunk_bytes), size_(options.size) {
+      : network(&clock, options.chunk_bytes),
+        size_(options.size),
+        stopped_until_(static_cast<size_t>(options.size)) {
     for (int32_t r = 0; r < size_; ++r) {
       engine::GroupOptions o;
       o.name = "test";
@@ -74,6 +77,7 @@ class Cluster {
       o.operation.eager_bytes = options.eager_bytes;
       o.operation.min_shard_bytes = options.min_shard_bytes;
       o.log_bytes = options.log_bytes;
+      o.heartbeat = options.heartbeat;
       o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
       groups_.push_back(std::make_unique<engine::Group>(&clock, o));
     }
@@ -240,10 +244,10 @@ class Cluster {
   void turn() {
     for (bool did = true; std::exchange(did, false);) {
       network.pump();
-      for (auto& g : groups_) {
-        const auto look = g->next_look();
+      for (size_t r = 0; r < groups_.size(); ++r) {
+        const auto look = next_look(r);
         if (!look || *look > clock.now()) continue;
-        g->on_time(clock.now());
+        groups_[r]->on_time(clock.now());
         did = true;
       }
       AIKIDO_CHECK(++num_turns_ < 10'000'000, "the cluster turns for ever");
@@ -286,6 +290,14 @@ class Cluster {
   void set_all_rates(uint64_t bytes_per_second) {
     each_pair([&](Rank a, Rank b) { network.set_rate(a, b, bytes_per_second); });
   }
+  // A member stands still: it neither looks at the time nor sends or takes anything.
+  void stop(int32_t rank, Duration d) {
+    const TimePoint until = clock.now() + d;
+    stopped_until_[static_cast<size_t>(rank)] = until;
+    each_pair([&](Rank a, Rank b) {
+      if (a == Rank(rank) || b == Rank(rank)) network.stall(a, b, until);
+    });
+  }
   // All connections of a member break.
   void kill(int32_t rank) {
     for (int32_t r = 0; r < size_; ++r) network.cut(Rank(rank), Rank(r));
@@ -321,11 +333,16 @@ class Cluster {
   }
   std::optional<TimePoint> next_event() const {
     auto earliest = network.next_event();
-    for (const auto& g : groups_) {
-      const auto t = g->next_look();
+    for (size_t r = 0; r < groups_.size(); ++r) {
+      const auto t = next_look(r);
       if (t && (!earliest || *t < *earliest)) earliest = t;
     }
     return earliest;
+  }
+  std::optional<TimePoint> next_look(size_t rank) const {
+    const auto look = groups_[rank]->next_look();
+    if (!look) return look;
+    return std::max(*look, stopped_until_[rank]);
   }
   void move_to(TimePoint t) {
     if (t > clock.now()) clock.advance(t - clock.now());
@@ -338,6 +355,7 @@ class Cluster {
   }
 
   int32_t size_;
+  std::vector<TimePoint> stopped_until_;  // by rank
   uint64_t num_turns_ = 0;
   std::vector<std::unique_ptr<engine::Group>> groups_;
 };

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/peer.h"
+
+#include "harness/catch.h"
+#include "harness/manual_clock.h"
+#include "harness/recording_handler.h"
+#include "transport/loopback_link.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+using engine::Peer;
+
+namespace {
+
+// Rank 1 as rank 0 knows it.
+struct Pair {
+  ManualClock clock;
+  LoopbackNetwork network{&clock, 256};
+  RecordingHandler a, b;
+  std::unique_ptr<Link> to_a;
+  uint32_t epoch = 1;
+  Peer peer{&epoch, &a.num_called};
+
+  Pair() {
+    auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
+    peer.attach(std::move(to_b));
+    to_a = std::move(back);
+  }
+  size_t count(FrameKind kind) const {
+    return static_cast<size_t>(std::count(b.kinds.begin(), b.kinds.end(), kind));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a peer is told of calls once, however many there were") {
+  Pair pair;
+  pair.peer.tell_called();
+  pair.network.pump();
+  CHECK(pair.b.kinds.empty());
+  pair.a.num_called = 3;
+  pair.peer.tell_called();
+  pair.peer.tell_called();
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 1);
+  CHECK(pair.b.last.called == 3);
+  // Whatever frame has said it saves the notice.
+  pair.a.num_called = 4;
+  const auto data = pattern(10);
+  pair.peer.send(message(1, data));
+  pair.peer.tell_called();
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 1);
+  CHECK(pair.b.last.called == 4);
+}
+
+TEST_CASE("notices to a peer that takes nothing do not pile up") {
+  Pair pair;
+  pair.network.stall(Rank(0), Rank(1), pair.clock.now() + std::chrono::hours(1));
+  for (int i = 0; i < 1000; ++i) {
+    ++pair.a.num_called;
+    pair.peer.tell_called();
+    pair.peer.beat();
+    pair.network.pump();
+  }
+  pair.clock.advance(std::chrono::hours(1));
+  pair.network.pump();
+  CHECK(pair.b.kinds.size() <= 2);
+  CHECK(pair.b.last.called == 1000);
+}
+
+TEST_CASE("what was called while a notice was on its way follows it") {
+  Pair pair;
+  pair.network.set_rate(Rank(0), Rank(1), 64);  // a notice takes a second
+  pair.a.num_called = 1;
+  pair.peer.tell_called();
+  pair.network.pump();
+  pair.a.num_called = 2;
+  pair.peer.tell_called();
+  for (int i = 0; i < 3; ++i) {
+    pair.clock.advance(std::chrono::seconds(1));
+    pair.network.pump();
+  }
+  CHECK(pair.count(FrameKind::kCalled) == 2);
+  CHECK(pair.b.last.called == 2);
+}
+
+TEST_CASE("an abort comes with its code, culprit and sentence") {
+  Pair pair;
+  Peer other(&pair.epoch, &pair.b.num_called);
+  std::vector<Status> read;
+  pair.b.on_end = [&](const FrameHeader& h) {
+    const auto& text = pair.b.messages[h.seq];
+    std::byte* place = other.place_abort(h);
+    REQUIRE(place != nullptr);
+    std::copy_n(text.data() + h.offset, h.payload_bytes, place);
+    if (const auto why = other.read_abort(h, 4)) read.push_back(*why);
+  };
+  pair.peer.send_abort(Seq(5), Status(Code::kTimedOut, std::string(600, 'x'), Rank(3)));
+  pair.peer.send_abort(Seq(6), Status(Code::kAborted, std::string(5000, 'y'), Rank(9)));
+  pair.network.pump();
+  REQUIRE(read.size() == 2);  // whole, though they came in pieces
+  CHECK(read[0].code() == Code::kTimedOut);
+  CHECK(read[0].culprit() == Rank(3));
+  CHECK(read[0].message() == std::string(600, 'x'));
+  CHECK(read[1].culprit() == kNoRank);
+  CHECK(read[1].message() == std::string(1024, 'y'));
+}
+
+TEST_CASE("a peer that was never connected gives memory back at once") {
+  uint32_t epoch = 1;
+  uint64_t called = 0;
+  Peer peer(&epoch, &called);
+  auto owner = std::make_shared<CountingOwner>();
+  const auto data = pattern(10);
+  CHECK_FALSE(peer.is_connected());
+  peer.send(message(1, data, owner));
+  CHECK(owner->tokens.size() == 1);
+  CHECK(peer.cancel(0) == 0);
+  CHECK(peer.is_drained());
+  peer.beat();
+  peer.drop_incoming(FrameKind::kData, 1);
+  peer.finish();
+  peer.close();
+}
