@@ -11,6 +11,20 @@ namespace aikido::collectives {
 using transport::FrameHeader;
 using transport::FrameKind;
 
+namespace {
+
+Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
+  const char* why = "it failed there";
+  if (code == Code::kTimedOut) why = "its time was over";
+  if (code == Code::kPeerLost) why = "it has heard nothing from here for too long";
+  return {code,
+          concat("recv from rank ", from.value, ", tag ", tag, " on rank ", self.value,
+                 ": rank ", from.value, " has given the message up, because ", why),
+          code == Code::kPeerLost ? self : from};
+}
+
+}  // namespace
+
 // A send that is not through yet.
 class Mailbox::Outbound final : public transport::SendOwner,
                                 public std::enable_shared_from_this<Outbound> {
@@ -40,9 +54,11 @@ class Mailbox::Outbound final : public transport::SendOwner,
   void on_sent(uint32_t) override { end(Status::ok()); }
 
   void end(const Status& status) {
-    // The caller may write to its memory from here on.
-    if (!status && mailbox_ != nullptr && message_ != 0) {
-      mailbox_->host_->cancel(call_.to, message_);
+    if (!status && mailbox_ != nullptr && call_.to != mailbox_->host_->self()) {
+      // The caller may write to its memory from here on.
+      if (message_ != 0) mailbox_->host_->cancel(call_.to, message_);
+      mailbox_->send_control(call_.to, FrameKind::kP2pWithdraw, number_, call_.tag,
+                             call_.bytes, status.code());
     }
     if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
     if (mailbox_ != nullptr) {
@@ -131,28 +147,30 @@ void Mailbox::begin(Rank from, uint64_t number, Inbound& in) {
     receive.data = nullptr;
     if (auto done = std::exchange(receive.on_done, nullptr)) done(why, from);
   }
-  if (in.local) {
+  if (in.withdrawn != Code::kOk) {
+    complete(from, number, why_withdrawn(host_->self(), from, in.tag, in.withdrawn));
+  } else if (in.local) {
     if (receive.data != nullptr) {
       std::memcpy(receive.data, in.local->call().data, in.total);
     }
     in.got = in.total;
     const auto local = in.local;
-    complete(from, number);
+    complete(from, number, Status::ok());
     local->end(Status::ok());
   } else if (in.is_announced) {
     send_control(from, FrameKind::kP2pReady, number, in.tag, in.total);
   } else if (in.early && in.got == in.total) {
     if (receive.data != nullptr) std::memcpy(receive.data, in.early.data(), in.got);
-    complete(from, number);
+    complete(from, number, Status::ok());
   } else if (in.total == 0) {
-    complete(from, number);
+    complete(from, number, Status::ok());
   }
 }
 
-void Mailbox::complete(Rank from, uint64_t number) {
+void Mailbox::complete(Rank from, uint64_t number, const Status& status) {
   auto found = source(from).inbound.extract(number);
   ReceiveCall& receive = *found.mapped().receive;
-  if (receive.on_done) receive.on_done(Status::ok(), from);
+  if (receive.on_done) receive.on_done(status, from);
 }
 
 Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
@@ -176,6 +194,7 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
     // A receive that does not fit may have ended it; an empty message is over.
     if (!src.inbound.contains(header.seq)) return nullptr;
   }
+  if (in.withdrawn != Code::kOk) return nullptr;  // told on the other lane
   if (header.offset != in.got || header.total_bytes != in.total) {
     return Status(Code::kProtocol, concat("rank ", from.value, " sent bytes from ",
                                           header.offset, ", expected from ", in.got));
@@ -206,21 +225,46 @@ void Mailbox::arrived(Rank from, const FrameHeader& header) {
     match(from);
     return;
   }
+  if (header.kind == FrameKind::kP2pWithdraw) return withdraw(from, header);
   const auto it = src.inbound.find(header.seq);
-  if (it == src.inbound.end()) return;
+  if (it == src.inbound.end() || it->second.withdrawn != Code::kOk) return;
   Inbound& in = it->second;
   in.got += header.payload_bytes;
   if (!in.receive || in.got < in.total) return;
   if (in.early && in.receive->data != nullptr) {
     std::memcpy(in.receive->data, in.early.data(), in.got);
   }
-  complete(from, header.seq);
+  complete(from, header.seq, Status::ok());
+}
+
+// Its sender has given a message up. Data that is on its way may come yet.
+void Mailbox::withdraw(Rank from, const FrameHeader& header) {
+  Source& src = source(from);
+  const bool is_new = !src.inbound.contains(header.seq);
+  if (is_new && header.seq < src.next_seen) return;  // it is over
+  Inbound& in = src.inbound[header.seq];
+  if (!in.is_announced && !is_new && in.got == in.total) return;  // it is here whole
+  in.tag = header.tag;
+  in.total = header.total_bytes;
+  in.withdrawn =
+      header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal)
+          ? static_cast<Code>(header.shard)
+          : Code::kAborted;
+  host_->drop_incoming(from, FrameKind::kP2pData, header.seq);
+  in.early.reset();
+  if (in.receive) {
+    complete(from, header.seq,
+             why_withdrawn(host_->self(), from, in.tag, in.withdrawn));
+  } else {
+    match(from);
+  }
 }
 
 void Mailbox::send_control(Rank to, FrameKind kind, uint64_t number, int32_t tag,
-                           size_t total) {
+                           size_t total, Code code) {
   transport::OutMessage m;
   m.header.kind = kind;
+  m.header.shard = static_cast<uint16_t>(code);
   m.header.epoch = host_->epoch();
   m.header.tag = tag;
   m.header.seq = number;

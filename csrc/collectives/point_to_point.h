@@ -76,7 +76,8 @@ class Mailbox {
     int32_t tag = 0;
     size_t total = 0;
     size_t got = 0;
-    bool is_announced = false;  // waits for our word
+    bool is_announced = false;   // waits for our word
+    Code withdrawn = Code::kOk;  // not ok: it will not come, and why not
     Buffer early;
     std::shared_ptr<Outbound> local;     // sent by ourselves
     std::optional<ReceiveCall> receive;  // matched
@@ -90,10 +91,11 @@ class Mailbox {
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   void match(Rank from);
   void begin(Rank from, uint64_t number, Inbound& in);
-  void complete(Rank from, uint64_t number);
+  void complete(Rank from, uint64_t number, const Status& status);
+  void withdraw(Rank from, const transport::FrameHeader& header);
   void give_up(Rank from, uint64_t number, Inbound& in, const Status& why);
   void send_control(Rank to, transport::FrameKind kind, uint64_t number, int32_t tag,
-                    size_t total);
+                    size_t total, Code code = Code::kOk);
 
   OperationHost* host_;
   std::vector<Source> sources_;

@@ -35,7 +35,7 @@ bool is_notice(FrameKind kind) {
 
 bool is_p2p(FrameKind kind) {
   return kind == FrameKind::kP2pAnnounce || kind == FrameKind::kP2pReady ||
-         kind == FrameKind::kP2pData;
+         kind == FrameKind::kP2pData || kind == FrameKind::kP2pWithdraw;
 }
 
 }  // namespace

@@ -33,8 +33,9 @@ enum class FrameKind : uint8_t {
   kAbort,        // the operation failed at the sender; the payload is the sentence
   kGoodbye,      // orderly end: the sender leaves the group
   kHeartbeat,    // the sender lives
+  kP2pWithdraw,  // a tagged message will not come, or not whole
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kHeartbeat);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kP2pWithdraw);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -50,6 +51,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kCalled:
     case FrameKind::kAbort:
     case FrameKind::kHeartbeat:
+    case FrameKind::kP2pWithdraw:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:

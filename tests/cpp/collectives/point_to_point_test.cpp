@@ -133,6 +133,36 @@ TEST_CASE("a message that nobody takes, or sends, times out with the other's nam
   CHECK(large->status.culprit() == Rank(1));
 }
 
+TEST_CASE("a message that its sender gives up ends its receive, now or later") {
+  for (const size_t bytes : {size_t{60}, size_t{1000}}) {  // unasked; asked for
+    for (const bool is_posted : {true, false}) {
+      Cluster cluster({.size = 2, .chunk_bytes = 16});
+      cluster.network.set_rate(Rank(0), Rank(1), 100);
+      AnswerPtr receive;
+      if (is_posted) receive = cluster.receive(1, 0, 0, bytes);
+      const auto send = cluster.send(0, 1, 0, text(bytes, 1), 0, milliseconds(1000));
+      cluster.run_for(milliseconds(5000));
+      CHECK(send->status.code() == Code::kTimedOut);
+      if (!is_posted) receive = cluster.receive(1, 0, 0, bytes);
+      INFO(bytes << " bytes, posted " << is_posted);
+      REQUIRE(receive->is_done());
+      CHECK(receive->status.code() == Code::kTimedOut);
+      CHECK(receive->status.culprit() == Rank(0));
+      CHECK(receive->status.message() ==
+            "recv from rank 0, tag 0 on rank 1: rank 0 has given the message up, "
+            "because its time was over");
+      cluster.run_idle();
+      CHECK(receive->times == 1);
+      if (is_posted) CHECK(receive->memory_is_untouched());
+      // The next one is not disturbed.
+      const auto again = cluster.receive(1, 0, 0, 10);
+      const auto more = cluster.send(0, 1, 0, text(10, 2));
+      check_done(cluster, {again, more});
+      CHECK(again->output == text(10, 2));
+    }
+  }
+}
+
 TEST_CASE("memory of a receive that timed out half way is not touched again") {
   Cluster cluster({.size = 2});
   cluster.network.set_rate(Rank(0), Rank(1), 10'000);

@@ -97,6 +97,13 @@ TEST_CASE("messages from and to a silent member end, and others do not") {
   cluster.send(1, 0, 0, Bytes(8));
   cluster.run_for(seconds(1));
   CHECK(other->is_ok());
+  // It comes back, and what it waited for has been given up.
+  cluster.run_for(minutes(2));
+  const auto given_up = cluster.receive(2, 0, 0, 1000, minutes(30));
+  cluster.turn();
+  REQUIRE(given_up->is_done());
+  CHECK(given_up->status.code() == Code::kPeerLost);
+  CHECK(has(given_up->status, "rank 0 has given the message up, because it has heard"));
   // Back again, it is heard: from anyone, and by name.
   cluster.run_for(minutes(3));
   cluster.send(2, 0, 7, Bytes(8));
