@@ -34,6 +34,7 @@ class Options:
 
     transport_chunk_bytes: int | None = None
     transport_eager_bytes: int | None = None
+    transport_window_bytes: int | None = None
     transport_handshake_timeout_ms: int | None = None
     heartbeat_interval_ms: int | None = None
     heartbeat_timeout_ms: int | None = None

@@ -22,6 +22,10 @@ const std::vector<SettingSpec>& settings_table() {
       {"transport.eager_bytes", &Settings::transport_eager_bytes, 0, 16 * kMiB, true,
        "messages up to this size are sent before the receiver has called, and wait "
        "there"},
+      {"transport.window_bytes", &Settings::transport_window_bytes, 64 * kKiB,
+       1024 * kGiB, true,
+       "what may wait at a rank for calls and for receives that it has not made, from "
+       "each other rank; senders hold back the rest"},
       {"transport.handshake_timeout_ms", &Settings::transport_handshake_timeout_ms, 10,
        600'000, false,
        "a connection that has not greeted by then is dropped as a stranger"},

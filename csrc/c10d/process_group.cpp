@@ -43,6 +43,7 @@ engine::GroupOptions AikidoBackend::group_options() const {
   options.name = group_name_;
   options.operation.chunk_bytes = static_cast<size_t>(s.transport_chunk_bytes);
   options.operation.eager_bytes = static_cast<size_t>(s.transport_eager_bytes);
+  options.operation.window_bytes = static_cast<uint64_t>(s.transport_window_bytes);
   options.operation.min_shard_bytes =
       static_cast<size_t>(s.collectives_min_shard_bytes);
   options.heartbeat = {std::chrono::milliseconds(s.heartbeat_interval_ms),

@@ -13,6 +13,9 @@ using transport::FrameKind;
 
 namespace {
 
+// Bytes that a message counts for besides its payload.
+constexpr uint64_t kMessageCharge = 256;
+
 Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
   const char* why = "it failed there";
   if (code == Code::kTimedOut) why = "its time was over";
@@ -95,7 +98,11 @@ void Mailbox::send(SendCall call) {
     in.total = out->call().bytes;
     in.local = out;
     match(to);
-  } else if (out->call().bytes <= host_->settings().eager_bytes) {
+  } else if (Source& there = source(to);
+             out->call().bytes <= host_->settings().eager_bytes &&
+             there.sent + out->call().bytes + kMessageCharge <=
+                 there.taken_there + host_->settings().window_bytes) {
+    there.sent += out->call().bytes + kMessageCharge;
     out->post_data();
   } else {
     send_control(to, FrameKind::kP2pAnnounce, number, out->call().tag,
@@ -169,8 +176,21 @@ void Mailbox::begin(Rank from, uint64_t number, Inbound& in) {
 
 void Mailbox::complete(Rank from, uint64_t number, const Status& status) {
   auto found = source(from).inbound.extract(number);
+  const Inbound& in = found.mapped();
+  if (!in.local && !in.is_announced && in.withdrawn == Code::kOk) {
+    note_taken(from, in.total);
+  }
   ReceiveCall& receive = *found.mapped().receive;
   if (receive.on_done) receive.on_done(status, from);
+}
+
+// A message that came unasked waits here no more. Its sender is told now and then.
+void Mailbox::note_taken(Rank from, uint64_t bytes) {
+  Source& src = source(from);
+  src.taken += bytes + kMessageCharge;
+  if (src.taken - src.told_taken < host_->settings().window_bytes / 4) return;
+  src.told_taken = src.taken;
+  send_control(from, FrameKind::kP2pTaken, 0, 0, src.taken);
 }
 
 Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
@@ -226,6 +246,10 @@ void Mailbox::arrived(Rank from, const FrameHeader& header) {
     return;
   }
   if (header.kind == FrameKind::kP2pWithdraw) return withdraw(from, header);
+  if (header.kind == FrameKind::kP2pTaken) {
+    src.taken_there = std::min(src.sent, std::max(src.taken_there, header.total_bytes));
+    return;
+  }
   const auto it = src.inbound.find(header.seq);
   if (it == src.inbound.end() || it->second.withdrawn != Code::kOk) return;
   Inbound& in = it->second;
@@ -244,6 +268,8 @@ void Mailbox::withdraw(Rank from, const FrameHeader& header) {
   if (is_new && header.seq < src.next_seen) return;  // it is over
   Inbound& in = src.inbound[header.seq];
   if (!in.is_announced && !is_new && in.got == in.total) return;  // it is here whole
+  if (in.withdrawn != Code::kOk) return;
+  if (!in.is_announced) note_taken(from, header.total_bytes);
   in.tag = header.tag;
   in.total = header.total_bytes;
   in.withdrawn =

@@ -5,7 +5,8 @@
 // Tagged messages between two members, matched in the order of sending within a source
 // and tag. Small ones are sent at once and wait at the receiver; larger ones are
 // announced and wait at the sender until their receive is posted, so that they go
-// straight into its memory. A member may send to itself. Progress thread only.
+// straight into its memory. So do small ones when as many wait at the receiver as the
+// window allows. A member may send to itself. Progress thread only.
 
 #include <functional>
 #include <list>
@@ -85,11 +86,16 @@ class Mailbox {
   struct Source {
     uint64_t next_sent = 1;  // number of our next message to that peer
     uint64_t next_seen = 1;  // first message from that peer not seen yet
+    // Bytes of messages that went unasked, since the beginning: sent to that peer,
+    // taken there as far as we were told; taken here, and told.
+    uint64_t sent = 0, taken_there = 0;
+    uint64_t taken = 0, told_taken = 0;
     std::map<uint64_t, Inbound> inbound;
   };
 
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   void match(Rank from);
+  void note_taken(Rank from, uint64_t bytes);
   void begin(Rank from, uint64_t number, Inbound& in);
   void complete(Rank from, uint64_t number, const Status& status);
   void withdraw(Rank from, const transport::FrameHeader& header);

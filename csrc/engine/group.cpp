@@ -23,6 +23,11 @@ namespace {
 
 // Calls that are over and can still be compared with a frame that comes late.
 constexpr size_t kMaxRecent = 64;
+// Failures that are kept for a member that does not call: one that is stopped, while
+// its group calls on without it.
+constexpr uint64_t kMaxFailedAhead = 1 << 14;
+// Windows and the log end far below: a number beyond it is nonsense.
+constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
 // Longer than a healthy call, shorter than the patience of whoever waits for one that
 // cannot end.
 constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
@@ -30,12 +35,13 @@ constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
 // Frames that say all in their header.
 bool is_notice(FrameKind kind) {
   return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
-         kind == FrameKind::kGoodbye;
+         kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled;
 }
 
 bool is_p2p(FrameKind kind) {
   return kind == FrameKind::kP2pAnnounce || kind == FrameKind::kP2pReady ||
-         kind == FrameKind::kP2pData || kind == FrameKind::kP2pWithdraw;
+         kind == FrameKind::kP2pData || kind == FrameKind::kP2pWithdraw ||
+         kind == FrameKind::kP2pTaken;
 }
 
 }  // namespace
@@ -46,7 +52,9 @@ Group::Group(const Clock* clock, GroupOptions options)
       pool_(options_.pool_bytes),
       heartbeats_(options_.heartbeat, options_.size),
       mailbox_(this) {
-  for (int32_t r = 0; r < options_.size; ++r) peers_.emplace_back(&epoch_, &called_);
+  for (int32_t r = 0; r < options_.size; ++r) {
+    peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes);
+  }
 }
 
 Group::~Group() {
@@ -200,6 +208,10 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
   const Found nobody;
   if (!closed_) return nobody;
   auto it = active_.find(header.seq);
+  if (header.seq > called_ + kMaxAhead) {
+    return Status(Code::kProtocol, concat("a frame of collective ", header.seq, ", ",
+                                          called_, " are called here"));
+  }
   if (it == active_.end() && header.seq <= called_) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
@@ -237,6 +249,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     case FrameKind::kGoodbye:
       peer(from).has_left = true;
       return;
+    case FrameKind::kAskCalled:
+      return peer(from).on_asked(header.seq);
     case FrameKind::kAbort:
       if (const auto why = peer(from).read_abort(header, options_.size)) {
         on_abort(from, header.seq, *why);
@@ -303,19 +317,28 @@ void Group::settle(uint64_t seq) {
   if (it->second.operation->has_failed()) {
     counters_.failures.fetch_add(1, std::memory_order_relaxed);
     // What is still arriving for it must not touch the caller's memory again.
-    for (int32_t r = 0; r < options_.size; ++r) {
-      for (const auto kind :
-           {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
-        drop_incoming(Rank(r), kind, seq);
-    }
+    drop_incoming(seq);
   } else {
     if (it->second.operation->was_skipped())
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     recent_.emplace_back(seq, it->second.operation->call());
     if (recent_.size() > kMaxRecent) recent_.pop_front();
   }
+  // A failure frees memory everywhere, and where all results are here all contributions
+  // were folded, called or not.
+  const auto& operation = it->second.operation;
+  if (operation->has_failed() || operation->call().is_partial()) {
+    for (Peer& p : peers_) p.note_over(seq);
+  }
   active_.erase(it);
   start_barriers();
+}
+
+void Group::drop_incoming(uint64_t seq) {
+  for (Peer& p : peers_) {
+    for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
+      p.drop_incoming(kind, seq);
+  }
 }
 
 void Group::fail(Operation& operation, const Status& why, bool tell) {
@@ -324,8 +347,21 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (tell) tell_abort(seq, why);
   operation.fail(why);
   const auto it = active_.find(seq.value);
-  if (it != active_.end() && it->second.held) return start_held(it->second);
-  settle(seq.value);
+  if (it == active_.end()) return;
+  if (it->second.held) return start_held(it->second);
+  if (operation.is_started()) return settle(seq.value);
+  // Only the sentence is kept for the caller that is still to come.
+  drop_incoming(seq.value);
+  it->second.operation = failed_operation(seq, why);
+}
+
+// Fails whatever call of this number there will be.
+std::shared_ptr<Operation> Group::failed_operation(Seq seq, const Status& why) {
+  Call unknown;
+  unknown.kind = CallKind::kBarrier;
+  const auto operation = make(seq, unknown, options_.self);
+  operation->fail(why);
+  return operation;
 }
 
 void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
@@ -356,7 +392,14 @@ const Call* Group::past_call(uint64_t seq) const {
 
 void Group::tell_abort(Seq seq, const Status& why) {
   for (int32_t r = 0; r < options_.size; ++r) {
-    if (Rank(r) != options_.self) peer(Rank(r)).send_abort(seq, why);
+    if (Rank(r) == options_.self) continue;
+    Peer& p = peer(Rank(r));
+    if (seq.value > p.called() + kMaxFailedAhead) {
+      p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
+                                               kMaxFailedAhead, " failed calls")));
+    } else {
+      p.send_abort(seq, why);
+    }
   }
 }
 
@@ -371,12 +414,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     const auto operation = it->second.operation;
     fail(*operation, why, false);
   } else if (seq > called_) {
-    // Nobody has told us what it is: any call of that number will find the failure.
-    Call unknown;
-    unknown.kind = CallKind::kBarrier;
-    const auto operation = make(Seq(seq), unknown, from);
-    operation->fail(why);
-    active_.emplace(seq, Active{operation, {}});
+    active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
   } else if (why.code() == Code::kInvalidArgument && past_call(seq) != nullptr) {
     // Note [a difference that comes to light late].
     abort(why);
@@ -386,8 +424,8 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
 void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
   if (!p.lost) return;
-  p.lost = p.has_left ? left_member(from, options_.name)
-                      : lost_member(from, options_.name, why);
+  p.set_lost(p.has_left ? left_member(from, options_.name)
+                        : lost_member(from, options_.name, p.reason_of_loss(why)));
   heartbeats_.remove(from);
   if (is_leaving_) return;
   check_all_lost();
@@ -523,6 +561,7 @@ Status Group::time_out(const Operation& operation, Duration after) const {
 }
 
 void Group::end_turn() {
+  for (Peer& p : peers_) p.answer();
   if (policies_.empty() || !closed_) return;
   for (Peer& p : peers_) p.tell_called();
 }

@@ -139,6 +139,8 @@ class Group final : public transport::Timed,
                                                Rank first_caller);
   void note_called(Rank from, uint64_t called);
   void fail(collectives::Operation& operation, const Status& why, bool tell);
+  std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
+  void drop_incoming(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
   const collectives::Call* past_call(uint64_t seq) const;

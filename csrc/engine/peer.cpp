@@ -16,6 +16,13 @@ namespace {
 
 constexpr size_t kMaxAbortText = 1024;
 
+// Messages that wait at a receiver that has not called. Results do too, but their
+// number is bounded by the log (straggler/history.h).
+bool waits_for_call(FrameKind kind) {
+  return kind == FrameKind::kContrib || kind == FrameKind::kReady ||
+         kind == FrameKind::kData;
+}
+
 // Memory of a text on its way out.
 class Text final : public transport::SendOwner {
  public:
@@ -36,7 +43,9 @@ class Peer::Notice final : public transport::SendOwner {
   explicit Notice(Peer* peer) : peer_(peer) {}
   void on_sent(uint32_t) override {
     is_out = false;
-    peer_->tell_called();  // the number may have grown since
+    // The number may have grown since.
+    peer_->answer();
+    peer_->tell_called();
   }
   bool is_out = false;
 
@@ -44,8 +53,11 @@ class Peer::Notice final : public transport::SendOwner {
   Peer* peer_;
 };
 
-Peer::Peer(const uint32_t* epoch, const uint64_t* called)
-    : epoch_(epoch), own_called_(called), notice_(std::make_shared<Notice>(this)) {}
+Peer::Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes)
+    : epoch_(epoch),
+      own_called_(called),
+      window_(window_bytes),
+      notice_(std::make_shared<Notice>(this)) {}
 
 transport::MessageId Peer::send(OutMessage message) {
   if (!link_) {
@@ -54,11 +66,41 @@ transport::MessageId Peer::send(OutMessage message) {
     return 0;
   }
   told_called_ = *own_called_;
-  return link_->send(std::move(message));
+  const uint64_t seq = message.header.seq, bytes = message.bytes;
+  message.is_held = lost && gave_up_ && waits_for_call(message.header.kind) &&
+                    !window_.admit(seq, bytes);
+  const bool is_held = message.is_held;
+  const auto id = link_->send(std::move(message));
+  if (is_held) window_.hold(seq, bytes, id);
+  ask_if_due();
+  return id;
+}
+
+size_t Peer::cancel(transport::MessageId id) {
+  if (!link_) return 0;
+  if (window_.is_holding()) window_.forget(id);
+  return link_->cancel(id);
+}
+
+bool Peer::is_drained() const {
+  return !link_ || (!window_.is_holding() && link_->is_drained());
 }
 
 void Peer::finish() {
-  if (link_) link_->finish();
+  if (!link_) return;
+  for (const auto id : window_.clear()) link_->cancel(id);
+  link_->finish();
+}
+
+void Peer::give_up(const Status& why) {
+  if (!link_ || !lost || !gave_up_) return;
+  gave_up_ = why;
+  link_->hang_up();
+}
+
+void Peer::set_lost(const Status& why) {
+  lost = why;
+  window_.clear();
 }
 
 void Peer::close() {
@@ -75,21 +117,54 @@ void Peer::drop_incoming(FrameKind kind, uint64_t number) {
 bool Peer::note_called(uint64_t called) {
   if (called <= called_) return false;
   called_ = called;
+  let_go(window_.on_called(called));
   return true;
+}
+
+void Peer::note_over(uint64_t seq) {
+  let_go(window_.on_over(seq));
+}
+
+void Peer::let_go(const std::vector<transport::MessageId>& ids) {
+  for (const auto id : ids) link_->let_go(id);
+  ask_if_due();
+}
+
+void Peer::ask_if_due() {
+  const auto seq = window_.ask();
+  if (!seq) return;
+  OutMessage m;
+  m.header.kind = FrameKind::kAskCalled;
+  m.header.epoch = *epoch_;
+  m.header.seq = *seq;
+  m.priority = transport::kControlPriority;
+  link_->send(std::move(m));
+}
+
+void Peer::on_asked(uint64_t seq) {
+  asked_called_ = seq;
+  answer();
+}
+
+void Peer::answer() {
+  if (asked_called_ == 0 || *own_called_ < asked_called_) return;
+  if (notify(FrameKind::kCalled)) asked_called_ = 0;
 }
 
 void Peer::tell_called() {
   if (told_called_ < *own_called_) notify(FrameKind::kCalled);
 }
 
-void Peer::notify(FrameKind kind) {
-  if (!link_ || !lost || std::exchange(notice_->is_out, true)) return;
+// Returns whether the peer will see the number of now.
+bool Peer::notify(FrameKind kind) {
+  if (!link_ || !lost || std::exchange(notice_->is_out, true)) return false;
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;
   m.priority = transport::kControlPriority;
   m.owner = notice_;
   send(std::move(m));
+  return true;
 }
 
 void Peer::send_abort(Seq seq, const Status& why) {

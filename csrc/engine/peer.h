@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "engine/send_window.h"
 #include "transport/link.h"
 
 namespace aikido::engine {
@@ -19,19 +20,19 @@ namespace aikido::engine {
 class Peer {
  public:
   // `epoch` of the view, and `called`, the highest collective called here, outlive the
-  // peer.
-  Peer(const uint32_t* epoch, const uint64_t* called);
+  // peer. `window_bytes`: of what it has not called.
+  Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
   void attach(std::unique_ptr<transport::Link> link) { link_ = std::move(link); }
   bool is_connected() const { return link_ != nullptr; }
 
-  // As the functions of Link. A message to a member that was never connected is
-  // through at once.
+  // As the functions of Link, but that messages beyond the window wait (SendWindow). A
+  // message to a member that was never connected is through at once.
   transport::MessageId send(transport::OutMessage message);
-  size_t cancel(transport::MessageId id) { return link_ ? link_->cancel(id) : 0; }
-  bool is_drained() const { return !link_ || link_->is_drained(); }
+  size_t cancel(transport::MessageId id);
+  bool is_drained() const;
   void finish();
   void close();
   // If a payload of this kind and number is being received, the rest is thrown away.
@@ -41,9 +42,15 @@ class Peer {
   uint64_t called() const { return called_; }
   // Returns whether that is news.
   bool note_called(uint64_t called);
+  // Collective `seq` needs no memory there any more.
+  void note_over(uint64_t seq);
 
   // Tells it which collectives were called here, if no frame has done so.
   void tell_called();
+  // It wants to know when collective `seq` was called here.
+  void on_asked(uint64_t seq);
+  // Tells it, if it is time. To be called after each call.
+  void answer();
   // Says that we live. One is on its way at most, whatever the peer takes.
   void beat() { notify(transport::FrameKind::kHeartbeat); }
 
@@ -54,19 +61,32 @@ class Peer {
   std::optional<Status> read_abort(const transport::FrameHeader& header,
                                    int32_t size) const;
 
+  // Ends the link for a reason of ours, which is the reason of the loss that follows.
+  void give_up(const Status& why);
+  const Status& reason_of_loss(const Status& why) const {
+    return gave_up_ ? why : gave_up_;
+  }
+  // The link is down.
+  void set_lost(const Status& why);
+
   bool has_left = false;
-  Status lost;  // not ok: the link is down
+  Status lost;  // not ok: see set_lost
 
  private:
   class Notice;
-  void notify(transport::FrameKind kind);
+  bool notify(transport::FrameKind kind);
+  void let_go(const std::vector<transport::MessageId>& ids);
+  void ask_if_due();
 
   const uint32_t* epoch_;
   const uint64_t* own_called_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
-  uint64_t told_called_ = 0;  // ours, as it knows it
+  uint64_t told_called_ = 0;   // ours, as it knows it
+  uint64_t asked_called_ = 0;  // zero: nothing to answer
+  SendWindow window_;
   std::shared_ptr<Notice> notice_;
+  Status gave_up_;
   std::vector<std::byte> abort_text_;
 };
 

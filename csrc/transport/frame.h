@@ -34,8 +34,10 @@ enum class FrameKind : uint8_t {
   kGoodbye,      // orderly end: the sender leaves the group
   kHeartbeat,    // the sender lives
   kP2pWithdraw,  // a tagged message will not come, or not whole
+  kAskCalled,    // to be told when the receiver has called `seq`
+  kP2pTaken,     // how much of what came unasked has found its receive
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kP2pWithdraw);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kP2pTaken);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -52,6 +54,8 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kAbort:
     case FrameKind::kHeartbeat:
     case FrameKind::kP2pWithdraw:
+    case FrameKind::kAskCalled:
+    case FrameKind::kP2pTaken:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:

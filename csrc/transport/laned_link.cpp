@@ -21,6 +21,11 @@ MessageId LanedLink::send(OutMessage message) {
   return lane == Lane::kControl ? id | kControlBit : id;
 }
 
+void LanedLink::let_go(MessageId id) {
+  const Lane lane = (id & kControlBit) != 0 ? Lane::kControl : Lane::kBulk;
+  end(lane).link->let_go(id & ~kControlBit);
+}
+
 size_t LanedLink::cancel(MessageId id) {
   const Lane lane = (id & kControlBit) != 0 ? Lane::kControl : Lane::kBulk;
   return end(lane).link->cancel(id & ~kControlBit);

@@ -26,6 +26,7 @@ class LanedLink final : public Link {
   void set(Lane lane, std::unique_ptr<Link> link) { end(lane).link = std::move(link); }
 
   MessageId send(OutMessage message) override;
+  void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   // Only bulk payloads are placed in memory that somebody may want back.
   const FrameHeader* incoming() const override {

@@ -37,6 +37,7 @@ struct OutMessage {
   const std::byte* data = nullptr;  // must stay as it is until on_sent
   size_t bytes = 0;
   Priority priority = 0;
+  bool is_held = false;              // stays until let_go()
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
 };
@@ -66,6 +67,8 @@ class Link {
   virtual ~Link() = default;
   // Queues a message. Returns its id for cancel().
   virtual MessageId send(OutMessage message) = 0;
+  // A message that was held is queued now. Nothing if it was cancelled meanwhile.
+  virtual void let_go(MessageId id) = 0;
   // Drops what has not been handed to the kernel of a message, except the rest of a
   // chunk that has begun: that is copied aside. From here on the memory of the message
   // is no longer read; on_sent comes soon. Returns the bytes dropped.

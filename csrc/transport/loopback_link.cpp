@@ -35,6 +35,7 @@ class LoopbackLink final : public Link {
   Rank peer() const { return peer_; }
 
   MessageId send(OutMessage message) override;
+  void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   const FrameHeader* incoming() const override {
     return is_reading_ ? &header_ : nullptr;
@@ -105,18 +106,27 @@ MessageId LoopbackLink::send(OutMessage message) {
     if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
     return id;
   }
-  scheduler_.push(id, message.priority, message.bytes);
+  if (!message.is_held) scheduler_.push(id, message.priority, message.bytes);
   messages_.emplace(id, Queued{std::move(message), false});
   return id;
+}
+
+void LoopbackLink::let_go(MessageId id) {
+  const auto it = messages_.find(id);
+  if (it == messages_.end()) return;
+  OutMessage& m = it->second.message;
+  if (std::exchange(m.is_held, false)) scheduler_.push(id, m.priority, m.bytes);
 }
 
 size_t LoopbackLink::cancel(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return 0;
-  const auto dropped = scheduler_.cancel(id, it->second.message.priority);
+  const OutMessage& m = it->second.message;
+  const size_t dropped =
+      m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
   it->second.is_through = true;
   if (!under_way_ || under_way_->message != id) release(it);
-  return dropped.value_or(0);
+  return dropped;
 }
 
 void LoopbackLink::finish() {

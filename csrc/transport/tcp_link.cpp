@@ -79,16 +79,25 @@ MessageId TcpLink::send(OutMessage message) {
     want_flush();
     return id;
   }
-  scheduler_.push(id, message.priority, message.bytes);
+  if (!message.is_held) scheduler_.push(id, message.priority, message.bytes);
   messages_.emplace(id, Queued{std::move(message), 0, false});
   want_flush();
   return id;
 }
 
+void TcpLink::let_go(MessageId id) {
+  const auto it = messages_.find(id);
+  if (it == messages_.end()) return;
+  OutMessage& m = it->second.message;
+  if (std::exchange(m.is_held, false)) scheduler_.push(id, m.priority, m.bytes);
+  want_flush();
+}
+
 size_t TcpLink::cancel(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return 0;
-  size_t dropped = scheduler_.cancel(id, it->second.message.priority).value_or(0);
+  const OutMessage& m = it->second.message;
+  size_t dropped = m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
   const auto has_begun = [](const Outgoing& out) { return out.sent > 0; };
   std::erase_if(outgoing_, [&](const Outgoing& out) {
     if (out.message != id || has_begun(out)) return false;

@@ -30,6 +30,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   ~TcpLink() override;
 
   MessageId send(OutMessage message) override;
+  void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   const FrameHeader* incoming() const override {
     return reading_ == Reading::kPayload ? &header_ : nullptr;

@@ -62,6 +62,46 @@ TEST_CASE("four tags can be received in another order than they were sent") {
   }
 }
 
+TEST_CASE("small messages that nobody takes wait at their sender beyond the window") {
+  Cluster cluster({.size = 2, .window_bytes = 3200});  // a message counts for 256 more
+  const auto num_through = [&](const std::vector<AnswerPtr>& answers) {
+    cluster.run_for(milliseconds(1));
+    return std::count_if(answers.begin(), answers.end(),
+                         [](const auto& a) { return a->is_done(); });
+  };
+  std::vector<AnswerPtr> sends, receives;
+  for (unsigned char i = 0; i < 50; ++i)
+    sends.push_back(cluster.send(0, 1, i % 3, text(64, i)));
+  CHECK(num_through(sends) == 10);
+  // Other directions have windows of their own.
+  CHECK(num_through({cluster.send(1, 0, 0, text(64, 0))}) == 1);
+  for (int32_t i = 0; i < 50; ++i) receives.push_back(cluster.receive(1, 0, i % 3, 64));
+  check_done(cluster, sends);
+  check_done(cluster, receives);
+  for (unsigned char i = 0; i < 50; ++i) CHECK(receives[i]->output == text(64, i));
+  // All was taken, and the sender was told of most.
+  sends.clear();
+  for (unsigned char i = 0; i < 50; ++i)
+    sends.push_back(cluster.send(0, 1, 0, text(64, i)));
+  CHECK(num_through(sends) >= 8);
+  CHECK(num_through(sends) <= 10);
+}
+
+TEST_CASE("messages that were given up make room in the window") {
+  Cluster cluster({.size = 2, .chunk_bytes = 16, .window_bytes = 700});
+  for (int i = 0; i < 20; ++i) {
+    cluster.network.set_rate(Rank(0), Rank(1), 1000);
+    const auto given_up = cluster.send(0, 1, 0, text(60, 1), 0, milliseconds(100));
+    cluster.run_for(milliseconds(2000));
+    REQUIRE(given_up->status.code() == Code::kTimedOut);
+    CHECK(cluster.receive(1, 0, 0, 60)->is_done());
+  }
+  cluster.network.set_rate(Rank(0), Rank(1), 0);
+  const auto sent = cluster.send(0, 1, 0, text(60, 1));
+  cluster.run_for(milliseconds(1));
+  CHECK(sent->is_ok());  // without a receive
+}
+
 TEST_CASE("a receive from anyone takes what is there, and says from whom") {
   Cluster cluster({.size = 3});
   auto first = cluster.receive(0, std::nullopt, 1, 4);

@@ -394,6 +394,10 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
   Stage stage;
   stage.send(FrameKind::kP2pData, 1, {}, 70'000);  // large and unasked
   CHECK(stage.puppet.is_lost);
+  Stage far_ahead;
+  far_ahead.send(FrameKind::kContrib, uint64_t{1} << 40,
+                 sane(ReduceOp::kSum, DType::kFloat32).view(), 16);
+  CHECK(far_ahead.puppet.is_lost);
 }
 
 TEST_CASE("frames that do not fit their call end it on all") {

@@ -21,7 +21,7 @@ struct Pair {
   RecordingHandler a, b;
   std::unique_ptr<Link> to_a;
   uint32_t epoch = 1;
-  Peer peer{&epoch, &a.num_called};
+  Peer peer{&epoch, &a.num_called, 10 << 10};
 
   Pair() {
     auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
@@ -87,9 +87,87 @@ TEST_CASE("what was called while a notice was on its way follows it") {
   CHECK(pair.b.last.called == 2);
 }
 
+TEST_CASE("a peer that has called less gets no more than its window") {
+  Pair pair;
+  const auto data = pattern(1024);
+  auto owner = std::make_shared<CountingOwner>();
+  std::vector<MessageId> ids;
+  for (uint64_t seq = 1; seq <= 10; ++seq) {
+    auto m = message(seq, data, owner);
+    m.header.kind = FrameKind::kContrib;
+    ids.push_back(pair.peer.send(std::move(m)));
+  }
+  pair.network.pump();
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2, 3, 4, 5});
+  CHECK(pair.count(FrameKind::kAskCalled) == 1);
+  CHECK_FALSE(pair.peer.is_drained());
+  CHECK(pair.peer.cancel(ids[6]) == 1024);
+  pair.network.pump();
+  CHECK(owner->tokens.back() == 7);
+  CHECK_FALSE(pair.peer.note_called(0));
+  CHECK(pair.peer.note_called(2));
+  pair.network.pump();
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2, 3, 4, 5, 7, 6, 8});
+  CHECK(pair.count(FrameKind::kAskCalled) == 2);
+  pair.peer.note_over(4);
+  pair.network.pump();
+  CHECK(owner->tokens.back() == 9);
+  // Results and data of calls that it has made are not counted.
+  auto result = message(30, data, owner);
+  result.header.kind = FrameKind::kResult;
+  pair.peer.send(std::move(result));
+  pair.network.pump();
+  CHECK(owner->tokens.back() == 30);
+  pair.peer.set_lost(Status(Code::kPeerLost, "gone"));
+  pair.to_a->close();
+  pair.network.pump();
+  CHECK(owner->tokens.size() == 11);
+  CHECK(pair.peer.is_drained());
+}
+
+TEST_CASE("who asks is told once the call was made, whatever is on its way") {
+  Pair pair;
+  pair.a.num_called = 4;
+  pair.peer.on_asked(5);
+  pair.network.pump();
+  CHECK(pair.b.kinds.empty());
+  pair.peer.answer();
+  pair.network.pump();
+  CHECK(pair.b.kinds.empty());
+  pair.a.num_called = 7;
+  pair.peer.answer();
+  pair.peer.answer();
+  pair.network.pump();
+  CHECK(pair.b.kinds == std::vector<FrameKind>{FrameKind::kCalled});
+  CHECK(pair.b.last.called == 7);
+  // One is on its way with the old number.
+  pair.network.set_rate(Rank(0), Rank(1), 64);
+  pair.peer.beat();
+  pair.network.pump();
+  pair.a.num_called = 8;
+  pair.peer.on_asked(8);
+  for (int i = 0; i < 3; ++i) {
+    pair.clock.advance(std::chrono::seconds(1));
+    pair.network.pump();
+  }
+  CHECK(pair.b.last.called == 8);
+}
+
+TEST_CASE("a peer that is given up is lost for that reason") {
+  Pair pair;
+  const Status other(Code::kPeerLost, "closed");
+  CHECK(pair.peer.reason_of_loss(other).message() == "closed");
+  pair.peer.give_up(Status(Code::kPeerLost, "enough"));
+  pair.peer.give_up(Status(Code::kPeerLost, "enough again"));
+  pair.network.pump();
+  CHECK(pair.a.times_lost == 1);
+  CHECK(pair.b.times_lost == 1);
+  CHECK(pair.peer.reason_of_loss(other).message() == "enough");
+}
+
 TEST_CASE("an abort comes with its code, culprit and sentence") {
   Pair pair;
-  Peer other(&pair.epoch, &pair.b.num_called);
+  Peer other(&pair.epoch, &pair.b.num_called, 1);
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
@@ -112,7 +190,7 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
 TEST_CASE("a peer that was never connected gives memory back at once") {
   uint32_t epoch = 1;
   uint64_t called = 0;
-  Peer peer(&epoch, &called);
+  Peer peer(&epoch, &called, 1);
   auto owner = std::make_shared<CountingOwner>();
   const auto data = pattern(10);
   CHECK_FALSE(peer.is_connected());

@@ -51,6 +51,7 @@ struct ClusterOptions {
   size_t chunk_bytes = 256;
   size_t eager_bytes = 64;
   size_t min_shard_bytes = 64;
+  uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
 };
@@ -76,6 +77,7 @@ class Cluster {
       o.operation.chunk_bytes = options.chunk_bytes;
       o.operation.eager_bytes = options.eager_bytes;
       o.operation.min_shard_bytes = options.min_shard_bytes;
+      o.operation.window_bytes = options.window_bytes;
       o.log_bytes = options.log_bytes;
       o.heartbeat = options.heartbeat;
       o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
