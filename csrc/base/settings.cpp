@@ -36,7 +36,8 @@ const std::vector<SettingSpec>& settings_table() {
        "0: "
        "only the time-out of the call does"},
       {"socket.ifname", &Settings::socket_ifname, 0, 0, false,
-       "network interface to use, such as eth0; empty: the one that routes to "
+       "network interface to use, such as eth0, or several: the first that this host "
+       "has; empty: the one that routes to "
        "MASTER_ADDR"},
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,

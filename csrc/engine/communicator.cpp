@@ -75,6 +75,14 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   // Those that are connected to us need not wait for the deadline, and hear why.
   made->abort(met);
   made->shutdown(kGoodbye);
+  if (made->token_ != transport::Token{}) {
+    made->engine_->run_and_wait([&] {
+      made->engine_->listener().refuse(
+          made->token_,
+          concat("rank ", made->options_.self.value, " has given group \"",
+                 made->options_.name, "\" up: ", met.message()));
+    });
+  }
   return met;
 }
 

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <sstream>
 
 #include "base/check.h"
 #include "base/fd.h"
@@ -50,36 +52,37 @@ Result<Address> Address::parse(const std::string& text) {
   return Status(Code::kProtocol, "\"" + text + "\" is no address (\"host port\")");
 }
 
-Result<std::string> interface_address(const std::string& name) {
+Result<std::string> interface_address(const std::string& names) {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) {
     return Status(Code::kInvalidArgument,
                   "cannot list the network interfaces: " + describe_errno(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
-  std::string known;
+  std::map<std::string, std::string> known;  // name to its first address
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
-      if (name == i->ifa_name) {
-        // A link-local address needs a scope that the text form does not carry.
-        if (family == AF_INET6 &&
-            IN6_IS_ADDR_LINKLOCAL(
-                &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr)) {
-          continue;
-        }
-        return numeric_host(i->ifa_addr);
+      // A link-local address needs a scope that the text form does not carry.
+      if (family == AF_INET6 &&
+          IN6_IS_ADDR_LINKLOCAL(
+              &reinterpret_cast<const sockaddr_in6*>(i->ifa_addr)->sin6_addr)) {
+        continue;
       }
-      if (known.find(i->ifa_name) == std::string::npos) {
-        known += (known.empty() ? "" : ", ") + std::string(i->ifa_name);
-      }
+      known.emplace(i->ifa_name, numeric_host(i->ifa_addr));
     }
   }
+  std::istringstream wanted(names);
+  for (std::string name; std::getline(wanted, name, ',');) {
+    const auto it = known.find(name);
+    if (it != known.end()) return it->second;
+  }
+  std::string text;
+  for (const auto& [name, address] : known) text += (text.empty() ? "" : ", ") + name;
   return Status(Code::kInvalidArgument,
-                "socket.ifname is \"" + name +
-                    "\", but this host has no such interface with "
-                    "an address; it has " +
-                    known);
+                "socket.ifname is \"" + names +
+                    "\", but this host has no such interface with an address; it has " +
+                    text);
 }
 
 Result<std::string> source_address(const std::string& peer) {

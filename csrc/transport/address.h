@@ -25,9 +25,9 @@ struct Address {
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// The first address of network interface `name`, IPv4 before IPv6. kInvalidArgument
-// names the interfaces that exist.
-Result<std::string> interface_address(const std::string& name);
+// The first address, IPv4 before IPv6, of the first interface in `names` ("eth0,eth1")
+// that this host has. kInvalidArgument names the interfaces that exist.
+Result<std::string> interface_address(const std::string& names);
 
 // The local address from which this host would talk to `peer` (a name or number): what
 // the kernel's routes say, without sending anything. kInvalidArgument when it does not

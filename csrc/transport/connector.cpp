@@ -18,8 +18,17 @@ namespace aikido::transport {
 namespace {
 
 constexpr size_t kMaxGuests = 256;
+constexpr size_t kMaxRefused = 16;
+// Without a free descriptor a connection stays in the queue, and the kernel goes on
+// telling of it.
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
-void set_options(const Fd& socket) {
+bool is_short_of_something(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+void set_options(Fd& socket) {
+  socket.close_in_children();
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -154,6 +163,7 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
   if (!wanted) return wanted.status();
   Fd socket(::socket(wanted->storage.ss_family,
                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket.close_in_children();
   if (!socket.is_open() || ::bind(socket.get(), wanted->get(), wanted->length) != 0 ||
       ::listen(socket.get(), 1024) != 0) {
     return Status(Code::kInvalidArgument,
@@ -187,7 +197,12 @@ void Listener::on_events(uint32_t) {
   // Not all at once: members must have their say before they are too many.
   for (size_t i = 0; i < kMaxGuests / 4; ++i) {
     Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.is_open()) return;
+    if (!socket.is_open()) {
+      if (!is_short_of_something(errno)) return;
+      loop_->modify(socket_.get(), 0, this);
+      resume_at_ = loop_->now() + kAcceptPause;
+      return;
+    }
     if (guests_.size() >= kMaxGuests) drop(guests_.front().get());
     set_options(socket);
     guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
@@ -196,6 +211,10 @@ void Listener::on_events(uint32_t) {
 }
 
 void Listener::on_time(TimePoint now) {
+  if (resume_at_ && *resume_at_ <= now) {
+    resume_at_.reset();
+    loop_->modify(socket_.get(), EPOLLIN, this);
+  }
   while (!guests_.empty() && guests_.front()->deadline() <= now) {
     drop(guests_.front().get());
   }
@@ -206,18 +225,24 @@ void Listener::on_time(TimePoint now) {
 }
 
 std::optional<TimePoint> Listener::next_look() const {
-  std::optional<TimePoint> earliest;
-  if (!guests_.empty()) earliest = guests_.front()->deadline();
-  if (!half_open_.empty() && (!earliest || half_open_.front().deadline < *earliest)) {
-    earliest = half_open_.front().deadline;
-  }
+  std::optional<TimePoint> earliest = resume_at_;
+  const auto consider = [&](TimePoint t) {
+    if (!earliest || t < *earliest) earliest = t;
+  };
+  if (!guests_.empty()) consider(guests_.front()->deadline());
+  if (!half_open_.empty()) consider(half_open_.front().deadline);
   return earliest;
 }
 
 void Listener::admit(Guest* guest, const Hello& hello) {
   const auto it = std::find_if(doorkeepers_.begin(), doorkeepers_.end(),
                                [&](Doorkeeper* d) { return d->knows(hello.token); });
-  if (it == doorkeepers_.end()) return drop(guest);
+  if (it == doorkeepers_.end()) {
+    for (const auto& [token, why] : refused_) {
+      if (equal_tokens(token, hello.token)) guest->answer(why);
+    }
+    return drop(guest);
+  }
   const std::string refusal = (*it)->refusal(hello);
   guest->answer(refusal);
   Fd socket = guest->take_socket();
@@ -243,6 +268,11 @@ void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket) {
   LaneSockets sockets = std::move(it->sockets);
   half_open_.erase(it);
   doorkeeper->on_connected(hello.rank, std::move(sockets));
+}
+
+void Listener::refuse(const Token& token, const std::string& why) {
+  refused_.emplace_back(token, why);
+  if (refused_.size() > kMaxRefused) refused_.pop_front();
 }
 
 void Listener::drop(Guest* guest) {

@@ -9,10 +9,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -54,6 +57,9 @@ class Listener final : private FdHandler, private Timed {
   // Doorkeepers are asked in the order of arrival; they must be removed before they go.
   void add(Doorkeeper* doorkeeper) { doorkeepers_.push_back(doorkeeper); }
   void remove(Doorkeeper* doorkeeper) { std::erase(doorkeepers_, doorkeeper); }
+  // Members of a group that has been given up get this sentence when they come late.
+  // The last few groups are remembered.
+  void refuse(const Token& token, const std::string& why);
   // Connections dropped because they were no member of any group here.
   uint64_t num_strangers() const { return num_strangers_; }
 
@@ -82,6 +88,8 @@ class Listener final : private FdHandler, private Timed {
   std::vector<Doorkeeper*> doorkeepers_;
   std::list<std::unique_ptr<Guest>> guests_;  // in the order of their deadlines
   std::list<HalfOpen> half_open_;             // likewise
+  std::deque<std::pair<Token, std::string>> refused_;
+  std::optional<TimePoint> resume_at_;  // accepts nothing until then
   uint64_t num_strangers_ = 0;
 };
 

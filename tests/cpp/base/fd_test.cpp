@@ -3,6 +3,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 
 #include <array>
 #include <utility>
@@ -44,6 +45,54 @@ TEST_CASE("moving hands the descriptor over and closes the one replaced", "[base
   const Fd last(std::move(writer));
   CHECK(last.is_open());
   CHECK(is_open(ends[0]));
+}
+
+// Runs `body` in a forked child; its result must be below 256.
+template <class Body>
+int in_child(Body body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
+TEST_CASE("a forked child has what is private closed, and nothing else", "[base]") {
+  const auto ends = open_pipe();
+  Fd shared(ends[0]);
+  Fd secret(ends[1]);
+  secret.close_in_children();
+  const Fd moved(std::move(secret));
+  CHECK(in_child([&] {
+          return (is_open(ends[0]) ? 1 : 0) + (is_open(ends[1]) ? 2 : 0);
+        }) == 1);
+  CHECK(is_open(ends[1]));  // the parent has its own
+  CHECK(in_child([&] { return is_open(ends[1]) ? 2 : 0; }) == 0);  // each child anew
+}
+
+TEST_CASE("a private descriptor that was closed means nothing any more", "[base]") {
+  const auto ends = open_pipe();
+  {
+    Fd secret(ends[1]);
+    secret.close_in_children();
+  }
+  CHECK_FALSE(is_open(ends[1]));
+  const Fd reader(ends[0]);
+  const Fd again(::dup(ends[0]));
+  REQUIRE(again.get() == ends[1]);  // the same number
+  CHECK(in_child([&] { return is_open(ends[1]) ? 1 : 0; }) == 1);
+}
+
+TEST_CASE("an owner that a child has a copy of closes nothing there", "[base]") {
+  const auto ends = open_pipe();
+  const Fd reader(ends[0]);
+  Fd secret(ends[1]);
+  secret.close_in_children();
+  CHECK(in_child([&] {
+          if (::dup(ends[0]) != ends[1]) return 2;  // takes the number
+          secret.reset();
+          return is_open(ends[1]) ? 1 : 0;
+        }) == 1);
 }
 
 TEST_CASE("an empty owner holds nothing and may be reset", "[base]") {

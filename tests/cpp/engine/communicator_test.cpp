@@ -4,6 +4,8 @@
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <future>
 #include <numeric>
@@ -181,6 +183,19 @@ TEST_CASE("a member that gives up leaves nobody waiting for it", "[tcp]") {
   }
 }
 
+TEST_CASE("a member that comes after its group was given up hears why", "[tcp]") {
+  MemoryStore store;
+  const auto first = start_engine();
+  CHECK(connect(first, store, 0, 2, milliseconds(100)).status().code() ==
+        Code::kTimedOut);
+  const Status late = connect(start_engine(), store, 1, 2, seconds(20)).status();
+  INFO(late.message());
+  CHECK(late.code() == Code::kInvalidArgument);
+  CHECK(late.message().find(
+            "rank 0 has given group \"tcp\" up: group \"tcp\": Timed out "
+            "on rank 0 while waiting for rank 1 to connect") != std::string::npos);
+}
+
 TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
   MemoryStore store;
   std::vector<std::future<Status>> sides;
@@ -211,6 +226,27 @@ TEST_CASE("a closed member is seen by all that need it", "[tcp]") {
     CHECK(status.code() == Code::kPeerLost);
     CHECK(status.culprit() == Rank(3));
   }
+}
+
+TEST_CASE("a child that a member forked does not keep its connections alive", "[tcp]") {
+  auto members = connect_all(2);
+  int hold[2];
+  REQUIRE(::pipe(hold) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(hold[1]);
+    char byte = 0;
+    [[maybe_unused]] const auto n = ::read(hold[0], &byte, 1);  // while the test runs
+    ::_exit(0);
+  }
+  std::vector<float> data(1000);
+  auto end = allreduce(*members[0].communicator, data, seconds(60));
+  members[1].communicator.reset();  // without goodbye
+  CHECK(end.wait_for(seconds(10)) == std::future_status::ready);
+  ::close(hold[0]);
+  ::close(hold[1]);
+  CHECK(::waitpid(child, nullptr, 0) == child);
+  CHECK(end.get().status.code() == Code::kPeerLost);
 }
 
 TEST_CASE("shutting down lets the others finish what they have", "[tcp]") {

@@ -30,6 +30,14 @@ TEST_CASE("the loopback interface has the loopback address") {
   CHECK(*address == "127.0.0.1");
 }
 
+TEST_CASE("of several interfaces the first that is there counts") {
+  auto address = interface_address("nosuch7,lo,nosuch8");
+  REQUIRE(address.is_ok());
+  CHECK(*address == "127.0.0.1");
+  CHECK_FALSE(interface_address("nosuch7,nosuch8").is_ok());
+  CHECK_FALSE(interface_address("").is_ok());
+}
+
 TEST_CASE("an interface that is not there is answered with those that are") {
   const auto status = interface_address("nosuch7").status();
   CHECK(status.code() == Code::kInvalidArgument);

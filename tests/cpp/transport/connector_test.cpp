@@ -2,8 +2,10 @@
 // Copyright (c) the aikido authors
 #include "transport/connector.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -54,8 +56,9 @@ struct House {
   SystemClock clock;
   std::thread thread;
 
-  explicit House(Duration handshake_timeout = seconds(20)) {
-    auto made = Listener::open(&loop, "127.0.0.1", handshake_timeout);
+  explicit House(Duration handshake_timeout = seconds(20),
+                 const std::string& host = "127.0.0.1") {
+    auto made = Listener::open(&loop, host, handshake_timeout);
     REQUIRE(made.is_ok());
     listener = std::move(*made);
     listener->add(&keeper);
@@ -208,6 +211,79 @@ TEST_CASE("a thousand silent strangers do not keep a member out", "[tcp]") {
   CHECK(house.dial_in(hello_of(7)).is_ok());
   CHECK(house.members() == 2);
   CHECK(house.strangers() >= 1000 - 257);
+}
+
+TEST_CASE("members meet over IPv6 as over IPv4", "[tcp]") {
+  const Fd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto any = to_socket_address({"::1", 0});
+  if (!probe.is_open() || ::bind(probe.get(), any->get(), any->length) != 0) {
+    WARN("this host has no IPv6 loopback");
+    return;
+  }
+  House house(seconds(20), "::1");
+  CHECK(house.listener->address().host == "::1");
+  auto sockets = house.dial_in(hello_of(7));
+  REQUIRE(sockets.is_ok());
+  CHECK(house.members() == 1);
+}
+
+TEST_CASE("a member of a group that was given up hears why", "[tcp]") {
+  House house;
+  house.ask<int>([&] {
+    for (int token = 8; token < 28; ++token)
+      house.listener->refuse(token_of(token), concat("no more of ", token));
+    return 0;
+  });
+  const Status status = house.dial_in(hello_of(27)).status();
+  CHECK(status.code() == Code::kInvalidArgument);
+  CHECK(status.message() == "no more of 27");
+  // Only the last few are remembered.
+  CHECK(house.dial_in(hello_of(8)).status().code() == Code::kRetryLater);
+}
+
+TEST_CASE("without a free descriptor the listener waits, and does not spin", "[tcp]") {
+  struct Turns final : Timed {
+    void on_time(TimePoint) override {}
+    std::optional<TimePoint> next_look() const override {
+      ++count;
+      return std::nullopt;
+    }
+    mutable std::atomic<int> count{0};
+  } turns;
+  House house;
+  house.ask<int>([&] {
+    house.loop.add_timed(&turns);
+    return 0;
+  });
+  auto address = to_socket_address(house.listener->address());
+  const Fd member(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(member.get()) + 1;
+  std::vector<Fd> holes;  // descriptors that are free below the limit
+  while (true) {
+    const int fd = ::dup(0);
+    if (fd > member.get()) {
+      ::close(fd);
+      break;
+    }
+    holes.emplace_back(fd);
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  REQUIRE(::connect(member.get(), address->get(), address->length) == 0);
+  turns.count = 0;
+  std::this_thread::sleep_for(milliseconds(250));
+  CHECK(turns.count < 100);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  // It is let in when there is room again.
+  write(member, encode(hello_of(7)));
+  char byte = 0;
+  CHECK(::recv(member.get(), &byte, 1, 0) == 1);
+  house.ask<int>([&] {
+    house.loop.remove_timed(&turns);
+    return 0;
+  });
 }
 
 TEST_CASE("nobody there, silence and nonsense are told apart by the dialler", "[tcp]") {
