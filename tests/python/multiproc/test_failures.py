@@ -8,6 +8,7 @@ import signal
 import socket
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -75,6 +76,68 @@ def test_a_killed_rank_is_named_to_all_others_at_once(policy, count):
             assert 'rank 1 is lost to group "' in text
             assert text.endswith("look at its log, then make a new group without it")
             assert seconds < 2
+
+
+def lose_a_rank_while(rank, size, folder):
+    """Each survivor does something else while a rank is killed."""
+    file = Path(folder) / "killed_at"
+    tensor = torch.ones(3)
+    dist.barrier()
+    if rank == VICTIM:
+        late(0.3)
+        file.write_text(repr(time.time()))
+        die()
+    if rank == 0:  # in a collective that the victim has not called
+        failures = [failure_of(lambda: dist.all_reduce(tensor))]
+    elif rank == 2:  # receives, from anyone and from the victim
+        asked = dist.irecv(tensor, VICTIM)
+        failures = [failure_of(lambda: dist.recv(torch.ones(3)))]
+        failures.append(failure_of(asked.wait))
+    else:  # computes, and hears of it in its next call
+        while not file.exists():
+            late(0.01)
+        late(0.25)
+        failures = [failure_of(lambda: dist.all_reduce(tensor))]
+    return time.time() - float(file.read_text()), failures
+
+
+def test_a_killed_rank_is_known_whatever_the_others_do(tmp_path):
+    results = run_ranks(
+        4, lose_a_rank_while, str(tmp_path), group_timeout=60, may_die={VICTIM}
+    )
+    for rank, seen in enumerate(results):
+        if rank == VICTIM:
+            continue
+        seconds, failures = seen
+        assert seconds < 0.3 + (0.25 if rank == 3 else 0), (rank, seconds)
+        for name, culprit, text, _ in failures:
+            assert (name, culprit) == ("PeerLostError", VICTIM), text
+            assert 'rank 1 is lost to group "' in text
+
+
+def fall_silent(rank, size):
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    if rank == 2:
+        stop(2.5)
+    failure = failure_of(lambda: dist.all_reduce(tensor))
+    late(2.5 if rank != 2 else 0.5)
+    # It is back: the next call is in order.
+    tensor = torch.full((1000,), rank + 1.0)
+    dist.all_reduce(tensor)
+    return failure, tensor[0].item()
+
+
+def test_a_stopped_rank_ends_the_calls_that_need_it_and_comes_back():
+    options = aikido_torch.Options(heartbeat_interval_ms=100, heartbeat_timeout_ms=1000)
+    for rank, (failure, value) in enumerate(
+        run_ranks(4, fall_silent, group_timeout=60, options=options)
+    ):
+        name, culprit, text, seconds = failure
+        assert (name, culprit) == ("PeerLostError", 2), text
+        assert "rank 2 has sent nothing to group" in text
+        assert rank == 2 or 0.9 < seconds < 2.4
+        assert value == 10
 
 
 def leave_early(rank, size):
