@@ -3,6 +3,8 @@
 #include "transport/tcp_link.h"
 
 #include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -35,9 +37,14 @@ constexpr size_t kInBesidePayload = 4 << 10;
 // Between two processes of one host the kernel's own choice (up to 4 MiB a connection)
 // only means that bytes leave the cache before they are read: four ranks on two cores
 // spend 57 ms of processor time on an allreduce of 16 MiB with it, 33 ms with this.
-// Between hosts the buffer has to cover the bandwidth-delay product, which the kernel
-// knows better.
 constexpr int kLocalSendBufferBytes = 256 << 10;
+
+// Note [send buffer between hosts]
+// There the buffer has to cover the bandwidth-delay product, which the kernel knows
+// better. But what it holds beyond that only waits in front of a more urgent message:
+// bounded to this it is read 32 ms after it was written instead of 116 ms on a link of
+// 100 Mbit/s, and 7 ms instead of 30 ms at 1 Gbit/s, at the same rate.
+constexpr int kUnsentBytes = 256 << 10;
 
 bool is_same_host(const Fd& socket) {
   SocketAddress own, peer;
@@ -60,9 +67,11 @@ TcpLink::TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_
       events_(EPOLLIN),
       scheduler_(chunk_bytes),
       in_(lane == Lane::kBulk ? kInBytes : kControlInBytes) {
-  if (lane == Lane::kBulk && is_same_host(socket_)) {
-    const int bytes = kLocalSendBufferBytes;
-    ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+  if (lane == Lane::kBulk) {
+    const bool is_local = is_same_host(socket_);
+    const int bytes = is_local ? kLocalSendBufferBytes : kUnsentBytes;
+    ::setsockopt(socket_.get(), is_local ? SOL_SOCKET : IPPROTO_TCP,
+                 is_local ? SO_SNDBUF : TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
   }
   loop_->add(socket_.get(), events_, this);
 }
