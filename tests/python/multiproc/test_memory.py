@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a rank holds while another one is stopped: no more than csrc/README.md says."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import Options
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import run_ranks, stop
+
+MIB = 1 << 20
+WINDOW = 2 * MIB
+LOG = 24 * MIB
+POOL = 4 * MIB
+# What csrc/README.md allows beside the memory of the callers, for four ranks: what came
+# early, the log, idle buffers; one call of 4 KiB at a time is little. Allocators keep
+# some of what is given back.
+LIMIT = 3 * 2 * WINDOW + LOG + POOL + 8 * MIB
+
+OPTIONS = Options(
+    transport_window_bytes=WINDOW,
+    straggler_log_bytes=LOG,
+    memory_pool_bytes=POOL,
+    heartbeat_timeout_ms=200_000,  # waits for the rank that is stopped
+)
+POLICY = SkipStraggler(
+    min_contributors=3, floor_ms=1, ceiling_ms=5, max_consecutive_skips=1_000_000
+)
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def run_beside_a_stopped_rank(rank, size, seconds):
+    """Returns how much this rank has grown at most, and how many calls it made."""
+    healthy = dist.new_group([0, 1, 2])
+    tensor = torch.empty(1024)  # 4 KiB: the log lasts for all calls
+    message = torch.zeros(16 * 1024)  # 64 KiB: travels unasked
+    got = torch.empty_like(message)
+    for _ in range(50):  # everything is allocated once
+        aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
+    dist.barrier()
+    before = most = resident_bytes()
+    if rank == 3:
+        stop(seconds)
+        received = 0
+        while received < 1200:
+            for sender in range(3):
+                dist.recv(got, sender)
+                received += 1
+        most = max(most, resident_bytes())
+    else:
+        # More than the window holds: the rest waits in this one tensor.
+        works = [dist.isend(message, 3) for _ in range(400)]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
+            dist.all_reduce(tensor, group=healthy)
+            dist.send(message, (rank + 1) % 3) if rank == 0 else None
+            dist.recv(got, 0) if rank == 1 else None
+            most = max(most, resident_bytes())
+            time.sleep(0.01)
+        for work in works:
+            work.wait()
+    calls = aikido_torch._backend.backend_of(None).counters["operations"]
+    # The one that was stopped makes the calls that it has missed.
+    counts = [torch.empty(1, dtype=torch.int64) for _ in range(size)]
+    late = dist.new_group(list(range(size)))
+    dist.all_gather(counts, torch.tensor([calls]), group=late)
+    for _ in range(int(max(c.item() for c in counts)) - calls):
+        aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
+    most = max(most, resident_bytes())
+    dist.barrier()
+    return most - before, calls
+
+
+def check(seconds):
+    grown = run_ranks(
+        4,
+        run_beside_a_stopped_rank,
+        seconds,
+        options=OPTIONS,
+        group_timeout=seconds + 60,
+        deadline=seconds + 60,
+    )
+    for rank, (growth, calls) in enumerate(grown):
+        print(f"rank {rank}: {growth / MIB:.1f} MiB more, {calls} calls")
+        assert growth < LIMIT, f"rank {rank} grew by {growth / MIB:.1f} MiB"
+    # The others went on meanwhile.
+    assert min(calls for _, calls in grown[:3]) > 20 * seconds
+
+
+def test_nobody_grows_beyond_the_limit_beside_a_stopped_rank():
+    check(5)
+
+
+@pytest.mark.slow
+def test_nobody_grows_beyond_the_limit_in_a_minute_beside_a_stopped_rank():
+    check(60)
