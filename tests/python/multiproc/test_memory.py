@@ -60,9 +60,11 @@ def run_beside_a_stopped_rank(rank, size, seconds):
         # More than the window holds: the rest waits in this one tensor.
         works = [dist.isend(message, 3) for _ in range(400)]
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        is_over = torch.zeros(1)
+        while not is_over.item():  # for all three after the same call
             aikido_torch.all_reduce(tensor.fill_(1.0), policy=POLICY)
-            dist.all_reduce(tensor, group=healthy)
+            is_over.fill_(time.monotonic() >= until)
+            dist.all_reduce(is_over, op=dist.ReduceOp.MAX, group=healthy)
             dist.send(message, (rank + 1) % 3) if rank == 0 else None
             dist.recv(got, 0) if rank == 1 else None
             most = max(most, resident_bytes())
