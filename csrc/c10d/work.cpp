@@ -119,9 +119,23 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
       error = std::make_exception_ptr(Error(self->failure_, operation, self->seq_));
     }
   }
+  const auto owed = finisher->num_owed();
   if (!error && (!self->copies_.empty() || !self->finishes_.empty())) {
-    finisher->run([self = std::move(self)]() mutable {
+    ++*owed;
+    finisher->run([self = std::move(self), owed]() mutable {
       self->end_here(self->finish_on_host());
+      --*owed;
+      owed->notify_all();
+      self->mark_futures();
+      self.reset();
+    });
+    return;
+  }
+  // A barrier closes what came before it: also results that are still to be made.
+  if (!error && self->opType_ == ::c10d::OpType::BARRIER && *owed > 0) {
+    finisher->run([self = std::move(self), owed]() mutable {
+      while (const int num = *owed) owed->wait(num);
+      self->end_here(nullptr);
       self->mark_futures();
       self.reset();
     });

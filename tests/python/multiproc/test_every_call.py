@@ -209,6 +209,22 @@ def test_coalesced_calls_are_one_work():
         assert num_works == 1
 
 
+def drop_sparse(rank, size):
+    wrong = 0
+    for _ in range(40):
+        entries = torch.arange(20_000).unsqueeze(0)
+        sparse = torch.sparse_coo_tensor(entries, torch.full((20_000, 8), rank + 1.0))
+        dist.all_reduce(sparse, async_op=True)
+        dist.barrier()
+        dense = sparse.to_dense()
+        wrong += not bool((dense == size * (size + 1) / 2).all())
+    return wrong
+
+
+def test_a_barrier_closes_dropped_sparse_sums_too():
+    assert run_ranks(3, drop_sparse) == [0, 0, 0]
+
+
 def refused(call):
     try:
         call()
