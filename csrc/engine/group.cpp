@@ -76,7 +76,6 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (call.is_partial())
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
-  const bool is_barrier = call.kind == CallKind::kBarrier;
   auto it = active_.find(seq);
   if (it == active_.end()) {
     it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
@@ -91,9 +90,10 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }
   // A failure that is known before the start keeps it from sending anything.
-  if (!closed_) fail(*operation, closed_, false);
+  const Status known = call.is_partial() ? closed_ : unreachable(kNoRank);
+  if (!known) fail(*operation, known, closed_.is_ok());
   it->second.held = std::move(local);
-  if (is_barrier && !operation->has_failed()) {
+  if (call.kind == CallKind::kBarrier && !operation->has_failed()) {
     start_barriers();
   } else {
     start_held(it->second);
@@ -323,6 +323,8 @@ void Group::settle(uint64_t seq) {
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     recent_.emplace_back(seq, it->second.operation->call());
     if (recent_.size() > kMaxRecent) recent_.pop_front();
+    // A member that was silent is back.
+    if (unreachable(kNoRank)) loss_ = Status::ok();
   }
   // A failure frees memory everywhere, and where all results are here all contributions
   // were folded, called or not.
@@ -344,6 +346,7 @@ void Group::drop_incoming(uint64_t seq) {
 void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
+  if (why.code() == Code::kPeerLost) loss_ = why;
   if (tell) tell_abort(seq, why);
   operation.fail(why);
   const auto it = active_.find(seq.value);
@@ -426,6 +429,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!p.lost) return;
   p.set_lost(p.has_left ? left_member(from, options_.name)
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
+  if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
   check_all_lost();
@@ -442,18 +446,24 @@ void Group::check_all_lost() {
 // to need it is ended, one call at a time. Calls that may skip are left alone, because
 // to be late is no failure there. A call that is not called here yet is the business of
 // those that wait in it.
+//
+// Note [a death ends all strict calls]
+// Whoever needs a dead member fails, and calls no more. A member that does not need it
+// would wait for those, and take one of them for the culprit, or send to nobody.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   const bool may_wait = !operation.is_started() || operation.call().is_partial();
-  for (const Rank rank : operation.missing()) {
-    const Status why = may_wait ? peer(rank).lost : loss(rank);
-    if (why) continue;
-    fail(operation,
-         why.with_context(concat(describe(operation.call()), ", collective ",
-                                 operation.seq().value, ", cannot end")),
-         true);
-    return;
-  }
+  if (!may_wait) end_by_loss(operation, unreachable(kNoRank));
+  for (const Rank rank : operation.missing())
+    end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
+}
+
+void Group::end_by_loss(Operation& operation, const Status& why) {
+  if (why) return;
+  const uint64_t seq = operation.seq().value;
+  const auto text =
+      concat(describe(operation.call()), ", collective ", seq, ", cannot end");
+  fail(operation, why.with_context(text), true);
 }
 
 std::vector<std::shared_ptr<Operation>> Group::operations() const {
@@ -476,6 +486,8 @@ void Group::fail_operations(const Status& why) {
 
 void Group::leave() {
   if (std::exchange(is_leaving_, true)) return;
+  // Whoever does not know yet why would take this member for the culprit.
+  if (closed_ && !loss_) tell_abort(Seq(0), loss_);
   if (closed_) {
     closed_ =
         Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));

@@ -150,6 +150,7 @@ class Group final : public transport::Timed,
   void fail_operations(const Status& why);
   // Ends what needs a member from which nothing comes.
   void check_lost(collectives::Operation& operation);
+  void end_by_loss(collectives::Operation& operation, const Status& why);
   void check_all_lost();
   void beat(TimePoint now);
   std::vector<std::shared_ptr<collectives::Operation>> operations() const;
@@ -173,6 +174,7 @@ class Group final : public transport::Timed,
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   Status closed_;  // not ok: aborted or left
+  Status loss_;    // why a call could not end, or who died
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
   std::atomic<uint64_t> committed_ahead_{0};

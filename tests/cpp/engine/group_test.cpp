@@ -215,6 +215,51 @@ TEST_CASE("a lost member ends what needs it, on all, whoever owns what") {
   }
 }
 
+TEST_CASE("a dead member ends calls that need it no more, and names itself") {
+  Cluster cluster({.size = 4});
+  Call call = allreduce_call(DType::kFloat32, 1);
+  call.kind = CallKind::kBroadcast;
+  call.root = Rank(0);
+  std::vector<AnswerPtr> ahead;
+  for (int32_t r = 1; r < 4; ++r) {
+    if (r != 2) ahead.push_back(cluster.broadcast(r, call, floats(1)));
+  }
+  cluster.run_for(milliseconds(1));
+  cluster.kill(2);  // the root has not called and will not
+  cluster.run_for(milliseconds(1));
+  const std::string why = "rank 2 is lost to group \"test\"";
+  for (const auto& a : ahead) {
+    check_failed(a, Code::kPeerLost, {why, describe(call)});
+    CHECK(a->status.culprit() == Rank(2));
+  }
+  // Later calls too: those that would only send, and those that wait for another.
+  Call reduce = allreduce_call(DType::kFloat32, 1);
+  reduce.kind = CallKind::kReduce;
+  reduce.root = Rank(2);
+  check_failed(cluster.allreduce(1, reduce, floats(1)), Code::kPeerLost, {why});
+  check_failed(cluster.broadcast(3, call, floats(1)), Code::kPeerLost, {why});
+  cluster.run_for(milliseconds(1));
+  check_idle(cluster);
+}
+
+TEST_CASE("a member that leaves because of a death says who died") {
+  Cluster cluster({.size = 3});
+  const auto call = cluster.barrier(0);
+  const auto message = cluster.receive(0, 1, 0, 4);
+  cluster.run_for(milliseconds(1));
+  cluster.network.cut(Rank(1), Rank(2));
+  cluster.run_for(milliseconds(1));
+  CHECK_FALSE(call->is_done());  // rank 1 knows, rank 0 does not
+  cluster.group(1).leave();
+  cluster.run_for(milliseconds(1));
+  for (const auto& answer : {call, message}) {
+    REQUIRE(answer->is_done());
+    CHECK(answer->status.code() == Code::kPeerLost);
+    CHECK(answer->status.culprit() == Rank(2));
+  }
+  CHECK(has(call->status, "rank 1 gave the group up"));
+}
+
 TEST_CASE("a member that leaves in order does not end what has all it needs") {
   Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});
   cluster.network.set_delay(Rank(0), Rank(2), milliseconds(50));
