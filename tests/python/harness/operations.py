@@ -12,6 +12,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +32,7 @@ class Place:
     size: int
     number: int
     group: Any = None
+    timeout: timedelta = timedelta(seconds=20)
 
 
 @dataclass
@@ -519,7 +521,8 @@ class Barrier(Operation):
     def start(self, at: Place, is_async: bool) -> Started:
         started = Started(Memory(at.number))
         if self.is_monitored:
-            dist.monitored_barrier(group=at.group)
+            # Torch's default is half an hour, not the time-out of the group.
+            dist.monitored_barrier(group=at.group, timeout=at.timeout)
         else:
             started.add(dist.barrier(group=at.group, async_op=is_async))
         return started

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The random faults and their judge, without processes."""
+
+import pickle
+
+import pytest
+
+from harness import fault_cases
+from harness.fault_cases import FAULTS, HEARD_S, Report, Verdict, case
+from harness.programs import KINDS
+
+
+def number_of(fault):
+    return next(n for n in range(100) if case(n).fault == fault)
+
+
+def test_a_number_always_gives_the_same_case():
+    for number in range(40):
+        assert case(number) == case(number)
+        assert case(number) == pickle.loads(pickle.dumps(case(number)))
+
+
+def test_each_operation_meets_each_fault():
+    met = {(type(c.operation).__name__, c.fault) for c in map(case, range(200))}
+    assert len(met) == len(KINDS) * len(set(FAULTS))
+    assert {case(n).size for n in range(200)} == {3, 4}
+    # Without a barrier behind them, all but messages.
+    alone = {
+        type(c.operation).__name__ for c in map(case, range(200)) if not c.has_barrier
+    }
+    assert len(alone) == len(KINDS) - 2
+
+
+def judged(what, **changes):
+    """What the judge says of a case in which one survivor saw something else."""
+    good = {"num_done": 3, "ended_at": 100.1}
+    if what.is_fatal:
+        good |= {"error": "PeerLostError", "culprit": what.victim, "text": "it died"}
+        good |= {"recovered_at": 100.2}
+    reports = [Report(**good) for _ in range(what.size)]
+    if what.fault == "kill":
+        reports[what.victim] = None
+    odd = (what.victim + 1) % what.size
+    reports[odd] = Report(**(good | changes))
+    verdict = Verdict(what)
+    fault_cases._judge(what, reports, 100.0, verdict)
+    return verdict
+
+
+@pytest.mark.parametrize("fault", sorted(set(FAULTS)))
+def test_what_must_hold_is_held_for_good(fault):
+    verdict = judged(case(number_of(fault)))
+    assert verdict.wrong == []
+    assert len(verdict.heard_s) == (verdict.case.size - 1 if fault == "kill" else 0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "changes", "text"),
+    [
+        ("kill", {"wrong": ["result 0 is 1, not 2"]}, "result 0 is 1, not 2"),
+        ("late", {"wrong": ["result 0 is 1, not 2"]}, "result 0 is 1, not 2"),
+        ("kill", {"error": ""}, "never had an error"),
+        ("stop", {"error": ""}, "never had an error"),
+        ("kill", {"culprit": None}, "blames None, not"),
+        ("reset", {"culprit": 9}, "blames 9, not"),
+        ("kill", {"ended_at": 100.01 + HEARD_S}, "heard of the kill after 0.310 s"),
+        ("shut", {"recovered_at": None, "recovery": "no"}, "has no new group: no"),
+        ("kill", {"recovered_at": 103.0}, "a new group took 2.900 s"),
+        ("late", {"error": "TimedOutError", "text": "why"}, "TimedOutError: why"),
+        ("pause", {"error": "PeerLostError", "text": "why"}, "PeerLostError: why"),
+    ],
+)
+def test_whoever_sees_something_else_is_named(fault, changes, text):
+    what = case(number_of(fault))
+    (wrong,) = judged(what, **changes).wrong
+    assert text in wrong
+
+
+def test_a_verdict_says_how_to_repeat_it():
+    verdict = Verdict(case(17), wrong=["rank 1: no"])
+    assert "rank 1: no" in str(verdict)
+    assert "python -m harness.fault_cases 17" in str(verdict)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One rank dies, stops, is cut off or late at a random moment of any operation."""
+
+import pytest
+
+from harness import fault_cases
+
+NUM_CASES = 200
+
+
+@pytest.mark.timeout(400)
+def test_whatever_happens_to_a_rank_nobody_hangs_and_all_know_who_it_was(seed):
+    first = NUM_CASES * seed
+    verdicts = fault_cases.try_cases(range(first, first + NUM_CASES))
+    print(fault_cases.summary(verdicts))
+    assert [str(v) for v in verdicts if v.wrong] == []
+    heard = [s for v in verdicts for s in v.heard_s]
+    assert len(heard) > NUM_CASES // 2
+    assert sum(v.num_done for v in verdicts) > 10 * NUM_CASES
+
+
+@pytest.mark.slow
+def test_many_more_faults(seed):
+    first = NUM_CASES * (1000 + 5 * seed)
+    verdicts = fault_cases.try_cases(range(first, first + 5 * NUM_CASES))
+    print(fault_cases.summary(verdicts))
+    assert [str(v) for v in verdicts if v.wrong] == []
