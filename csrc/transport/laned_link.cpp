@@ -12,7 +12,10 @@ constexpr MessageId kControlBit = MessageId{1} << 63;
 }  // namespace
 
 LanedLink::LanedLink(Rank peer, LinkHandler* handler) : peer_(peer), handler_(handler) {
-  for (End& e : ends_) e.owner = this;
+  for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
+    end(lane).owner = this;
+    end(lane).lane = lane;
+  }
 }
 
 MessageId LanedLink::send(OutMessage message) {

@@ -42,7 +42,10 @@ class LanedLink final : public Link {
   struct End final : LinkHandler {
     Result<std::byte*> on_frame_begin(Rank from, const FrameHeader& header,
                                       std::span<const std::byte> extension) override {
-      return owner->handler_->on_frame_begin(from, header, extension);
+      if (lane_of(header.kind) == lane)
+        return owner->handler_->on_frame_begin(from, header, extension);
+      return Status(Code::kProtocol, concat("a frame of kind ", int(header.kind),
+                                            " on a lane that it does not belong to"));
     }
     void on_frame(Rank from, const FrameHeader& header) override {
       owner->handler_->on_frame(from, header);
@@ -54,6 +57,7 @@ class LanedLink final : public Link {
     uint64_t called() const override { return owner->handler_->called(); }
 
     LanedLink* owner = nullptr;
+    Lane lane = Lane::kBulk;
     std::unique_ptr<Link> link;
     bool is_lost = false;
   };

@@ -136,9 +136,12 @@ TEST_CASE("a lane that breaks ends the link once, after all that had come", "[tc
     auto owner = std::make_shared<CountingOwner>();
     near.link->send(message(99, data, owner));
     near.run_turns(2);
-    near.say(broken, FrameKind::kCalled, 1);
+    const auto fitting = [](Lane lane) {
+      return lane == Lane::kBulk ? FrameKind::kData : FrameKind::kAbort;
+    };
+    near.say(broken, fitting(broken), 1);
     near.cut(broken);
-    for (uint64_t seq = 2; seq < 7; ++seq) near.say(other, FrameKind::kData, seq, 5000);
+    for (uint64_t seq = 2; seq < 7; ++seq) near.say(other, fitting(other), seq, 5000);
     near.run_until([&] { return near.a.times_lost > 0; });
     near.run_turns(3);
     CHECK(near.a.times_lost == 1);
@@ -232,4 +235,17 @@ TEST_CASE("in memory too, control frames overtake and the end is told once") {
   CHECK(b.times_lost == 1);
   CHECK(a.times_lost == 1);
   CHECK(b.received[1] < data.size());
+}
+
+TEST_CASE("a frame on the wrong lane ends the link", "[tcp]") {
+  for (const Lane lane : kLanes) {
+    Near near;
+    const auto astray = lane == Lane::kBulk ? FrameKind::kAbort : FrameKind::kContrib;
+    near.say(lane, astray, 1, 10);
+    near.run_until([&] { return near.a.times_lost == 1; });
+    CHECK(near.a.order.empty());
+    CHECK(near.a.lost.code() == Code::kProtocol);
+    CHECK(near.a.lost.message() == concat("rank 1: a frame of kind ", int(astray),
+                                          " on a lane that it does not belong to"));
+  }
 }
