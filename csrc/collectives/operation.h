@@ -118,6 +118,8 @@ class Operation : public transport::SendOwner,
   virtual bool was_skipped() const { return false; }
   // The result is here whole although the caller has not called yet.
   virtual bool is_committed() const { return false; }
+  // What others contribute from now on is not kept.
+  virtual bool is_closed() const { return false; }
 
   // Timed decisions (skip policies).
   virtual void on_time(TimePoint) {}

@@ -28,6 +28,7 @@ class PartialAllreduce final : public Operation {
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
   bool is_committed() const override;
+  bool is_closed() const override { return !policy_; }
   bool was_skipped() const override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;

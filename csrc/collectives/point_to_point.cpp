@@ -15,6 +15,8 @@ namespace {
 
 // Bytes that a message counts for besides its payload.
 constexpr uint64_t kMessageCharge = 256;
+// Announced messages of one peer that wait here for their receives.
+constexpr uint64_t kMaxWaiting = 1 << 20;
 
 Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
   const char* why = "it failed there";
@@ -193,21 +195,46 @@ void Mailbox::note_taken(Rank from, uint64_t bytes) {
   send_control(from, FrameKind::kP2pTaken, 0, 0, src.taken);
 }
 
+// Whether a message that is not known yet may come. The sender counts what is taken
+// later than we do, so it never has more on its way than the window.
+Status Mailbox::check_window(Rank from, const FrameHeader& header) const {
+  const Source& src = sources_[static_cast<size_t>(from.value)];
+  const uint64_t window = host_->settings().window_bytes;
+  if (header.seq >= src.next_seen + kMaxWaiting || src.inbound.size() >= kMaxWaiting) {
+    return {Code::kProtocol,
+            concat("message ", header.seq, " comes while ", src.inbound.size(),
+                   " from number ", src.next_seen, " on wait for their receives")};
+  }
+  if (header.kind != FrameKind::kP2pData) return Status::ok();
+  if (header.total_bytes > host_->settings().eager_bytes) {
+    return {Code::kProtocol,
+            concat("rank ", from.value, " sent a message of ", header.total_bytes,
+                   " bytes unasked, the limit is ", host_->settings().eager_bytes)};
+  }
+  const uint64_t waiting = src.come - std::min(src.come, src.taken);
+  if (waiting + header.total_bytes + kMessageCharge <= window) return Status::ok();
+  return {Code::kProtocol, concat("rank ", from.value, " sent ", header.total_bytes,
+                                  " bytes unasked while ", waiting,
+                                  " wait for their receives, the window is ", window)};
+}
+
 Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
   Source& src = source(from);
-  if (header.kind != FrameKind::kP2pData) return nullptr;
+  if (header.kind != FrameKind::kP2pData) {
+    if (header.kind != FrameKind::kP2pReady && header.kind != FrameKind::kP2pTaken &&
+        header.seq >= src.next_seen && !src.inbound.contains(header.seq)) {
+      AIKIDO_TRY(check_window(from, header));
+    }
+    return nullptr;
+  }
   const bool is_new = !src.inbound.contains(header.seq);
   if (is_new && (header.seq < src.next_seen || header.offset != 0)) {
     return nullptr;  // the rest of a message that nobody wants any more
   }
+  if (is_new) AIKIDO_TRY(check_window(from, header));
   Inbound& in = src.inbound[header.seq];
   if (is_new) {
-    if (header.total_bytes > host_->settings().eager_bytes) {
-      return Status(
-          Code::kProtocol,
-          concat("rank ", from.value, " sent a message of ", header.total_bytes,
-                 " bytes unasked, the limit is ", host_->settings().eager_bytes));
-    }
+    src.come += header.total_bytes + kMessageCharge;
     in.tag = header.tag;
     in.total = header.total_bytes;
     match(from);
@@ -215,6 +242,10 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
     if (!src.inbound.contains(header.seq)) return nullptr;
   }
   if (in.withdrawn != Code::kOk) return nullptr;  // told on the other lane
+  if (in.is_announced && !in.receive) {
+    return Status(Code::kProtocol, concat("rank ", from.value, " sent message ",
+                                          header.seq, " before it was asked for it"));
+  }
   if (header.offset != in.got || header.total_bytes != in.total) {
     return Status(Code::kProtocol, concat("rank ", from.value, " sent bytes from ",
                                           header.offset, ", expected from ", in.got));

@@ -90,10 +90,12 @@ class Mailbox {
     // taken there as far as we were told; taken here, and told.
     uint64_t sent = 0, taken_there = 0;
     uint64_t taken = 0, told_taken = 0;
+    uint64_t come = 0;  // unasked, whole or not
     std::map<uint64_t, Inbound> inbound;
   };
 
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  Status check_window(Rank from, const transport::FrameHeader& header) const;
   void match(Rank from);
   void note_taken(Rank from, uint64_t bytes);
   void begin(Rank from, uint64_t number, Inbound& in);

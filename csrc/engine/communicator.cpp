@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "base/text.h"
 #include "transport/laned_link.h"
 #include "transport/tcp_link.h"
 
@@ -205,7 +206,7 @@ std::string Communicator::refusal(const transport::Hello& hello) {
     refused_ =
         Status(Code::kInvalidArgument,
                concat("group \"", options_.name, "\": rank ", options_.self.value,
-                      " has ", mine, " and rank ", r, " has ", theirs,
+                      " has ", mine, " and rank ", r, " has ", printable(theirs),
                       "; give this option the same value on every rank"),
                hello.rank);
     links_changed_.notify_all();

@@ -42,6 +42,14 @@ Status mismatch(uint64_t seq, const std::string& group, const Call& call, Rank c
                  "and policies in the same order")};
 }
 
+Status no_memory(uint64_t seq, const std::string& group, const Call& call, Rank self) {
+  return {
+      Code::kAborted,
+      concat(describe(call), ", collective ", seq, " of group \"", group, "\": rank ",
+             self.value, " has no memory for what the others send; make smaller calls"),
+      self};
+}
+
 Status timed_out(uint64_t seq, const std::string& group, const Call& call, Rank self,
                  Duration after,
                  const std::vector<std::pair<Rank, uint64_t>>& missing) {

@@ -27,6 +27,10 @@ Status silent_member(Rank rank, const std::string& group, Duration since);
 Status mismatch(uint64_t seq, const std::string& group, const collectives::Call& call,
                 Rank caller, const collectives::Call& other, Rank other_caller);
 
+// What others send for a call does not fit into the memory of `self`.
+Status no_memory(uint64_t seq, const std::string& group, const collectives::Call& call,
+                 Rank self);
+
 // `missing`: who is waited for, and the last call of each that is known here.
 Status timed_out(uint64_t seq, const std::string& group, const collectives::Call& call,
                  Rank self, Duration after,

@@ -10,6 +10,7 @@
 #include "collectives/direct_reduction.h"
 #include "collectives/partial_allreduce.h"
 #include "engine/failures.h"
+#include "engine/incoming.h"
 
 namespace aikido::engine {
 
@@ -28,6 +29,8 @@ constexpr size_t kMaxRecent = 64;
 constexpr uint64_t kMaxFailedAhead = 1 << 14;
 // Windows and the log end far below: a number beyond it is nonsense.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
+// Policies that other members may bring along, each with a history of its own.
+constexpr size_t kMaxPolicies = 1024;
 // Longer than a healthy call, shorter than the patience of whoever waits for one that
 // cannot end.
 constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
@@ -53,7 +56,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       heartbeats_(options_.heartbeat, options_.size),
       mailbox_(this) {
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes);
+    peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes,
+                        options_.log_bytes);
   }
 }
 
@@ -79,8 +83,11 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   auto it = active_.find(seq);
   if (it == active_.end()) {
     it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
+  } else if (it->second.operation->has_failed()) {
+    --num_failed_ahead_;
   } else if (!(it->second.operation->call() == call)) {
     mismatch(*it->second.operation, call, options_.self);
+    --num_failed_ahead_;
   }
   const auto operation = it->second.operation;
   it->second.deadline = clock_->now() + timeout;
@@ -191,15 +198,22 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   std::byte* const nowhere = nullptr;
   heartbeats_.on_heard(from);
   note_called(from, header.called);
-  if (header.kind == FrameKind::kAbort) return peer(from).place_abort(header);
+  if (header.kind == FrameKind::kAbort) {
+    if (header.seq > called_ + kMaxFailedAhead)
+      return too_far_ahead(header.seq, called_);
+    return peer(from).place_abort(header);
+  }
   if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
   auto found = find(from, header, extension);
   if (!found) return found.status();
   if (!found->operation) return nowhere;
-  auto place = found->operation->place(from, header, found->rest);
+  Operation& operation = *found->operation;
+  if (!operation.is_started()) AIKIDO_TRY(peer(from).admit(header));
+  auto place =
+      place_frame(operation, from, header, found->rest, options_.name, options_.self);
   if (place) return *place;
-  fail(*found->operation, place.status(), true);
+  fail(operation, place.status(), true);
   return nowhere;
 }
 
@@ -208,37 +222,33 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
   const Found nobody;
   if (!closed_) return nobody;
   auto it = active_.find(header.seq);
-  if (header.seq > called_ + kMaxAhead) {
-    return Status(Code::kProtocol, concat("a frame of collective ", header.seq, ", ",
-                                          called_, " are called here"));
-  }
+  if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
   if (it == active_.end() && header.seq <= called_) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
     return nobody;
   }
-  // Only the first frame of a message carries the call.
-  std::optional<Call> call;
-  std::span<const std::byte> rest;
-  if (!extension.empty()) {
-    auto decoded = collectives::decode_call(extension);
-    if (!decoded) return decoded.status();
-    const Status valid = collectives::validate(decoded->call, options_.size);
-    if (!valid) return Status(Code::kProtocol, valid.message(), from);
-    call = decoded->call;
-    rest = decoded->rest;
-  }
+  auto decoded = read_call(extension, options_.size, options_.largest_call_bytes);
+  if (!decoded) return decoded.status();
+  const auto& theirs = *decoded;
   if (it == active_.end()) {
-    if (!call) return nobody;
-    it = active_.emplace(header.seq, Active{make(Seq(header.seq), *call, from), {}})
+    if (!theirs) return Status(Code::kProtocol, "a message without its beginning");
+    if (num_failed_ahead_ > 2 * kMaxFailedAhead || policies_.size() > kMaxPolicies) {
+      return Status(Code::kProtocol,
+                    "too many policies, or failures ahead of our calls");
+    }
+    it = active_
+             .emplace(header.seq, Active{make(Seq(header.seq), theirs->call, from), {}})
              .first;
     check_lost(*it->second.operation);
   }
   // Shared: a mismatch takes a started operation out of the table.
   const std::shared_ptr<Operation> operation = it->second.operation;
-  if (call && !(operation->call() == *call)) mismatch(*operation, *call, from);
+  if (theirs && !(operation->call() == theirs->call)) {
+    mismatch(*operation, theirs->call, from);
+  }
   if (operation->has_failed() || operation->is_over()) return nobody;
-  return Found{operation, rest};
+  return Found{operation, theirs ? theirs->rest : std::span<const std::byte>()};
 }
 
 void Group::on_frame(Rank from, const FrameHeader& header) {
@@ -313,7 +323,10 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 // Removes what is over, and counts it.
 void Group::settle(uint64_t seq) {
   const auto it = active_.find(seq);
-  if (it == active_.end() || !it->second.operation->is_over()) return;
+  if (it == active_.end()) return;
+  const Operation& current = *it->second.operation;
+  if (!current.is_started() && current.is_closed()) note_dropped(seq);
+  if (!current.is_over()) return;
   if (it->second.operation->has_failed()) {
     counters_.failures.fetch_add(1, std::memory_order_relaxed);
     // What is still arriving for it must not touch the caller's memory again.
@@ -355,7 +368,13 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.is_started()) return settle(seq.value);
   // Only the sentence is kept for the caller that is still to come.
   drop_incoming(seq.value);
+  note_dropped(seq.value);
+  ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
+}
+
+void Group::note_dropped(uint64_t seq) {
+  for (Peer& p : peers_) p.note_dropped(seq);
 }
 
 // Fails whatever call of this number there will be.
@@ -417,6 +436,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     const auto operation = it->second.operation;
     fail(*operation, why, false);
   } else if (seq > called_) {
+    ++num_failed_ahead_;
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
   } else if (why.code() == Code::kInvalidArgument && past_call(seq) != nullptr) {
     // Note [a difference that comes to light late].

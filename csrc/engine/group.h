@@ -39,6 +39,8 @@ struct GroupOptions {
   HeartbeatOptions heartbeat;
   uint64_t log_bytes = 256 << 20;  // results kept for a late member
   size_t pool_bytes = 256 << 20;
+  // Of one call, as others make it: more is nonsense.
+  uint64_t largest_call_bytes = uint64_t{1} << 40;
 };
 
 // Counted since birth; read from any thread.
@@ -141,6 +143,7 @@ class Group final : public transport::Timed,
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);
   void drop_incoming(uint64_t seq);
+  void note_dropped(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
   const collectives::Call* past_call(uint64_t seq) const;
@@ -169,7 +172,8 @@ class Group final : public transport::Timed,
   std::deque<Peer> peers_;  // by rank; they stay where they are
   Heartbeats heartbeats_;
   uint64_t called_ = 0;
-  std::map<uint64_t, Active> active_;                          // by seq
+  uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
+  std::map<uint64_t, Active> active_;  // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
+
 namespace aikido::engine {
 
 using transport::FrameHeader;
@@ -53,10 +55,13 @@ class Peer::Notice final : public transport::SendOwner {
   Peer* peer_;
 };
 
-Peer::Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes)
+Peer::Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes,
+           uint64_t log_bytes)
     : epoch_(epoch),
       own_called_(called),
       window_(window_bytes),
+      early_(window_bytes),
+      early_results_(log_bytes),
       notice_(std::make_shared<Notice>(this)) {}
 
 transport::MessageId Peer::send(OutMessage message) {
@@ -123,6 +128,19 @@ bool Peer::note_called(uint64_t called) {
 
 void Peer::note_over(uint64_t seq) {
   let_go(window_.on_over(seq));
+}
+
+Status Peer::admit(const FrameHeader& header) {
+  if (header.offset > 0) return Status::ok();
+  ReceiveWindow& window = header.kind == FrameKind::kResult ? early_results_ : early_;
+  // A kReady says how much its sender can take.
+  const uint64_t bytes = header.kind == FrameKind::kReady ? 0 : header.total_bytes;
+  if (window.admit(header.seq, bytes, *own_called_)) return Status::ok();
+  return {Code::kProtocol,
+          concat("it sends more than its window for collectives that are not called "
+                 "here: ",
+                 window.ahead_bytes(), " bytes up to number ", header.seq, ", while ",
+                 *own_called_, " are called")};
 }
 
 void Peer::let_go(const std::vector<transport::MessageId>& ids) {
@@ -194,8 +212,8 @@ std::optional<Status> Peer::read_abort(const FrameHeader& header, int32_t size) 
   const bool is_known =
       header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal);
   return Status(is_known ? static_cast<Code>(header.shard) : Code::kAborted,
-                std::string(reinterpret_cast<const char*>(abort_text_.data()),
-                            abort_text_.size()),
+                printable({reinterpret_cast<const char*>(abort_text_.data()),
+                           abort_text_.size()}),
                 header.tag >= 0 && header.tag < size ? Rank(header.tag) : kNoRank);
 }
 

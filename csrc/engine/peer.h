@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "engine/receive_window.h"
 #include "engine/send_window.h"
 #include "transport/link.h"
 
@@ -20,8 +21,10 @@ namespace aikido::engine {
 class Peer {
  public:
   // `epoch` of the view, and `called`, the highest collective called here, outlive the
-  // peer. `window_bytes`: of what it has not called.
-  Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes);
+  // peer. `window_bytes`: of what either has not called. `log_bytes`: of results that
+  // either has not called.
+  Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes,
+       uint64_t log_bytes);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -44,6 +47,11 @@ class Peer {
   bool note_called(uint64_t called);
   // Collective `seq` needs no memory there any more.
   void note_over(uint64_t seq);
+  // A message for a collective begins to come. A failed Status: it is more than the
+  // peer may send before the call.
+  Status admit(const transport::FrameHeader& header);
+  // Contributions to collective `seq` are not kept here any more.
+  void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
   // Tells it which collectives were called here, if no frame has done so.
   void tell_called();
@@ -85,6 +93,8 @@ class Peer {
   uint64_t told_called_ = 0;   // ours, as it knows it
   uint64_t asked_called_ = 0;  // zero: nothing to answer
   SendWindow window_;
+  ReceiveWindow early_;
+  ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;
   Status gave_up_;
   std::vector<std::byte> abort_text_;

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace aikido::transport {
 namespace {
@@ -147,7 +148,7 @@ Result<std::optional<std::string>> decode_welcome(std::span<const std::byte> byt
   if (!reader.ok || !reader.bytes.empty()) {
     return Status(Code::kProtocol, "a malformed WELCOME");
   }
-  return std::optional<std::string>(std::move(refusal));
+  return std::optional<std::string>(printable(refusal));
 }
 
 bool equal_tokens(const Token& a, const Token& b) {

@@ -52,3 +52,14 @@ TEST_CASE("a mismatch has both calls, a time-out all that are missing") {
   CHECK(out.message().find("missing: nobody, data is on its way out") !=
         std::string::npos);
 }
+
+TEST_CASE("a call that does not fit into memory says where") {
+  collectives::Call barrier;
+  barrier.kind = collectives::CallKind::kBarrier;
+  const Status full = no_memory(7, "g", barrier, Rank(2));
+  CHECK(full.code() == Code::kAborted);
+  CHECK(full.culprit() == Rank(2));
+  CHECK(full.message() == describe(barrier) +
+                              ", collective 7 of group \"g\": rank 2 has no memory for "
+                              "what the others send; make smaller calls");
+}

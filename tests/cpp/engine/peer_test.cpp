@@ -21,7 +21,7 @@ struct Pair {
   RecordingHandler a, b;
   std::unique_ptr<Link> to_a;
   uint32_t epoch = 1;
-  Peer peer{&epoch, &a.num_called, 10 << 10};
+  Peer peer{&epoch, &a.num_called, 10 << 10, 10 << 10};
 
   Pair() {
     auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
@@ -167,7 +167,7 @@ TEST_CASE("a peer that is given up is lost for that reason") {
 
 TEST_CASE("an abort comes with its code, culprit and sentence") {
   Pair pair;
-  Peer other(&pair.epoch, &pair.b.num_called, 1);
+  Peer other(&pair.epoch, &pair.b.num_called, 1, 1);
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
@@ -190,7 +190,7 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
 TEST_CASE("a peer that was never connected gives memory back at once") {
   uint32_t epoch = 1;
   uint64_t called = 0;
-  Peer peer(&epoch, &called, 1);
+  Peer peer(&epoch, &called, 1, 1);
   auto owner = std::make_shared<CountingOwner>();
   const auto data = pattern(10);
   CHECK_FALSE(peer.is_connected());

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Text that came from elsewhere and goes to logs and to Python. Pure; any thread.
+
+#include <string>
+#include <string_view>
+
+namespace aikido {
+
+// `text` with '?' for each byte that is no part of valid UTF-8, and for control
+// characters but the new line.
+std::string printable(std::string_view text);
+
+}  // namespace aikido

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/receive_window.h"
+
+#include "engine/send_window.h"
+
+namespace aikido::engine {
+
+bool ReceiveWindow::admit(uint64_t seq, uint64_t bytes, uint64_t called) {
+  while (!ahead_.empty() && ahead_.begin()->first <= called) {
+    ahead_bytes_ -= ahead_.begin()->second;
+    ahead_.erase(ahead_.begin());
+  }
+  if (seq <= called) return true;
+  const uint64_t charge = bytes + SendWindow::kMessageCharge;
+  ahead_[seq] += charge;
+  ahead_bytes_ += charge;
+  // What is called next may come whatever its size, and one collective alone too.
+  if (seq == called + 1) return true;
+  const auto next = ahead_.find(called + 1);
+  const bool has_next = next != ahead_.end();
+  const uint64_t beyond = ahead_bytes_ - (has_next ? next->second : 0);
+  return beyond <= 2 * bytes_ || ahead_.size() == (has_next ? 2 : 1);
+}
+
+void ReceiveWindow::on_over(uint64_t seq) {
+  const auto it = ahead_.find(seq);
+  if (it == ahead_.end()) return;
+  ahead_bytes_ -= it->second;
+  ahead_.erase(it);
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/incoming.h"
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using collectives::Call;
+using engine::read_call;
+
+namespace {
+
+Call floats(uint64_t count) {
+  Call call;
+  call.dtype = DType::kFloat32;
+  call.count = count;
+  return call;
+}
+
+}  // namespace
+
+TEST_CASE("a call that members can make is read, with what follows it") {
+  const auto encoded = collectives::encode(floats(8));
+  std::vector<std::byte> bytes(encoded.view().begin(), encoded.view().end());
+  bytes.push_back(std::byte{7});
+  auto read = read_call(bytes, 2, 32);
+  REQUIRE((read.is_ok() && read->has_value()));
+  CHECK((*read)->call == floats(8));
+  CHECK((*read)->rest.size() == 1);
+  read = read_call({}, 2, 32);
+  CHECK((read.is_ok() && !read->has_value()));
+}
+
+TEST_CASE("nonsense in the place of a call breaks the protocol") {
+  auto call = floats(8);
+  CHECK(read_call(collectives::encode(call).view(), 2, 31).status().message() ==
+        "all_reduce(sum, float32[8]) has 32 bytes, more than 31");
+  call.kind = collectives::CallKind::kBroadcast;
+  call.root = Rank(2);
+  CHECK(read_call(collectives::encode(call).view(), 2, 32).status().code() ==
+        Code::kProtocol);
+  CHECK(read_call(std::vector<std::byte>(9), 2, 32).status().code() == Code::kProtocol);
+  CHECK(engine::too_far_ahead(9, 2).message() ==
+        "a frame of collective 9, 2 are called here");
+}
