@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "harness/catch.h"
-#include "harness/memory_store.h"
+#include "harness/members.h"
 #include "transport/address.h"
 
 using namespace aikido;
@@ -21,76 +21,6 @@ using engine::Communicator;
 using engine::Engine;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-namespace {
-
-using Made = Result<std::shared_ptr<Communicator>>;
-
-struct Member {
-  std::shared_ptr<Engine> engine;
-  std::shared_ptr<Communicator> communicator;
-};
-
-Made connect(std::shared_ptr<Engine> engine, membership::Store& store, int32_t rank,
-             int32_t size, Duration timeout = seconds(20),
-             const std::string& agreed = "a=1;b=2") {
-  engine::GroupOptions options;
-  options.name = "tcp";
-  options.self = Rank(rank);
-  options.size = size;
-  options.operation.chunk_bytes = 64 << 10;
-  return Communicator::connect(std::move(engine), store, options, agreed, timeout);
-}
-
-std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5)) {
-  auto engine = Engine::start("127.0.0.1", handshake);
-  REQUIRE(engine.is_ok());
-  return *engine;
-}
-
-std::vector<Member> connect_all(int32_t size) {
-  MemoryStore store;
-  std::vector<Member> members(static_cast<size_t>(size));
-  std::vector<std::future<Made>> made;
-  for (int32_t r = 0; r < size; ++r) {
-    auto engine = members[static_cast<size_t>(r)].engine = start_engine();
-    made.push_back(std::async(std::launch::async, [&store, engine, r, size] {
-      return connect(engine, store, r, size);
-    }));
-  }
-  for (size_t r = 0; r < made.size(); ++r) {
-    auto result = made[r].get();
-    INFO(result.status().message());
-    REQUIRE(result.is_ok());
-    members[r].communicator = *result;
-  }
-  return members;
-}
-
-struct End {
-  Status status;
-  collectives::Outcome outcome;
-};
-
-std::future<End> allreduce(Communicator& c, std::vector<float>& data,
-                           Duration timeout = seconds(20)) {
-  collectives::Call call;
-  call.kind = collectives::CallKind::kAllreduce;
-  call.dtype = DType::kFloat32;
-  call.count = data.size();
-  collectives::LocalCall local;
-  local.input = reinterpret_cast<std::byte*>(data.data());
-  local.output = reinterpret_cast<std::byte*>(data.data());
-  auto promise = std::make_shared<std::promise<End>>();
-  local.on_done = [promise](const Status& s, const collectives::Outcome& o) {
-    promise->set_value({s, o});
-  };
-  auto future = promise->get_future();
-  c.call(std::move(call), std::move(local), timeout);
-  return future;
-}
-
-}  // namespace
 
 TEST_CASE("four members connect and reduce a megabyte", "[tcp]") {
   auto members = connect_all(4);
