@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+
 namespace aikido::membership {
 namespace {
 
@@ -67,7 +69,7 @@ Result<Handle> Handle::parse(const std::string& text) {
     return Status(
         Code::kInvalidArgument,
         concat(
-            "\"", text.substr(0, kShownBytes), text.size() > kShownBytes ? "..." : "",
+            "\"", printable(text.substr(0, kShownBytes)), text.size() > kShownBytes ? "..." : "",
             "\" is no handle: ", why,
             "; pass what get_reconfigure_handle() of a member of an aikido group gave,"
             " unchanged"));

@@ -82,3 +82,9 @@ TEST_CASE("the sentence about a broken handle keeps its secret") {
   CHECK(parsed.status().message().find("0c0d0e0f") == std::string::npos);
   CHECK(parsed.status().message().find("\"aikido1/127.0.0.1/") == 0);
 }
+
+TEST_CASE("a refusal can be printed, wherever the text is cut") {
+  // The 24th byte is the first half of a character.
+  const std::string text = "aikido1/" + std::string(15, 'x') + "\xc3\xa9";
+  CHECK(says(Handle::parse(text).status().message(), "xxx?...\" is no handle"));
+}
