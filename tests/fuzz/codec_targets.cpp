@@ -6,8 +6,10 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
 #include "collectives/call.h"
 #include "input.h"
+#include "membership/handle.h"
 #include "straggler/policy.h"
 #include "target.h"
 #include "transport/frame.h"
@@ -178,9 +180,31 @@ std::vector<Bytes> frame_seeds() {
   return seeds;
 }
 
+// ---- handles
+
+void run_handle(std::span<const uint8_t> input) {
+  const std::string text(input.begin(), input.end());
+  auto handle = membership::Handle::parse(text);
+  if (handle) return require(handle->to_string() == text, "a handle has one text");
+  const std::string& why = handle.status().message();
+  require(why == printable(why), "a refusal can be printed, whatever was refused");
+}
+
+std::vector<Bytes> handle_seeds() {
+  membership::Handle handle{{"127.0.0.1", 29500}, 0x0123456789abcdef, {}};
+  std::vector<Bytes> seeds;
+  for (const char* host : {"127.0.0.1", "::1", "fe80::1%lo"}) {
+    handle.address.host = host;
+    const std::string text = handle.to_string();
+    seeds.emplace_back(text.begin(), text.end());
+  }
+  return seeds;
+}
+
 }  // namespace
 
 const Target kGreeting{"greeting", run_greeting, greeting_seeds};
 const Target kFrame{"frame", run_frame, frame_seeds};
+const Target kHandle{"handle", run_handle, handle_seeds};
 
 }  // namespace aikido::fuzz
