@@ -99,6 +99,10 @@ class Group final : public transport::Timed,
   const GroupCounters& counters() const { return counters_; }
 
  private:
+  // Failures that are kept for a member that does not call: one that is stopped, while
+  // its group calls on without it.
+  static constexpr uint64_t kMaxFailedAhead = 1 << 14;
+
   struct Active {
     std::shared_ptr<collectives::Operation> operation;
     TimePoint deadline{};                   // once called here

@@ -69,8 +69,8 @@ Result<Handle> Handle::parse(const std::string& text) {
     return Status(
         Code::kInvalidArgument,
         concat(
-            "\"", printable(text.substr(0, kShownBytes)), text.size() > kShownBytes ? "..." : "",
-            "\" is no handle: ", why,
+            "\"", printable(text.substr(0, kShownBytes)),
+            text.size() > kShownBytes ? "..." : "", "\" is no handle: ", why,
             "; pass what get_reconfigure_handle() of a member of an aikido group gave,"
             " unchanged"));
   };

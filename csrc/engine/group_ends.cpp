@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// How calls of a group end: settled, failed here or elsewhere, with a lost member, or
+// with the group.
+#include "engine/group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/failures.h"
+
+namespace aikido::engine {
+
+using collectives::Call;
+using collectives::CallKind;
+using collectives::Operation;
+using transport::FrameKind;
+
+namespace {
+
+// Calls that are over and can still be compared with a frame that comes late.
+constexpr size_t kMaxRecent = 64;
+
+}  // namespace
+
+// Removes what is over, and counts it.
+void Group::settle(uint64_t seq) {
+  const auto it = active_.find(seq);
+  if (it == active_.end()) return;
+  const Operation& current = *it->second.operation;
+  if (!current.is_started() && current.is_closed()) note_dropped(seq);
+  if (!current.is_over()) return;
+  if (it->second.operation->has_failed()) {
+    counters_.failures.fetch_add(1, std::memory_order_relaxed);
+    // What is still arriving for it must not touch the caller's memory again.
+    drop_incoming(seq);
+  } else {
+    if (it->second.operation->was_skipped())
+      counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
+    recent_.emplace_back(seq, it->second.operation->call());
+    if (recent_.size() > kMaxRecent) recent_.pop_front();
+    // A member that was silent is back.
+    if (unreachable(kNoRank)) loss_ = Status::ok();
+  }
+  // A failure frees memory everywhere, and where all results are here all contributions
+  // were folded, called or not.
+  const auto& operation = it->second.operation;
+  if (operation->has_failed() || operation->call().is_partial()) {
+    for (Peer& p : peers_) p.note_over(seq);
+  }
+  active_.erase(it);
+  start_barriers();
+}
+
+void Group::drop_incoming(uint64_t seq) {
+  for (Peer& p : peers_) {
+    for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
+      p.drop_incoming(kind, seq);
+  }
+}
+
+void Group::fail(Operation& operation, const Status& why, bool tell) {
+  if (operation.has_failed() || operation.is_over()) return;
+  const Seq seq = operation.seq();
+  if (why.code() == Code::kPeerLost) loss_ = why;
+  if (tell) tell_abort(seq, why);
+  operation.fail(why);
+  const auto it = active_.find(seq.value);
+  if (it == active_.end()) return;
+  if (it->second.held) return start_held(it->second);
+  if (operation.is_started()) return settle(seq.value);
+  // Only the sentence is kept for the caller that is still to come.
+  drop_incoming(seq.value);
+  note_dropped(seq.value);
+  ++num_failed_ahead_;
+  it->second.operation = failed_operation(seq, why);
+}
+
+void Group::note_dropped(uint64_t seq) {
+  for (Peer& p : peers_) p.note_dropped(seq);
+}
+
+// Fails whatever call of this number there will be.
+std::shared_ptr<Operation> Group::failed_operation(Seq seq, const Status& why) {
+  Call unknown;
+  unknown.kind = CallKind::kBarrier;
+  const auto operation = make(seq, unknown, options_.self);
+  operation->fail(why);
+  return operation;
+}
+
+void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
+  fail(operation,
+       engine::mismatch(operation.seq().value, options_.name, operation.call(),
+                        operation.first_caller(), other, caller),
+       true);
+}
+
+// Note [a difference that comes to light late]
+// A call that needs little from the others may end well here before another member
+// finds that they were in different calls: a broadcast of ours that the other took for
+// its own, a block that it did not expect. From there on the members' data differ and
+// nothing that follows can be trusted, so the group ends.
+void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
+  const Call* ours = past_call(seq);
+  if (extension.empty() || ours == nullptr) return;
+  auto theirs = collectives::decode_call(extension);
+  if (!theirs || theirs->call == *ours) return;
+  abort(engine::mismatch(seq, options_.name, *ours, options_.self, theirs->call, from));
+}
+
+const Call* Group::past_call(uint64_t seq) const {
+  for (const auto& [past, call] : recent_)
+    if (past == seq) return &call;
+  return nullptr;
+}
+
+void Group::tell_abort(Seq seq, const Status& why) {
+  for (int32_t r = 0; r < options_.size; ++r) {
+    if (Rank(r) == options_.self) continue;
+    Peer& p = peer(Rank(r));
+    if (seq.value > p.called() + kMaxFailedAhead) {
+      p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
+                                               kMaxFailedAhead, " failed calls")));
+    } else {
+      p.send_abort(seq, why);
+    }
+  }
+}
+
+// seq 0 ends the whole group.
+void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
+  if (seq == 0) {
+    abort(why.with_context(concat("rank ", from.value, " gave the group up")));
+    return;
+  }
+  const auto it = active_.find(seq);
+  if (it != active_.end()) {
+    const auto operation = it->second.operation;
+    fail(*operation, why, false);
+  } else if (seq > called_) {
+    ++num_failed_ahead_;
+    active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
+  } else if (why.code() == Code::kInvalidArgument && past_call(seq) != nullptr) {
+    // Note [a difference that comes to light late].
+    abort(why);
+  }
+}
+
+void Group::on_link_lost(Rank from, const Status& why) {
+  Peer& p = peer(from);
+  if (!p.lost) return;
+  p.set_lost(p.has_left ? left_member(from, options_.name)
+                        : lost_member(from, options_.name, p.reason_of_loss(why)));
+  if (!p.has_left) loss_ = p.lost;
+  heartbeats_.remove(from);
+  if (is_leaving_) return;
+  check_all_lost();
+  mailbox_.on_peer_lost(from, p.lost);
+  if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
+}
+
+void Group::check_all_lost() {
+  for (const auto& operation : operations()) check_lost(*operation);
+}
+
+// Note [silence is no loss]
+// A member that is silent may come back: its connection is kept, and only what is known
+// to need it is ended, one call at a time. Calls that may skip are left alone, because
+// to be late is no failure there. A call that is not called here yet is the business of
+// those that wait in it.
+//
+// Note [a death ends all strict calls]
+// Whoever needs a dead member fails, and calls no more. A member that does not need it
+// would wait for those, and take one of them for the culprit, or send to nobody.
+void Group::check_lost(Operation& operation) {
+  if (operation.has_failed() || operation.is_over()) return;
+  const bool may_wait = !operation.is_started() || operation.call().is_partial();
+  if (!may_wait) end_by_loss(operation, unreachable(kNoRank));
+  for (const Rank rank : operation.missing())
+    end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
+}
+
+void Group::end_by_loss(Operation& operation, const Status& why) {
+  if (why) return;
+  const uint64_t seq = operation.seq().value;
+  const auto text =
+      concat(describe(operation.call()), ", collective ", seq, ", cannot end");
+  fail(operation, why.with_context(text), true);
+}
+
+std::vector<std::shared_ptr<Operation>> Group::operations() const {
+  std::vector<std::shared_ptr<Operation>> all;
+  for (const auto& [seq, active] : active_) all.push_back(active.operation);
+  return all;
+}
+
+void Group::abort(const Status& why) {
+  if (!closed_) return;
+  closed_ = why;
+  tell_abort(Seq(0), why);
+  fail_operations(why);
+  mailbox_.fail_all(why);
+}
+
+void Group::fail_operations(const Status& why) {
+  for (const auto& operation : operations()) fail(*operation, why, false);
+}
+
+void Group::leave() {
+  if (std::exchange(is_leaving_, true)) return;
+  // Whoever does not know yet why would take this member for the culprit.
+  if (closed_ && !loss_) tell_abort(Seq(0), loss_);
+  if (closed_) {
+    closed_ =
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
+  }
+  fail_operations(closed_);
+  for (Peer& p : peers_) p.finish();
+}
+
+bool Group::is_drained() const {
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& p) { return p.is_drained(); });
+}
+
+void Group::close_links() {
+  is_leaving_ = true;
+  for (Peer& p : peers_) p.close();
+  if (closed_) {
+    closed_ =
+        Status(Code::kAborted, concat("group \"", options_.name, "\" is shut down"));
+  }
+  fail_operations(closed_);
+  mailbox_.fail_all(closed_);
+}
+
+}  // namespace aikido::engine
