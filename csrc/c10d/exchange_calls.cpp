@@ -152,8 +152,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
   check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
   for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
-  return coalesced(OpType::ALLGATHER_INTO_TENSOR_COALESCED,
-                   "aikido:all_gather_into_tensor", inputs, [&] {
+  return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather_into_tensor", inputs,
+                   [&] {
                      for (size_t i = 0; i < inputs.size(); ++i)
                        _allgather_base(outputs[i], inputs[i], opts);
                    });

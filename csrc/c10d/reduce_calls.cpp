@@ -144,11 +144,10 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     check_times(site, "output", outputs[i], "input", inputs[i], getSize());
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
   }
-  return coalesced(OpType::REDUCE_SCATTER_TENSOR_COALESCED,
-                   "aikido:reduce_scatter_tensor", inputs, [&] {
-                     for (size_t i = 0; i < inputs.size(); ++i)
-                       _reduce_scatter_base(outputs[i], inputs[i], opts);
-                   });
+  return coalesced(OpType::COALESCED, "aikido:reduce_scatter_tensor", inputs, [&] {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      _reduce_scatter_base(outputs[i], inputs[i], opts);
+  });
 }
 
 }  // namespace aikido::adapter
