@@ -55,9 +55,15 @@ void Listeners::on_ended(const Ended& ended) {
     const auto at = [](TimePoint t) {
       return std::chrono::steady_clock::time_point(t.time_since_epoch());
     };
-    info_hook_(std::make_shared<::c10d::WorkInfo>(
-        ended.type, ended.seq, at(ended.started), at(ended.finished),
-        std::chrono::duration<float>(ended.finished - ended.started)));
+    // What a hook raises is no reason for the process to end.
+    try {
+      info_hook_(std::make_shared<::c10d::WorkInfo>(
+          ended.type, ended.seq, at(ended.started), at(ended.finished),
+          std::chrono::duration<float>(ended.finished - ended.started)));
+    } catch (const std::exception& error) {
+      TORCH_WARN("the completion hook of a group raised for call ", ended.seq, ": ",
+                 error.what());
+    }
     const std::lock_guard again(mutex_);
     if (--num_pending_ == 0) idle_.notify_all();
   });

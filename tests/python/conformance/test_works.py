@@ -274,6 +274,24 @@ def test_a_hook_sees_every_completed_call():
         assert has_hooks
 
 
+def hook_badly(rank, size):
+    seen = []
+
+    def hook(info):
+        seen.append(info.seq)
+        raise ValueError("a hook that fails")
+
+    dist.group.WORLD._register_on_completion_hook(hook)
+    for _ in range(2):
+        dist.all_reduce(torch.ones(10))
+    dist.group.WORLD._wait_for_pending_works()
+    return seen
+
+
+def test_a_hook_that_raises_ends_neither_the_process_nor_the_hook():
+    assert run_ranks(2, hook_badly) == [[1, 2]] * 2
+
+
 def hook_abort(rank, size):
     calls = []
     group = dist.group.WORLD
