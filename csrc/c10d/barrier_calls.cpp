@@ -24,7 +24,8 @@ AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts
 // look for.
 void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                                      bool wait_all) {
-  const Milliseconds limit = opts.timeout.count() < 0 ? timeout() : opts.timeout;
+  const Milliseconds limit =
+      opts.timeout.count() < 0 ? timeout() : bounded(opts.timeout);
   if (limit.count() == 0) {
     raise({Code::kTimedOut,
            concat("Rank ", getRank(), " timed out in monitoredBarrier after 0 ",

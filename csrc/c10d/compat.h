@@ -11,6 +11,8 @@
 
 #include <torch/version.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -33,9 +35,16 @@ namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;
 
+// A time-out that can be added to a time: the centuries that some give for "never" are
+// more nanoseconds than there are numbers.
+inline Milliseconds bounded(Milliseconds timeout) {
+  constexpr Milliseconds kTenYears = std::chrono::hours(24 * 3653);
+  return std::clamp(timeout, -kTenYears, kTenYears);
+}
+
 // The time-out of one call: options say "unset" with a negative value.
 inline Milliseconds timeout_or(Milliseconds of_call, Milliseconds of_group) {
-  return of_call.count() > 0 ? of_call : of_group;
+  return of_call.count() > 0 ? bounded(of_call) : of_group;
 }
 
 // Who is to be in a group from now on.

@@ -24,14 +24,14 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
-      timeout_(config.timeout) {
+      timeout_(bounded(config.timeout)) {
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
   options.size = size;
   StoreAdapter adapter(store);
   auto connected = engine::Communicator::connect(
-      engine_, adapter, options, agreed_text(settings_), config.timeout);
+      engine_, adapter, options, agreed_text(settings_), timeout());
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
   store_ = std::move(store);
@@ -71,7 +71,7 @@ Milliseconds AikidoBackend::timeout() const {
 
 void AikidoBackend::setTimeout(Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
-  timeout_ = timeout;
+  timeout_ = bounded(timeout);
 }
 
 // ---- submitting ----

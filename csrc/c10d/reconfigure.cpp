@@ -58,7 +58,7 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
     joining_ = next;
   }
   const Status joined =
-      next->join(*roster, Epoch(epoch()), wanted.timeout.value_or(timeout()));
+      next->join(*roster, Epoch(epoch()), bounded(wanted.timeout.value_or(timeout())));
   if (!joined) {
     const std::lock_guard lock(mutex_);
     is_aborted_ = is_aborted_ || was_aborted;

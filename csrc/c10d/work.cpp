@@ -187,7 +187,7 @@ void AikidoWork::mark_futures() {
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
   try {
-    const bool is_over = ::c10d::Work::wait(timeout);
+    const bool is_over = ::c10d::Work::wait(bounded(timeout));
     ::c10d::unregister_work(self);
     return is_over;
   } catch (...) {

@@ -86,6 +86,34 @@ def test_a_new_timeout_holds_for_the_next_call():
     assert re.search(TIMED_OUT, text)
 
 
+def wait_for_ever(rank, size):
+    """Centuries, in each of the places that take a timeout."""
+    never = timedelta(days=365 * 1000)
+    group = dist.new_group(timeout=never)
+    if rank == 1:
+        late(0.1)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=group)
+    options = dist.AllreduceOptions()
+    options.timeout = never
+    work = dist.group.WORLD.allreduce([tensor], options)
+    if rank == 1:
+        late(0.1)
+    work.wait(never)
+    dist.distributed_c10d._set_pg_timeout(never, dist.group.WORLD)
+    if rank == 0:
+        dist.send(tensor, 1)
+    else:
+        late(0.1)
+        dist.recv(tensor, 0)
+    dist.monitored_barrier(timeout=never)
+    return tensor.tolist()
+
+
+def test_a_timeout_may_be_longer_than_any_time():
+    assert run_ranks(2, wait_for_ever) == [[4.0] * 3] * 2
+
+
 def time_out_one_call(rank, size):
     """The timeout of a single call, in a group that has all day."""
     group = dist.new_group(timeout=seconds(300))
@@ -201,7 +229,9 @@ def abort_under_way(rank, size):
 
 
 def test_aborting_a_group_ends_what_is_under_way():
-    assert run_ranks(2, abort_under_way, may_die=[1])[0]
+    # Torch's own recorder is an abort hook that may take seconds to write its file.
+    quiet = {"TORCH_FR_BUFFER_SIZE": "0"}
+    assert run_ranks(2, abort_under_way, env=quiet, may_die=[1])[0]
 
 
 def lose_a_rank(rank, size):
