@@ -4,7 +4,8 @@
 //
 // Host tensors that stand in for tensors on a device. Plain for now: the copy down
 // blocks the caller, the copy up runs when the call completes. CPU tensors stand for
-// themselves.
+// themselves; one that shares memory until it is written gets its own here, so that
+// pointers to read from and to write to agree, taken in any order.
 
 #include "c10d/work.h"
 
@@ -15,9 +16,14 @@ inline at::Tensor stage_in(const at::Tensor& tensor) {
   return tensor.device().is_cpu() ? tensor : tensor.to(at::kCPU);
 }
 
+inline const at::Tensor& unshared(const at::Tensor& tensor) {
+  tensor.mutable_data_ptr();
+  return tensor;
+}
+
 // To be written: notes what to copy back.
 inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
-  if (tensor.device().is_cpu()) return tensor;
+  if (tensor.device().is_cpu()) return unshared(tensor);
   copies.emplace_back(tensor,
                       at::empty(tensor.sizes(), tensor.options().device(at::kCPU)));
   return copies.back().second;
@@ -25,7 +31,7 @@ inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies
 
 // Both.
 inline at::Tensor stage_in_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
-  if (tensor.device().is_cpu()) return tensor;
+  if (tensor.device().is_cpu()) return unshared(tensor);
   copies.emplace_back(tensor, tensor.to(at::kCPU));
   return copies.back().second;
 }

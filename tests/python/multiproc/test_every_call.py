@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _coalescing_manager
 
 from aikido_torch.errors import AikidoError
-from aikido_torch.testing import run_ranks
+from aikido_torch.testing import late, run_ranks
 
 # Nothing, little, and more than travels unasked.
 COUNTS = (0, 1, 7, 40_000)
@@ -179,6 +179,37 @@ def coalesce(rank, size):
     return checked.wrong, len(batch.works)
 
 
+def share_until_written(rank, size):
+    """Tensors that get memory of their own when they are written to."""
+    checked = Checked()
+    for _ in range(5):
+        source = torch.full((300_000,), rank + 1.0)
+        tensor = torch._lazy_clone(source)
+        reduced = torch._lazy_clone(source)
+        if rank == 1:
+            late(0.02)
+        works = [
+            dist.all_reduce(tensor, async_op=True),
+            dist.reduce(reduced, 0, async_op=True),
+        ]
+        checked.equal(source, torch.full_like(source, rank + 1.0), "source")
+        del source  # and its memory
+        for work in works:
+            work.wait()
+        total = torch.full((300_000,), size * (size + 1) / 2)
+        checked.equal(tensor, total, "all_reduce")
+        if rank == 0:
+            checked.equal(reduced, total, "reduce")
+    rows = torch.zeros(size, 50_000)
+    rows[rank] = rank
+    mine = torch._lazy_clone(rows)
+    dist.all_gather_into_tensor(mine, mine[rank])
+    expected = torch.arange(float(size)).unsqueeze(1).expand(size, 50_000)
+    checked.equal(mine, expected, "all_gather_into_tensor")
+    checked.equal(rows.sum(), torch.tensor(rank * 50_000.0), "all_gather source")
+    return checked.wrong
+
+
 def reduce_sparse(rank, size):
     checked = Checked()
     for entries in (0, 1, 5_000):
@@ -196,7 +227,14 @@ def reduce_sparse(rank, size):
 
 
 @pytest.mark.parametrize(
-    "calls", [reduce_everything, exchange_everything, exchange_unevenly, reduce_sparse]
+    "calls",
+    [
+        reduce_everything,
+        exchange_everything,
+        exchange_unevenly,
+        reduce_sparse,
+        share_until_written,
+    ],
 )
 def test_every_call_does_what_it_is_defined_to_do(calls):
     for wrong in run_ranks(3, calls):
