@@ -25,6 +25,7 @@ struct Head {
   int64_t sparse_dim = -1;
 };
 constexpr size_t kHeadBytes = sizeof(Head);
+constexpr size_t kMaxBytes = size_t{1} << 62;
 
 struct Layout {
   at::IntArrayRef sizes;
@@ -40,12 +41,16 @@ struct Layout {
     for (const int64_t n : entry) bytes *= static_cast<size_t>(n);
     return bytes;
   }
-  // Coalesced tensors have an entry at most once.
+  // Coalesced tensors have an entry at most once. Of a shape that no memory could hold
+  // in full: the most that a message can say.
   size_t max_bytes() const {
-    size_t entries = 1;
-    for (int64_t d = 0; d < sparse_dim; ++d)
-      entries *= static_cast<size_t>(sizes[static_cast<size_t>(d)]);
-    return kHeadBytes + entries * (index_bytes() + value_bytes());
+    size_t bytes = index_bytes() + value_bytes();
+    for (int64_t d = 0; d < sparse_dim; ++d) {
+      const auto size = static_cast<size_t>(sizes[static_cast<size_t>(d)]);
+      if (size > 0 && bytes > kMaxBytes / size) return kMaxBytes;
+      bytes *= size;
+    }
+    return kHeadBytes + bytes;
   }
 };
 
@@ -113,6 +118,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   const at::Tensor tensor = tensors[0];
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
   check_sum(site, call.op, "a sparse tensor");
+  call.count = 0;  // entries may differ; the shape is compared
   const at::Tensor own = tensor.cpu().coalesce();
   const at::Tensor packed = pack(own);
 

@@ -223,6 +223,11 @@ def reduce_sparse(rank, size):
         dist.all_reduce(sparse)
         dist.all_reduce(dense)
         checked.equal(sparse.to_dense(), dense, "sparse", entries)
+    # More rows than any memory holds.
+    for shape in ((2**62,), (2**55, 64), (2**40, 2**20)):
+        large = torch.sparse_coo_tensor([[5], [rank]][: len(shape)], [1.0], shape)
+        dist.all_reduce(large)
+        checked.equal(large.sum(), torch.tensor(float(size)), "sparse", *shape)
     return checked.wrong
 
 
