@@ -59,12 +59,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
   void on_sent(uint32_t) override { end(Status::ok()); }
 
   void end(const Status& status) {
-    if (!status && mailbox_ != nullptr && call_.to != mailbox_->host_->self()) {
-      // The caller may write to its memory from here on.
-      if (message_ != 0) mailbox_->host_->cancel(call_.to, message_);
-      mailbox_->send_control(call_.to, FrameKind::kP2pWithdraw, number_, call_.tag,
-                             call_.bytes, status.code());
-    }
+    if (!status && mailbox_ != nullptr) take_back(status.code());
     if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
     if (mailbox_ != nullptr) {
       auto self = shared_from_this();
@@ -74,6 +69,21 @@ class Mailbox::Outbound final : public transport::SendOwner,
   void orphan() { mailbox_ = nullptr; }
 
  private:
+  // The caller may write to its memory from here on.
+  void take_back(Code code) {
+    if (call_.to == mailbox_->host_->self()) {
+      auto& inbound = mailbox_->source(call_.to).inbound;
+      if (const auto it = inbound.find(number_); it != inbound.end()) {
+        it->second.local.reset();
+        it->second.withdrawn = code;
+      }
+      return;
+    }
+    if (message_ != 0) mailbox_->host_->cancel(call_.to, message_);
+    mailbox_->send_control(call_.to, FrameKind::kP2pWithdraw, number_, call_.tag,
+                           call_.bytes, code);
+  }
+
   Mailbox* mailbox_;  // null once it is over
   SendCall call_;
   uint64_t number_;

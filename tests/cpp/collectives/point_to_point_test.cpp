@@ -133,6 +133,23 @@ TEST_CASE("a member can send to itself, before or after it receives") {
   }
 }
 
+TEST_CASE("a message to itself that was given up is not read any more") {
+  Cluster cluster({.size = 2});
+  const auto sent = cluster.send(1, 1, 0, text(100, 1), 0, milliseconds(5));
+  cluster.run_for(milliseconds(10));
+  REQUIRE(sent->status.code() == Code::kTimedOut);
+  const auto late = cluster.receive(1, 1, 0, 100);
+  const auto next = cluster.receive(1, 1, 0, 100);
+  REQUIRE(late->is_done());
+  CHECK(late->status.code() == Code::kTimedOut);
+  CHECK(late->status.message() ==
+        "recv from rank 1, tag 0 on rank 1: rank 1 has given the message up, because "
+        "its time was over");
+  check_done(cluster, {cluster.send(1, 1, 0, text(100, 2)), next});
+  CHECK(next->output == text(100, 2));
+  CHECK(sent->memory_is_free);
+}
+
 TEST_CASE("a receive of another size is told so, and the next one is in order") {
   for (const size_t bytes : {16u, 1000u}) {
     for (const bool is_local : {false, true}) {
