@@ -70,11 +70,11 @@ transport::MessageId Peer::send(OutMessage message) {
     if (message.owner) message.owner->on_sent(message.token);
     return 0;
   }
-  told_called_ = *own_called_;
   const uint64_t seq = message.header.seq, bytes = message.bytes;
   message.is_held = lost && gave_up_ && waits_for_call(message.header.kind) &&
                     !window_.admit(seq, bytes);
   const bool is_held = message.is_held;
+  if (!is_held) told_called_ = *own_called_;
   const auto id = link_->send(std::move(message));
   if (is_held) window_.hold(seq, bytes, id);
   ask_if_due();

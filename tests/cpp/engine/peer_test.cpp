@@ -112,6 +112,15 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   pair.peer.note_over(4);
   pair.network.pump();
   CHECK(owner->tokens.back() == 9);
+  // What is held tells nobody of calls.
+  pair.a.num_called = 10;
+  auto held = message(20, data, owner);
+  held.header.kind = FrameKind::kContrib;
+  pair.peer.send(std::move(held));
+  pair.peer.tell_called();
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 1);
+  CHECK(pair.b.last.called == 10);
   // Results and data of calls that it has made are not counted.
   auto result = message(30, data, owner);
   result.header.kind = FrameKind::kResult;
