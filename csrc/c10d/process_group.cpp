@@ -13,6 +13,10 @@ using ::c10d::OpType;
 using collectives::Call;
 using collectives::LocalCall;
 
+namespace {
+constexpr const char* kCoalesced = "aikido:coalesced";
+}  // namespace
+
 AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
                              std::shared_ptr<Finisher> finisher,
                              c10::intrusive_ptr<::c10d::Store> store, int rank,
@@ -30,8 +34,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   options.self = Rank(rank);
   options.size = size;
   StoreAdapter adapter(store);
-  auto connected = engine::Communicator::connect(
-      engine_, adapter, options, agreed_text(settings_), timeout());
+  auto connected = engine::Communicator::connect(engine_, adapter, options,
+                                                 agreed_text(settings_), timeout());
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
   store_ = std::move(store);
@@ -76,11 +80,20 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
 
 // ---- submitting ----
 
-AikidoBackend::OwnWork AikidoBackend::batch() const {
+AikidoBackend::OwnWork AikidoBackend::batch() {
   if (num_batches_ == 0) return {};
+  OwnWork work;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = batches_.find(AikidoWork::this_thread_number());
+    if (it == batches_.end()) return {};
+    work = it->second;
+  }
+  if (work->is_open_batch()) return work;
+  work = make_batch(OpType::COALESCED, kCoalesced, {});
   const std::lock_guard lock(mutex_);
-  const auto it = batches_.find(std::this_thread::get_id());
-  return it == batches_.end() ? OwnWork() : it->second;
+  batches_[AikidoWork::this_thread_number()] = work;
+  return work;
 }
 
 AikidoBackend::Slot AikidoBackend::open(OpType type, const char* title,
@@ -127,26 +140,34 @@ void AikidoBackend::check_process() const {
 }
 
 void AikidoBackend::startCoalescing() {
-  start_batch(OpType::COALESCED, "aikido:coalesced", {});
+  start_batch(OpType::COALESCED, kCoalesced, {});
 }
 
-void AikidoBackend::start_batch(OpType type, const char* title, const Tensors& inputs) {
+AikidoBackend::OwnWork AikidoBackend::make_batch(OpType type, const char* title,
+                                                 const Tensors& inputs) {
   auto work =
       c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs, services_);
-  const std::lock_guard lock(mutex_);
-  if (!batches_.emplace(std::this_thread::get_id(), std::move(work)).second) {
-    raise({Code::kInvalidArgument,
-           concat("rank ", getRank(), " of group \"", group_name_,
-                  "\" coalesces calls of this thread already; end that first")});
+  work->begin_batch();
+  return work;
+}
+
+// One that is open was left by an exception: torch's manager does not end it then.
+void AikidoBackend::start_batch(OpType type, const char* title, const Tensors& inputs) {
+  OwnWork work = make_batch(type, title, inputs);
+  {
+    const std::lock_guard lock(mutex_);
+    OwnWork& of_thread = batches_[AikidoWork::this_thread_number()];
+    of_thread.swap(work);
+    if (!work) ++num_batches_;
   }
-  ++num_batches_;
+  if (work) AikidoWork::end_batch(std::move(work));
 }
 
 AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
   OwnWork work;
   {
     const std::lock_guard lock(mutex_);
-    const auto it = batches_.find(std::this_thread::get_id());
+    const auto it = batches_.find(AikidoWork::this_thread_number());
     if (it == batches_.end()) {
       raise({Code::kInvalidArgument,
              concat("rank ", getRank(), " of group \"", group_name_,
@@ -156,7 +177,7 @@ AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
     batches_.erase(it);
     --num_batches_;
   }
-  AikidoWork::close(work);
+  AikidoWork::end_batch(work);
   return work;
 }
 

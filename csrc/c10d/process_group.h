@@ -16,7 +16,6 @@
 #include <mutex>
 #include <set>
 #include <string>
-#include <thread>
 #include <unordered_map>
 
 #include "base/settings.h"
@@ -144,7 +143,8 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
-  // ---- several calls as one work: those of the calling thread between the two
+  // ---- several calls as one work: those of the calling thread between the two. If it
+  // waits for that work before the end, the calls that follow are another work.
   bool supportsCoalescing() const override { return true; }
   void startCoalescing() override;
   WorkPtr endCoalescing() override;
@@ -186,8 +186,9 @@ class AikidoBackend final : public ChangingBackend {
   // Whatever `calls` submits, as one work; part of the batch if there is one.
   WorkPtr coalesced(::c10d::OpType type, const char* title, const Tensors& inputs,
                     const std::function<void()>& calls);
+  OwnWork make_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
   void start_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
-  OwnWork batch() const;
+  OwnWork batch();
 
   WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& input,
                      const Tensors& blocks, AikidoWork::Memory memory,
@@ -229,8 +230,8 @@ class AikidoBackend final : public ChangingBackend {
   bool is_aborted_ = false;
   bool is_shut_down_ = false;
 
-  Milliseconds timeout_;                                  // guarded by mutex_
-  std::unordered_map<std::thread::id, OwnWork> batches_;  // guarded by mutex_
+  Milliseconds timeout_;                           // guarded by mutex_
+  std::unordered_map<uint64_t, OwnWork> batches_;  // by thread; guarded by mutex_
   std::atomic<int> num_batches_ = 0;
 };
 

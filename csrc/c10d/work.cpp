@@ -78,6 +78,16 @@ void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
   end_one(std::move(self), Status::ok());
 }
 
+void AikidoWork::end_batch(c10::intrusive_ptr<AikidoWork> self) {
+  if (self->batch_of_.exchange(0) != 0) close(std::move(self));
+}
+
+uint64_t AikidoWork::this_thread_number() {
+  static std::atomic<uint64_t> last{0};
+  thread_local const uint64_t number = ++last;
+  return number;
+}
+
 void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                           const collectives::Outcome& outcome) {
   {
@@ -185,6 +195,9 @@ void AikidoWork::mark_futures() {
 }
 
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
+  if (batch_of_ == this_thread_number()) {
+    end_batch(c10::intrusive_ptr<AikidoWork>::reclaim_copy(this));
+  }
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
   try {
     const bool is_over = ::c10d::Work::wait(bounded(timeout));

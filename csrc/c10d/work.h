@@ -47,6 +47,14 @@ class AikidoWork final : public ::c10d::Work {
   void open(Memory memory);
   // No further call comes.
   static void close(c10::intrusive_ptr<AikidoWork> self);
+
+  // Makes it a batch: it takes calls of this thread until end_batch(), or until this
+  // thread waits for it, which would never end otherwise. The second time nothing.
+  void begin_batch() { batch_of_ = this_thread_number(); }
+  static void end_batch(c10::intrusive_ptr<AikidoWork> self);
+  bool is_open_batch() const { return batch_of_ != 0; }
+  // Never used again, unlike the ids of threads.
+  static uint64_t this_thread_number();
   // The end of one call, from the progress thread, which hands its reference over.
   static void complete(c10::intrusive_ptr<AikidoWork> self, const Status& status,
                        const collectives::Outcome& outcome);
@@ -90,7 +98,8 @@ class AikidoWork final : public ::c10d::Work {
   std::vector<at::Tensor> held_;
   Copies copies_;
   std::vector<std::function<void()>> finishes_;
-  std::atomic<int> num_open_ = 1;  // calls, and one more until close()
+  std::atomic<int> num_open_ = 1;       // calls, and one more until close()
+  std::atomic<uint64_t> batch_of_ = 0;  // the thread whose calls it takes; 0: none
   std::atomic<uint64_t> seq_ = 0;
   // Guarded by Work::mutex_.
   Status failure_;

@@ -2,6 +2,8 @@
 # Copyright (c) the aikido authors
 """Every collective beside all_reduce, broadcast and all_gather, by its definition."""
 
+import threading
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -179,6 +181,37 @@ def coalesce(rank, size):
     return checked.wrong, len(batch.works)
 
 
+def broadcast_and_drop(tensor):
+    """As torch's manager leaves it when an exception comes before its end."""
+    dist.group.WORLD._start_coalescing(torch.device("cpu"))
+    dist.broadcast(tensor, 2, async_op=True)
+
+
+def wait_amid_coalescing(rank, size):
+    checked = Checked()
+    tensors = [torch.full((3,), float(rank)) for _ in range(5)]
+    with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as batch:
+        dist.broadcast(tensors[0], 2)  # waits for itself
+        checked.equal(tensors[0], torch.full((3,), 2.0), "waited")
+        if rank == 2:
+            late(0.1)
+        dist.broadcast(tensors[1], 2, async_op=True)
+    batch.wait()
+    checked.equal(tensors[1], torch.full((3,), 2.0), "behind the wait")
+    broadcast_and_drop(tensors[2])
+    broadcast_and_drop(tensors[3])
+    dist.broadcast(tensors[4], 2)
+    # Threads come and go, and with them their ids.
+    for i in (2, 3):
+        thread = threading.Thread(target=broadcast_and_drop, args=(tensors[i],))
+        thread.start()
+        thread.join()
+    dist.barrier()
+    for tensor in tensors[2:]:
+        checked.equal(tensor, torch.full((3,), 2.0), "after what was left open")
+    return checked.wrong
+
+
 def share_until_written(rank, size):
     """Tensors that get memory of their own when they are written to."""
     checked = Checked()
@@ -239,6 +272,7 @@ def reduce_sparse(rank, size):
         exchange_unevenly,
         reduce_sparse,
         share_until_written,
+        wait_amid_coalescing,
     ],
 )
 def test_every_call_does_what_it_is_defined_to_do(calls):
