@@ -37,7 +37,8 @@ def test_calls_are_numbered_and_may_be_waited_for_later(group_of_one):
     for work in works:
         assert work.wait()
     assert [work.outcome().sequence_number for work in works] == [1, 2, 3]
-    assert [work._get_sequence_number() for work in works] == [1, 2, 3]
+    if hasattr(works[0], "_get_sequence_number"):  # newer torch
+        assert [work._get_sequence_number() for work in works] == [1, 2, 3]
 
 
 def test_integers_are_reduced_strictly_only(group_of_one):

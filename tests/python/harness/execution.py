@@ -141,9 +141,11 @@ class _Runner:
     def _make(self, plan: GroupPlan) -> Any:
         world = self._groups[0]._get_backend(torch.device("cpu"))
         ranks = list(plan.ranks)
-        # Gloo is not tested here: one way will do for it.
+        # Gloo is not tested here: one way will do for it. Torch splits groups without a
+        # device since 2.14.
+        can_split = hasattr(dist.ProcessGroup, "supports_reconfigure")
         how = "new_group" if self._backend == "gloo" else plan.how
-        if how == "split_group" and world.supports_splitting:
+        if how == "split_group" and world.supports_splitting and can_split:
             rest = [r for r in range(self._program.size) if r not in ranks]
             return dist.split_group(split_ranks=[ranks, rest] if rest else [ranks])
         if how == "local":
