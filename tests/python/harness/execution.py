@@ -143,7 +143,7 @@ class _Runner:
         ranks = list(plan.ranks)
         # Gloo is not tested here: one way will do for it. Torch splits groups without a
         # device since 2.14.
-        can_split = hasattr(dist.ProcessGroup, "supports_reconfigure")
+        can_split = hasattr(dist.distributed_c10d, "_reconfigure")
         how = "new_group" if self._backend == "gloo" else plan.how
         if how == "split_group" and world.supports_splitting and can_split:
             rest = [r for r in range(self._program.size) if r not in ranks]

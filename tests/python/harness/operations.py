@@ -522,7 +522,9 @@ class Barrier(Operation):
         started = Started(Memory(at.number))
         if self.is_monitored:
             # Torch's default is half an hour, not the time-out of the group.
-            dist.monitored_barrier(group=at.group, timeout=at.timeout)
+            # Not by torch's function, which older versions keep for Gloo.
+            group = at.group or dist.group.WORLD
+            group.monitored_barrier(at.timeout, wait_all_ranks=False)
         else:
             started.add(dist.barrier(group=at.group, async_op=is_async))
         return started
