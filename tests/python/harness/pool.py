@@ -85,9 +85,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="aikido-pool-")
-        self._store = dist.TCPStore(
-            "127.0.0.1", 0, is_master=True, wait_for_workers=False
-        )
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True)
         self._lock = threading.Lock()
         self._idle: list[Member] = []
         self._num_started = 0

@@ -51,7 +51,7 @@ def judged(what, **changes):
 @pytest.mark.parametrize("fault", sorted(set(FAULTS)))
 def test_what_must_hold_is_held_for_good(fault):
     verdict = judged(case(number_of(fault)))
-    assert verdict.wrong == []
+    assert verdict.wrong + verdict.slow == []
     assert len(verdict.heard_s) == (verdict.case.size - 1 if fault == "kill" else 0)
 
 
@@ -73,7 +73,8 @@ def test_what_must_hold_is_held_for_good(fault):
 )
 def test_whoever_sees_something_else_is_named(fault, changes, text):
     what = case(number_of(fault))
-    (wrong,) = judged(what, **changes).wrong
+    verdict = judged(what, **changes)
+    (wrong,) = verdict.wrong + verdict.slow
     assert text in wrong
 
 
