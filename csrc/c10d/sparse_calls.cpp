@@ -105,6 +105,8 @@ at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank)
   if (values.nbytes() > 0) {
     std::memcpy(mutable_bytes_of(values), at + indices.nbytes(), values.nbytes());
   }
+  // Torch checks indices by itself only where its user has asked for it.
+  at::_validate_sparse_coo_tensor_args(indices, values, layout.sizes);
   return at::sparse_coo_tensor(indices, values, layout.sizes,
                                at::TensorOptions().dtype(layout.dtype));
 }
