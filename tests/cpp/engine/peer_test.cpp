@@ -130,7 +130,7 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   pair.peer.set_lost(Status(Code::kPeerLost, "gone"));
   pair.to_a->close();
   pair.network.pump();
-  CHECK(owner->tokens.size() == 11);
+  CHECK(owner->tokens.size() == 12);
   CHECK(pair.peer.is_drained());
 }
 
