@@ -13,10 +13,14 @@ namespace aikido::kernels {
 namespace {
 
 #if defined(__x86_64__)
-// Not every compiler's __builtin_cpu_supports knows the name.
+// Not every compiler's __builtin_cpu_supports knows the name. Asked once: in a virtual
+// machine the instruction goes through the hypervisor and takes microseconds.
 bool has_f16c() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  }();
+  return has;
 }
 #endif
 
