@@ -216,8 +216,8 @@ TEST_CASE("nobody goes on before all are connected to all", "[tcp]") {
 TEST_CASE("members with another uuid do not meet", "[tcp]") {
   auto m = start(2);
   const auto both = handles({&m[0], &m[1]});
-  auto a = join_soon(m[0], 1, both, milliseconds(200));
-  auto b = join_soon(m[1], 2, both, milliseconds(200));
+  auto a = join_soon(m[0], 1, both, seconds(1));
+  auto b = join_soon(m[1], 2, both, seconds(1));
   CHECK(a.get().code() == Code::kTimedOut);
   const Status dialler = b.get();
   CHECK(dialler.code() == Code::kTimedOut);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "harness/catch.h"
+#include "harness/sanitized.h"
 
 using namespace aikido;
 using namespace aikido::transport;
@@ -240,15 +241,6 @@ TEST_CASE("a member of a group that was given up hears why", "[tcp]") {
   // Only the last few are remembered.
   CHECK(house.dial_in(hello_of(8)).status().code() == Code::kRetryLater);
 }
-
-// The sanitizers need descriptors of their own.
-#if defined(__SANITIZE_ADDRESS__)
-#define AIKIDO_IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define AIKIDO_IS_SANITIZED 1
-#endif
-#endif
 
 #ifndef AIKIDO_IS_SANITIZED
 TEST_CASE("without a free descriptor the listener waits, and does not spin", "[tcp]") {
