@@ -95,7 +95,8 @@ def shrink(rank, size, is_default, how):
         dist.barrier()
         return None
     if how == "dead":
-        with pytest.raises(AikidoError, match="rank 1 is lost"):
+        # Another survivor may be ahead, and end the group before this one hears.
+        with pytest.raises(AikidoError, match=r"rank 1 is lost|was aborted by rank"):
             total(whole)
     start = time.perf_counter()
     flags = 1 if how == "dead" else 0
