@@ -7,6 +7,7 @@
 
 #include "c10d/call_of.h"
 #include "c10d/error.h"
+#include "c10d/overlap.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -71,12 +72,14 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
                 opts.timeout);
 }
 
-// Everybody's `input` into `blocks`, one per rank.
+// Everybody's `given` into `blocks`, one per rank.
 AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
-                                                 const at::Tensor& input,
+                                                 const at::Tensor& given,
                                                  const Tensors& blocks,
                                                  AikidoWork::Memory memory,
                                                  Milliseconds timeout) {
+  const at::Tensor input = apart(given, blocks, static_cast<size_t>(getRank()));
+  memory.held.push_back(input);
   LocalCall local;
   for (size_t r = 0; r < blocks.size(); ++r) {
     if (static_cast<int>(r) == getRank()) {
@@ -87,7 +90,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
     local.in_blocks.push_back(in_block(r, blocks[r]));
   }
   return submit(call_of(CallKind::kAllgather, input), type, title, std::move(local),
-                {input}, std::move(memory), timeout);
+                {given}, std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
@@ -245,15 +248,13 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
     check_list(site, "scatter_list", list, getSize());
     for (const at::Tensor& input : list)
       check_same(site, "tensor", output, "scatter_list", input);
+    const auto own = static_cast<size_t>(getRank());
+    const Tensors output_alone = held;
     for (size_t r = 0; r < list.size(); ++r) {
-      const at::Tensor block = stage_in(list[r]);
-      if (static_cast<int>(r) == getRank()) {
-        copy_own(block, held.front());
-      } else {
-        local.out_blocks.push_back(out_block(r, block));
-      }
-      held.push_back(block);
+      held.push_back(apart(stage_in(list[r]), output_alone, r == own ? 0 : kNoOutput));
+      if (r != own) local.out_blocks.push_back(out_block(r, held.back()));
     }
+    copy_own(held[1 + own], output_alone.front());
   } else {
     if (!inputs.empty()) check_count(site, "scatter_list", inputs[0].size(), 0);
     local.in_blocks.push_back(
@@ -265,12 +266,18 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
 
 // inputs[r] goes to rank r, outputs[r] comes from it. Sizes may differ between any two
 // ranks: only the dtype is compared by all, sizes by the two.
-AikidoBackend::WorkPtr AikidoBackend::exchange_all(
-    OpType type, const char* title, const Tensors& given, const Tensors& inputs,
-    const Tensors& outputs, AikidoWork::Memory memory, Milliseconds timeout) {
+AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* title,
+                                                   const Tensors& given, Tensors inputs,
+                                                   const Tensors& outputs,
+                                                   AikidoWork::Memory memory,
+                                                   Milliseconds timeout) {
   const CallSite site{"all_to_all", getRank()};
   const auto own = static_cast<size_t>(getRank());
   check_same(site, "input[rank]", inputs[own], "output[rank]", outputs[own]);
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    inputs[r] = apart(inputs[r], outputs, r == own ? own : kNoOutput);
+    memory.held.push_back(inputs[r]);
+  }
   copy_own(inputs[own], outputs[own]);
   Call call;
   call.kind = CallKind::kAlltoall;

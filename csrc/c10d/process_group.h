@@ -190,7 +190,7 @@ class AikidoBackend final : public ChangingBackend {
   void start_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
   OwnWork batch();
 
-  WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& input,
+  WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& given,
                      const Tensors& blocks, AikidoWork::Memory memory,
                      Milliseconds timeout);
   WorkPtr gather_to_root(const char* title, const at::Tensor& input,
@@ -198,7 +198,7 @@ class AikidoBackend final : public ChangingBackend {
                          Milliseconds timeout);
   // `given`: the caller's own tensors, for the profiler.
   WorkPtr exchange_all(::c10d::OpType type, const char* title, const Tensors& given,
-                       const Tensors& inputs, const Tensors& outputs,
+                       Tensors inputs, const Tensors& outputs,
                        AikidoWork::Memory memory, Milliseconds timeout);
   WorkPtr scatter_reduced(::c10d::OpType type, const char* title,
                           const ::c10d::ReduceOp& op, const at::Tensor& output,

@@ -6,6 +6,7 @@
 
 #include "c10d/call_of.h"
 #include "c10d/error.h"
+#include "c10d/overlap.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -88,7 +89,9 @@ AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* t
   LocalCall local;
   local.output = mutable_bytes_of(output);
   for (size_t r = 0; r < blocks.size(); ++r) {
-    const at::Tensor& block = blocks[r];
+    const bool is_own = static_cast<int>(r) == getRank();
+    const at::Tensor block = apart(blocks[r], {output}, is_own ? 0 : kNoOutput);
+    memory.held.push_back(block);
     call.count += static_cast<uint64_t>(block.numel());
     // Blocks that differ have no shape that all ranks could compare.
     if (block.numel() != output.numel()) call.shape = Shape();

@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """Every collective beside all_reduce, broadcast and all_gather, by its definition."""
 
+import itertools
 import threading
 
 import pytest
@@ -243,6 +244,44 @@ def share_until_written(rank, size):
     return checked.wrong
 
 
+def read_where_it_writes(rank, size):
+    """Inputs inside the memory of outputs, small and larger than travels unasked."""
+    checked = Checked()
+    ranks = torch.arange(float(size))
+    total = float(size * (size - 1) / 2)
+    for count, giver in itertools.product((1_000, 200_000), range(size)):
+        what = (count, giver)
+        each = ranks.repeat_interleave(count)
+
+        def mine(count=count, giver=giver):
+            if rank == giver:
+                late(0.01)  # its data is read last
+            return torch.full((size * count,), float(rank))
+
+        both = mine()
+        dist.all_gather_into_tensor(both, both[:count])
+        checked.equal(both, each, "all_gather_into_tensor", *what)
+        both = mine()
+        dist.all_gather(list(both.chunk(size)), both[count // 2 : count // 2 + count])
+        checked.equal(both, each, "all_gather", *what)
+        both = mine()
+        dist.reduce_scatter_tensor(both[:count], both)
+        checked.equal(both[:count], torch.full((count,), total), "reduce", *what)
+        both = mine()
+        dist.all_to_all_single(both, both)
+        checked.equal(both, each, "all_to_all_single", *what)
+        both = mine()
+        dist.all_to_all(list(both.chunk(size))[::-1], list(both.chunk(size)))
+        checked.equal(both, each.flip(0), "all_to_all", *what)
+        both = mine() + each
+        blocks = list(both.chunk(size)) if rank == giver else None
+        dist.scatter(both[count // 2 : count // 2 + count], blocks, giver)
+        expected = torch.full((count,), float(rank + giver))
+        got = both[count // 2 : count // 2 + count]
+        checked.equal(got, expected, "scatter", *what)
+    return checked.wrong
+
+
 def reduce_sparse(rank, size):
     checked = Checked()
     for entries in (0, 1, 5_000):
@@ -272,6 +311,7 @@ def reduce_sparse(rank, size):
         exchange_unevenly,
         reduce_sparse,
         share_until_written,
+        read_where_it_writes,
         wait_amid_coalescing,
     ],
 )

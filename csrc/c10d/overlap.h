@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Inputs that lie in the memory of outputs. What comes is written while what goes may
+// still be read, so such an input is copied first. Pure; any thread.
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "c10d/call_of.h"
+
+namespace aikido::adapter {
+
+inline constexpr size_t kNoOutput = std::numeric_limits<size_t>::max();
+
+// Requires: contiguous.
+inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const std::less<const std::byte*> is_before;
+  return a.nbytes() > 0 && b.nbytes() > 0 &&
+         is_before(bytes_of(a), bytes_of(b) + b.nbytes()) &&
+         is_before(bytes_of(b), bytes_of(a) + a.nbytes());
+}
+
+// `input`, or a copy of it if it lies in `outputs`. It may be output `own` itself: what
+// a rank has for itself is read before it is written.
+inline at::Tensor apart(const at::Tensor& input, const std::vector<at::Tensor>& outputs,
+                        size_t own) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_in_place = i == own && bytes_of(input) == bytes_of(outputs[i]) &&
+                             input.nbytes() == outputs[i].nbytes();
+    if (!is_in_place && overlap(input, outputs[i])) return input.clone();
+  }
+  return input;
+}
+
+}  // namespace aikido::adapter
