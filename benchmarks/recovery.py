@@ -86,7 +86,7 @@ def lose_one(
 
 def main(
     ranks: Annotated[int, typer.Option(min=3, help="Number of ranks.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Deaths per backend.")] = 10,
+    deaths: Annotated[int, typer.Option(min=1, help="Deaths per backend.")] = 10,
     json: common.JsonPath = None,
 ) -> None:
     """Kills one rank, again and again, beside Gloo."""
@@ -96,7 +96,7 @@ def main(
         )
     seen: dict[tuple[str, str], list[float]] = {}
     for i in track(
-        range(rounds), description="deaths", disable=not sys.stderr.isatty()
+        range(deaths), description="deaths", disable=not sys.stderr.isatty()
     ):
         for backend in ("aikido", "gloo"):
             with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ def main(
                 seen.setdefault((backend, what), []).append(worst)
     results = [
         common.Result.judge(
-            f"kill -9 to {text}, last survivor, {name} of {rounds}",
+            f"kill -9 to {text}, last survivor, {name} of {deaths}",
             unit="ms",
             value=pick(seen["aikido", what]),
             reference=pick(seen["gloo", what]),
