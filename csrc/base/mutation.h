@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Rules of the partial allreduce that a test can switch off, each by its name, to show
+// that its checks notice. Code asks `mutated(Mutation::kX)` where it obeys the rule.
+// Without AIKIDO_MUTATIONS, as in everything but the simulator (tests/cpp/sim), the
+// answer is a constant false and costs nothing. With it, one mutation is chosen per
+// process, before its first group. Any thread once that is done.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace aikido {
+
+enum class Mutation : uint8_t {
+  kNone,
+  kAcceptAfterPromise,   // results of the old view are taken after a promise
+  kSuspectNotAsked,      // the coordinator neither asks nor waits for its suspect
+  kOwnerKeepsClosed,     // an owner that promises keeps what it closed and did not have
+  kReportExposedOnly,    // a result that is had for a late caller is not reported
+  kIgnoreHad,            // the new owner is not a holder of the result
+  kAcceptOldView,        // results and acknowledgements of any view are taken
+  kMinorityView,         // a view follows from any number of answers
+  kInstallUnvoted,       // a view is installed before more than half accepted it
+  kIgnoreAccepted,       // an accepted view in an answer is not taken over
+  kViewNotPassedOn,      // a view is not sent first on a link, nor to those it leaves
+  kRemovedIsSilent,      // a removed member does not answer
+  kNoResend,             // open contributions are not sent again in a new view
+  kCountTwice,           // a contribution that comes again is counted again
+  kSmallQuorum,          // a close need not have heard from more than half of the view
+  kStrictShrinks,        // a strict operation ends without those that are removed
+  kOverwriteInputEarly,  // the input is overwritten before the result is whole
+  kFreeResultEarly,      // a result is freed before all members have it
+  kOldIncarnation,       // messages of the former life of a member are taken
+  kReturnFillsPlace,     // a member that is back takes its place in open operations
+  kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
+};
+
+// Their names, in the order of the enum.
+inline constexpr std::array<std::string_view, 21> kMutationNames = {
+    "none",
+    "accept-after-promise",
+    "suspect-not-asked",
+    "owner-keeps-closed",
+    "report-exposed-only",
+    "ignore-had",
+    "accept-old-view",
+    "minority-view",
+    "install-unvoted",
+    "ignore-accepted",
+    "view-not-passed-on",
+    "removed-is-silent",
+    "no-resend",
+    "count-twice",
+    "small-quorum",
+    "strict-shrinks",
+    "overwrite-input-early",
+    "free-result-early",
+    "old-incarnation",
+    "return-fills-place",
+    "mask-from-receiver",
+};
+static_assert(kMutationNames.size() ==
+              static_cast<size_t>(Mutation::kMaskFromReceiver) + 1);
+
+constexpr std::string_view name_of(Mutation mutation) {
+  return kMutationNames[static_cast<size_t>(mutation)];
+}
+// Empty when nothing has that name.
+constexpr std::optional<Mutation> mutation_named(std::string_view name) {
+  for (size_t i = 0; i < kMutationNames.size(); ++i)
+    if (kMutationNames[i] == name) return static_cast<Mutation>(i);
+  return std::nullopt;
+}
+
+#ifdef AIKIDO_MUTATIONS
+inline Mutation chosen_mutation = Mutation::kNone;
+inline bool mutated(Mutation mutation) {
+  return chosen_mutation == mutation;
+}
+#else
+constexpr bool mutated(Mutation) {
+  return false;
+}
+#endif
+
+}  // namespace aikido
