@@ -28,8 +28,8 @@ def all_reduce(
     """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
 
     Args:
-        tensor: contiguous, the same shape and dtype on every rank; floating point if
-            the policy may skip.
+        tensor: the same shape and dtype on every rank, of any strides; floating point
+            if the policy may skip.
         op: SUM or AVG if the policy may skip, else any. With a policy whose divisor is
             "contributors" AVG is the mean over those who contributed, and SUM is scaled
             by world size / contributors.

@@ -51,12 +51,13 @@ std::vector<at::Tensor> parts_of(const at::Tensor& host,
 AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
                                                 const ::c10d::BroadcastOptions& opts) {
   const CallSite site{"broadcast", getRank()};
-  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  const bool is_root = getRank() == opts.rootRank;
+  const at::Tensor& tensor =
+      check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_of(CallKind::kBroadcast, tensor);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
   AikidoWork::Copies copies;
-  const bool is_root = getRank() == opts.rootRank;
   const at::Tensor host = is_root ? stage_in(tensor) : stage_out(tensor, copies);
   LocalCall local;
   if (is_root) {
@@ -97,9 +98,9 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                                                 Tensors& inputs,
                                                 const ::c10d::AllgatherOptions& opts) {
   const CallSite site{"all_gather", getRank()};
-  const at::Tensor& input = check_single(site, "tensor", inputs);
+  const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   const Tensors& list = check_single_list(site, "tensor_list", outputs);
-  check_list(site, "tensor_list", list, getSize());
+  check_list(site, "tensor_list", list, getSize(), Use::kWrite);
   for (const at::Tensor& output : list)
     check_same(site, "tensor", input, "tensor_list", output);
   AikidoWork::Copies copies;
@@ -115,8 +116,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) {
   const CallSite site{"all_gather_into_tensor", getRank()};
-  check_tensor(site, "input_tensor", input);
-  check_tensor(site, "output_tensor", output);
+  check_contiguous(site, "input_tensor", input);
+  check_contiguous(site, "output_tensor", output);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);
@@ -131,10 +132,11 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
     std::vector<Tensors>& outputs, Tensors& inputs,
     const ::c10d::AllgatherOptions& opts) {
   const CallSite site{"all_gather_coalesced", getRank()};
-  check_list(site, "input_tensor_list", inputs, std::nullopt);
+  check_list(site, "input_tensor_list", inputs, std::nullopt, Use::kRead);
   check_count(site, "output_tensor_lists", outputs.size(), getSize());
   for (const Tensors& list : outputs) {
-    check_list(site, "output_tensor_lists", list, static_cast<int>(inputs.size()));
+    check_list(site, "output_tensor_lists", list, static_cast<int>(inputs.size()),
+               Use::kWrite);
     for (size_t i = 0; i < inputs.size(); ++i)
       check_same(site, "input_tensor_list", inputs[i], "output_tensor_lists", list[i]);
   }
@@ -151,10 +153,13 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
 AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& opts) {
   const CallSite site{"all_gather_into_tensor_coalesced", getRank()};
-  check_list(site, "inputs", inputs, std::nullopt);
-  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
-  for (size_t i = 0; i < inputs.size(); ++i)
+  check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
+  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()), Use::kWrite);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_contiguous(site, "inputs", inputs[i]);
+    check_contiguous(site, "outputs", outputs[i]);
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
+  }
   return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather_into_tensor", inputs,
                    [&] {
                      for (size_t i = 0; i < inputs.size(); ++i)
@@ -187,14 +192,14 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
                                              Tensors& inputs,
                                              const ::c10d::GatherOptions& opts) {
   const CallSite site{"gather", getRank()};
-  const at::Tensor& input = check_single(site, "tensor", inputs);
+  const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
   AikidoWork::Copies copies;
   Tensors blocks;
   Tensors results;
   if (getRank() == opts.rootRank) {
     results = check_single_list(site, "gather_list", outputs);
-    check_list(site, "gather_list", results, getSize());
+    check_list(site, "gather_list", results, getSize(), Use::kWrite);
     for (const at::Tensor& output : results) {
       check_same(site, "tensor", input, "gather_list", output);
       blocks.push_back(stage_out(output, copies));
@@ -213,14 +218,14 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
 AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
     at::Tensor& output, at::Tensor& input, const ::c10d::GatherOptions& opts) {
   const CallSite site{"gather_single", getRank()};
-  check_tensor(site, "input", input);
+  check_contiguous(site, "input", input);
   check_rank(site, "dst", opts.rootRank, getSize());
   AikidoWork::Copies copies;
   Tensors held{stage_in(input)};
   Tensors blocks;
   Tensors results;
   if (getRank() == opts.rootRank) {
-    check_tensor(site, "output", output);
+    check_contiguous(site, "output", output);
     check_times(site, "input", input, "output", output, getSize());
     held.push_back(stage_out(output, copies));
     blocks = equal_blocks(held.back(), getSize());
@@ -236,7 +241,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                                               std::vector<Tensors>& inputs,
                                               const ::c10d::ScatterOptions& opts) {
   const CallSite site{"scatter", getRank()};
-  const at::Tensor& output = check_single(site, "tensor", outputs);
+  const at::Tensor& output = check_single(site, "tensor", outputs, Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_of(CallKind::kScatter, output);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
@@ -245,7 +250,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   Tensors held{stage_out(output, copies)};
   if (getRank() == opts.rootRank) {
     const Tensors& list = check_single_list(site, "scatter_list", inputs);
-    check_list(site, "scatter_list", list, getSize());
+    check_list(site, "scatter_list", list, getSize(), Use::kRead);
     for (const at::Tensor& input : list)
       check_same(site, "tensor", output, "scatter_list", input);
     const auto own = static_cast<size_t>(getRank());
@@ -295,8 +300,8 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
 AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                                const ::c10d::AllToAllOptions& opts) {
   const CallSite site{"all_to_all", getRank()};
-  check_list(site, "input_tensor_list", inputs, getSize());
-  check_list(site, "output_tensor_list", outputs, getSize());
+  check_list(site, "input_tensor_list", inputs, getSize(), Use::kRead);
+  check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
   check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
   check_same_kind(site, "input_tensor_list", inputs[0], "output_tensor_list", outputs);
   AikidoWork::Copies copies;
@@ -314,8 +319,8 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
     std::vector<int64_t>& input_splits, const ::c10d::AllToAllOptions& opts) {
   const CallSite site{"all_to_all_single", getRank()};
-  check_tensor(site, "input", input);
-  check_tensor(site, "output", output);
+  check_contiguous(site, "input", input);
+  check_contiguous(site, "output", output);
   check_same_kind(site, "input", input, "output", {output});
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());

@@ -25,7 +25,7 @@ collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
 
 AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
   const CallSite site{"send", getRank()};
-  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kRead);
   check_rank(site, "dst", to, getSize());
   check_process();
   const at::Tensor host = stage_in(tensor);
@@ -53,7 +53,7 @@ AikidoBackend::WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
 AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<int> from,
                                               int tag) {
   const CallSite site{"recv", getRank()};
-  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
   check_process();
   AikidoWork::Copies copies;

@@ -23,8 +23,8 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, opts);
   const CallSite site{"all_reduce", getRank()};
-  return allreduce_with(check_single(site, "tensor", tensors), opts.reduceOp, {},
-                        opts.timeout);
+  return allreduce_with(check_single(site, "tensor", tensors, Use::kWrite),
+                        opts.reduceOp, {}, opts.timeout);
 }
 
 AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
@@ -32,7 +32,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                                                      const AllreduceExtras& extras,
                                                      Milliseconds timeout) {
   const CallSite site{"all_reduce", getRank()};
-  check_tensor(site, "tensor", tensor);
+  check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
@@ -50,7 +50,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
 AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
     Tensors& tensors, const ::c10d::AllreduceCoalescedOptions& opts) {
   const CallSite site{"all_reduce_coalesced", getRank()};
-  check_list(site, "tensors", tensors, std::nullopt);
+  check_list(site, "tensors", tensors, std::nullopt, Use::kWrite);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
   return coalesced(OpType::ALLREDUCE_COALESCED, "aikido:all_reduce", tensors, [&] {
@@ -62,12 +62,13 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
 AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                                              const ::c10d::ReduceOptions& opts) {
   const CallSite site{"reduce", getRank()};
-  const at::Tensor& tensor = check_single(site, "tensor", tensors);
+  const bool is_root = getRank() == opts.rootRank;
+  const at::Tensor& tensor =
+      check_single(site, "tensor", tensors, is_root ? Use::kWrite : Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
   Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
   AikidoWork::Copies copies;
-  const bool is_root = getRank() == opts.rootRank;
   const at::Tensor host = is_root ? stage_in_out(tensor, copies) : stage_in(tensor);
   LocalCall local;
   local.input = bytes_of(host);
@@ -106,9 +107,9 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs,
     const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site{"reduce_scatter", getRank()};
-  const at::Tensor& output = check_single(site, "output", outputs);
+  const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
   const Tensors& list = check_single_list(site, "input_list", inputs);
-  check_list(site, "input_list", list, getSize());
+  check_list(site, "input_list", list, getSize(), Use::kRead);
   check_same_kind(site, "output", output, "input_list", list);
   check_same(site, "output", output, "input_list[rank]",
              list[static_cast<size_t>(getRank())]);
@@ -126,8 +127,8 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site{"reduce_scatter_tensor", getRank()};
-  check_tensor(site, "output", output);
-  check_tensor(site, "input", input);
+  check_contiguous(site, "output", output);
+  check_contiguous(site, "input", input);
   check_times(site, "output", output, "input", input, getSize());
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);
@@ -141,9 +142,11 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site{"reduce_scatter_tensor_coalesced", getRank()};
-  check_list(site, "inputs", inputs, std::nullopt);
-  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()));
+  check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
+  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()), Use::kWrite);
   for (size_t i = 0; i < inputs.size(); ++i) {
+    check_contiguous(site, "outputs", outputs[i]);
+    check_contiguous(site, "inputs", inputs[i]);
     check_times(site, "output", outputs[i], "input", inputs[i], getSize());
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
   }

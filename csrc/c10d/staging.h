@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Host tensors that stand in for tensors on a device. Plain for now: the copy down
-// blocks the caller, the copy up runs when the call completes. CPU tensors stand for
+// Contiguous host tensors that stand in for tensors on a device, and for those whose
+// elements do not lie one behind another. Plain for now: the copy down blocks the
+// caller, the copy up runs when the call completes. Contiguous CPU tensors stand for
 // themselves; one that shares memory until it is written gets its own here, so that
 // pointers to read from and to write to agree, taken in any order.
 
@@ -11,9 +12,18 @@
 
 namespace aikido::adapter {
 
+inline bool stands_for_itself(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && tensor.is_contiguous();
+}
+
+// Of the data alone: no gradient goes through it.
+inline at::Tensor stand_in(const at::Tensor& tensor) {
+  return tensor.detach().to(at::kCPU).contiguous();
+}
+
 // To be read.
 inline at::Tensor stage_in(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() ? tensor : tensor.to(at::kCPU);
+  return stands_for_itself(tensor) ? tensor : stand_in(tensor);
 }
 
 inline const at::Tensor& unshared(const at::Tensor& tensor) {
@@ -23,7 +33,7 @@ inline const at::Tensor& unshared(const at::Tensor& tensor) {
 
 // To be written: notes what to copy back.
 inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
-  if (tensor.device().is_cpu()) return unshared(tensor);
+  if (stands_for_itself(tensor)) return unshared(tensor);
   copies.emplace_back(tensor,
                       at::empty(tensor.sizes(), tensor.options().device(at::kCPU)));
   return copies.back().second;
@@ -31,8 +41,8 @@ inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies
 
 // Both.
 inline at::Tensor stage_in_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
-  if (tensor.device().is_cpu()) return unshared(tensor);
-  copies.emplace_back(tensor, tensor.to(at::kCPU));
+  if (stands_for_itself(tensor)) return unshared(tensor);
+  copies.emplace_back(tensor, stand_in(tensor));
   return copies.back().second;
 }
 

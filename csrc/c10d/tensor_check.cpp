@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "c10d/tensor_check.h"
 
+#include <ATen/MemoryOverlap.h>
+
 #include "c10d/error.h"
 #include "kernels/reduce.h"
 
@@ -93,8 +95,8 @@ ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype
   return *map;
 }
 
-void check_tensor(const CallSite& site, const char* argument,
-                  const at::Tensor& tensor) {
+void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
+                  Use use) {
   if (!tensor.defined()) refuse(site, "argument ", argument, " is undefined");
   if (tensor.layout() != at::kStrided) {
     refuse(site, "argument ", argument, " has layout ", tensor.layout(),
@@ -104,6 +106,17 @@ void check_tensor(const CallSite& site, const char* argument,
     refuse(site, "argument ", argument, " is on device ", tensor.device(),
            ", only cpu and cuda are supported");
   }
+  if (use == Use::kWrite && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+    refuse(site, "argument ", argument, " of shape ", tensor.sizes(), " and strides ",
+           tensor.strides(),
+           " has elements that share memory, so no result can be written there; pass "
+           ".contiguous() or .clone()");
+  }
+}
+
+void check_contiguous(const CallSite& site, const char* argument,
+                      const at::Tensor& tensor) {
+  check_tensor(site, argument, tensor, Use::kRead);
   if (!tensor.is_contiguous()) {
     raise({Code::kInvalidArgument,
            concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
@@ -115,12 +128,12 @@ void check_tensor(const CallSite& site, const char* argument,
 }
 
 const at::Tensor& check_single(const CallSite& site, const char* argument,
-                               const std::vector<at::Tensor>& tensors) {
+                               const std::vector<at::Tensor>& tensors, Use use) {
   if (tensors.size() != 1) {
     refuse(site, "argument ", argument, " is a list of ", tensors.size(),
            " tensors; exactly one is taken");
   }
-  check_tensor(site, argument, tensors[0]);
+  check_tensor(site, argument, tensors[0], use);
   return tensors[0];
 }
 
@@ -135,10 +148,11 @@ void check_same(const CallSite& site, const char* argument, const at::Tensor& te
 }
 
 void check_list(const CallSite& site, const char* argument,
-                const std::vector<at::Tensor>& tensors, std::optional<int> count) {
+                const std::vector<at::Tensor>& tensors, std::optional<int> count,
+                Use use) {
   if (count) check_count(site, argument, tensors.size(), *count);
   if (tensors.empty()) refuse(site, "argument ", argument, " is an empty list");
-  for (const at::Tensor& t : tensors) check_tensor(site, argument, t);
+  for (const at::Tensor& t : tensors) check_tensor(site, argument, t, use);
 }
 
 void check_count(const CallSite& site, const char* argument, size_t given, int count) {

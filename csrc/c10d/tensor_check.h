@@ -27,17 +27,25 @@ DType dtype_for_copy(const at::Tensor& tensor);
 DType dtype_for_reduction(const CallSite& site, const at::Tensor& tensor);
 ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype);
 
-// Dense, contiguous, on a CPU or CUDA device.
-void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor);
+// What a call does with a tensor. One that is written has a place for each element.
+enum class Use : uint8_t { kRead, kWrite };
+
+// Dense, of any strides, on a CPU or CUDA device.
+void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
+                  Use use);
+// Contiguous as well: for calls that cut one tensor into the parts of all ranks.
+void check_contiguous(const CallSite& site, const char* argument,
+                      const at::Tensor& tensor);
 // The list holds exactly one tensor, which passes check_tensor.
 const at::Tensor& check_single(const CallSite& site, const char* argument,
-                               const std::vector<at::Tensor>& tensors);
+                               const std::vector<at::Tensor>& tensors, Use use);
 // dtype, device and number of elements of `other` are those of `tensor`.
 void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
                 const char* other_argument, const at::Tensor& other);
 // All pass check_tensor; exactly `count` of them, or at least one. Throws nothing else.
 void check_list(const CallSite& site, const char* argument,
-                const std::vector<at::Tensor>& tensors, std::optional<int> count);
+                const std::vector<at::Tensor>& tensors, std::optional<int> count,
+                Use use);
 void check_count(const CallSite& site, const char* argument, size_t given, int count);
 // c10d hands a list per device; there is exactly one.
 const std::vector<at::Tensor>& check_single_list(

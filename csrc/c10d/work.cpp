@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "c10d/work.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <cstring>
@@ -170,8 +171,10 @@ void AikidoWork::end_here(const std::exception_ptr& error) {
 }
 
 std::exception_ptr AikidoWork::finish_on_host() {
+  // Plain writes, as to the memory of other tensors: autograd has no say in them.
+  const at::AutoDispatchBelowADInplaceOrView below;
   try {
-    for (auto& [device, host] : copies_) device.copy_(host);
+    for (auto& [tensor, host] : copies_) tensor.copy_(host);
     for (const auto& finish : finishes_) finish();
   } catch (...) {
     return std::current_exception();

@@ -21,8 +21,8 @@ namespace aikido::adapter {
 
 class AikidoWork final : public ::c10d::Work {
  public:
-  // `results`: what result() and the future give. `copies`: device tensors and the host
-  // tensors that stand in for them; written back before the work completes.
+  // `results`: what result() and the future give. `copies`: tensors and those that
+  // stand in for them (staging.h); written back before the work completes.
   using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
   // `held`: whatever else the engine reads or writes. `finish`: what is left to do on
   // the host when the bytes are there; runs on the finisher's thread.

@@ -44,10 +44,13 @@ class Memory:
 
     Each lies between guards at an odd offset. `wrong` says which guards, and which
     tensors that were only to be read, have been written to.
+
+    any_strides: the call takes tensors that are not contiguous; some are transposed.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, any_strides: bool = False) -> None:
         self._offset = number % 4
+        self._is_transposed = any_strides and number % 3 == 0
         self._guarded: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         self._inputs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.outputs: list[torch.Tensor] = []
@@ -86,7 +89,11 @@ class Memory:
         whole.view(torch.uint8).fill_(1)
         for guard in (whole[:front], whole[front + data.numel() :]):
             self._guarded.append((guard, guard.clone(), whole))
-        tensor = whole[front : front + data.numel()].view(data.shape)
+        tensor = whole[front : front + data.numel()]
+        if self._is_transposed:
+            tensor = tensor.view(data.shape[::-1]).permute(*range(data.dim())[::-1])
+        else:
+            tensor = tensor.view(data.shape)
         return tensor.copy_(data)
 
 

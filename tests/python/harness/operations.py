@@ -136,7 +136,7 @@ class AllReduce(Operation):
     shape: Shape
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         tensor = started.memory.in_out(self._given(at.rank, at))
         started.add(
             dist.all_reduce(tensor, red(self.op), group=at.group, async_op=is_async)
@@ -162,7 +162,7 @@ class CoalescedAllReduce(Operation):
     shapes: tuple[Shape, ...]
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         tensors = [started.memory.in_out(t) for t in self._given(at.rank, at)]
         with _coalescing_manager(group=at.group, async_ops=is_async) as batch:
             for tensor in tensors:
@@ -192,7 +192,7 @@ class Reduce(Operation):
     root: int
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         tensor = started.memory.in_out(self._given(at.rank, at))
         started.add(
             dist.reduce(
@@ -319,7 +319,7 @@ class Broadcast(Operation):
     root: int
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         tensor = started.memory.in_out(
             values(self.dtype, self.shape, at.number, at.rank)
         )
@@ -343,7 +343,7 @@ class AllGather(Operation):
     shape: Shape
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         own = started.memory.input(values(self.dtype, self.shape, at.number, at.rank))
         outs = [started.memory.output(self.shape, self.dtype) for _ in range(at.size)]
         started.add(dist.all_gather(outs, own, group=at.group, async_op=is_async))
@@ -393,7 +393,7 @@ class Gather(Operation):
     root: int
 
     def start(self, at: Place, is_async: bool) -> Started:
-        started = Started(Memory(at.number))
+        started = Started(Memory(at.number, any_strides=True))
         own = started.memory.input(values(self.dtype, self.shape, at.number, at.rank))
         outs = None
         if at.rank == self.root:

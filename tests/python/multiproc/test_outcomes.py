@@ -148,7 +148,7 @@ def call_badly(rank, size):
             "dtype": lambda: ours(torch.ones(4, dtype=torch.uint16)),
             "op": lambda: ours(ones, op=op.BAND),
             "meta": lambda: backend.allreduce([torch.ones(4, device="meta")]),
-            "strides": lambda: ours(torch.ones(4, 4).t()),
+            "strides": lambda: ours(torch.ones(1).expand(4)),
             "sparse": lambda: ours(torch.eye(3).to_sparse()),
             "list": lambda: backend.allreduce([ones, ones]),
             "root": lambda: backend.broadcast(ones, root=5),
@@ -192,8 +192,9 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "defined for dtype float32",
             "meta": f"ConfigError: all_reduce {here}: argument tensor is on device "
             "meta, only cpu and cuda are supported",
-            "strides": f"ConfigError: Tensors must be contiguous: all_reduce {here}, "
-            "argument tensor has shape [4, 4] and strides [1, 4]; pass .contiguous()",
+            "strides": f"ConfigError: all_reduce {here}: argument tensor of shape [4] "
+            "and strides [0] has elements that share memory, so no result can be "
+            "written there; pass .contiguous() or .clone()",
             "sparse": f"ConfigError: all_reduce {here}: argument tensor has layout "
             "Sparse, only dense (strided) tensors are taken; use to_dense()",
             "list": f"ConfigError: all_reduce {here}: argument tensor is a list of 2 "
