@@ -5,6 +5,7 @@
 import atexit
 import os
 import socket
+import warnings
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
+from aikido_torch._names import unknown_variables
 from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
 
@@ -82,6 +84,9 @@ def _own_address(options: Options, store: Store) -> str:
 def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is None:
+        variables = [row["variable"] for row in _C.settings_table()]
+        for sentence in unknown_variables(os.environ, variables):
+            warnings.warn(sentence, stacklevel=1)
         timeout = int(options.value("transport_handshake_timeout_ms"))
         runtime = _C.Runtime(
             _own_address(options, store), timedelta(milliseconds=timeout)

@@ -7,6 +7,7 @@ allreduce, and one that goes on without a rank that is late. It takes a second.
 """
 
 import json
+import os
 import platform
 import threading
 import time
@@ -25,6 +26,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.distributed_c10d import PrefixStore
 
 from aikido_torch import _C
+from aikido_torch._names import unknown_variables
 from aikido_torch.errors import AikidoError
 from aikido_torch.options import Options
 from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
@@ -255,9 +257,13 @@ def main(
     console = Console()
     _print_facts(console)
     checks: list[Check] = []
+    variables = [row["variable"] for row in _C.settings_table()]
+    mistyped = unknown_variables(os.environ, variables)
     try:
         rows = settings()
         _print_settings(console, rows)
+        for sentence in mistyped:
+            console.print(f"[yellow]{sentence}[/]", soft_wrap=True)
         if not no_self_test:
             checks = self_test()
             _print_checks(console, checks)
@@ -268,6 +274,7 @@ def main(
         found = {
             "facts": facts(),
             "settings": rows,
+            "mistyped": mistyped,
             "checks": [asdict(check) for check in checks],
         }
         json_file.write_text(json.dumps(found, indent=2) + "\n")

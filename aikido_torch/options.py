@@ -5,6 +5,7 @@
 from dataclasses import dataclass, fields
 
 from aikido_torch import _C
+from aikido_torch._names import refuse_unknown_names
 
 __all__ = ["Options", "Setting"]
 
@@ -21,6 +22,7 @@ class Setting:
     help: str
 
 
+@refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of a group. What is None comes from its variable, else the default.
@@ -29,7 +31,8 @@ class Options:
     meaning. Bytes and milliseconds are whole numbers.
 
     Raises:
-        ConfigError: a value is out of its range; the text has both.
+        ConfigError: a value is out of its range, and the text has both; or there is no
+            such option, and the text has the nearest.
     """
 
     transport_chunk_bytes: int | None = None

@@ -5,6 +5,7 @@
 from dataclasses import dataclass
 
 from aikido_torch import _C
+from aikido_torch._names import refuse_unknown_names
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Policy", "SkipStraggler", "WaitAll"]
@@ -29,6 +30,7 @@ class WaitAll(Policy):
         return _C.PolicyOptions.wait_all()
 
 
+@refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class SkipStraggler(Policy):
     """Goes on without ranks that are late; all ranks get the same result.
@@ -48,7 +50,8 @@ class SkipStraggler(Policy):
         divisor: "contributors" divides a mean by those who are in it, "world" by all.
 
     Raises:
-        ConfigError: a value is out of its range; the text has both.
+        ConfigError: a value is out of its range, and the text has both; or there is no
+            such option, and the text has the nearest.
     """
 
     min_contributors: int | None = None

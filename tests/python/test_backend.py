@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import warnings
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -90,3 +92,18 @@ def test_an_interface_that_is_not_here_is_named():
         _C.interface_address("nosuch0")
     with pytest.raises(ConfigError, match="nosuch0"):
         _backend._own_address(Options(socket_ifname="nosuch0"), dist.HashStore())
+
+
+def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):
+    monkeypatch.setattr(_backend, "_runtimes", {})
+    monkeypatch.setenv("AIKIDO_SOCKET_IFNAM", "lo")
+
+    def make():
+        dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
+        dist.destroy_process_group()
+
+    with pytest.warns(UserWarning, match="AIKIDO_SOCKET_IFNAM is none of"):
+        make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*AIKIDO_")
+        make()

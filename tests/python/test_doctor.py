@@ -49,6 +49,19 @@ def test_a_setting_of_the_environment_is_shown_as_such(monkeypatch):
     assert "12345" in run("--no-self-test").output
 
 
+def test_a_mistyped_variable_is_shown_with_the_nearest(monkeypatch, tmp_path):
+    monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTE", "12345")
+    done = run("--no-self-test", "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0
+    sentence = (
+        "The environment variable AIKIDO_TRANSPORT_CHUNK_BYTE is none of aikido and "
+        'has no effect; did you mean "AIKIDO_TRANSPORT_CHUNK_BYTES"?'
+    )
+    assert sentence in done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["mistyped"] == [sentence]
+
+
 def test_a_wrong_setting_is_named_and_the_exit_code_is_1(monkeypatch):
     monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "7")
     done = run()

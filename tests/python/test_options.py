@@ -65,8 +65,16 @@ def test_a_variable_that_is_no_number_in_range_is_named(monkeypatch, text):
 
 
 def test_an_unknown_option_is_refused_with_those_that_exist():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'chunk_bytes'"):
+    with pytest.raises(ConfigError) as caught:
         Options(chunk_bytes=5)
+    assert str(caught.value) == (
+        'Options: there is no option "chunk_bytes"; did you mean '
+        '"transport_chunk_bytes"?'
+    )
+    with pytest.raises(ConfigError, match='did you mean "heartbeat_timeout_ms"'):
+        Options(hartbeat_timeout_ms=1000)
+    with pytest.raises(ConfigError, match='"foo"; there are transport_chunk_bytes, '):
+        Options(foo=1)
     with pytest.raises(ConfigError) as caught:
         _C.resolve_settings({"chunk_bytes": "5"})
     assert str(caught.value).startswith(

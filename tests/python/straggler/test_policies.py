@@ -65,6 +65,14 @@ def test_a_time_that_is_no_number_of_ours_is_refused(name, ms):
         SkipStraggler(**{name: ms})
 
 
+def test_a_mistyped_option_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError) as caught:
+        SkipStraggler(ceilling_ms=100)
+    assert str(caught.value) == (
+        'SkipStraggler: there is no option "ceilling_ms"; did you mean "ceiling_ms"?'
+    )
+
+
 def test_a_policy_has_a_native_form():
     with pytest.raises(NotImplementedError):
         Policy().native()

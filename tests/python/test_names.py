@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import copy
+import inspect
+import pickle
+from dataclasses import dataclass
+
+import pytest
+
+from aikido_torch._names import guess, refuse_unknown_names, unknown_variables
+from aikido_torch.errors import ConfigError
+
+KNOWN = ["transport_chunk_bytes", "transport_eager_bytes", "socket_ifname"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("transport_chunk_byte", "transport_chunk_bytes"),
+        ("tranport_chunk_bytes", "transport_chunk_bytes"),
+        ("eager_bytes", "transport_eager_bytes"),
+        ("ifname", "socket_ifname"),
+    ],
+)
+def test_the_nearest_name_is_guessed(name, meant):
+    assert guess(name, KNOWN) == f'did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize("name", ["foo", ""])
+def test_where_none_is_near_all_are_named(name):
+    assert guess(name, KNOWN) == (
+        "there are transport_chunk_bytes, transport_eager_bytes, socket_ifname"
+    )
+
+
+@refuse_unknown_names
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    left: int = 1
+    right: int = 2
+
+
+def test_a_dataclass_refuses_names_that_are_no_field_and_is_otherwise_the_same():
+    with pytest.raises(ConfigError) as caught:
+        Pair(rigth=3)
+    assert str(caught.value) == (
+        'Pair: there is no option "rigth"; did you mean "right"?'
+    )
+    with pytest.raises(TypeError):
+        Pair(3)
+    assert Pair(left=5) == Pair(left=5, right=2)
+    assert list(inspect.signature(Pair).parameters) == ["left", "right"]
+    for same in (copy.copy(Pair(left=5)), pickle.loads(pickle.dumps(Pair(left=5)))):
+        assert same == Pair(left=5)
+
+
+def test_a_variable_that_nobody_reads_is_named():
+    environment = {
+        "AIKIDO_SOCKET_IFNAME": "lo",
+        "AIKIDO_SOCKET_IFNAM": "lo",
+        "AIKIDO_CUDA": "OFF",  # of the build
+        "AIKIDO_": "",
+        "PATH": "/bin",
+    }
+    assert unknown_variables(environment, ["AIKIDO_SOCKET_IFNAME"]) == [
+        "The environment variable AIKIDO_ is none of aikido and has no effect; did you "
+        'mean "AIKIDO_SOCKET_IFNAME"?',
+        "The environment variable AIKIDO_SOCKET_IFNAM is none of aikido and has no "
+        'effect; did you mean "AIKIDO_SOCKET_IFNAME"?',
+    ]
