@@ -56,19 +56,19 @@ def reconfigure(
         The group to go on with.
 
     Raises:
-        ConfigError: a handle is none, this member's is not among them, or the uuid was
-            already used.
+        ConfigError: an argument has the wrong type, a handle is none, this member's is
+            not among them, or the uuid was already used.
         TimedOutError: somebody did not come; `rank` is one of those, in the new view.
         UnsupportedError: torch is too old for `group`.
     """
-    if isinstance(handles, str):
-        raise ConfigError("reconfigure: handles is a str; pass a list or set of them.")
+    _check(uuid, handles, timeout)
     backend = backend_of(group)
     target = group if group is not None else dist.group.WORLD
     if target is None:  # backend_of has raised already
         raise ConfigError("There is no process group yet.")
     if _IN_PLACE:
-        _c10d._reconfigure(uuid, handles, group=target, timeout=timeout).wait()
+        given = set(handles) if isinstance(handles, Set) else handles
+        _c10d._reconfigure(uuid, given, group=target, timeout=timeout).wait()
         return target
     if target != dist.group.WORLD:
         raise UnsupportedError(
@@ -78,6 +78,31 @@ def reconfigure(
     is_ordered = not isinstance(handles, Set)
     backend.change_members(uuid, list(handles), is_ordered, timeout).wait()
     return _replace_default_group(target, backend)
+
+
+def _check(uuid: object, handles: object, timeout: object) -> None:
+    if not isinstance(uuid, int) or not -(2**63) <= uuid < 2**63:
+        raise ConfigError(
+            f"reconfigure: uuid is {uuid!r}; pass a whole number of 64 bits, the same "
+            "on all members, that was not used before for this group."
+        )
+    if not isinstance(handles, (list, Set)):
+        raise ConfigError(
+            f"reconfigure: handles is a {type(handles).__name__}; pass a list or set "
+            "of what aikido_torch.reconfigure_handle() gave on each member."
+        )
+    for handle in handles:
+        if not isinstance(handle, str):
+            raise ConfigError(
+                f"reconfigure: {handle!r} among the handles is a "
+                f"{type(handle).__name__}; pass the texts that "
+                "aikido_torch.reconfigure_handle() gave on each member."
+            )
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise ConfigError(
+            f"reconfigure: timeout is {timeout!r}; pass a datetime.timedelta, or None "
+            "for the group's."
+        )
 
 
 def _replace_default_group(

@@ -49,7 +49,10 @@ class RetryLaterError(AikidoError):
 
 
 class PeerLostError(AikidoError):
-    """A rank died, left, or its connection broke: go on with a group without it."""
+    """A rank died, left, or its connection broke: go on without it.
+
+    `aikido_torch.reconfigure(...)` does that in place; a new group does it too.
+    """
 
 
 class TimedOutError(AikidoError):

@@ -27,7 +27,7 @@ class Current {
     raise({Code::kInvalidArgument,
            concat("group \"", group_name_,
                   "\" has no members yet: it was made with enable_reconfigure=True; "
-                  "call torch.distributed._reconfigure(uuid, handles) first")});
+                  "call aikido_torch.reconfigure(uuid, handles) first")});
   }
   // As that, before anything has been prepared for the call.
   void check() const { operator->(); }

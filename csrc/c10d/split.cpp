@@ -88,10 +88,12 @@ AikidoBackend::BackendPtr AikidoBackend::shrink(
     store = store_;
   }
   if (!store) {
-    raise({Code::kUnsupported,
-           concat("shrink on rank ", getRank(), ": group \"", group_name_,
-                  "\" has got its members by reconfigure, which need not share a store;"
-                  " call reconfigure with the handles of those that stay")});
+    raise(
+        {Code::kUnsupported,
+         concat("shrink on rank ", getRank(), ": group \"", group_name_,
+                "\" has got its members by reconfigure, which need not share a store; "
+                "call aikido_torch.reconfigure(...) with the handles of those that "
+                "stay")});
   }
   if ((flags & kShrinkAbort) != 0) abort();
   return child(store, name, static_cast<int>(self - ranks.begin()),

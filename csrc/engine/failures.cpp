@@ -9,10 +9,12 @@ namespace aikido::engine {
 using collectives::Call;
 
 Status lost_member(Rank rank, const std::string& group, const Status& why) {
-  return {why.code(),
-          concat("rank ", rank.value, " is lost to group \"", group, "\": ",
-                 why.message(), "; look at its log, then make a new group without it"),
-          rank};
+  return {
+      why.code(),
+      concat("rank ", rank.value, " is lost to group \"", group, "\": ", why.message(),
+             "; look at its log, then go on without it: "
+             "aikido_torch.reconfigure(...) or a new group"),
+      rank};
 }
 
 Status left_member(Rank rank, const std::string& group) {

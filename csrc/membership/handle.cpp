@@ -68,11 +68,10 @@ Result<Handle> Handle::parse(const std::string& text) {
   const auto refuse = [&](const std::string& why) {
     return Status(
         Code::kInvalidArgument,
-        concat(
-            "\"", printable(text.substr(0, kShownBytes)),
-            text.size() > kShownBytes ? "..." : "", "\" is no handle: ", why,
-            "; pass what get_reconfigure_handle() of a member of an aikido group gave,"
-            " unchanged"));
+        concat("\"", printable(text.substr(0, kShownBytes)),
+               text.size() > kShownBytes ? "..." : "", "\" is no handle: ", why,
+               "; pass what aikido_torch.reconfigure_handle() gave on that member, "
+               "unchanged"));
   };
   if (text.size() > kMaxBytes) return refuse(concat("it has ", text.size(), " bytes"));
   const auto parts = split(text);

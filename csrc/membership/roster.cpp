@@ -51,9 +51,11 @@ Result<Roster> Roster::make(int64_t uuid, std::vector<std::string> handles, Orde
   if (rank == kNoRank) {
     return Status(
         Code::kInvalidArgument,
-        concat("this member's handle is not among the ", handles.size(),
-               " handles; a member that is left out does not call reconfigure,"
-               " and a process that was started again has a new handle"));
+        concat(
+            "this member's handle is not among the ", handles.size(),
+            " handles; a member that is left out does not call "
+            "aikido_torch.reconfigure(...), and a process that was started again has "
+            "a new handle"));
   }
   return Roster(uuid, rank, std::move(members));
 }

@@ -48,7 +48,12 @@ def test_a_group_of_one_goes_on_alone(group_of_one):
         (lambda own: ["garbage"], 'handle 1 of 1: "garbage" is no handle'),
         (lambda own: [own, own], "handles 1 and 2 of 2 are of the same member"),
         (lambda own: [own[:-1] + "x"], "its secret is none"),
-        (lambda own: own, "pass a list or set"),
+        (lambda own: own, "handles is a str; pass a list or set"),
+        (lambda own: (own,), "handles is a tuple; pass a list or set"),
+        (lambda own: None, "handles is a NoneType; pass a list or set"),
+        (lambda own: [own, 5], "5 among the handles is a int; pass the texts that"),
+        (lambda own: ["x"], r"pass what aikido_torch\.reconfigure_handle\(\) gave on"),
+        (lambda own: [], r"does not call aikido_torch\.reconfigure\(\.\.\.\), and"),
     ],
 )
 def test_handles_that_are_none_are_refused_at_once(group_of_one, handles_of, text):
@@ -58,6 +63,23 @@ def test_handles_that_are_none_are_refused_at_once(group_of_one, handles_of, tex
     # That has used neither the uuid nor the group.
     assert total(group_of_one) == [2.0] * 3
     aikido_torch.reconfigure(1, [own])
+
+
+@pytest.mark.parametrize("uuid", ["a", 1.5, None, 2**63, -(2**63) - 1])
+def test_a_uuid_is_a_whole_number(group_of_one, uuid):
+    own = aikido_torch.reconfigure_handle()
+    with pytest.raises(ConfigError) as caught:
+        aikido_torch.reconfigure(uuid, [own])
+    assert str(caught.value).startswith(
+        f"reconfigure: uuid is {uuid!r}; pass a whole number of 64 bits"
+    )
+    aikido_torch.reconfigure(2**63 - 1, frozenset([own]))
+
+
+def test_a_timeout_is_a_timedelta(group_of_one):
+    own = aikido_torch.reconfigure_handle()
+    with pytest.raises(ConfigError, match=r"timeout is 5; pass a datetime\.timedelta"):
+        aikido_torch.reconfigure(1, [own], timeout=5)
 
 
 def test_a_uuid_serves_once(group_of_one):
@@ -96,8 +118,9 @@ def test_a_group_without_members_refuses_calls_and_can_be_destroyed():
         lambda: aikido_torch.all_reduce(tensor),
         lambda: backend.counters,
     ):
-        with pytest.raises(ConfigError, match="has no members yet"):
+        with pytest.raises(ConfigError, match="has no members yet") as caught:
             call()
+        assert "call aikido_torch.reconfigure(uuid, handles) first" in str(caught.value)
     backend._start_coalescing()
     with pytest.raises(ConfigError, match="has no members yet"):
         backend.allreduce([tensor])

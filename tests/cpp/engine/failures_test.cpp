@@ -13,9 +13,10 @@ TEST_CASE("a member that is lost, has left or is silent is named with the reason
       lost_member(Rank(2), "g", Status(Code::kProtocol, "it speaks nonsense"));
   CHECK(lost.code() == Code::kProtocol);
   CHECK(lost.culprit() == Rank(2));
-  CHECK(lost.message() ==
-        "rank 2 is lost to group \"g\": it speaks nonsense; look at its log, then make "
-        "a new group without it");
+  CHECK(
+      lost.message() ==
+      "rank 2 is lost to group \"g\": it speaks nonsense; look at its log, then go on "
+      "without it: aikido_torch.reconfigure(...) or a new group");
   const Status left = left_member(Rank(3), "g");
   CHECK(left.code() == Code::kPeerLost);
   CHECK(left.culprit() == Rank(3));
