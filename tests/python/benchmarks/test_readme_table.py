@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import re
+from pathlib import Path
+
 import pytest
 
 from benchmarks.readme_table import BEGIN, END, measured, put_between_marks
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 MODE = {
     "seconds": 20.0,
@@ -66,3 +71,9 @@ def test_only_what_is_between_the_marks_is_replaced():
 def test_a_text_without_marks_is_refused():
     with pytest.raises(ValueError, match="lacks the marks"):
         put_between_marks("text", "new")
+
+
+def test_every_result_file_has_a_row_in_the_readme_of_the_benchmarks():
+    text = (BENCHMARKS / "README.md").read_text()
+    rows = re.findall(r"^\| `([\w.-]+\.json)` \|", text, re.MULTILINE)
+    assert sorted(rows) == sorted(p.name for p in (BENCHMARKS / "results").iterdir())
