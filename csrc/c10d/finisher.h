@@ -12,7 +12,6 @@
 
 #include <sys/types.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -33,16 +32,10 @@ class Finisher {
   // work holds on to ends with it.
   void run(std::function<void()> work);
 
-  // Results that are still to be made by work given to run(). Whoever gives such work
-  // counts it up, and the work counts it down and notifies: it may outlive this object.
-  const std::shared_ptr<std::atomic<int>>& num_owed() const { return num_owed_; }
-
  private:
   class Crew;
   // The threads hold it too: their own work may hold the last reference to the rest.
   std::shared_ptr<Crew> crew_;
-  const std::shared_ptr<std::atomic<int>> num_owed_ =
-      std::make_shared<std::atomic<int>>(0);
   pid_t pid_;
 };
 

@@ -130,7 +130,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
       error = std::make_exception_ptr(Error(self->failure_, operation, self->seq_));
     }
   }
-  const auto owed = finisher->num_owed();
+  const auto owed = self->services_.num_owed;
   if (!error && (!self->copies_.empty() || !self->finishes_.empty())) {
     ++*owed;
     finisher->run([self = std::move(self), owed]() mutable {

@@ -32,12 +32,15 @@ class AikidoWork final : public ::c10d::Work {
     std::vector<at::Tensor> held;
     std::function<void()> finish = {};
   };
-  // `title`: "aikido:" and the operation, of static life. `services`: what a backend
-  // gives all its works.
+  // What a backend gives all its works.
   struct Services {
     std::shared_ptr<Finisher> finisher;
     std::shared_ptr<Listeners> listeners;
+    // Results of this group that the finisher has still to make. Shared: its work may
+    // outlive the group.
+    std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
   };
+  // `title`: "aikido:" and the operation, of static life.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
              const std::vector<at::Tensor>& inputs, Services services);
   ~AikidoWork() override;

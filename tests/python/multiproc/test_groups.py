@@ -5,6 +5,8 @@
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 import torch
@@ -228,3 +230,35 @@ def test_debugging_in_detail_checks_the_calls_of_torch_and_leaves_skipping_alone
         assert skipped == [2]
         assert steps == 3
         assert "Detected mismatch between collectives on ranks" in text
+
+
+def hold_a_result(rank, size):
+    """A sparse mean of one group is held up while it is made: who waits for it?"""
+    others = dist.new_group()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def held_up(tensor, factor):
+        begun.set()
+        go_on.wait(10.0)
+        return torch.sparse_coo_tensor(
+            tensor.indices(), tensor.values() * factor, tensor.shape
+        ).coalesce()
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("mul.Tensor", held_up, "SparseCPU")
+    tensor = torch.eye(3).to_sparse()
+    work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, async_op=True)
+    begun.wait(10.0)
+    dist.barrier(group=others)
+    was_free = not work.is_completed()
+    own = dist.barrier(async_op=True)
+    time.sleep(0.3)
+    has_waited = not own.is_completed()
+    go_on.set()
+    own.wait()
+    is_made = work.is_completed()
+    return was_free, has_waited, is_made, torch.equal(tensor.to_dense(), torch.eye(3))
+
+
+def test_a_barrier_waits_for_results_of_its_own_group_alone():
+    assert run_ranks(2, hold_a_result) == [(True, True, True, True)] * 2
