@@ -96,6 +96,15 @@ AikidoBackend::OwnWork AikidoBackend::batch() {
   return work;
 }
 
+CallSite AikidoBackend::collective(const char* call, size_t num_calls) {
+  return {call, getRank(), [this, num_calls](const Status& why) -> uint64_t {
+            const auto communicator = communicator_.get();
+            if (!communicator || engine_->is_forked()) return 0;
+            for (size_t i = 1; i < num_calls; ++i) communicator->refuse(why);
+            return communicator->refuse(why);  // a batch has the number of its last
+          }};
+}
+
 AikidoBackend::Slot AikidoBackend::open(OpType type, const char* title,
                                         const Tensors& inputs,
                                         AikidoWork::Memory memory) {
@@ -118,7 +127,10 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
                                              LocalCall local, const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
-  raise_if_failed(collectives::validate(call, getSize()));
+  if (const Status valid = collectives::validate(call, getSize()); !valid) {
+    const Status why(valid.code(), valid.message(), Rank(getRank()));
+    raise(why, {}, collective(title).on_refused(why));
+  }
   Slot slot = open(type, title, inputs, std::move(memory));
   local.keep_alive = keep_alive(slot.work);
   local.on_done = [work = slot.work](const Status& status,

@@ -22,6 +22,7 @@
 #include "c10d/compat.h"
 #include "c10d/current.h"
 #include "c10d/finisher.h"
+#include "c10d/tensor_check.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
 #include "membership/roster.h"
@@ -176,6 +177,9 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_batch;
   };
+  // For the checks of a call that stands for `num_calls` collectives: if it is refused,
+  // the others hear why instead of waiting, and the numbers go on alike.
+  CallSite collective(const char* call, size_t num_calls = 1);
   Slot open(::c10d::OpType type, const char* title, const Tensors& inputs,
             AikidoWork::Memory memory);
   OwnWork close(Slot slot);

@@ -22,7 +22,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
                                                 const ::c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, opts);
-  const CallSite site{"all_reduce", getRank()};
+  const CallSite site = collective("all_reduce");
   return allreduce_with(check_single(site, "tensor", tensors, Use::kWrite),
                         opts.reduceOp, {}, opts.timeout);
 }
@@ -31,7 +31,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                                                      const ::c10d::ReduceOp& op,
                                                      const AllreduceExtras& extras,
                                                      Milliseconds timeout) {
-  const CallSite site{"all_reduce", getRank()};
+  const CallSite site = collective("all_reduce");
   check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
@@ -49,7 +49,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
     Tensors& tensors, const ::c10d::AllreduceCoalescedOptions& opts) {
-  const CallSite site{"all_reduce_coalesced", getRank()};
+  const CallSite site = collective("all_reduce_coalesced", tensors.size());
   check_list(site, "tensors", tensors, std::nullopt, Use::kWrite);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
@@ -61,7 +61,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                                              const ::c10d::ReduceOptions& opts) {
-  const CallSite site{"reduce", getRank()};
+  const CallSite site = collective("reduce");
   const bool is_root = getRank() == opts.rootRank;
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kWrite : Use::kRead);
@@ -84,7 +84,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* t
                                                       const Tensors& blocks,
                                                       AikidoWork::Memory memory,
                                                       Milliseconds timeout) {
-  const CallSite site{"reduce_scatter", getRank()};
+  const CallSite site = collective("reduce_scatter");
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.count = 0;
   LocalCall local;
@@ -106,7 +106,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* t
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs,
     const ::c10d::ReduceScatterOptions& opts) {
-  const CallSite site{"reduce_scatter", getRank()};
+  const CallSite site = collective("reduce_scatter");
   const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
   const Tensors& list = check_single_list(site, "input_list", inputs);
   check_list(site, "input_list", list, getSize(), Use::kRead);
@@ -126,7 +126,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
 
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& opts) {
-  const CallSite site{"reduce_scatter_tensor", getRank()};
+  const CallSite site = collective("reduce_scatter_tensor");
   check_contiguous(site, "output", output);
   check_contiguous(site, "input", input);
   check_times(site, "output", output, "input", input, getSize());
@@ -141,7 +141,7 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
-  const CallSite site{"reduce_scatter_tensor_coalesced", getRank()};
+  const CallSite site = collective("reduce_scatter_tensor_coalesced", inputs.size());
   check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
   check_list(site, "outputs", outputs, static_cast<int>(inputs.size()), Use::kWrite);
   for (size_t i = 0; i < inputs.size(); ++i) {

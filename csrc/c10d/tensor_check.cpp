@@ -10,11 +10,14 @@
 namespace aikido::adapter {
 namespace {
 
+[[noreturn]] void refuse_with(const CallSite& site, const std::string& sentence) {
+  const Status why(Code::kInvalidArgument, sentence, Rank(site.rank));
+  raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
+}
+
 template <class... Args>
 [[noreturn]] void refuse(const CallSite& site, const Args&... args) {
-  raise({Code::kInvalidArgument,
-         concat(site.call, " on rank ", site.rank, ": ", args...), Rank(site.rank)},
-        site.call);
+  refuse_with(site, concat(site.call, " on rank ", site.rank, ": ", args...));
 }
 
 std::optional<DType> known_dtype(at::ScalarType type) {
@@ -118,12 +121,10 @@ void check_contiguous(const CallSite& site, const char* argument,
                       const at::Tensor& tensor) {
   check_tensor(site, argument, tensor, Use::kRead);
   if (!tensor.is_contiguous()) {
-    raise({Code::kInvalidArgument,
-           concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
-                  ", argument ", argument, " has shape ", tensor.sizes(),
-                  " and strides ", tensor.strides(), "; pass .contiguous()"),
-           Rank(site.rank)},
-          site.call);
+    refuse_with(
+        site, concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
+                     ", argument ", argument, " has shape ", tensor.sizes(),
+                     " and strides ", tensor.strides(), "; pass .contiguous()"));
   }
 }
 

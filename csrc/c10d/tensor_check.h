@@ -4,11 +4,13 @@
 //
 // All checks of what a user passes, and their sentences: which argument, both values,
 // which rank, what to do. They throw Error(kInvalidArgument or kUnsupported) before
-// anything is sent or counted.
+// any data is sent; where others wait for the call they are told first.
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/status.h"
 #include "base/types.h"
 #include "c10d/compat.h"
 #include "straggler/policy.h"
@@ -19,6 +21,8 @@ namespace aikido::adapter {
 struct CallSite {
   const char* call;  // "all_reduce"
   int rank;
+  // Of a collective, for which the others wait: returns its number, 0 for none.
+  std::function<uint64_t(const Status&)> on_refused = {};
 };
 
 // The dtype that travels; for plain copies, anything else goes as bytes.

@@ -231,6 +231,15 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
   return ++num_calls_;
 }
 
+uint64_t Communicator::refuse(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  engine_->post([this, why] {
+    group_->refuse(why);
+    group_->end_turn();
+  });
+  return ++num_calls_;
+}
+
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
   engine_->post([this, shared] { group_->send(std::move(*shared)); });

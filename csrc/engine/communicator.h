@@ -45,6 +45,9 @@ class Communicator final : private transport::Doorkeeper {
 
   // Returns the number of the collective, counted from 1. Never blocks.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
+  // A collective that its caller refuses to make: takes a number, which is returned,
+  // and fails at all.
+  uint64_t refuse(const Status& why);
   void send(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
 

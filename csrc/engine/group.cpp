@@ -103,6 +103,21 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   update_committed_ahead();
 }
 
+void Group::refuse(const Status& why) {
+  const Seq seq(called_ + 1);
+  const auto it = active_.find(seq.value);
+  if (it != active_.end()) {
+    fail(*it->second.operation, why, closed_.is_ok());
+  } else {
+    if (closed_) tell_abort(seq, why);
+    ++num_failed_ahead_;
+    active_.emplace(seq.value, Active{failed_operation(seq, why), {}});
+  }
+  Call nothing;
+  nothing.kind = CallKind::kBarrier;
+  call(nothing, {}, Duration::zero());
+}
+
 void Group::start_held(Active& active) {
   const auto operation = active.operation;
   const Status fits = operation->start(*std::exchange(active.held, std::nullopt));

@@ -73,6 +73,9 @@ class Group final : public transport::Timed,
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
   void call(collectives::Call call, collectives::LocalCall local, Duration timeout);
+  // The next collective as well, which the local member has refused to make, and knows
+  // why: takes its number, and tells the others, for whom it fails with `why`.
+  void refuse(const Status& why);
   void send(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
 

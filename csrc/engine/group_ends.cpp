@@ -100,7 +100,8 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 // A call that needs little from the others may end well here before another member
 // finds that they were in different calls: a broadcast of ours that the other took for
 // its own, a block that it did not expect. From there on the members' data differ and
-// nothing that follows can be trusted, so the group ends.
+// nothing that follows can be trusted, so the group ends. A member that has refused its
+// own call (Group::refuse) is another matter: its caller knows, and the numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
   const Call* ours = past_call(seq);
   if (extension.empty() || ours == nullptr) return;
@@ -141,7 +142,8 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   } else if (seq > called_) {
     ++num_failed_ahead_;
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
-  } else if (why.code() == Code::kInvalidArgument && past_call(seq) != nullptr) {
+  } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
+             past_call(seq) != nullptr) {
     // Note [a difference that comes to light late].
     abort(why);
   }

@@ -519,3 +519,86 @@ TEST_CASE("a call that was over before it was found to be another ends the group
   CHECK(has(stage.group.failure(), "rank 0 calls broadcast(src 0, uint8[4])"));
   CHECK(has(stage.group.failure(), "rank 1 calls broadcast(src 1, uint8[4])"));
 }
+
+TEST_CASE("a call that one member refuses fails on all with its sentence") {
+  const Call call = allreduce_call(DType::kFloat32, 100);
+  Call skip = call;
+  skip.policy.kind = straggler::Kind::kSkip;
+  skip.policy.min_contributors = 3;
+  const Call empty = allreduce_call(DType::kFloat32, 0);
+  for (const Call& calls : {call, skip, empty}) {
+    for (const int num_before : {0, 1, 2}) {
+      Cluster cluster({.size = 3});
+      cluster.set_all_delays(milliseconds(1));
+      const Status why(Code::kInvalidArgument, "rank 1 passes nonsense", Rank(1));
+      std::vector<AnswerPtr> answers;
+      const auto call_on = [&](int32_t rank) {
+        answers.push_back(cluster.allreduce(rank, calls, floats(calls.count)));
+      };
+      if (num_before > 0) call_on(0);
+      if (num_before > 1) call_on(2);
+      cluster.run_for(milliseconds(5));
+      cluster.group(1).refuse(why);
+      cluster.run_for(milliseconds(5));
+      if (num_before < 1) call_on(0);
+      if (num_before < 2) call_on(2);
+      REQUIRE(cluster.run_until_done(answers, milliseconds(5)));
+      for (const auto& a : answers) {
+        check_failed(a, Code::kInvalidArgument, {"rank 1 passes nonsense"});
+        CHECK(a->status.culprit() == Rank(1));
+      }
+      answers.clear();
+      for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
+      REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+      for (const auto& a : answers) CHECK(a->is_ok());
+      check_idle(cluster);
+    }
+  }
+}
+
+TEST_CASE("a call that all refuse leaves nothing behind") {
+  for (const int64_t apart : {0, 5}) {
+    Cluster cluster({.size = 3});
+    cluster.set_all_delays(milliseconds(1));
+    for (int i = 0; i < 3; ++i) {
+      for (int32_t r = 0; r < 3; ++r) {
+        cluster.group(r).refuse(
+            {Code::kInvalidArgument, concat("rank ", r, " refuses"), Rank(r)});
+        cluster.run_for(milliseconds(apart));
+      }
+    }
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+    for (const auto& a : answers) CHECK(a->is_ok());
+    CHECK(answers[0]->outcome.seq == Seq(4));
+    check_idle(cluster);
+  }
+}
+
+TEST_CASE("what is over elsewhere when a member refuses it stays as it is") {
+  Cluster cluster({.size = 3});
+  Call call = allreduce_call(DType::kFloat32, 8);
+  call.kind = CallKind::kBroadcast;
+  call.root = Rank(0);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 2; ++r)
+    answers.push_back(cluster.broadcast(r, call, floats(8)));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+  cluster.group(2).refuse({Code::kInvalidArgument, "rank 2 refuses", Rank(2)});
+  cluster.run_for(milliseconds(5));
+  for (int32_t r = 0; r < 3; ++r) answers.push_back(cluster.barrier(r));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+  for (const auto& a : answers) CHECK(a->is_ok());
+  check_idle(cluster);
+}
+
+TEST_CASE("a group that is over can refuse as well") {
+  Cluster cluster({.size = 2});
+  cluster.group(0).abort(Status(Code::kAborted, "enough"));
+  cluster.group(0).refuse({Code::kInvalidArgument, "rank 0 refuses", Rank(0)});
+  cluster.run_for(milliseconds(5));
+  check_failed(cluster.barrier(1), Code::kAborted, {"enough"});
+  check_failed(cluster.barrier(0), Code::kAborted, {"enough"});
+  check_idle(cluster);
+}

@@ -370,11 +370,11 @@ def fail_in_three_ways(rank, size):
 def test_errors_carry_rank_operation_and_number():
     first, second = run_ranks(2, fail_in_three_ways)
     assert first == [
-        (0, "reduce", None),
-        (None, "all_reduce", 1),
+        (0, "reduce", 1),
+        (None, "all_reduce", 2),
         (1, "recv", None),
     ]
-    assert second == [(1, "reduce", None), (None, "all_reduce", 1)]
+    assert second == [(1, "reduce", 1), (None, "all_reduce", 2)]
 
 
 def ask_for_too_much(rank, size):
