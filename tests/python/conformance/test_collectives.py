@@ -10,32 +10,16 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch.testing import run_ranks
+from harness.memory import COMPLEX as COMPLEX_NAMES
+from harness.memory import DTYPES, same_bits
+from harness.operations import fold, ops_of
 
 SIZE = 3
 # Nothing, less than one element each to share, an uneven share, several chunks.
 COUNTS = (0, 2, 7, 70_001)
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-COMPLEX = (torch.complex64, torch.complex128)
+OPS = {getattr(torch, name): ops_of(name) for name in DTYPES}
+COMPLEX = tuple(getattr(torch, name) for name in COMPLEX_NAMES)
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-FLOAT_OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-INTEGER_OPS = ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
-OPS = {
-    **dict.fromkeys(FLOATS, FLOAT_OPS),
-    **dict.fromkeys(INTEGERS, INTEGER_OPS),
-    torch.bool: INTEGER_OPS,
-    **dict.fromkeys(COMPLEX, ("SUM", "AVG")),
-}
-FOLDS = {
-    "SUM": torch.add,
-    "AVG": torch.add,
-    "PRODUCT": torch.mul,
-    "MIN": torch.minimum,
-    "MAX": torch.maximum,
-    "BAND": torch.bitwise_and,
-    "BOR": torch.bitwise_or,
-    "BXOR": torch.bitwise_xor,
-}
 
 
 def data(rank, dtype, count, salt=0):
@@ -46,30 +30,6 @@ def data(rank, dtype, count, salt=0):
     if dtype in COMPLEX:
         return torch.complex(values.double(), 1.0 - values.double()).to(dtype)
     return values.to(dtype)
-
-
-def fold(parts, op):
-    dtype = parts[0].dtype
-    if dtype is torch.bool and op in ("SUM", "MAX"):
-        op = "BOR"
-    if dtype is torch.bool and op in ("PRODUCT", "MIN"):
-        op = "BAND"
-    wide = dtype
-    if dtype in FLOATS:
-        wide = torch.float64
-    total = functools.reduce(FOLDS[op], [part.to(wide) for part in parts])
-    return (total / len(parts) if op == "AVG" else total).to(dtype)
-
-
-def same(found, wanted):
-    if found.dtype is not wanted.dtype or found.shape != wanted.shape:
-        return False
-    if found.dtype in (torch.float16, torch.bfloat16):
-        # A mean of three is rounded once here, perhaps twice there.
-        return torch.allclose(found.float(), wanted.float(), rtol=2e-2)
-    if found.dtype in (*FLOATS, *COMPLEX):
-        return torch.allclose(found, wanted)
-    return torch.equal(found.view(torch.uint8), wanted.view(torch.uint8))
 
 
 class Copies:
@@ -169,7 +129,7 @@ def copy_all(rank, size, name):
                     work.wait()
                 elif work is not None:
                     wrong.append(f"{case}: a work although not asked for")
-                if len(found) != len(wanted) or not all(map(same, found, wanted)):
+                if len(found) != len(wanted) or not all(map(same_bits, found, wanted)):
                     wrong.append(case)
     return wrong
 
@@ -191,7 +151,7 @@ class Folds:
         self.root = count % size
 
     def total(self, salt=0):
-        return fold([self.make(r, salt=salt) for r in range(self.size)], self.op)
+        return fold(self.op, [self.make(r, salt=salt) for r in range(self.size)])
 
     def all_reduce(self):
         tensor = self.mine.clone()
@@ -242,7 +202,7 @@ def fold_all(rank, size, name, dtypes, counts=COUNTS):
                 except (RuntimeError, ValueError) as error:
                     wrong.append(f"{case}: {str(error).splitlines()[0]}")
                     continue
-                if len(found) != len(wanted) or not all(map(same, found, wanted)):
+                if len(found) != len(wanted) or not all(map(same_bits, found, wanted)):
                     wrong.append(case)
     return wrong
 
@@ -336,7 +296,7 @@ def coalesce(rank, size):
         results.append(len(manager.works) == is_async)
         manager.wait()
         for i, tensor in enumerate(tensors):
-            total = fold([data(r, torch.float32, i + 1) for r in range(size)], "SUM")
+            total = fold("SUM", [data(r, torch.float32, i + 1) for r in range(size)])
             results.append(torch.equal(tensor, total))
 
         inputs = [data(rank, torch.float32, i + 1) for i in range(3)]
@@ -359,7 +319,7 @@ def coalesce(rank, size):
         manager.wait()
         for i, output in enumerate(outputs):
             parts = [data(r, torch.float32, (i + 1) * size) for r in range(size)]
-            results.append(torch.equal(output, fold(parts, "SUM").chunk(size)[rank]))
+            results.append(torch.equal(output, fold("SUM", parts).chunk(size)[rank]))
     return results
 
 

@@ -9,88 +9,36 @@ import torch.distributed as dist
 
 import aikido_torch
 from aikido_torch.testing import late, run_ranks
+from harness.memory import COMPLEX, DTYPES, is_close, same_bits, values
+from harness.operations import fold, ops_of
 
-FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-COMPLEX = (torch.complex64, torch.complex128)
-DTYPES = (*FLOATS, *INTEGERS, torch.bool, *COMPLEX)
 # Nothing, less than a shard each, uneven shards, more than one chunk per shard.
 COUNTS = (0, 1, 7, 5_000, 300_001)
-
-OPS = {
-    "SUM": torch.add,
-    "PRODUCT": torch.mul,
-    "MIN": torch.minimum,
-    "MAX": torch.maximum,
-    "BAND": torch.bitwise_and,
-    "BOR": torch.bitwise_or,
-    "BXOR": torch.bitwise_xor,
-    "AVG": torch.add,
-}
-
-
-def ops_of(dtype):
-    if dtype in COMPLEX:
-        return ("SUM", "AVG", "PRODUCT")
-    if dtype in FLOATS:
-        return ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-    return ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
-
-
-def data(rank, dtype, count):
-    generator = torch.Generator().manual_seed(1000 * count + rank)
-    if dtype is torch.bool:
-        return torch.randint(0, 2, (count,), generator=generator).bool()
-    if dtype in INTEGERS:
-        return torch.randint(0, 100, (count,), generator=generator).to(dtype)
-    real = dtype.to_real() if dtype in COMPLEX else dtype
-    values = torch.rand(2, count, generator=generator) + 0.5
-    if dtype in COMPLEX:
-        return torch.complex(*values.to(real))
-    return values[0].to(dtype)
-
-
-def expected(size, dtype, count, op):
-    parts = [data(rank, dtype, count) for rank in range(size)]
-    if dtype is torch.bool:
-        fold = torch.logical_or if op in ("SUM", "MAX", "BOR") else torch.logical_and
-        fold = torch.logical_xor if op == "BXOR" else fold
-        return functools.reduce(fold, parts)
-    if dtype in (torch.float16, torch.bfloat16):
-        total = functools.reduce(OPS[op], [p.float() for p in parts])
-        return (total / size if op == "AVG" else total).to(dtype)
-    total = functools.reduce(OPS[op], parts)
-    return total / size if op == "AVG" else total
-
-
-def is_close(a, b):
-    if a.dtype in (*FLOATS, *COMPLEX):
-        low = a.dtype in (torch.float16, torch.bfloat16)
-        tolerance = torch.finfo(a.dtype).eps * (4 if low else 16)
-        return torch.allclose(a, b, rtol=tolerance, atol=0)
-    return torch.equal(a, b)
 
 
 def reduce_everything(rank, size):
     gloo = dist.new_group(backend="gloo")
     wrong, num_like_gloo = [], 0
     for dtype in DTYPES:
-        for op in ops_of(dtype):
-            for count in COUNTS if dtype in (torch.float32, torch.int64) else (7, 5000):
+        # torch itself refuses to multiply complex numbers.
+        is_ours = dtype in COMPLEX
+        all_reduce = aikido_torch.all_reduce if is_ours else dist.all_reduce
+        for op in (*ops_of(dtype), *(("PRODUCT",) if is_ours else ())):
+            for count in COUNTS if dtype in ("float32", "int64") else (7, 5000):
                 name = f"{dtype} {op} {count}"
-                tensor = data(rank, dtype, count)
-                # torch itself refuses to multiply complex numbers.
-                ours = aikido_torch.all_reduce if dtype in COMPLEX else dist.all_reduce
-                ours(tensor, op=getattr(dist.ReduceOp, op))
-                if not is_close(tensor, expected(size, dtype, count, op)):
+                given = [values(dtype, (count,), count, r) for r in range(size)]
+                tensor, theirs = given[rank].clone(), given[rank].clone()
+                all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+                # What torch makes of a product of complex numbers is rounded elsewhere.
+                is_same = is_close if is_ours and op == "PRODUCT" else same_bits
+                if not is_same(tensor, fold(op, given)):
                     wrong.append(f"{name}: not the reference")
-                theirs = data(rank, dtype, count)
                 try:
                     dist.all_reduce(theirs, getattr(dist.ReduceOp, op), group=gloo)
                 except (RuntimeError, ValueError):
                     continue  # gloo cannot
                 num_like_gloo += 1
-                low = dtype in (torch.float16, torch.bfloat16)
+                low = dtype in ("float16", "bfloat16")
                 # Gloo rounds after every addition.
                 if not low and not is_close(tensor, theirs):
                     wrong.append(f"{name}: not as gloo")
@@ -105,24 +53,24 @@ def test_all_reduce_of_every_dtype_and_op_gives_the_reference_and_what_gloo_give
 
 def copy_everything(rank, size):
     wrong = []
-    other = (torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn)
+    other = ("uint16", "uint32", "uint64", "float8_e4m3fn")
     for dtype in (*DTYPES, *other):
-        for count in COUNTS if dtype is torch.float32 else (0, 7, 5000):
+        for count in COUNTS if dtype == "float32" else (0, 7, 5000):
             make = functools.partial(copyable, dtype=dtype, count=count)
             own, everybody = make(rank), [make(r) for r in range(size)]
             name = f"{dtype} {count}"
             for root in range(size):
                 tensor = make(rank)
                 dist.broadcast(tensor, src=root)
-                if not same_bytes(tensor, everybody[root]):
+                if not same_bits(tensor, everybody[root]):
                     wrong.append(f"{name}: broadcast from {root}")
             outputs = [torch.empty_like(own) for _ in range(size)]
             dist.all_gather(outputs, own)
-            if not all(map(same_bytes, outputs, everybody)):
+            if not all(map(same_bits, outputs, everybody)):
                 wrong.append(f"{name}: all_gather")
             joined = own.new_empty(size * count)
             dist.all_gather_into_tensor(joined, own)
-            if not all(map(same_bytes, joined.split(count), everybody)) and count:
+            if not all(map(same_bits, joined.split(count), everybody)) and count:
                 wrong.append(f"{name}: all_gather_into_tensor")
     # In place: the own block is the input.
     joined = torch.zeros(size * 5)
@@ -137,14 +85,9 @@ def copy_everything(rank, size):
 
 def copyable(rank, dtype, count):
     if dtype in DTYPES:
-        return data(rank, dtype, count)
-    return data(rank, torch.uint8, count * dtype.itemsize).view(dtype)
-
-
-def same_bytes(a, b):
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(a.contiguous().view(torch.uint8), b.view(torch.uint8))
+        return values(dtype, (count,), count, rank)
+    kind = getattr(torch, dtype)
+    return values("uint8", (count * kind.itemsize,), count, rank).view(kind)
 
 
 def test_broadcast_and_all_gather_copy_every_dtype_bit_for_bit():
