@@ -16,24 +16,12 @@ import torch.distributed as dist
 
 import aikido_torch
 from aikido_torch import _backend
-from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import die, late, run_ranks, stop
+from harness.failures import failure_of
 
 VICTIM = 1
 SKIP = SkipStraggler(min_contributors=2, floor_ms=20, ceiling_ms=20)
-
-
-def failure_of(call):
-    """What the call raised, and how long it took."""
-    start = time.perf_counter()
-    try:
-        call()
-    except AikidoError as error:
-        failure = (type(error).__name__, error.rank, str(error))
-    else:
-        failure = ("nothing", None, "")
-    return (*failure, time.perf_counter() - start)
 
 
 def lose_a_rank(rank, size, policy, count):
@@ -46,8 +34,8 @@ def lose_a_rank(rank, size, policy, count):
     if rank == VICTIM:
         die(after=0.3)
     start = time.time()
-    failure = ("nothing",)
-    while failure[0] == "nothing" and time.time() - start < 20:
+    failure = failure_of(reduce)
+    while failure.name == "nothing" and time.time() - start < 20:
         failure = failure_of(reduce)
     # Later calls fail at once, and so do messages.
     later = failure_of(reduce)
@@ -206,8 +194,8 @@ def test_a_call_that_nobody_joins_times_out_and_names_who_is_missing():
         assert culprit == 1
         assert re.search(r" (Timed out|closed|timeout) ", text)
         assert least <= seconds < most
-    assert failures["outcome"][0] == "TimedOutError"
-    text = failures["group"][2]
+    assert failures["outcome"].name == "TimedOutError"
+    text = failures["group"].text
     assert text.startswith('barrier(), collective 2 of group "')
     assert "still missing: rank 1 (its last call known here is number 1), " in text
     assert failures["wait"][2] < 1
@@ -308,7 +296,7 @@ def come_late(rank, size, folder, who_is_missing, who_is_late):
 
 def test_a_rank_that_joins_late_is_waited_for(tmp_path):
     for failure in run_ranks(3, come_late, str(tmp_path), None, 0, backend=None):
-        assert failure[0] == "nothing"
+        assert failure.name == "nothing"
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -333,7 +321,7 @@ def fork_a_child(rank, size):
         dist.destroy_process_group()
         _backend._shut_down_all()
         _backend._runtimes.clear()
-        is_told = all("forked" in f[2] for f in (failure, failure_of_send))
+        is_told = all("forked" in f.text for f in (failure, failure_of_send))
         os._exit(42 if is_told else 43)
     until = time.time() + 20
     ended, status = 0, 0

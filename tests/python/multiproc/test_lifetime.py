@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 import aikido_torch
 from aikido_torch import _backend
-from aikido_torch.errors import AikidoError
 from aikido_torch.testing import die, late, run_ranks
+from harness.failures import failure_of
 
 # Torch's own recorder is an abort hook that writes a file: not the subject here.
 QUIET = {"TORCH_FR_BUFFER_SIZE": "0"}
@@ -21,14 +21,6 @@ QUIET = {"TORCH_FR_BUFFER_SIZE": "0"}
 
 def backend(group=None):
     return _backend.backend_of(group)
-
-
-def failure_of(call):
-    try:
-        call()
-    except AikidoError as error:
-        return type(error).__name__, str(error)
-    return "nothing", ""
 
 
 def end_in_every_order(rank, size):
@@ -55,7 +47,7 @@ def test_abort_and_shutdown_may_come_in_every_order_and_again():
         assert len(seen) == 8
         for order, failures, seconds in seen:
             assert seconds < 3, order
-            for name, text in failures:
+            for name, _, text, _ in failures:
                 assert name in ("AbortedError", "PeerLostError"), (order, text)
 
 
@@ -107,7 +99,7 @@ def hook_aborts(rank, size):
     failure = failure_of(work.wait)
     group.shutdown()
     group.abort()  # nothing is left to look at
-    return [*seen, failure[0]]
+    return [*seen, failure.name]
 
 
 @pytest.mark.skipif(
@@ -138,8 +130,8 @@ def test_a_shutdown_ends_a_change_that_waits(tmp_path):
     (failure, again, seconds), *_ = run_ranks(
         2, shut_down_while_joining, str(tmp_path), may_die={1}
     )
-    assert failure[0] == "AbortedError"
-    assert "was shut down by rank 0 while its members were changing" in failure[1]
-    assert again[0] == "ConfigError"
-    assert "the group is shut down" in again[1]
+    assert failure.name == "AbortedError"
+    assert "was shut down by rank 0 while its members were changing" in failure.text
+    assert again.name == "ConfigError"
+    assert "the group is shut down" in again.text
     assert seconds < 5

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 import aikido_torch
 from aikido_torch import _backend
-from aikido_torch.errors import AikidoError
 from aikido_torch.testing import die, late, run_ranks, stop
+from harness.failures import failure_of
 
 # Before 2.14 torch has no groups without members: there one begins alone.
 IN_PLACE = "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
@@ -66,18 +66,6 @@ def total(value=1.0, count=4):
 
 def place():
     return dist.get_rank(), dist.get_world_size()
-
-
-def failure_of(call):
-    """Class, rank and text of what the call raises, and how long it took."""
-    start = time.perf_counter()
-    try:
-        call()
-    except AikidoError as error:
-        failure = (type(error).__name__, error.rank, str(error))
-    else:
-        failure = ("nothing", None, "")
-    return (*failure, time.perf_counter() - start)
 
 
 def backend():
@@ -318,7 +306,7 @@ def test_a_uuid_that_was_used_is_refused_and_everybodys_group_is_whole(tmp_path)
         else:
             assert name == "TimedOutError", text
             assert "while waiting for rank 0" in text
-        assert "already used" in again[2]
+        assert "already used" in again.text
         assert "the group is as it was" in text
         assert after == [2.0, 2.0]
         assert last == 4.0
@@ -408,9 +396,9 @@ def test_a_group_that_timed_out_recovers(tmp_path):
         if IN_PLACE:
             assert errors == ("TIMEOUT" if rank == 1 else "SUCCESS", "SUCCESS")
         if rank == 1:
-            assert failure[0] == "TimedOutError"
-            assert re.search("[Tt]imed out", failure[2])
-            assert 0.04 < failure[3] < 2
+            assert failure.name == "TimedOutError"
+            assert re.search("[Tt]imed out", failure.text)
+            assert 0.04 < failure.seconds < 2
 
 
 def change_under_way(rank, size, folder):
@@ -495,8 +483,8 @@ def test_survivors_of_a_kill_go_on_within_a_second(tmp_path, victim):
     results = run(4, lose_one, tmp_path, victim, may_die={victim})
     assert results.pop(victim) is None
     for rank, seen in enumerate(results):
-        assert seen["failure"][0] == "PeerLostError", seen["failure"][2]
-        assert seen["failure"][1] == victim
+        assert seen["failure"].name == "PeerLostError", seen["failure"].text
+        assert seen["failure"].rank == victim
         assert seen["total"] == 15 - 2**victim
         assert seen["place"] == (rank, 3)
         assert seen["s"] < 1
@@ -514,7 +502,7 @@ def replace_a_dead_member(rank, size, folder):
         if rank == 1:
             die()
         failure = failure_of(total)
-        assert failure[0] == "PeerLostError"
+        assert failure.name == "PeerLostError"
         me.store.set("dead", "1")
     me.become(2, me.handles("second", [0, 2]))
     return place(), total(2**rank)
@@ -577,6 +565,6 @@ def test_a_stopped_member_is_left_behind_and_comes_back(tmp_path):
     for rank, (failure, seconds, last) in enumerate(results):
         # What is stuck on its way to the stopped one can hide the reason from it.
         kinds = ("AbortedError", "PeerLostError")[: 1 + (rank == 2)]
-        assert failure[0] in kinds, failure[2]
+        assert failure.name in kinds, failure.text
         assert seconds < 0.7
         assert last == 3.0
