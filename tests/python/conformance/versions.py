@@ -5,7 +5,13 @@
 import pytest
 import torch
 
-TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+
+def version(text):
+    """The text "2.13.0+cpu" or "2.13" as (2, 13)."""
+    return tuple(map(int, text.split(".")[:2]))
+
+
+TORCH = version(torch.__version__)
 
 
 def since(major, minor):
