@@ -7,11 +7,14 @@ python benchmarks/lab run --hosts 4 --up 200 --down 200 -- program.py
 python benchmarks/lab clean
 """
 
+import functools
+import inspect
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -28,34 +31,34 @@ app = typer.Typer(
     help=__doc__.partition("\n")[0],
     pretty_exceptions_enable=False,
 )
-Hosts = Annotated[int, typer.Option(min=1, help="How many.")]
-Up = Annotated[
-    float | None, typer.Option(metavar="MBIT", help="Of each uplink; else not limited.")
-]
-Down = Annotated[
-    float | None,
-    typer.Option(metavar="MBIT", help="Of each downlink; else not limited."),
-]
-Slow = Annotated[
-    list[str],
-    typer.Option(metavar="HOST:UP[/DOWN]", help="Other rates for a host; repeatable."),
-]
-QueueMs = Annotated[
-    float, typer.Option(help="Length of each queue, as a time at its rate.")
-]
-DelayMs = Annotated[float, typer.Option(help="One way, on every link; in user space.")]
-Loss = Annotated[float, typer.Option(help="Share of frames lost, each way; likewise.")]
 
 
 def links_of(
     *,
-    hosts: int,
-    up: float | None,
-    down: float | None,
-    slow: list[str],
-    queue_ms: float,
-    delay_ms: float,
-    loss: float,
+    hosts: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
+    up: Annotated[
+        float | None,
+        typer.Option(metavar="MBIT", help="Of each uplink; else not limited."),
+    ] = None,
+    down: Annotated[
+        float | None,
+        typer.Option(metavar="MBIT", help="Of each downlink; else not limited."),
+    ] = None,
+    slow: Annotated[
+        list[str],
+        typer.Option(
+            metavar="HOST:UP[/DOWN]", help="Other rates for a host; repeatable."
+        ),
+    ] = [],  # noqa: B006  (typer reads it)
+    queue_ms: Annotated[
+        float, typer.Option(help="Length of each queue, as a time at its rate.")
+    ] = 50.0,
+    delay_ms: Annotated[
+        float, typer.Option(help="One way, on every link; in user space.")
+    ] = 0.0,
+    loss: Annotated[
+        float, typer.Option(help="Share of frames lost, each way; likewise.")
+    ] = 0.0,
 ) -> list[Link]:
     """What the options ask for; a slow host without DOWN has UP both ways."""
     try:
@@ -77,55 +80,57 @@ def links_of(
     return links
 
 
+def with_links(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options of links_of in the place of `links`."""
+    options = inspect.signature(links_of).parameters
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        command(links=links_of(**{o: given.pop(o) for o in options}), **given)
+
+    rest = [p for p in own.parameters.values() if p.name != "links"]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*options.values(), *rest)]
+    with_options.__signature__ = own.replace(parameters=parameters)
+    return with_options
+
+
 def rate_text(mbit: float | None) -> str:
     return "not limited" if mbit is None else f"{mbit:g}"
 
 
 @app.command()
+@with_links
 def check(
-    hosts: Hosts = 3,
-    up: Up = None,
-    down: Down = None,
-    slow: Slow = [],  # noqa: B006  (typer reads it)
-    queue_ms: QueueMs = 50.0,
-    delay_ms: DelayMs = 0.0,
-    loss: Loss = 0.0,
+    links: list[Link],
     seconds: Annotated[float, typer.Option(help="Of each measurement.")] = 1.0,
 ) -> None:
     """Measures each link: a TCP stream each way, and the idle round trip."""
-    links = links_of(
-        hosts=hosts, up=up, down=down, slow=slow,
-        queue_ms=queue_ms, delay_ms=delay_ms, loss=loss,
-    )  # fmt: skip
     table = Table(title="links, Mbit/s", title_justify="left")
     for column in ("host", "up", "goodput", "down", "goodput", "round trip"):
         table.add_column(column, justify="right")
+    last = len(links)
     with Lab([*links, Link()]) as lab:  # the last one measures the others
         for host, link in enumerate(links):
             table.add_row(
                 str(host),
                 rate_text(link.up_mbit),
-                f"{lab.goodput_mbit(host, hosts, seconds=seconds):.1f}",
+                f"{lab.goodput_mbit(host, last, seconds=seconds):.1f}",
                 rate_text(link.down_mbit),
-                f"{lab.goodput_mbit(hosts, host, seconds=seconds):.1f}",
-                f"{lab.round_trip_ms(host, hosts):.3f} ms",
+                f"{lab.goodput_mbit(last, host, seconds=seconds):.1f}",
+                f"{lab.round_trip_ms(host, last):.3f} ms",
             )
     Console().print(table)
 
 
 @app.command()
+@with_links
 def run(
     command: Annotated[
         list[str],
         typer.Argument(metavar="-- COMMAND...", help="A .py file runs under Python."),
     ],
-    hosts: Hosts = 4,
-    up: Up = None,
-    down: Down = None,
-    slow: Slow = [],  # noqa: B006  (typer reads it)
-    queue_ms: QueueMs = 50.0,
-    delay_ms: DelayMs = 0.0,
-    loss: Loss = 0.0,
+    links: list[Link],
     spare: Annotated[
         int, typer.Option(min=0, help="Hosts beside those, for traffic; no limits.")
     ] = 0,
@@ -138,10 +143,6 @@ def run(
     deadline: Annotated[float, typer.Option(metavar="SECONDS")] = 600.0,
 ) -> None:
     """Runs COMMAND once on each host, as ranks of torch.distributed."""
-    links = links_of(
-        hosts=hosts, up=up, down=down, slow=slow,
-        queue_ms=queue_ms, delay_ms=delay_ms, loss=loss,
-    )  # fmt: skip
     if script_from not in ("start", "ready"):
         raise typer.BadParameter(f"{script_from!r} is neither start nor ready")
     try:
@@ -157,7 +158,7 @@ def run(
         try:
             ends = lab.run(
                 command,
-                num_ranks=hosts,
+                num_ranks=len(links),
                 deadline_s=deadline,
                 events=events,
                 script_from="ready" if script_from == "ready" else "start",
