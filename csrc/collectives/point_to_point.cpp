@@ -361,14 +361,20 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
   }
 }
 
-void Mailbox::on_peer_silent(Rank peer, const Status& why) {
+bool Mailbox::on_peer_silent(Rank peer, const Status& why) {
+  bool did = false;
   for (auto out : std::list(outbound_)) {
-    if (out->call().to == peer) out->end(why);
+    if (out->call().to != peer) continue;
+    out->end(why);
+    did = true;
   }
-  fail_receives(peer, why);
+  if (fail_receives(peer, why)) did = true;
   for (auto& [number, in] : source(peer).inbound) {
-    if (in.receive && in.receive->on_done) give_up(peer, number, in, why);
+    if (!in.receive || !in.receive->on_done) continue;
+    give_up(peer, number, in, why);
+    did = true;
   }
+  return did;
 }
 
 // Ends the receive of a message that has not come whole. What still comes is thrown
@@ -379,7 +385,8 @@ void Mailbox::give_up(Rank from, uint64_t number, Inbound& in, const Status& why
   std::exchange(in.receive->on_done, nullptr)(why, from);
 }
 
-void Mailbox::fail_receives(Rank from, const Status& why) {
+bool Mailbox::fail_receives(Rank from, const Status& why) {
+  bool did = false;
   for (auto it = receives_.begin(); it != receives_.end();) {
     if (it->from.value_or(kNoRank) != from) {
       ++it;
@@ -388,7 +395,9 @@ void Mailbox::fail_receives(Rank from, const Status& why) {
     const auto done = std::move(it->on_done);
     it = receives_.erase(it);
     if (done) done(why, from);
+    did = true;
   }
+  return did;
 }
 
 void Mailbox::fail_all(const Status& why) {
@@ -396,13 +405,19 @@ void Mailbox::fail_all(const Status& why) {
   fail_receives(kNoRank, why);
 }
 
-void Mailbox::on_time(TimePoint now) {
+bool Mailbox::on_time(TimePoint now, const Status& silent) {
+  bool has_blamed_silent = false;
   const auto late = [&](const char* what, Rank peer, int32_t tag) {
-    return Status(
-        Code::kTimedOut,
-        concat(what, " rank ", peer.value, ", tag ", tag, " on rank ",
-               host_->self().value, ": Timed out with nothing on the other side"),
-        peer);
+    const auto who =
+        peer == kNoRank ? std::string("any rank") : concat("rank ", peer.value);
+    const auto call =
+        concat(what, " ", who, ", tag ", tag, " on rank ", host_->self().value);
+    if (peer == kNoRank && !silent) {
+      has_blamed_silent = true;
+      return silent.with_context(call + ": Timed out");
+    }
+    return Status(Code::kTimedOut, call + ": Timed out with nothing on the other side",
+                  peer);
   };
   for (auto out : std::list(outbound_)) {
     if (out->call().deadline <= now)
@@ -427,6 +442,7 @@ void Mailbox::on_time(TimePoint now) {
       give_up(peer, number, in, late("recv from", peer, in.tag));
     }
   }
+  return has_blamed_silent;
 }
 
 std::optional<TimePoint> Mailbox::next_look() const {

@@ -60,13 +60,16 @@ class Mailbox {
 
   // Ends what depends on `peer` alone. Messages that have come whole stay.
   void on_peer_lost(Rank peer, const Status& why);
-  // Ends the calls that wait for `peer`. What it has announced stays: it may come back.
-  void on_peer_silent(Rank peer, const Status& why);
-  // Ends the receives from `from` (kNoRank: from anyone) that have found no message.
-  void fail_receives(Rank from, const Status& why);
+  // Ends the calls that wait for `peer`, and returns whether there were any. What it
+  // has announced stays: it may come back.
+  bool on_peer_silent(Rank peer, const Status& why);
+  // Ends the receives from `from` (kNoRank: from anyone) that have found no message,
+  // and returns whether there were any.
+  bool fail_receives(Rank from, const Status& why);
   void fail_all(const Status& why);
-  // Ends what is past its deadline.
-  void on_time(TimePoint now);
+  // Ends what is past its deadline. `silent`: why one member sends nothing, or ok; a
+  // receive from anyone ends with it. Returns whether one did.
+  bool on_time(TimePoint now, const Status& silent);
   std::optional<TimePoint> next_look() const;
 
  private:

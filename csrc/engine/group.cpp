@@ -167,6 +167,7 @@ std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_cal
 void Group::send(collectives::SendCall call) {
   const Status why = unreachable(call.to);
   if (why) return mailbox_.send(std::move(call));
+  missed_ = call.to;
   if (call.on_done) call.on_done(why, call.to);
 }
 
@@ -179,7 +180,7 @@ void Group::receive(collectives::ReceiveCall call) {
   // What has come before the sender went is still there.
   mailbox_.receive(std::move(call));
   const Status why = unreachable(from);
-  if (!why) mailbox_.fail_receives(from, why);
+  if (!why && mailbox_.fail_receives(from, why)) missed_ = from;
 }
 
 // Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them
@@ -199,6 +200,12 @@ Status Group::loss(Rank rank) const {
   const auto silence = heartbeats_.silence(rank);
   if (!lost || !silence) return lost;
   return silent_member(rank, options_.name, *silence);
+}
+
+// Which member is silent, the first if there are several; ok if there is none.
+Status Group::silence() const {
+  const auto silent = heartbeats_.silent();
+  return silent.empty() ? Status::ok() : loss(silent.front());
 }
 
 // ---- frames ----
@@ -351,7 +358,8 @@ void Group::on_time(TimePoint now) {
     }
   }
   update_committed_ahead();
-  mailbox_.on_time(now);
+  const Status silent = silence();
+  if (mailbox_.on_time(now, silent)) missed_ = silent.culprit();
 }
 
 // Tells the others that we live, and ends what waits for one that does not say so.
@@ -361,7 +369,8 @@ void Group::beat(TimePoint now) {
   const auto silent = heartbeats_.silent();
   if (silent.empty()) return;
   check_all_lost();
-  for (const Rank rank : silent) mailbox_.on_peer_silent(rank, loss(rank));
+  for (const Rank rank : silent)
+    if (mailbox_.on_peer_silent(rank, loss(rank))) missed_ = rank;
 }
 
 std::optional<TimePoint> Group::next_look() const {
@@ -384,8 +393,12 @@ Status Group::time_out(const Operation& operation, Duration after) const {
   for (const Rank rank : operation.missing()) {
     missing.emplace_back(rank, peers_[static_cast<size_t>(rank.value)].called());
   }
-  return timed_out(operation.seq().value, options_.name, operation.call(),
-                   options_.self, after, missing);
+  const Status why = timed_out(operation.seq().value, options_.name, operation.call(),
+                               options_.self, after, missing);
+  // Who is missing may itself wait for the one that is silent.
+  const Status cause = silence();
+  if (cause) return why;
+  return {why.code(), concat(why.message(), "; ", cause.message()), cause.culprit()};
 }
 
 void Group::end_turn() {

@@ -170,6 +170,7 @@ class Group final : public transport::Timed,
   void update_committed_ahead();
   Status unreachable(Rank rank) const;
   Status loss(Rank rank) const;
+  Status silence() const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;
@@ -184,8 +185,9 @@ class Group final : public transport::Timed,
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
-  Status closed_;  // not ok: aborted or left
-  Status loss_;    // why a call could not end, or who died
+  Status closed_;          // not ok: aborted or left
+  Status loss_;            // why a call could not end, or who died
+  Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
   std::atomic<uint64_t> committed_ahead_{0};

@@ -212,6 +212,8 @@ void Group::fail_operations(const Status& why) {
 void Group::leave() {
   if (std::exchange(is_leaving_, true)) return;
   // Whoever does not know yet why would take this member for the culprit.
+  if (loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
+    loss_ = loss(missed_);
   if (closed_ && !loss_) tell_abort(Seq(0), loss_);
   if (closed_) {
     closed_ =

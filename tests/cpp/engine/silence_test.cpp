@@ -115,6 +115,31 @@ TEST_CASE("messages from and to a silent member end, and others do not") {
   CHECK(again->is_ok());
 }
 
+TEST_CASE("who leaves because of a silent member says so, if it is still silent") {
+  for (const char* how : {"receive", "send", "later"}) {
+    for (const bool is_back : {false, true}) {
+      INFO(how << ' ' << is_back);
+      Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
+      const auto waiting = cluster.receive(0, 1, 0, 8, minutes(30));
+      AnswerPtr ended;
+      if (how == std::string("receive"))
+        ended = cluster.receive(1, 2, 0, 8, minutes(9));
+      if (how == std::string("send"))
+        ended = cluster.send(1, 2, 0, Bytes(1000), 0, minutes(9));
+      cluster.stop(2, minutes(2));
+      cluster.run_for(seconds(35));
+      if (!ended) ended = cluster.receive(1, 2, 0, 8, minutes(9));
+      check_silent(ended, "rank 2 has sent nothing");
+      CHECK_FALSE(waiting->is_done());
+      if (is_back) cluster.run_for(minutes(3));
+      cluster.group(1).leave();
+      cluster.turn();
+      if (!is_back) check_silent(waiting, "rank 1 gave the group up: rank 2 has sent");
+      if (is_back) CHECK(waiting->status.culprit() == Rank(1));
+    }
+  }
+}
+
 TEST_CASE("a receive that a silent member has begun to fill is ended") {
   Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
   cluster.network.set_rate(Rank(2), Rank(0), 1000);
@@ -132,6 +157,53 @@ TEST_CASE("a receive that a silent member has begun to fill is ended") {
   cluster.send(2, 0, 0, Bytes(8, 5));
   cluster.run_for(seconds(2));
   CHECK(next->is_ok());
+}
+
+TEST_CASE("a receive from anyone waits for its time, then names who was silent") {
+  Cluster cluster({.size = 3, .heartbeat = kHeartbeat});
+  const auto anyone = cluster.receive(1, std::nullopt, 7, 8, minutes(1));
+  const auto nobody = cluster.receive(1, std::nullopt, 7, 8, seconds(20));
+  const auto waiting = cluster.receive(0, 1, 0, 8, minutes(30));
+  cluster.stop(2, minutes(5));
+  cluster.run_for(seconds(25));
+  // Nobody was silent yet.
+  REQUIRE(nobody->is_done());
+  CHECK(nobody->status.code() == Code::kTimedOut);
+  CHECK(nobody->status.culprit() == kNoRank);
+  CHECK(
+      nobody->status.message() ==
+      "recv from any rank, tag 7 on rank 1: Timed out with nothing on the other side");
+  cluster.run_for(seconds(34));
+  CHECK_FALSE(anyone->is_done());
+  cluster.run_for(seconds(2));
+  check_silent(anyone,
+               "recv from any rank, tag 7 on rank 1: Timed out: rank 2 has sent "
+               "nothing to group \"test\" for 60 s");
+  // Its caller gives up and leaves: who waits for it hears whose fault that is.
+  CHECK_FALSE(waiting->is_done());
+  cluster.group(1).leave();
+  cluster.turn();
+  check_silent(waiting, "rank 1 gave the group up: rank 2 has sent nothing");
+}
+
+TEST_CASE("a time-out names the silent member that the missing one may wait for") {
+  Cluster cluster({.size = 4, .heartbeat = kHeartbeat});
+  cluster.receive(0, std::nullopt, 7, 8, minutes(30));
+  std::vector<AnswerPtr> answers;
+  for (const int32_t r : {1, 3}) answers.push_back(cluster.barrier(r, minutes(1)));
+  cluster.barrier(2, minutes(1));
+  cluster.turn();
+  cluster.stop(2, minutes(5));
+  cluster.run_for(seconds(61));
+  for (const auto& a : answers) {
+    REQUIRE(a->is_done());
+    INFO(a->status.message());
+    CHECK(a->status.code() == Code::kTimedOut);
+    CHECK(a->status.culprit() == Rank(2));
+    CHECK(has(a->status,
+              "still missing: rank 0 (its last call known here is number 0); "
+              "rank 2 has sent nothing to group \"test\" for"));
+  }
 }
 
 TEST_CASE("calls that may skip are not touched by silence") {
