@@ -8,6 +8,7 @@
 
 #include "engine/communicator.h"
 #include "harness/catch.h"
+#include "harness/members.h"
 
 using namespace aikido;
 using engine::Communicator;
@@ -29,9 +30,9 @@ struct Member {
 };
 
 Member start() {
-  auto engine = Engine::start("127.0.0.1", seconds(5));
-  REQUIRE(engine.is_ok());
-  return {*engine, Handle::random((*engine)->address()), nullptr};
+  auto engine = aikido::testing::start_engine();
+  const auto handle = Handle::random(engine->address());
+  return {std::move(engine), handle, nullptr};
 }
 
 std::vector<Member> start(size_t count) {
@@ -83,33 +84,17 @@ void join_all(const std::vector<Member*>& members, int64_t uuid) {
   }
 }
 
-std::future<Status> allreduce(Communicator& c, std::vector<float>& data) {
-  collectives::Call call;
-  call.kind = collectives::CallKind::kAllreduce;
-  call.dtype = DType::kFloat32;
-  call.count = data.size();
-  collectives::LocalCall local;
-  local.input = reinterpret_cast<std::byte*>(data.data());
-  local.output = reinterpret_cast<std::byte*>(data.data());
-  auto promise = std::make_shared<std::promise<Status>>();
-  local.on_done = [promise](const Status& s, const collectives::Outcome&) {
-    promise->set_value(s);
-  };
-  c.call(std::move(call), std::move(local), seconds(20));
-  return promise->get_future();
-}
-
 // What every member has after each has given 1, 2, 4, ... by its place in `members`.
 std::vector<float> reduce(const std::vector<Member*>& members) {
   std::vector<std::vector<float>> data;
   for (size_t i = 0; i < members.size(); ++i)
     data.emplace_back(1, static_cast<float>(1 << i));
-  std::vector<std::future<Status>> ends;
+  std::vector<std::future<aikido::testing::End>> ends;
   for (size_t i = 0; i < members.size(); ++i)
-    ends.push_back(allreduce(*members[i]->view, data[i]));
+    ends.push_back(aikido::testing::allreduce(*members[i]->view, data[i]));
   std::vector<float> sums;
   for (size_t i = 0; i < members.size(); ++i) {
-    REQUIRE(ends[i].get().is_ok());
+    REQUIRE(ends[i].get().status.is_ok());
     sums.push_back(data[i][0]);
   }
   return sums;
