@@ -153,13 +153,9 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
 AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& opts) {
   const CallSite site = collective("all_gather_into_tensor_coalesced", inputs.size());
-  check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
-  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()), Use::kWrite);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_contiguous(site, "inputs", inputs[i]);
-    check_contiguous(site, "outputs", outputs[i]);
+  check_pairs(site, inputs, outputs);
+  for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
-  }
   return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather_into_tensor", inputs,
                    [&] {
                      for (size_t i = 0; i < inputs.size(); ++i)

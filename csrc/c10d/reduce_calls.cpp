@@ -142,12 +142,9 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site = collective("reduce_scatter_tensor_coalesced", inputs.size());
-  check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
-  check_list(site, "outputs", outputs, static_cast<int>(inputs.size()), Use::kWrite);
+  check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_contiguous(site, "outputs", outputs[i]);
-    check_contiguous(site, "inputs", inputs[i]);
-    check_times(site, "output", outputs[i], "input", inputs[i], getSize());
+    check_times(site, "outputs", outputs[i], "inputs", inputs[i], getSize());
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
   }
   return coalesced(OpType::COALESCED, "aikido:reduce_scatter_tensor", inputs, [&] {

@@ -201,6 +201,15 @@ void check_times(const CallSite& site, const char* small_argument,
   }
 }
 
+void check_pairs(const CallSite& site, const std::vector<at::Tensor>& inputs,
+                 const std::vector<at::Tensor>& outputs) {
+  const int count = static_cast<int>(inputs.size());
+  check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
+  check_list(site, "outputs", outputs, count, Use::kWrite);
+  for (const at::Tensor& t : inputs) check_contiguous(site, "inputs", t);
+  for (const at::Tensor& t : outputs) check_contiguous(site, "outputs", t);
+}
+
 void check_splits(const CallSite& site, const char* argument, const at::Tensor& tensor,
                   const char* splits_argument, const std::vector<int64_t>& splits,
                   int size) {

@@ -63,6 +63,9 @@ void check_same_kind(const CallSite& site, const char* argument,
 void check_times(const CallSite& site, const char* small_argument,
                  const at::Tensor& small, const char* large_argument,
                  const at::Tensor& large, int times);
+// Contiguous tensors, at least one: `inputs` to read, as many `outputs` to write.
+void check_pairs(const CallSite& site, const std::vector<at::Tensor>& inputs,
+                 const std::vector<at::Tensor>& outputs);
 // `splits` divides the first dimension of `tensor` among `size` ranks; none: evenly.
 void check_splits(const CallSite& site, const char* argument, const at::Tensor& tensor,
                   const char* splits_argument, const std::vector<int64_t>& splits,
