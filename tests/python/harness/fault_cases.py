@@ -17,8 +17,9 @@ Faults of one rank, the victim:
 - late, lock: its caller sleeps, or holds Python's lock; the progress thread goes on.
 
 What must hold: nobody hangs; no result is wrong; every survivor of the first four has
-an error that names the victim, and the survivors can make a new group at once; the last
-three are no errors at all.
+an error that names the victim, of a kill within HEARD_S, and the survivors can make a
+new group at once; the last three are no errors at all. Time that a process waited for a
+CPU (cpu_waits.py) is none in which it could have heard.
 """
 
 import contextlib
@@ -45,6 +46,7 @@ from aikido_torch import Options
 from aikido_torch.errors import AikidoError
 from aikido_torch.testing import hold_python_lock, late
 from harness import operations as ops
+from harness.cpu_waits import cpu_waits, waited_between
 from harness.execution import differences
 from harness.pool import Member, MemberLostError, Pool
 from harness.programs import KINDS, operation_of
@@ -55,7 +57,7 @@ FATAL = ("kill", "stop", "reset", "shut")
 GROUP_TIMEOUT_S = 2.0
 # What is queued for a stopped rank never leaves: to leave the group takes this.
 LINGER_MS = 500
-# From the kill until the last survivor has its error.
+# From the kill until each survivor has its error, but for waiting for a CPU.
 HEARD_S = 0.3
 # From the first survivor's error until all have a new group.
 RECOVERED_S = 2.0
@@ -133,6 +135,7 @@ class Report:
     culprit: int | None = None
     text: str = ""
     ended_at: float = 0.0  # time.monotonic(), which all processes share
+    cpu_waits: dict[int, float] = field(default_factory=dict)  # until then
     recovered_at: float | None = None
     recovery: str = ""  # why not
 
@@ -163,6 +166,7 @@ def live_through(
         report.error, report.culprit = type(error).__name__, error.rank
         report.text = str(error)
     report.ended_at = time.monotonic()
+    report.cpu_waits = cpu_waits(os.getpid())
     with contextlib.suppress(AikidoError):
         dist.destroy_process_group()
     if what.is_fatal and rank != what.victim and report.error:
@@ -289,9 +293,9 @@ def _cut_parent(connections: list[socket.socket], how: str) -> None:
 class Verdict:
     case: Case
     wrong: list[str] = field(default_factory=list)
-    slow: list[str] = field(default_factory=list)  # wrong, if it is so again
     num_done: int = 0
     heard_s: list[float] = field(default_factory=list)  # of each survivor of a kill
+    waited_s: list[float] = field(default_factory=list)  # of that, for a CPU
     recovered_s: float | None = None
 
     def __str__(self) -> str:
@@ -301,24 +305,33 @@ class Verdict:
         return "\n".join([*lines, f"  Again: cd tests/python; {again}"])
 
 
-def try_case(pool: Pool, number: int, turn: int = 0) -> Verdict:
+@dataclass(frozen=True)
+class Fault:
+    """The moment of it, and how long each rank had waited for a CPU until then."""
+
+    at: float  # time.monotonic()
+    cpu_waits: Sequence[dict[int, float]]
+
+
+def try_case(pool: Pool, number: int) -> Verdict:
     what = case(number)
     verdict = Verdict(what)
     members = pool.take(what.size)
-    life = f"case {number} {turn} {time.monotonic_ns()}"
+    life = f"case {number} {time.monotonic_ns()}"
     healthy = True
     try:
         for rank, member in enumerate(members):
             member.run(live_through, what, rank, life)
         for member in members:
             member.hear(_DEADLINE_S)
-        faulted_at = _do_fault(what, members[what.victim])
+        fault = _do_fault(what, members)
         reports = _collect(what, members, verdict)
     except MemberLostError as error:
         verdict.wrong.append(f"a rank got lost: {error}")
         healthy = False
     else:
-        _judge(what, reports, faulted_at, verdict)
+        died_after = cpu_waits(members[what.victim].pid)
+        _judge(what, reports, fault, died_after, verdict)
         healthy = None not in [
             r for rank, r in enumerate(reports) if rank != what.victim
         ]
@@ -335,8 +348,10 @@ def try_case(pool: Pool, number: int, turn: int = 0) -> Verdict:
     return verdict
 
 
-def _do_fault(what: Case, victim: Member) -> float:
+def _do_fault(what: Case, members: Sequence[Member]) -> Fault:
+    victim = members[what.victim]
     late(what.after_s)
+    waits = [cpu_waits(member.pid) for member in members]
     at = time.monotonic()
     if what.fault == "kill":
         os.kill(victim.pid, signal.SIGKILL)
@@ -345,7 +360,7 @@ def _do_fault(what: Case, victim: Member) -> float:
     if what.fault == "pause":
         late(what.lasts_s)
         os.kill(victim.pid, signal.SIGCONT)
-    return at
+    return Fault(at, waits)
 
 
 def _collect(
@@ -367,7 +382,11 @@ def _collect(
 
 
 def _judge(
-    what: Case, reports: Sequence[Report | None], faulted_at: float, verdict: Verdict
+    what: Case,
+    reports: Sequence[Report | None],
+    fault: Fault,
+    died_after: dict[int, float],
+    verdict: Verdict,
 ) -> None:
     for rank, report in enumerate(reports):
         if report is None:
@@ -384,13 +403,8 @@ def _judge(
             verdict.wrong.append(f"{who} never had an error")
         if rank == what.victim or not report.error:
             continue
-        seconds = report.ended_at - faulted_at
-        # A receive from anybody does not end when one of them is silent: the others may
-        # send. So it times out, and those that wait for it name it.
-        has_other_blame = what.fault == "stop" and isinstance(
-            what.operation, ops.FromAnybody
-        )
-        if report.culprit != what.victim and not has_other_blame:
+        seconds = report.ended_at - fault.at
+        if report.culprit != what.victim:
             verdict.wrong.append(
                 f"{who} blames {report.culprit}, not {what.victim}, after "
                 f"{seconds:.3f} s: {report.error}: {report.text}"
@@ -398,9 +412,16 @@ def _judge(
         if report.recovered_at is None:
             verdict.wrong.append(f"{who} has no new group: {report.recovery}")
         if what.fault == "kill":
+            # Until its process has died and until it has heard, one after the other.
+            waited = waited_between(fault.cpu_waits[what.victim], died_after)
+            waited += waited_between(fault.cpu_waits[rank], report.cpu_waits)
             verdict.heard_s.append(seconds)
-            if seconds > HEARD_S:
-                verdict.slow.append(f"{who} heard of the kill after {seconds:.3f} s")
+            verdict.waited_s.append(waited)
+            if seconds - waited > HEARD_S:
+                verdict.wrong.append(
+                    f"{who} heard of the kill after {seconds:.3f} s, of which "
+                    f"{waited:.3f} s without a CPU"
+                )
     if what.is_fatal:
         survivors = [r for i, r in enumerate(reports) if r and i != what.victim]
         if survivors and all(r.recovered_at for r in survivors):
@@ -412,32 +433,24 @@ def _judge(
 
 
 def try_cases(numbers: Iterable[int], lanes: int = 2) -> list[Verdict]:
-    """`lanes` cases at a time, in the order of their numbers.
-
-    A machine that is busy for once is slow for once: such a case is tried again.
-    """
+    """`lanes` cases at a time, in the order of their numbers."""
     with Pool() as pool, ThreadPoolExecutor(lanes) as threads:
-
-        def verdict_on(number: int) -> Verdict:
-            first = try_case(pool, number)
-            if first.wrong or not first.slow:
-                return first
-            second = try_case(pool, number, turn=1)
-            second.heard_s += first.heard_s
-            second.wrong += [*first.slow, *second.slow] if second.slow else []
-            return second
-
-        return list(threads.map(verdict_on, numbers))
+        return list(threads.map(lambda number: try_case(pool, number), numbers))
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     heard = sorted(s for v in verdicts for s in v.heard_s)
+    waited = sorted(s for v in verdicts for s in v.waited_s)
     recovered = sorted(v.recovered_s for v in verdicts if v.recovered_s is not None)
     lines = [
         f"{len(verdicts)} cases, {sum(bool(v.wrong) for v in verdicts)} wrong, "
         f"{sum(v.num_done for v in verdicts)} operations done"
     ]
-    for name, seconds in (("heard of a kill", heard), ("new group", recovered)):
+    for name, seconds in (
+        ("heard of a kill", heard),
+        ("of that, without a CPU", waited),
+        ("new group", recovered),
+    ):
         if len(seconds) > 1:
             cuts = statistics.quantiles(seconds, n=100)
             lines.append(

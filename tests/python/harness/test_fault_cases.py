@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from harness import fault_cases
-from harness.fault_cases import FAULTS, HEARD_S, Report, Verdict, case
+from harness.fault_cases import FAULTS, HEARD_S, Fault, Report, Verdict, case
 from harness.programs import KINDS
 
 
@@ -32,9 +32,9 @@ def test_each_operation_meets_each_fault():
     assert len(alone) == len(KINDS) - 2
 
 
-def judged(what, **changes):
+def judged(what, died_after=0.0, **changes):
     """What the judge says of a case in which one survivor saw something else."""
-    good = {"num_done": 3, "ended_at": 100.1}
+    good = {"num_done": 3, "ended_at": 100.1, "cpu_waits": {7: 2.0}}
     if what.is_fatal:
         good |= {"error": "PeerLostError", "culprit": what.victim, "text": "it died"}
         good |= {"recovered_at": 100.2}
@@ -44,14 +44,15 @@ def judged(what, **changes):
     odd = (what.victim + 1) % what.size
     reports[odd] = Report(**(good | changes))
     verdict = Verdict(what)
-    fault_cases._judge(what, reports, 100.0, verdict)
+    fault = Fault(100.0, [{7: 2.0}] * what.size)
+    fault_cases._judge(what, reports, fault, {7: 2.0 + died_after}, verdict)
     return verdict
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS)))
 def test_what_must_hold_is_held_for_good(fault):
     verdict = judged(case(number_of(fault)))
-    assert verdict.wrong + verdict.slow == []
+    assert verdict.wrong == []
     assert len(verdict.heard_s) == (verdict.case.size - 1 if fault == "kill" else 0)
 
 
@@ -64,7 +65,13 @@ def test_what_must_hold_is_held_for_good(fault):
         ("stop", {"error": ""}, "never had an error"),
         ("kill", {"culprit": None}, "blames None, not"),
         ("reset", {"culprit": 9}, "blames 9, not"),
+        ("stop", {"culprit": 9, "error": "TimedOutError"}, "blames 9, not"),
         ("kill", {"ended_at": 100.01 + HEARD_S}, "heard of the kill after 0.310 s"),
+        (
+            "kill",
+            {"ended_at": 100.11 + HEARD_S, "cpu_waits": {7: 2.05, 8: 0.04}},
+            "after 0.410 s, of which 0.090 s without a CPU",
+        ),
         ("shut", {"recovered_at": None, "recovery": "no"}, "has no new group: no"),
         ("kill", {"recovered_at": 103.0}, "a new group took 2.900 s"),
         ("late", {"error": "TimedOutError", "text": "why"}, "TimedOutError: why"),
@@ -74,8 +81,20 @@ def test_what_must_hold_is_held_for_good(fault):
 def test_whoever_sees_something_else_is_named(fault, changes, text):
     what = case(number_of(fault))
     verdict = judged(what, **changes)
-    (wrong,) = verdict.wrong + verdict.slow
+    (wrong,) = verdict.wrong
     assert text in wrong
+
+
+def test_time_without_a_cpu_is_none_in_which_a_rank_could_hear():
+    what = case(number_of("kill"))
+    late = {"ended_at": 100.11 + HEARD_S}
+    (wrong,) = judged(what, **late).wrong
+    assert "of which 0.000 s without a CPU" in wrong
+    # Of its own threads; of the victim, which has died later.
+    assert judged(what, **late, cpu_waits={7: 2.06, 8: 0.06}).wrong == []
+    verdict = judged(what, died_after=0.12, **late)
+    assert verdict.wrong == []
+    assert verdict.waited_s == pytest.approx([0.12] * (what.size - 1))
 
 
 def test_a_verdict_says_how_to_repeat_it():
