@@ -91,7 +91,8 @@ class Memory:
             self._guarded.append((guard, guard.clone(), whole))
         tensor = whole[front : front + data.numel()]
         if self._is_transposed:
-            tensor = tensor.view(data.shape[::-1]).permute(*range(data.dim())[::-1])
+            order = tuple(reversed(range(data.dim())))
+            tensor = tensor.view(data.shape[::-1]).permute(order)
         else:
             tensor = tensor.view(data.shape)
         return tensor.copy_(data)
