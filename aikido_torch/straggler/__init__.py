@@ -3,6 +3,7 @@
 """Policies for late ranks: who is waited for, and how long."""
 
 from aikido_torch.straggler._policies import Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler._steps import StepCounters
 from aikido_torch.straggler.report import report
 
-__all__ = ["Policy", "SkipStraggler", "WaitAll", "report"]
+__all__ = ["Policy", "SkipStraggler", "StepCounters", "WaitAll", "report"]

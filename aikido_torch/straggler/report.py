@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A table of who was skipped and why."""
+"""Tables of who was skipped and why, by rank and by step."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,18 +9,27 @@ from rich.console import Console
 from rich.table import Table
 
 from aikido_torch import _C
+from aikido_torch.straggler._steps import StepCounters
 
 __all__ = ["report"]
 
 
+_MOST_ROWS = 40
+
+
 def report(
-    outcomes: Iterable[_C.Outcome], *, console: Console | None = None
+    outcomes: Iterable[_C.Outcome],
+    *,
+    steps: Iterable[StepCounters] | None = None,
+    console: Console | None = None,
 ) -> dict[int, dict[str, int]]:
     """Prints how often each rank was skipped, by reason, and returns the same.
 
     Args:
         outcomes: of the calls to report on, such as `handle.outcomes` of
             `aikido_torch.ddp.register`.
+        steps: such as `handle.by_step`; then a second table tells of each step in which
+            somebody was skipped or this rank caught up, the last 40 of them.
         console: where to print; None is standard output.
 
     Returns:
@@ -50,5 +59,31 @@ def report(
             why,
             f"{deadlines[rank]:.1f} ms",
         )
-    (console or Console()).print(table)
+    console = console or Console()
+    console.print(table)
+    if steps is not None:
+        console.print(_by_step(list(steps)))
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}
+
+
+def _by_step(steps: list[StepCounters]) -> Table:
+    told = [s for s in steps if not s.is_plain()]
+    shown = told[-_MOST_ROWS:]
+    title = f"{len(told)} of {len(steps)} steps with somebody skipped or caught up"
+    if len(shown) < len(told):
+        title += f", the last {len(shown)}"
+    table = Table(title=title)
+    table.add_column("step", justify="right")
+    table.add_column("skipped: why")
+    table.add_column("deadline", justify="right")
+    table.add_column("cancelled bytes", justify="right")
+    table.add_column("this rank")
+    for s in shown:
+        skipped = "; ".join(
+            f"{rank}: {', '.join(name for name, _ in reasons.most_common())}"
+            for rank, reasons in sorted(s.skipped.items())
+        )
+        way = s.way if s.copied_from is None else f"copied from {s.copied_from}"
+        deadline = f"{s.deadline_ms:.1f} ms" if s.skipped else ""
+        table.add_row(str(s.step), skipped, deadline, f"{s.cancelled_bytes:,}", way)
+    return table

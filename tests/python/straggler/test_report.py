@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import io
+from collections import Counter
 from types import SimpleNamespace
 
 from rich.console import Console
 
-from aikido_torch.straggler import report
+from aikido_torch.straggler import StepCounters, report
 
 
 def outcome(skipped=(), reason="deadline", deadline_ms=0.0):
@@ -44,3 +45,35 @@ def test_nobody_skipped_is_an_empty_table():
     assert counts == {}
     assert "Skipped contributions in 2 calls" in text
     assert printed([])[0] == {}
+
+
+def by_step(steps):
+    console = Console(file=io.StringIO(), width=120)
+    report([], steps=steps, console=console)
+    text = console.file.getvalue()
+    lines = [line.split("│") for line in text.splitlines() if "│" in line]
+    return text, [[cell.strip() for cell in line[1:-1]] for line in lines]
+
+
+def test_steps_tell_who_was_skipped_and_how_this_rank_came_through():
+    skipped = {3: Counter(deadline=2, known_behind=1), 1: Counter(expected_late=1)}
+    text, cells = by_step(
+        [
+            StepCounters(4),
+            StepCounters(5, skipped=skipped, deadline_ms=20.06, cancelled_bytes=4096),
+            StepCounters(6, way="replayed"),
+            StepCounters(7, way="copied", copied_from=2),
+        ]
+    )
+    assert "3 of 4 steps with somebody skipped or caught up" in text
+    assert cells == [
+        ["5", "1: expected_late; 3: deadline, known_behind", "20.1 ms", "4,096", "own"],
+        ["6", "", "", "0", "replayed"],
+        ["7", "", "", "0", "copied from 2"],
+    ]
+
+
+def test_of_many_steps_the_last_are_shown():
+    text, cells = by_step([StepCounters(i, way="replayed") for i in range(100)])
+    assert "100 of 100 steps with somebody skipped or caught up, the last 40" in text
+    assert [int(row[0]) for row in cells] == list(range(60, 100))

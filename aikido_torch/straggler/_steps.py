@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What happened to one training step on one rank."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aikido_torch import _C
+
+__all__ = ["StepCounters"]
+
+
+@dataclass
+class StepCounters:
+    """The calls of one step, added up.
+
+    Attributes:
+        step: its number on all ranks, from 0.
+        way: how this rank came through it: "own" by its own backward, "replayed" from
+            the committed gradients, "copied" within the state of another rank.
+        copied_from: that rank; None with the other ways.
+        num_calls: that have ended.
+        skipped: rank to reasons, and in how many calls each.
+        deadline_ms: longest that was used.
+        cancelled_bytes: of this rank, that were not sent any more.
+    """
+
+    step: int
+    way: Literal["own", "replayed", "copied"] = "own"
+    copied_from: int | None = None
+    num_calls: int = 0
+    skipped: dict[int, Counter[str]] = field(default_factory=dict)
+    deadline_ms: float = 0.0
+    cancelled_bytes: int = 0
+
+    def add(self, outcome: _C.Outcome) -> None:
+        """One more call of this step has ended."""
+        self.num_calls += 1
+        for rank in outcome.skipped:
+            self.skipped.setdefault(rank, Counter())[outcome.reason] += 1
+        self.deadline_ms = max(self.deadline_ms, outcome.deadline_ms)
+        self.cancelled_bytes += outcome.cancelled_bytes
+
+    def is_plain(self) -> bool:
+        """Nobody was skipped, and this rank was there."""
+        return self.way == "own" and not self.skipped

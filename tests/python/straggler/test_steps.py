@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+from types import SimpleNamespace
+
+from aikido_torch.straggler import StepCounters
+
+
+def outcome(skipped=(), reason="deadline", deadline_ms=0.0, cancelled_bytes=0):
+    return SimpleNamespace(
+        skipped=list(skipped),
+        reason=reason,
+        deadline_ms=deadline_ms,
+        cancelled_bytes=cancelled_bytes,
+    )
+
+
+def test_the_calls_of_a_step_add_up():
+    step = StepCounters(7)
+    step.add(outcome())
+    assert step.is_plain()
+    step.add(outcome([2], deadline_ms=20.0, cancelled_bytes=5))
+    step.add(outcome([1, 2], "known_behind", 10.0, 6))
+    step.add(outcome([2], deadline_ms=30.0))
+    assert step.num_calls == 4
+    assert step.skipped == {
+        1: {"known_behind": 1},
+        2: {"deadline": 2, "known_behind": 1},
+    }
+    assert (step.deadline_ms, step.cancelled_bytes) == (30.0, 11)
+    assert not step.is_plain()
+
+
+def test_a_step_that_was_caught_up_is_worth_telling():
+    assert not StepCounters(0, way="replayed").is_plain()
+    assert not StepCounters(0, way="copied", copied_from=1).is_plain()
