@@ -24,6 +24,10 @@ NAME = "aikido"
 # The progress thread of this process, by process id: a forked child has none yet.
 _runtimes: dict[int, _C.Runtime] = {}
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
+# Groups on which a model catches up, with its handle, which keeps the backend alive:
+# all that is committed there is taken for its buckets.
+catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
+catching_up_on = weakref.WeakKeyDictionary()
 
 
 def register_backend() -> None:

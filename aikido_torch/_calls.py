@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of
+from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import Policy, WaitAll
 
@@ -55,6 +55,8 @@ def all_reduce(
             f"all_reduce: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
         )
     backend = backend_of(group)
+    if policy is not None and policy != WaitAll():
+        _check_own_group(backend)
     native = (policy if policy is not None else WaitAll()).native()
     if isinstance(op, dist.ReduceOp.RedOpType):
         op = dist.ReduceOp(op)
@@ -62,3 +64,14 @@ def all_reduce(
     if not async_op:
         work.wait()
     return work
+
+
+def _check_own_group(backend: _C.AikidoBackend) -> None:
+    model = catching_up_on.get(backend)
+    if model is not None and model() is not None:
+        raise ConfigError(
+            "all_reduce: a model was registered on this group with a policy that "
+            "skips, and its catch_up takes every committed result for a bucket of its "
+            "own; make calls that may skip on a group of their own: "
+            "new_group(backend='aikido')."
+        )

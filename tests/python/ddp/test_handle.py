@@ -2,15 +2,19 @@
 # Copyright (c) the aikido authors
 """With one rank; tests/python/multiproc/test_ddp.py has late ones."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import aikido_torch
 from aikido_torch import ddp
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import WaitAll
+from aikido_torch.straggler import SkipStraggler
 
 
 def test_a_model_learns_as_without_ddp(group_of_one):
@@ -48,6 +52,7 @@ class _Committed:
 
     def __init__(self, backend, num_buckets, num_steps):
         self.backend = backend
+        self.place = backend.place
         self.committed_ahead = num_buckets * num_steps
 
     def all_reduce(self, tensor, *arguments):
@@ -84,72 +89,55 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
     assert handle.catch_up() == 0
 
 
-class _Unfit:
-    """Models that cannot go on without a late rank, and what is said about them."""
-
-    @staticmethod
-    def no_ddp():
-        return nn.Linear(2, 2)
-
-    @staticmethod
-    def unused():
-        return DistributedDataParallel(nn.Linear(2, 2), find_unused_parameters=True)
-
-    @staticmethod
-    def buffers():
-        return DistributedDataParallel(
-            nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-        )
-
-    @staticmethod
-    def gloo():
-        group = dist.new_group(backend="gloo")
-        return DistributedDataParallel(nn.Linear(2, 2), process_group=group)
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (
-            _Unfit.no_ddp,
-            "model is a Linear; wrap it in DistributedDataParallel first.",
-        ),
-        (
-            _Unfit.unused,
-            "find_unused_parameters=True makes DDP all-reduce a map of used parameters "
-            "in every step, for which all ranks wait; use False, or static_graph=True.",
-        ),
-        (
-            _Unfit.buffers,
-            "The model has buffers (1.running_mean, 1.running_var, "
-            "1.num_batches_tracked, ...) which DDP broadcasts in every forward, for "
-            "which all ranks wait; wrap it with broadcast_buffers=False.",
-        ),
-        (_Unfit.gloo, " runs on backend 'gloo', not on 'aikido'; make it with "),
-    ],
-)
-def test_a_model_for_which_all_ranks_would_wait_is_refused(group_of_one, make, text):
-    with pytest.raises(ConfigError) as caught:
-        ddp.register(make(), optimizer=None)
-    assert text in str(caught.value)
-
-
-def test_a_model_that_was_told_what_to_do_is_taken(group_of_one):
-    with_buffers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    unused = DistributedDataParallel(
-        nn.Linear(2, 2), find_unused_parameters=True, static_graph=True
+def test_what_catching_up_did_is_a_number_that_says_how():
+    up = ddp.CatchUp(
+        steps_replayed=2, steps_copied=3, state_copied_from=1, batches_to_skip=20
     )
-    quiet = DistributedDataParallel(with_buffers, broadcast_buffers=False)
-    for model in (unused, quiet):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        handle = ddp.register(model, optimizer=optimizer, policy=WaitAll())
-        for _ in range(3):
-            model(torch.ones(2, 2)).sum().backward()
-        assert handle.steps == 3
+    assert (up, up + 1, up.batches_to_skip) == (5, 6, 20)
+    assert repr(up) == (
+        "CatchUp(steps_replayed=2, steps_copied=3, state_copied_from=1, "
+        "batches_to_skip=20)"
+    )
+    assert repr(pickle.loads(pickle.dumps(up))) == repr(copy.copy(up)) == repr(up)
+    assert not ddp.CatchUp()
 
 
-def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
-    model = DistributedDataParallel(nn.Linear(2, 2))
-    other = torch.optim.SGD([model.module.weight], lr=0.1)
-    with pytest.raises(ConfigError, match=r"does not step 1 parameters .*\(bias, "):
-        ddp.register(model, optimizer=other)
+def skipping(net):
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, ddp.register(model, optimizer=optimizer)
+
+
+def test_two_models_that_may_skip_on_one_group_are_told_apart(group_of_one):
+    first, one = skipping(nn.Linear(2, 2))
+    first(torch.ones(1, 2)).sum().backward()
+    _, two = skipping(nn.Linear(2, 2))
+    for late_use in (one.catch_up, lambda: first(torch.ones(1, 2)).sum().backward()):
+        with pytest.raises(
+            (ConfigError, RuntimeError), match="Another model was regis"
+        ):
+            late_use()
+    assert two.catch_up() == 0
+
+
+def test_a_skippable_call_on_the_group_of_a_model_is_refused(group_of_one):
+    _, handle = skipping(nn.Linear(2, 2))
+    tensor = torch.ones(2)
+    with pytest.raises(ConfigError, match="make calls that may skip on a group of th"):
+        aikido_torch.all_reduce(tensor, policy=SkipStraggler())
+    aikido_torch.all_reduce(tensor)
+    aikido_torch.all_reduce(
+        tensor, policy=SkipStraggler(), group=dist.new_group(backend="aikido")
+    )
+    assert handle.catch_up() == 0
+    del handle
+
+
+def test_each_step_has_its_counters(group_of_one):
+    model, handle = skipping(nn.Linear(2, 2))
+    for _ in range(4):
+        model(torch.ones(1, 2)).sum().backward()
+    assert [(s.step, s.way, s.num_calls) for s in handle.by_step] == [
+        (i, "own", 1) for i in range(4)
+    ]
+    assert all(s.is_plain() for s in handle.by_step)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Decides how a rank that is behind comes back. Pure: numbers in, decision out."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["Decision", "Situation", "StateCopy", "decide"]
+
+Way = Literal["none", "replay", "copy"]
+_WHEN = ("fewer_bytes", "always", "never")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateCopy:
+    """When a rank that is behind copies the state of another one.
+
+    Attributes:
+        when: "fewer_bytes" copies when the state has fewer bytes than the gradients of
+            the steps to replay; "never" and "always" do what they say as long as there
+            is a choice.
+        least_bytes: gradients of less than this are replayed under "fewer_bytes": that
+            is over before another rank has come to its next step.
+        timeout_ms: how long one rank is waited for; then another one, then the steps
+            are replayed after all.
+
+    Raises:
+        ConfigError: a value is out of its range; the text has both.
+    """
+
+    when: Literal["fewer_bytes", "always", "never"] = "fewer_bytes"
+    least_bytes: int = 16 << 20
+    timeout_ms: float = 1000.0
+
+    def __post_init__(self) -> None:
+        if self.when not in _WHEN:
+            raise ConfigError(
+                f"StateCopy: when is {self.when!r}; it takes {', '.join(_WHEN)}."
+            )
+        if not isinstance(self.least_bytes, int) or self.least_bytes < 0:
+            raise ConfigError(
+                f"StateCopy: least_bytes is {self.least_bytes!r}; it takes a whole "
+                "number, at least 0."
+            )
+        if not isinstance(self.timeout_ms, int | float) or not self.timeout_ms > 0:
+            raise ConfigError(
+                f"StateCopy: timeout_ms is {self.timeout_ms!r}; it takes a number "
+                "above 0."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What the decision is made from.
+
+    Attributes:
+        steps_behind: that the others have committed and this rank has not applied.
+        steps_held: those of them, from the first on, whose results are here.
+        gradient_bytes: of one step.
+        state_bytes: of one copy.
+        may_copy: the copy would be whole, and nobody was asked in vain.
+    """
+
+    steps_behind: int
+    steps_held: int
+    gradient_bytes: int
+    state_bytes: int
+    may_copy: bool = True
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do now.
+
+    Attributes:
+        way: "none", "replay" or "copy".
+        steps: to replay; 0 with the other ways.
+        reason: "up_to_date", "log_too_short", "never", "always", "cannot_copy",
+            "small", "fewer_bytes" (in the copy) or "more_bytes".
+    """
+
+    way: Way
+    steps: int
+    reason: str
+
+
+def decide(rule: StateCopy, now: Situation) -> Decision:
+    """Whether to replay the missed steps or to copy a state behind them."""
+    if now.steps_behind <= 0:
+        return Decision("none", 0, "up_to_date")
+    replay_bytes = now.steps_behind * now.gradient_bytes
+    if not now.may_copy:
+        return _replay(now, "cannot_copy")
+    if now.steps_held < now.steps_behind:
+        return Decision("copy", 0, "log_too_short")
+    if rule.when == "never":
+        return _replay(now, "never")
+    if rule.when == "always":
+        return Decision("copy", 0, "always")
+    if replay_bytes < rule.least_bytes:
+        return _replay(now, "small")
+    if now.state_bytes < replay_bytes:
+        return Decision("copy", 0, "fewer_bytes")
+    return _replay(now, "more_bytes")
+
+
+def _replay(now: Situation, reason: str) -> Decision:
+    steps = min(now.steps_held, now.steps_behind)
+    return Decision("replay" if steps > 0 else "none", steps, reason)

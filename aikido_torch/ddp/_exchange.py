@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Asking another rank for its state, and answering; beside all collectives.
+
+Tagged messages on the group that DistributedDataParallel uses, so they have no number
+among its calls and nobody has to take part. Everything is posted and looked at later;
+only `Fetch.result` waits, with a deadline.
+
+    who is behind                     the rank that it asks
+    ASK(id, step)        --------->   noticed at its next step boundary
+                         <---------   head (step, sizes), then outline and data
+    or                   <---------   head (nothing): it is not ahead itself
+    FAILED(text)         --------->   to all: the state does not fit here
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch.ddp._state import Snapshot
+from aikido_torch.errors import AikidoError
+
+__all__ = ["Ask", "Copied", "Exchange", "Fetch"]
+
+# Tags from here on are ours on the group: one for messages, the next ones for answers.
+_TAG = 0x61690000
+_TAGS_PER_MODEL = 0x100
+_NUM_MODELS = 0x100
+_MESSAGE_BYTES = 2048
+_NOTHING = -1
+_LOOK_S = 0.0005
+# What a transfer is given after its head, besides the time-out: even slow links do.
+_BYTES_PER_S = 4 << 20
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Rank `rank`, which has applied `step` steps, wants a state behind that."""
+
+    rank: int
+    step: int
+    tag: int
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What came: the state of `rank` after `step` steps."""
+
+    rank: int
+    step: int
+    snapshot: Snapshot
+
+
+class _Posted:
+    """A tensor on its way, in either direction."""
+
+    def __init__(self, tensor: torch.Tensor, work: dist.Work) -> None:
+        self.tensor = tensor
+        self._work = work
+
+    def is_over(self) -> bool:
+        return self._work.is_completed()
+
+    def arrived(self) -> bool:
+        """Requires: it is over. False: it failed, for example with its sender."""
+        try:
+            self._work.wait()
+        except AikidoError:
+            return False
+        return True
+
+
+class Fetch:
+    """The answer to one ask, as far as it is here."""
+
+    def __init__(self, backend: Any, rank: int, tag: int) -> None:
+        self._backend = backend
+        self._rank = rank
+        self._tag = tag
+        self._step = _NOTHING
+        self._arrived: list[torch.Tensor] = []
+        self._posted: list[_Posted] = []
+        self._post(torch.zeros(3, dtype=torch.int64))
+        self.has_head = False
+        self.is_over = False
+        self.num_bytes = 0
+
+    def _post(self, tensor: torch.Tensor) -> None:
+        work = self._backend.recv([tensor], self._rank, self._tag)
+        self._posted.append(_Posted(tensor, work))
+
+    def advance(self) -> bool:
+        """Looks at what has come. Returns `is_over`."""
+        while not self.is_over and self._posted[0].is_over():
+            posted = self._posted.pop(0)
+            if not posted.arrived():
+                self.is_over = True
+            elif not self.has_head:
+                self._on_head(posted.tensor.tolist())
+            else:
+                self._arrived.append(posted.tensor)
+                self.is_over = not self._posted
+        return self.is_over
+
+    def _on_head(self, head: list[int]) -> None:
+        self.has_head = True
+        self._step, *sizes = head
+        if self._step == _NOTHING:
+            self.is_over = True
+            return
+        self.num_bytes = sum(sizes)
+        for size in sizes:
+            self._post(torch.empty(size, dtype=torch.uint8))
+
+    def result(self, timeout_s: float, look: Callable[[], None]) -> Copied | None:
+        """Waits. None: there is no copy, or not in time; `is_over` tells which.
+
+        Args:
+            timeout_s: until the answer begins.
+            look: called meanwhile, again and again.
+        """
+        had_head = False
+        deadline = time.monotonic() + timeout_s
+        while not self.advance() and time.monotonic() < deadline:
+            look()
+            if self.has_head and not had_head:
+                had_head = True
+                deadline = time.monotonic() + timeout_s + self.num_bytes / _BYTES_PER_S
+            time.sleep(_LOOK_S)
+        if len(self._arrived) < 2:
+            return None
+        outline, data = self._arrived
+        return Copied(self._rank, self._step, Snapshot(outline, data))
+
+
+class Exchange:
+    """One rank's end of the messages. For the thread that trains.
+
+    Args:
+        backend: of the group.
+        number: the same on all ranks, and another one for each exchange on a group.
+    """
+
+    def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
+        self._backend: Any = backend
+        self._tag = _TAG + number % _NUM_MODELS * _TAGS_PER_MODEL
+        self._num_asks = 0
+        self._sent: list[_Posted] = []
+        self._left: list[Fetch] = []
+        self.asks: list[Ask] = []
+        self.failure: str | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+        work = self._backend.recv_anysource([tensor], self._tag)
+        self._incoming = _Posted(tensor, work)
+
+    def look(self) -> None:
+        """Takes in the messages that have come. Never blocks."""
+        while self._incoming.is_over():
+            has_arrived = self._incoming.arrived()
+            if has_arrived:
+                self._take(bytes(self._incoming.tensor.tolist()))
+            self._listen()
+            if not has_arrived:
+                break  # a rank is lost: it will be so again
+        self._sent = [posted for posted in self._sent if not posted.is_over()]
+        self._left = [fetch for fetch in self._left if not fetch.advance()]
+
+    def _take(self, message: bytes) -> None:
+        fields = json.loads(message.rstrip(b"\0"))
+        if "failure" in fields:
+            self.failure = fields["failure"]
+        else:
+            self.asks.append(Ask(**fields))
+
+    def _send(self, tensor: torch.Tensor, rank: int, tag: int) -> None:
+        try:
+            work = self._backend.send([tensor], rank, tag)
+        except AikidoError:
+            return  # the next call of the training itself tells why
+        self._sent.append(_Posted(tensor, work))
+
+    def _tell(self, rank: int, fields: dict[str, Any]) -> None:
+        text = json.dumps(fields).encode()
+        tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+        tensor[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self._send(tensor, rank, self._tag)
+
+    def ask(self, rank: int, step: int) -> Fetch:
+        """Begins a copy of the state of `rank`, of more than `step` steps."""
+        own, _ = self._backend.place
+        tag = self._tag + 1 + self._num_asks % (_TAGS_PER_MODEL - 1)
+        self._num_asks += 1
+        fetch = Fetch(self._backend, rank, tag)
+        self._tell(rank, {"rank": own, "step": step, "tag": tag})
+        return fetch
+
+    def leave(self, fetch: Fetch) -> None:
+        """What still comes of `fetch` is thrown away."""
+        if not fetch.is_over:
+            self._left.append(fetch)
+
+    def answer(self, step: int, take: Callable[[], Snapshot] | None) -> list[Ask]:
+        """Answers all asks; returns those that get a state.
+
+        Args:
+            step: that `take` would give the state of.
+            take: called once if anybody is to get it; None: nobody is.
+        """
+        asks, self.asks = self.asks, []
+        given = [ask for ask in asks if take is not None and ask.step < step]
+        snapshot = take() if given and take is not None else None
+        for ask in asks:
+            if snapshot is None or ask not in given:
+                self._send(torch.tensor([_NOTHING, 0, 0]), ask.rank, ask.tag)
+                continue
+            outline, data = snapshot.outline, snapshot.data
+            head = torch.tensor([step, outline.numel(), data.numel()])
+            for tensor in (head, outline, data):
+                self._send(tensor, ask.rank, ask.tag)
+        return given
+
+    def tell_failure(self, text: str, timeout_s: float) -> None:
+        """All other ranks raise `text` at their next step boundary."""
+        limit = _MESSAGE_BYTES - 32
+        while len(json.dumps(text)) > limit:
+            text = text[: len(text) // 2] + " ..."
+        own, size = self._backend.place
+        for rank in range(size):
+            if rank != own:
+                self._tell(rank, {"failure": text})
+        deadline = time.monotonic() + timeout_s
+        while self._sent and time.monotonic() < deadline:
+            self.look()
+            time.sleep(_LOOK_S)

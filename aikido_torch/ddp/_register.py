@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Checks a model and installs the hook."""
+
+import itertools
+from collections.abc import Callable, Mapping
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch._backend import backend_of
+from aikido_torch.ddp._agreement import Registration, agree, layout_of
+from aikido_torch.ddp._decide import StateCopy
+from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._state import Stateful, TrainingState
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import Policy, SkipStraggler
+
+__all__ = ["register"]
+
+_numbers = itertools.count()
+
+
+def register(
+    model: DistributedDataParallel,
+    *,
+    optimizer: torch.optim.Optimizer,
+    policy: Policy | None = None,
+    apply: Callable[[], object] | None = None,
+    after_step: Callable[[], object] | None = None,
+    state: Mapping[str, Stateful] | None = None,
+    copy: StateCopy | None = None,
+    batches_per_step: int = 1,
+) -> Handle:
+    """Installs the communication hook that averages gradients under `policy`.
+
+    Call it once, right after wrapping the model, on all ranks of its group with equal
+    arguments, which is checked. The first two steps are strict, three with a static
+    graph: DDP settles its buckets in them.
+
+    Args:
+        model: wrapped over an aikido group.
+        optimizer: the one that the loop steps; `catch_up` steps it too.
+        policy: None is `SkipStraggler()`.
+        apply: what your loop does between the backward and the next zero_grad, and
+            `catch_up` on the gradients that it replays: unscale, clip, step, update,
+            scheduler. None is `optimizer.step`.
+        after_step: called after each step that `catch_up` replays, as the loop would
+            after its own; for learning rate schedulers.
+        state: what else decides how ranks go on, by name: learning rate schedulers,
+            GradScaler, whatever has state_dict and load_state_dict. A copy needs it:
+            with `apply` or `after_step` and without `state` steps are only replayed;
+            {} says that there is nothing else.
+        copy: when the state is copied rather than steps replayed; None is
+            `StateCopy()`. Torch's default random generators are copied if they were
+            equal on all ranks at this call, and else left alone.
+        batches_per_step: for `CatchUp.batches_to_skip`; more than one when gradients
+            are accumulated.
+
+    Raises:
+        ConfigError: the model makes DDP run strict collectives in every step, for which
+            all ranks would wait again; the text says what to change. Or an argument is
+            wrong or differs between ranks.
+    """
+    _check_model(model)
+    backend_of(model.process_group)
+    _check_optimizer(model, optimizer, apply)
+    if not isinstance(batches_per_step, int) or batches_per_step < 1:
+        raise ConfigError(
+            f"batches_per_step is {batches_per_step!r}; it takes a whole number, at "
+            "least 1."
+        )
+    policy = policy or SkipStraggler()
+    is_whole = state is not None or (apply is None and after_step is None)
+    rule = copy or StateCopy()
+    others = dict(state or {})
+    layout = layout_of(model.module, optimizer)
+    layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
+    layout |= {"policy": repr(policy), "copy": repr(rule)}
+    layout |= {"batches_per_step": str(batches_per_step)}
+    agreed = agree(
+        layout,
+        Registration(next(_numbers), torch.get_rng_state().numpy().tobytes()),
+        model.process_group,
+    )
+    handle = Handle(
+        model,
+        policy,
+        optimizer,
+        # Looked up late: schedulers put their own in its place.
+        apply=apply or (lambda: optimizer.step()),
+        after_step=after_step,
+        state=TrainingState(
+            model.module, optimizer, others, has_rng=agreed.has_equal_generators
+        ),
+        copy=rule if is_whole else None,
+        batches_per_step=batches_per_step,
+        number=agreed.number,
+    )
+    model.register_comm_hook(None, handle._hook)
+    return handle
+
+
+def _check_model(model: DistributedDataParallel) -> None:
+    if not isinstance(model, DistributedDataParallel):
+        raise ConfigError(
+            f"model is a {type(model).__name__}; wrap it in DistributedDataParallel "
+            "first."
+        )
+    if model.find_unused_parameters and not model.static_graph:
+        raise ConfigError(
+            "find_unused_parameters=True makes DDP all-reduce a map of used parameters "
+            "in every step, for which all ranks wait; use False, or static_graph=True."
+        )
+    # Its name since torch 2.14 is forward_sync_buffers; the old one still reads it.
+    if model.broadcast_buffers and len(list(model.module.buffers())) > 0:
+        names = [name for name, _ in model.module.named_buffers()][:3]
+        raise ConfigError(
+            f"The model has buffers ({', '.join(names)}, ...) which DDP broadcasts in "
+            "every forward, for which all ranks wait; wrap it with "
+            "forward_sync_buffers=False (broadcast_buffers=False where torch has no "
+            "forward_sync_buffers)."
+        )
+
+
+def _check_optimizer(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    apply: Callable[[], object] | None,
+) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS) and apply is None:
+        raise ConfigError(
+            "LBFGS evaluates the model in its step, which a late rank cannot do for "
+            "the data of the others; take another optimizer."
+        )
+    stepped = {id(p) for g in optimizer.param_groups for p in g["params"]}
+    left_out = [
+        name
+        for name, p in model.module.named_parameters()
+        if p.requires_grad and id(p) not in stepped
+    ]
+    if left_out:
+        raise ConfigError(
+            f"The optimizer does not step {len(left_out)} parameters of the model "
+            f"({', '.join(left_out[:3])}, ...), so catch_up could not bring them up to "
+            "date; give it all parameters that require gradients."
+        )

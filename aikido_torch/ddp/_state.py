@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Everything that makes two ranks compute the same: taken, compared and put in place.
+
+A snapshot is an outline, which is a pickle whose tensors are numbers, and the bytes of
+these tensors. Ranks of a group trust each other with pickles, as with torch's own
+`broadcast_object_list`.
+"""
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+__all__ = ["Difference", "Snapshot", "Stateful", "TrainingState"]
+
+_ALIGNMENT = 64
+
+
+class Stateful(Protocol):
+    """A learning rate scheduler, a GradScaler, or anything that can do the same."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that has to be equal on all ranks."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Takes over what state_dict() gave, whole."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state at one step, as it travels."""
+
+    outline: torch.Tensor
+    data: torch.Tensor
+
+
+class Difference(NamedTuple):
+    """Where two ranks' states do not fit."""
+
+    path: str
+    own: str
+    theirs: str
+
+
+class _Placed(NamedTuple):
+    """A tensor in the bytes of a snapshot."""
+
+    offset: int
+    dtype: torch.dtype
+    shape: torch.Size
+    device: str
+
+
+class TrainingState:
+    """Of one rank. For the thread that trains, between two steps.
+
+    Args:
+        module: the model without its DistributedDataParallel.
+        optimizer: of its parameters.
+        others: by the names that errors give them.
+        has_rng: whether torch's default generators belong to the state.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        others: Mapping[str, Stateful],
+        *,
+        has_rng: bool,
+    ) -> None:
+        self._module = module
+        self._optimizer = optimizer
+        self._others = dict(others)
+        self._has_rng = has_rng
+        self._device = next(
+            (p.device for p in module.parameters()), torch.device("cpu")
+        )
+
+    def nbytes(self) -> int:
+        """Of the tensors in a snapshot taken now."""
+        return sum(
+            leaf.nbytes
+            for part in (self._model(), self._groups())
+            for leaf in _tensors(part)
+        )
+
+    def take(self) -> Snapshot:
+        """A copy in memory of its own. Blocks for the copying alone."""
+        parts: dict[str, Any] = {
+            "model": self._model(),
+            "optimizer": self._groups(),
+            "state": {name: o.state_dict() for name, o in self._others.items()},
+        }
+        if self._has_rng:
+            parts["rng"] = _generators()
+        stream = io.BytesIO()
+        pickler = _Pickler(stream)
+        pickler.dump(parts)
+        data = torch.empty(pickler.num_bytes, dtype=torch.uint8)
+        for placed, tensor in pickler.tensors:
+            _bytes_at(data, placed).copy_(tensor.detach())
+        outline = torch.frombuffer(bytearray(stream.getvalue()), dtype=torch.uint8)
+        return Snapshot(outline, data)
+
+    def read(self, snapshot: Snapshot) -> dict[str, Any]:
+        """What `apply` takes. The tensors lie in the snapshot where they can."""
+        stream = io.BytesIO(snapshot.outline.numpy().tobytes())
+        parts: dict[str, Any] = _Unpickler(stream, snapshot.data, self._device).load()
+        return parts
+
+    def difference(self, parts: dict[str, Any]) -> Difference | None:
+        """The first thing that keeps `parts` from being applied here; None: it fits."""
+        found = _difference(self._model(), parts["model"], "model")
+        if found is None:
+            own = self._groups()
+            _adopt_empty(own, parts["optimizer"])
+            found = _difference(own, parts["optimizer"], "optimizer")
+        if found is None:
+            found = _difference(
+                {
+                    name: dict.fromkeys(o.state_dict())
+                    for name, o in self._others.items()
+                },
+                {name: dict.fromkeys(state) for name, state in parts["state"].items()},
+                "state",
+            )
+        return found
+
+    def apply(self, parts: dict[str, Any]) -> None:
+        """Puts `parts` in place; requires: there is no difference. All or nothing."""
+        self._load_others(parts["state"])
+        with torch.no_grad():
+            for name, tensor in self._model().items():
+                tensor.copy_(parts["model"][name])
+            groups = self._optimizer.param_groups
+            for group, copied in zip(groups, parts["optimizer"], strict=True):
+                for key, value in copied["options"].items():
+                    group[key] = _merged(group[key], value)
+                for p, state in zip(group["params"], copied["params"], strict=True):
+                    if state:
+                        own = self._optimizer.state[p]
+                        for key, value in state.items():
+                            own[key] = _merged(own.get(key), value)
+        if "rng" in parts:
+            _set_generators(parts["rng"])
+
+    def _load_others(self, states: dict[str, Any]) -> None:
+        # These are the user's and may raise: then those before it go back.
+        before = {
+            name: pickle.loads(pickle.dumps(other.state_dict()))
+            for name, other in self._others.items()
+        }
+        loaded = []
+        try:
+            for name, other in self._others.items():
+                loaded.append(name)
+                other.load_state_dict(states[name])
+        except BaseException:
+            for name in loaded[:-1]:
+                self._others[name].load_state_dict(before[name])
+            raise
+
+    def _model(self) -> dict[str, torch.Tensor]:
+        return dict(self._module.named_parameters()) | dict(
+            self._module.named_buffers()
+        )
+
+    def _groups(self) -> list[dict[str, Any]]:
+        state = self._optimizer.state
+        return [
+            {
+                "options": {k: v for k, v in group.items() if k != "params"},
+                "params": [dict(state.get(p, {})) for p in group["params"]],
+            }
+            for group in self._optimizer.param_groups
+        ]
+
+
+def _generators() -> dict[str, Any]:
+    found: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        found["cuda"] = torch.cuda.get_rng_state(torch.cuda.current_device())
+    return found
+
+
+def _set_generators(states: dict[str, Any]) -> None:
+    # Copies: torch reads a view from the beginning of its storage.
+    torch.set_rng_state(states["cpu"].clone())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].clone(), torch.cuda.current_device())
+
+
+class _Pickler(pickle.Pickler):
+    """Writes tensors as places in the data; `tensors` and `num_bytes` tell which."""
+
+    def __init__(self, stream: io.BytesIO) -> None:
+        super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
+        self.tensors: list[tuple[_Placed, torch.Tensor]] = []
+        self.num_bytes = 0
+
+    def persistent_id(self, obj: Any) -> tuple[Any, ...] | None:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        placed = _Placed(self.num_bytes, obj.dtype, obj.shape, obj.device.type)
+        self.tensors.append((placed, obj))
+        self.num_bytes += -(-obj.nbytes // _ALIGNMENT) * _ALIGNMENT
+        return tuple(placed)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads them again: on the processor, or on `device` if they were on one."""
+
+    def __init__(
+        self, stream: io.BytesIO, data: torch.Tensor, device: torch.device
+    ) -> None:
+        super().__init__(stream)
+        self._data = data
+        self._device = device
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        placed = _Placed(*pid)
+        found = _bytes_at(self._data, placed)
+        return found if placed.device == "cpu" else found.to(self._device)
+
+
+def _bytes_at(data: torch.Tensor, placed: _Placed) -> torch.Tensor:
+    size = placed.dtype.itemsize * placed.shape.numel()
+    found = data[placed.offset : placed.offset + size]
+    return found.view(placed.dtype).view(placed.shape)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _tensors(item)]
+    return []
+
+
+def _merged(own: Any, copied: Any) -> Any:
+    """`copied`, in the memory of `own` where that has room for it."""
+    if not isinstance(copied, torch.Tensor):
+        return copied
+    if isinstance(own, torch.Tensor):
+        return own.copy_(copied)
+    return copied.clone()
+
+
+def _adopt_empty(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    # A parameter that was never stepped here has no state yet, and takes any.
+    for group, other in zip(own, theirs, strict=False):
+        states, others = group["params"], other["params"]
+        for i, state in enumerate(others[: len(states)]):
+            if not states[i]:
+                states[i] = state
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return "present" if value is None else f"a {type(value).__name__}"
+
+
+def _difference(own: Any, theirs: Any, path: str) -> Difference | None:
+    """Of what has to fit: keys, lengths, dtypes and shapes; not of plain values."""
+    if isinstance(own, dict) and isinstance(theirs, dict):
+        for key in [*own, *(k for k in theirs if k not in own)]:
+            below = f"{path}.{key}"
+            if key not in own:
+                return Difference(below, "missing", _text(theirs[key]))
+            if key not in theirs:
+                return Difference(below, _text(own[key]), "missing")
+            if found := _difference(own[key], theirs[key], below):
+                return found
+        return None
+    is_list = isinstance(own, list) and isinstance(theirs, list)
+    if is_list and len(own) == len(theirs):
+        for i, (a, b) in enumerate(zip(own, theirs, strict=True)):
+            if found := _difference(a, b, f"{path}[{i}]"):
+                return found
+        return None
+    has_tensor = isinstance(own, torch.Tensor) or isinstance(theirs, torch.Tensor)
+    if (is_list or has_tensor) and _text(own) != _text(theirs):
+        return Difference(path, _text(own), _text(theirs))
+    return None

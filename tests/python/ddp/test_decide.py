@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.ddp import StateCopy
+from aikido_torch.ddp._decide import Situation, decide
+from aikido_torch.errors import ConfigError
+
+MIB = 1 << 20
+USUAL = StateCopy()
+ALWAYS = StateCopy(when="always")
+NEVER = StateCopy(when="never")
+SMALL = StateCopy(least_bytes=0)
+
+
+@pytest.mark.parametrize(
+    # behind and held in steps, gradients of one step and the state in MiB
+    ("rule", "behind", "held", "gradients", "state", "may_copy", "decision"),
+    [
+        (USUAL, 0, 0, 100, 1, True, ("none", 0, "up_to_date")),
+        (ALWAYS, 0, 0, 100, 1, True, ("none", 0, "up_to_date")),
+        # Adam: the state is three times the gradients.
+        (USUAL, 1, 1, 100, 300, True, ("replay", 1, "more_bytes")),
+        (USUAL, 3, 3, 100, 300, True, ("replay", 3, "more_bytes")),
+        (USUAL, 4, 4, 100, 300, True, ("copy", 0, "fewer_bytes")),
+        # SGD without momentum: just the parameters.
+        (USUAL, 1, 1, 100, 100, True, ("replay", 1, "more_bytes")),
+        (USUAL, 2, 2, 100, 100, True, ("copy", 0, "fewer_bytes")),
+        # What is replayed before anybody could answer.
+        (USUAL, 15, 15, 1, 3, True, ("replay", 15, "small")),
+        (USUAL, 16, 16, 1, 3, True, ("copy", 0, "fewer_bytes")),
+        (SMALL, 15, 15, 1, 3, True, ("copy", 0, "fewer_bytes")),
+        # The log does not hold them all.
+        (USUAL, 2, 1, 1, 300, True, ("copy", 0, "log_too_short")),
+        (NEVER, 2, 0, 1, 300, True, ("copy", 0, "log_too_short")),
+        (USUAL, 2, 1, 1, 300, False, ("replay", 1, "cannot_copy")),
+        (USUAL, 2, 0, 1, 300, False, ("none", 0, "cannot_copy")),
+        # What the caller says.
+        (NEVER, 99, 99, 100, 1, True, ("replay", 99, "never")),
+        (ALWAYS, 1, 1, 1, 300, True, ("copy", 0, "always")),
+        (ALWAYS, 1, 1, 1, 300, False, ("replay", 1, "cannot_copy")),
+        (USUAL, 99, 99, 100, 1, False, ("replay", 99, "cannot_copy")),
+    ],
+)
+def test_the_way_with_fewer_bytes_is_taken(
+    rule, behind, held, gradients, state, may_copy, decision
+):
+    now = Situation(
+        steps_behind=behind,
+        steps_held=held,
+        gradient_bytes=gradients * MIB,
+        state_bytes=state * MIB,
+        may_copy=may_copy,
+    )
+    found = decide(rule, now)
+    assert (found.way, found.steps, found.reason) == decision
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"when": "often"},
+            "StateCopy: when is 'often'; it takes fewer_bytes, always, never.",
+        ),
+        (
+            {"least_bytes": -1},
+            "StateCopy: least_bytes is -1; it takes a whole number, at least 0.",
+        ),
+        ({"least_bytes": 1.5}, "least_bytes is 1.5; "),
+        ({"timeout_ms": 0}, "StateCopy: timeout_ms is 0; it takes a number above 0."),
+        ({"timeout_ms": float("nan")}, "timeout_ms is nan; "),
+    ],
+)
+def test_a_wrong_rule_is_refused(arguments, text):
+    with pytest.raises(ConfigError) as caught:
+        StateCopy(**arguments)
+    assert text in str(caught.value)

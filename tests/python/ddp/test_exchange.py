@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Messages between the exchanges of several ranks, over a mail of this process."""
+
+import torch
+
+from aikido_torch.ddp._exchange import Exchange
+from aikido_torch.ddp._state import Snapshot
+from aikido_torch.errors import PeerLostError
+
+
+class Work:
+    def __init__(self):
+        self.is_done = False
+        self.error = None
+
+    def is_completed(self):
+        return self.is_done
+
+    def wait(self):
+        if self.error:
+            raise self.error
+
+
+class Mail:
+    """What the backends of `size` ranks share. Messages match as on a group."""
+
+    def __init__(self, size):
+        self.size = size
+        self.messages = []  # (from, to, tag, tensor)
+        self.receives = []  # (from or None, to, tag, tensor, work)
+
+    def match(self):
+        for receive in list(self.receives):
+            source, to, tag, tensor, work = receive
+            for message in self.messages:
+                if message[1:3] == (to, tag) and source in (None, message[0]):
+                    assert message[3].shape == tensor.shape
+                    tensor.copy_(message[3])
+                    work.is_done = True
+                    self.messages.remove(message)
+                    self.receives.remove(receive)
+                    break
+
+    def lose(self, rank):
+        for receive in list(self.receives):
+            if receive[0] == rank:
+                receive[4].error = PeerLostError("gone")
+                receive[4].is_done = True
+                self.receives.remove(receive)
+
+
+class Backend:
+    def __init__(self, mail, rank):
+        self.mail = mail
+        self.place = (rank, mail.size)
+
+    def send(self, tensors, rank, tag):
+        self.mail.messages.append((self.place[0], rank, tag, tensors[0].clone()))
+        self.mail.match()
+        work = Work()
+        work.is_done = True
+        return work
+
+    def recv(self, tensors, rank, tag):
+        work = Work()
+        self.mail.receives.append((rank, self.place[0], tag, tensors[0], work))
+        self.mail.match()
+        return work
+
+    def recv_anysource(self, tensors, tag):
+        return self.recv(tensors, None, tag)
+
+
+def exchanges(size=3):
+    mail = Mail(size)
+    return mail, [Exchange(Backend(mail, r), number=5) for r in range(size)]
+
+
+def snapshot():
+    return Snapshot(torch.tensor([7, 8], dtype=torch.uint8), torch.ones(100).byte())
+
+
+def test_who_asks_gets_the_state_that_the_other_has_at_its_next_look():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    assert not fetch.advance()
+    b.look()
+    (ask,) = b.asks
+    assert (ask.rank, ask.step) == (0, 3)
+    assert b.answer(8, snapshot) == [ask]
+    copied = fetch.result(1.0, lambda: None)
+    assert (copied.rank, copied.step) == (1, 8)
+    assert copied.snapshot.outline.tolist() == [7, 8]
+    assert copied.snapshot.data.sum() == 100
+    assert b.answer(9, snapshot) == []
+
+
+def test_several_that_ask_share_one_snapshot():
+    _, (a, b, c) = exchanges()
+    fetches = [a.ask(1, step=3), c.ask(1, step=8), c.ask(1, step=7)]
+    taken = []
+    b.look()
+    given = b.answer(8, lambda: taken.append(1) or snapshot())
+    assert [(ask.rank, ask.step) for ask in given] == [(0, 3), (2, 7)]
+    assert taken == [1]
+    steps = [fetch.result(1.0, lambda: None) for fetch in fetches]
+    assert [copied and copied.step for copied in steps] == [8, None, 8]
+    assert all(fetch.is_over for fetch in fetches)
+
+
+def test_who_is_behind_itself_says_so_and_takes_no_snapshot():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+
+    def look():
+        b.look()
+        b.answer(9, None)
+
+    assert fetch.result(5.0, look) is None
+    assert fetch.is_over
+
+
+def test_who_does_not_answer_in_time_is_left_and_its_answer_thrown_away():
+    mail, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    looks = []
+    assert fetch.result(0.01, lambda: looks.append(1)) is None
+    assert looks
+    assert not fetch.is_over
+    a.leave(fetch)
+    b.look()
+    b.answer(8, snapshot)
+    a.look()
+    assert fetch.is_over
+    assert mail.messages == []
+
+
+def test_a_donor_that_dies_gives_nothing():
+    mail, (a, b, _) = exchanges()
+    fetches = [a.ask(1, step=3), a.ask(1, step=3)]
+    b.look()
+    # One has heard that a state is coming, the other nothing.
+    b._send(torch.tensor([8, 2, 100]), 0, b.asks[0].tag)
+    assert [fetch.advance() for fetch in fetches] == [False, False]
+    assert [fetch.has_head for fetch in fetches] == [True, False]
+    mail.lose(1)
+    for fetch in fetches:
+        assert fetch.result(5.0, lambda: None) is None
+        assert fetch.is_over
+
+
+def test_a_failure_is_told_to_all_others_shortened_if_need_be():
+    _, (a, b, c) = exchanges()
+    a.tell_failure("it does not fit", timeout_s=1.0)
+    for other in (b, c):
+        other.look()
+        assert other.failure == "it does not fit"
+    assert a.failure is None
+    c.tell_failure("x" * 5000, timeout_s=1.0)
+    a.look()
+    assert a.failure.startswith("xxx")
+    assert a.failure.endswith(" ...")
+
+
+def test_models_on_one_group_do_not_hear_each_other():
+    mail = Mail(2)
+    one, other = (Exchange(Backend(mail, 0), number=n) for n in (1, 2))
+    Exchange(Backend(mail, 1), number=2).ask(0, step=0)
+    one.look()
+    other.look()
+    assert (len(one.asks), len(other.asks)) == (0, 1)

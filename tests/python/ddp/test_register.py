@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Which models and optimizers are taken."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import ddp
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import WaitAll
+
+
+class _Unfit:
+    """Models that cannot go on without a late rank, and what is said about them."""
+
+    @staticmethod
+    def no_ddp():
+        return nn.Linear(2, 2)
+
+    @staticmethod
+    def unused():
+        return DistributedDataParallel(nn.Linear(2, 2), find_unused_parameters=True)
+
+    @staticmethod
+    def buffers():
+        return DistributedDataParallel(
+            nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        )
+
+    @staticmethod
+    def gloo():
+        group = dist.new_group(backend="gloo")
+        return DistributedDataParallel(nn.Linear(2, 2), process_group=group)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            _Unfit.no_ddp,
+            "model is a Linear; wrap it in DistributedDataParallel first.",
+        ),
+        (
+            _Unfit.unused,
+            "find_unused_parameters=True makes DDP all-reduce a map of used parameters "
+            "in every step, for which all ranks wait; use False, or static_graph=True.",
+        ),
+        (
+            _Unfit.buffers,
+            "The model has buffers (1.running_mean, 1.running_var, "
+            "1.num_batches_tracked, ...) which DDP broadcasts in every forward, for "
+            "which all ranks wait; wrap it with forward_sync_buffers=False "
+            "(broadcast_buffers=False where torch has no forward_sync_buffers).",
+        ),
+        (_Unfit.gloo, " runs on backend 'gloo', not on 'aikido'; make it with "),
+    ],
+)
+def test_a_model_for_which_all_ranks_would_wait_is_refused(group_of_one, make, text):
+    with pytest.raises(ConfigError) as caught:
+        ddp.register(make(), optimizer=None)
+    assert text in str(caught.value)
+
+
+def test_a_model_that_was_told_what_to_do_is_taken(group_of_one):
+    with_buffers = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    unused = DistributedDataParallel(
+        nn.Linear(2, 2), find_unused_parameters=True, static_graph=True
+    )
+    quiet = DistributedDataParallel(with_buffers, broadcast_buffers=False)
+    for model in (unused, quiet):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        handle = ddp.register(model, optimizer=optimizer, policy=WaitAll())
+        for _ in range(3):
+            model(torch.ones(2, 2)).sum().backward()
+        assert handle.steps == 3
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2"])
+def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=f"batches_per_step is {number!r}; it takes"):
+        ddp.register(model, optimizer=optimizer, batches_per_step=number)
+
+
+def test_an_optimizer_that_evaluates_the_model_needs_a_way_to_be_applied(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(ConfigError, match="LBFGS evaluates the model in its step"):
+        ddp.register(model, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "may_copy"),
+    [
+        ({}, True),
+        ({"after_step": print}, False),
+        ({"apply": print}, False),
+        ({"apply": print, "state": {}}, True),
+    ],
+)
+def test_a_state_that_may_not_be_whole_is_not_copied(group_of_one, arguments, may_copy):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = ddp.register(model, optimizer=optimizer, **arguments)
+    assert (handle._copy is not None) == may_copy
+
+
+def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    other = torch.optim.SGD([model.module.weight], lr=0.1)
+    with pytest.raises(ConfigError, match=r"does not step 1 parameters .*\(bias, "):
+        ddp.register(model, optimizer=other)
