@@ -16,14 +16,15 @@ class Plan:
     """One run: the same in both modes but for `mode` itself."""
 
     mode: str  # "wait_all" or "skip"
-    data: str  # file with the images, as demo.py writes it
+    data: str  # file as models.py writes it
     steps: int
     delay_ms: float  # how long the late rank sleeps
     late_share: float  # in which share of its steps, 0 .. 1
     seed: int
     num_ranks: int = 4
     late_rank: int = 3
-    batch_size: int = 32  # images per rank and step
+    task: str = "digits"  # see models.py
+    batch_size: int = 32  # per rank and step
     learning_rate: float = 0.05
     snapshot_steps: int = 5  # rank 0 copies its parameters this often
 

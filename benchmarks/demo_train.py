@@ -25,22 +25,9 @@ import aikido_torch
 from aikido_torch.straggler import SkipStraggler, WaitAll
 from benchmarks.demo_plan import Plan, ShardedBatches, late_steps
 from benchmarks.launch import emit
+from benchmarks.models import RECIPES, Task
 
 POLICIES = {"wait_all": WaitAll, "skip": SkipStraggler}
-
-
-def make_model() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 16, kernel_size=3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, kernel_size=3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 128),
-        nn.ReLU(),
-        nn.Linear(128, 10),
-    )
 
 
 class Snapshots:
@@ -75,7 +62,7 @@ class Snapshots:
 def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     rank = dist.get_rank()
     torch.manual_seed(plan.seed)
-    model = make_model()
+    model = RECIPES[Task(plan.task)].make()
     ddp_model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
     handle = aikido_torch.ddp.register(
@@ -104,9 +91,9 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
         loss.backward()
         optimizer.step()
         # What the others did in the meantime is applied here, without its data.
-        num_missed = handle.catch_up()
-        batches.skip(num_missed)
-        step += 1 + num_missed
+        missed = handle.catch_up()
+        batches.skip(missed.batches_to_skip)
+        step += 1 + missed
         if rank == 0 and snapshots.take_if_due(step, time.monotonic() - begin):
             emit(step=step)
     end = time.monotonic()
