@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Cases in which the computation of ranks is late, and links are well."""
+
+from benchmarks.straggler_cases import records, runs
+from benchmarks.straggler_cases.case import Bar, Case, Context, NotSupportedError, Row
+from benchmarks.straggler_cases.links import REST, learning, measure, spreads
+from benchmarks.straggler_cases.plan import (
+    BAD,
+    MBIT,
+    MIB,
+    NUM_RANKS,
+    Block,
+    bound_s,
+    interleaved,
+    late_in_share,
+    lognormal,
+)
+
+LATE_S = 0.3
+STEP_S = 0.65  # all have ended by then, the late one too
+MEDIAN_S = 0.2  # of computation
+SPREADS = (1.0, 2.0, 3.0)
+
+
+def late_share(case: Case, context: Context, share: float, reference: str) -> list[Row]:
+    """All start a step together; in a share of them one rank is late."""
+    ops, repeats = context.pick(15, 40), context.pick(2, 4)
+    pauses = late_in_share(ops, share=share, seconds=LATE_S, seed=context.seed)
+    late = {BAD: pauses}
+    blocks = learning(("skip", reference)) + (
+        interleaved(
+            [
+                Block(name="healthy", arm=reference, ops=ops // 2, step_s=STEP_S),
+                Block(
+                    name="ours",
+                    arm="skip",
+                    ops=ops,
+                    step_s=STEP_S,
+                    pauses=late,
+                    healthy=REST,
+                ),
+                Block(
+                    name="gloo",
+                    arm="gloo",
+                    ops=ops // 2,
+                    step_s=STEP_S,
+                    pauses=late,
+                    healthy=REST,
+                ),
+            ],
+            repeats,
+        )
+    )
+    with runs.lab_of() as lab:
+        found = measure(lab, blocks, context)
+    ours, healthy = (records.samples(found, name) for name in ("ours", "healthy"))
+    return [
+        case.judge(
+            0,
+            value=records.mean(ours.values),
+            reference=records.mean(healthy.values),
+            gloo=records.mean(records.samples(found, "gloo").values),
+            note=f"median {ours.median:.4g} ms; "
+            + records.evidence(records.named(found, "ours")),
+            samples=[round(v, 1) for v in ours.values],
+            late=pauses,
+            **spreads(ours=ours, healthy=healthy),
+        )
+    ]
+
+
+def late_every(case: Case, context: Context) -> list[Row]:
+    return late_share(case, context, 1.0, "strict3")
+
+
+def late_fifth(case: Case, context: Context) -> list[Row]:
+    return late_share(case, context, 0.2, "strict")
+
+
+def spread(case: Case, context: Context) -> list[Row]:
+    """Computation of every rank is as uneven as that, and who is late catches up."""
+    steps, repeats = context.pick(45, 120), context.pick(1, 2)
+    blocks = [
+        Block(
+            name=f"{arm} {ratio:g}",
+            arm=arm,
+            ops=steps if arm == "skip" else steps // 3,
+            warm_up=8,
+            pauses={
+                rank: lognormal(
+                    steps,
+                    median_s=MEDIAN_S,
+                    ratio=ratio,
+                    seed=context.seed * NUM_RANKS + rank,
+                )
+                for rank in range(NUM_RANKS)
+            },
+        )
+        for ratio in SPREADS
+        for arm in ("skip", "gloo")
+    ]
+    with runs.lab_of() as lab:
+        found = measure(
+            lab, interleaved(blocks, repeats), context, program=runs.STEP_RANK
+        )
+
+    def times(arm: str, ratio: float):
+        blocks = records.named(found, f"{arm} {ratio:g}")
+        return records.Samples(tuple(t for r in blocks for t in records.step_times(r)))
+
+    rows = []
+    even = times("skip", SPREADS[0])
+    for number, ratio in enumerate(SPREADS[1:]):
+        ours, gloo = times("skip", ratio), times("gloo", ratio)
+        mine = records.named(found, f"skip {ratio:g}")
+        replayed = sum(r["replayed"] for m in mine for r in m.by_rank.values())
+        note = f"{replayed} steps replayed; {records.evidence(mine)}"
+        for offset, pick in enumerate((lambda s: records.mean(s.values), _p95)):
+            rows.append(
+                case.judge(
+                    2 * number + offset,
+                    value=pick(ours),
+                    reference=pick(even),
+                    gloo=pick(gloo),
+                    note=note if offset == 0 else "",
+                )
+            )
+    return rows
+
+
+def _p95(samples: records.Samples) -> float:
+    return samples.p95
+
+
+def needs_rebalance() -> None:
+    from aikido_torch.straggler import WaitAll
+
+    try:
+        WaitAll(rebalance=True)
+    except TypeError:
+        raise NotSupportedError("not supported: WaitAll has no rebalance") from None
+
+
+def exact_late(case: Case, context: Context) -> list[Row]:
+    needs_rebalance()
+    ops, num_bytes = context.pick(10, 30), 4 * MIB
+    late = {BAD: [LATE_S] * ops}
+    blocks = learning(("exact", "gloo")) + interleaved(
+        [
+            Block(name=arm, arm=arm, ops=ops, step_s=STEP_S + 0.3, pauses=late)
+            for arm in ("exact", "gloo")
+        ],
+        2,
+    )
+    with runs.lab_of() as lab:
+        found = measure(lab, blocks, context)
+    # From the moment at which the healthy ranks call.
+    values = {
+        arm: records.median(
+            [
+                t
+                for record in records.named(found, arm)
+                for t in records.op_times(record, ranks=REST)
+            ]
+        )
+        for arm in ("exact", "gloo")
+    }
+    once_s = num_bytes * 8e-6 / MBIT
+    return [
+        case.judge(
+            0,
+            value=values["exact"],
+            reference=1e3 * (LATE_S + 1.10 * once_s),
+            gloo=values["gloo"],
+            note=f"S/B is {1e3 * once_s:.0f} ms, without a late rank "
+            f"{1e3 * bound_s(num_bytes, NUM_RANKS):.0f} ms are the least",
+        )
+    ]
+
+
+def exact_half_rate(case: Case, context: Context) -> list[Row]:
+    needs_rebalance()
+    ops = context.pick(10, 30)
+    half = {BAD: (MBIT / 2, MBIT / 2)}
+    blocks = learning(("exact",)) + interleaved(
+        [
+            Block(name="healthy", arm="exact", ops=ops, warm_up=2),
+            Block(name="half", arm="exact", ops=ops, warm_up=4, links=half),
+            Block(name="gloo", arm="gloo", ops=4, links=half),
+        ],
+        2,
+    )
+    with runs.lab_of() as lab:
+        found = measure(lab, blocks, context)
+    ours, healthy = (records.samples(found, name) for name in ("half", "healthy"))
+    return [
+        case.judge(
+            0,
+            value=ours.median,
+            reference=healthy.median,
+            gloo=records.samples(found, "gloo").median,
+            **spreads(ours=ours, healthy=healthy),
+        )
+    ]
+
+
+CASES = [
+    Case(
+        name="late-every",
+        what="one rank 300 ms late in every step; steps start together",
+        bars=(Bar(what="mean op", of="3 healthy ranks", bar=1.08),),
+        measure=late_every,
+    ),
+    Case(
+        name="late-fifth",
+        what="one rank 300 ms late in a random fifth of the steps",
+        bars=(Bar(what="mean op", of="4 healthy ranks", bar=1.15),),
+        measure=late_fifth,
+    ),
+    Case(
+        name="spread",
+        what="computation of 200 ms with p99/p50 of 1 to 3 on every rank, catching up",
+        bars=tuple(
+            Bar(what=f"{what} step at {ratio:g}", of="that at 1", bar=bar)
+            for ratio in SPREADS[1:]
+            for what, bar in (("mean", 1.03), ("p95", 1.05))
+        ),
+        measure=spread,
+    ),
+    Case(
+        name="exact-late",
+        what="WaitAll(rebalance=True), one rank 300 ms late",
+        bars=(Bar(what="median op", of="300 ms + 1.10 S/B", bar=1.0),),
+        measure=exact_late,
+    ),
+    Case(
+        name="exact-half-rate",
+        what="WaitAll(rebalance=True), one link at half rate",
+        bars=(Bar(what="median op", of="healthy", bar=1.45),),
+        measure=exact_half_rate,
+    ),
+]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""From what the ranks of a block saw to times and counts. Pure."""
+
+import collections
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+
+from benchmarks.common import Samples
+from benchmarks.straggler_cases.case import CaseError
+from benchmarks.straggler_cases.runs import Record
+
+
+def op_times(
+    record: Record,
+    *,
+    begin: int | None = None,
+    end: int | None = None,
+    ranks: Iterable[int] | None = None,
+) -> list[float]:
+    """ms of each operation: from the last healthy rank's start to the last one's end.
+
+    From operation `begin` (without: the first that is measured) to before `end`; of
+    `ranks` instead of the healthy ones.
+    """
+    block = record.block
+    counted = [record.by_rank[rank] for rank in ranks or block.counted()]
+    begin = block.warm_up if begin is None else begin
+    done = min(len(rank["ends"]) for rank in counted)
+    return [
+        1e3
+        * (max(r["ends"][op] for r in counted) - max(r["begins"][op] for r in counted))
+        for op in range(begin, min(done, block.ops if end is None else end))
+    ]
+
+
+def named(records: Iterable[Record], name: str) -> list[Record]:
+    found = [record for record in records if record.block.name == name]
+    if not found:
+        raise CaseError(f"no block is named {name!r}")
+    return found
+
+
+def samples(records: Iterable[Record], name: str) -> Samples:
+    """The operations of all blocks of that name."""
+    return Samples(tuple(t for r in named(records, name) for t in op_times(r)))
+
+
+def step_times(record: Record) -> list[float]:
+    """ms from one step to the next, where a step is done when most ranks have it.
+
+    For blocks in which any rank may be late: none of them is the one to look at.
+    """
+    ranks = [record.by_rank[rank] for rank in record.block.members()]
+    needed = len(ranks) // 2
+    done = [
+        sorted(rank["ends"][op] for rank in ranks)[needed]
+        for op in range(record.block.ops)
+    ]
+    return [1e3 * (later - earlier) for earlier, later in itertools.pairwise(done)][
+        record.block.warm_up :
+    ]
+
+
+def num_skipped(record: Record, *, begin: int = 0) -> int:
+    """Operations from `begin` on in which somebody was skipped, as the ranks saw it."""
+    skipped = {
+        int(op)
+        for rank in record.by_rank.values()
+        for op in rank["skipped"]
+        if int(op) >= begin
+    }
+    return len(skipped)
+
+
+def skips_by_rank(records: Iterable[Record]) -> dict[int, int]:
+    """How often each was skipped after the warm-up, as the first rank saw it."""
+    count: collections.Counter[int] = collections.Counter()
+    for record in records:
+        first = record.by_rank[record.block.counted()[0]]
+        for op, skipped in first["skipped"].items():
+            if int(op) >= record.block.warm_up:
+                count.update(skipped)
+    return dict(sorted(count.items()))
+
+
+def reasons(records: Iterable[Record]) -> dict[str, int]:
+    """Why operations ended, over all blocks, as the first healthy rank saw it."""
+    count: collections.Counter[str] = collections.Counter()
+    for record in records:
+        count.update(record.by_rank[record.block.counted()[0]]["reasons"])
+    return dict(count)
+
+
+def evidence(records: Sequence[Record]) -> str:
+    """Who was skipped, and why operations ended: a note for the row."""
+    skips = " ".join(f"{rank}:{n}" for rank, n in skips_by_rank(records).items())
+    why = ", ".join(f"{name} {n}" for name, n in reasons(records).items())
+    return f"skips {skips or 'none'}; {why}"
+
+
+def check_bits(records: Iterable[Record]) -> None:
+    """Raises CaseError if two ranks of a block had different bits in a result."""
+    for record in records:
+        sums = {
+            rank: seen["sums"]
+            for rank, seen in record.by_rank.items()
+            if rank in record.block.members() and seen["error"] is None
+        }
+        for rank, own in sums.items():
+            first, other = next(iter(sums.items()))
+            if own != other:
+                raise CaseError(
+                    f"ranks {first} and {rank} have different bits in "
+                    f"'{record.block.name}'"
+                )
+
+
+def excess(times: Sequence[float], healthy: float) -> float:
+    """What they took beyond healthy ones, summed; shorter ones pay nothing."""
+    return sum(max(0.0, time - healthy) for time in times)
+
+
+def position(record: Record, rank: int, moment: float) -> int:
+    """How many calls of that rank had ended by then."""
+    return sum(end <= moment for end in record.by_rank[rank]["ends"])
+
+
+def moment_of(record: Record, do: str, *, last: bool = False) -> float:
+    """When the first (last) action of that kind was done."""
+    done = [moment for moment, action in record.done if action.do == do]
+    if not done:
+        raise CaseError(f"'{do}' was not done in '{record.block.name}'")
+    return done[-1 if last else 0]
+
+
+def median(values: Sequence[float]) -> float:
+    if not values:
+        raise CaseError("no operation was measured")
+    return statistics.median(values)
+
+
+def mean(values: Sequence[float]) -> float:
+    if not values:
+        raise CaseError("no operation was measured")
+    return statistics.fmean(values)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Training of the demo's network while one uplink is bad for 2 s in every 10 s."""
+
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.demo import save_digits
+from benchmarks.straggler_cases import records, runs
+from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
+from benchmarks.straggler_cases.links import KIB, measure
+from benchmarks.straggler_cases.plan import Action, Block, interleaved
+from benchmarks.straggler_cases.runs import Record
+
+BAD_MBIT = 10.0
+PERIOD_S, BAD_S = 10.0, 2.0
+FIRST_S = 2.0  # so that a short run has a bad time in it
+TARGET = 0.97
+
+
+def bad_times(until_s: float) -> tuple[Action, ...]:
+    actions, at_s = [], FIRST_S
+    while at_s < until_s:
+        actions += [
+            Action(do="link", after_s=at_s, up_mbit=BAD_MBIT),
+            Action(do="link", after_s=at_s + BAD_S),
+        ]
+        at_s += PERIOD_S
+    return tuple(actions)
+
+
+def to_target(record: Record) -> tuple[float, float]:
+    """Seconds and steps until the accuracy was there."""
+    for look in record.by_rank[0]["curve"]:
+        if look["accuracy"] >= TARGET:
+            return look["seconds"], look["step"]
+    best = max((c["accuracy"] for c in record.by_rank[0]["curve"]), default=0.0)
+    raise CaseError(
+        f"'{record.block.name}' has not reached {TARGET:.0%} but {best:.1%}"
+    )
+
+
+def rate(record: Record) -> float:
+    """Steps per second without the first ones, in which DDP settles."""
+    times = records.step_times(record)
+    return 1e3 * len(times) / sum(times)
+
+
+def training(case: Case, context: Context) -> list[Row]:
+    steps, repeats = context.pick(500, 1500), context.pick(1, 3)
+    actions = bad_times(600.0)
+    blocks = [
+        Block(
+            name=f"{arm} {'bad' if bad else 'clean'}",
+            arm=arm,
+            ops=steps if arm == "skip" else steps // 2,
+            num_bytes=340 * KIB,  # of its gradients
+            warm_up=10,
+            actions=bad,
+            fresh=arm == "skip",
+        )
+        for bad in ((), actions)
+        for arm in ("skip", "gloo")
+    ]
+    with tempfile.TemporaryDirectory() as folder, runs.lab_of() as lab:
+        data = Path(folder) / "digits.npz"
+        save_digits(data, seed=0)
+        found = measure(
+            lab,
+            interleaved(blocks, repeats),
+            context,
+            program=runs.STEP_RANK,
+            extra={"data": str(data)},
+        )
+    rates = {
+        block.name: statistics.median(map(rate, records.named(found, block.name)))
+        for block in blocks
+    }
+    bad = records.named(found, "skip bad")
+    times = [t for record in bad for t in records.step_times(record)]
+    gloo = [t for r in records.named(found, "gloo bad") for t in records.step_times(r)]
+    rows = [
+        case.judge(
+            0,
+            value=rates["skip bad"],
+            reference=rates["skip clean"],
+            gloo=rates["gloo bad"],
+            note=f"Gloo's clean {rates['gloo clean']:.4g}; {records.evidence(bad)}",
+        ),
+        case.judge(
+            1,
+            value=max(times),
+            reference=records.median(times),
+            gloo=max(gloo),
+            note="worst five: " + " ".join(f"{t:.0f}" for t in sorted(times)[-5:]),
+        ),
+    ]
+    return rows + _target_rows(case, found)
+
+
+def _target_rows(case: Case, found: list[Record]) -> list[Row]:
+    try:
+        reached = {
+            name: [to_target(record) for record in records.named(found, name)]
+            for name in ("skip bad", "skip clean")
+        }
+    except CaseError as error:
+        return [case.failed_row(number, error) for number in (2, 3)]
+    return [
+        case.judge(
+            2 + part,
+            value=statistics.median(r[part] for r in reached["skip bad"]),
+            reference=statistics.median(r[part] for r in reached["skip clean"]),
+        )
+        for part in (0, 1)
+    ]
+
+
+CASES = [
+    Case(
+        name="training",
+        what=f"digits, one uplink at {BAD_MBIT:g} Mbit/s for {BAD_S:g} s in every "
+        f"{PERIOD_S:g} s",
+        bars=(
+            Bar(
+                what="steps per second",
+                of="clean",
+                bar=0.97,
+                unit="/s",
+                better="higher",
+            ),
+            Bar(what="worst step", of="its median", bar=3.0),
+            Bar(what="time to 97 %", of="clean", bar=1.05, unit="s"),
+            Bar(what="steps to 97 %", of="clean", bar=1.05, unit="steps"),
+        ),
+        measure=training,
+    )
+]
