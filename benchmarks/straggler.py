@@ -31,6 +31,7 @@ from benchmarks.straggler_cases.case import (
     Context,
     Row,
     list_table,
+    notes,
     result_table,
 )
 
@@ -140,6 +141,8 @@ def main(
         on_record=write_record,
     )
     console.print(result_table(rows))
+    for note in notes(rows):
+        console.print(note, markup=False, highlight=False)
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
 
 

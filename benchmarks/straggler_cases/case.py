@@ -186,7 +186,6 @@ def result_table(rows: Sequence[Row]) -> Table:
     for column in ("value", "bound", "ratio", "bar", "gloo"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("verdict")
-    table.add_column("note")
     for row in rows:
         result = row.result
         sign = "≥" if row.better == "higher" else "≤"
@@ -200,9 +199,12 @@ def result_table(rows: Sequence[Row]) -> Table:
             ("[bold red]{}[/]" if result.holds is False else "{}").format(
                 escape(row.verdict)
             ),
-            escape(row.note),
         )
     return table
+
+
+def notes(rows: Iterable[Row]) -> list[str]:
+    return [f"{row.result.case}: {row.note}" for row in rows if row.note]
 
 
 def _figure(value: float, unit: str = "") -> str:

@@ -67,7 +67,7 @@ def spreads(**samples: Samples) -> dict[str, float]:
 
 
 def slow_uplink(case: Case, context: Context) -> list[Row]:
-    ops, repeats = context.pick(10, 30), context.pick(2, 4)
+    ops, repeats = context.pick(8, 30), context.pick(2, 4)
     blocks = learning(("skip", "strict", "strict3"))
     for pace, gap_s in PACES.items():
         healthy = [

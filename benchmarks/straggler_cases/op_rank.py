@@ -80,10 +80,13 @@ class Notes:
 class Seen:
     """What a rank saw of a block."""
 
-    def __init__(self) -> None:
+    def __init__(self, group: dist.ProcessGroup) -> None:
         self._begins: list[float] = []
         self._ends: list[float] = []
+        self._size = dist.get_world_size(group)
         self._skipped: dict[int, list[int]] = {}
+        # Owners that closed their shard without somebody; the others' are complete.
+        self._closed_by: dict[int, list[int]] = {}
         self._reasons: dict[str, int] = {}
         self._deadlines: list[float] = []
         self._sums: list[int] = []
@@ -99,7 +102,12 @@ class Seen:
         if outcome is None:
             return
         if outcome.skipped:
-            self._skipped[len(self._ends) - 1] = list(outcome.skipped)
+            op = len(self._ends) - 1
+            self._skipped[op] = list(outcome.skipped)
+            present = {shard.owner: shard.contributors for shard in outcome.shards}
+            self._closed_by[op] = [
+                owner for owner, ranks in present.items() if len(ranks) < self._size
+            ]
         self._reasons[outcome.reason] = self._reasons.get(outcome.reason, 0) + 1
         self._deadlines.append(round(outcome.deadline_ms, 3))
 
@@ -115,6 +123,7 @@ class Seen:
             "begins": self._begins,
             "ends": self._ends,
             "skipped": self._skipped,
+            "closed_by": self._closed_by,
             "reasons": self._reasons,
             "deadlines": self._deadlines,
             "sums": self._sums,
@@ -149,7 +158,7 @@ class Rank:
             self._source = torch.randint(
                 -8, 9, (block.num_bytes // 4,), generator=seeded
             ).float()
-        seen = Seen()
+        seen = Seen(group)
         is_member = self._rank in block.members()
         is_teller = self._rank == block.counted()[0]
         self._meeting.meet("block", index)

@@ -94,10 +94,10 @@ def reasons(records: Iterable[Record]) -> dict[str, int]:
 
 
 def evidence(records: Sequence[Record]) -> str:
-    """Who was skipped, and why operations ended: a note for the row."""
+    """Who was skipped how often, and why operations ended: a note for the row."""
     skips = " ".join(f"{rank}:{n}" for rank, n in skips_by_rank(records).items())
-    why = ", ".join(f"{name} {n}" for name, n in reasons(records).items())
-    return f"skips {skips or 'none'}; {why}"
+    why = (f"{name or 'strict'} {n}" for name, n in reasons(records).items())
+    return f"skips {skips or 'none'}; {', '.join(why)}"
 
 
 def check_bits(records: Iterable[Record]) -> None:

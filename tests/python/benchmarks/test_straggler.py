@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import dataclasses
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from benchmarks import straggler
+from benchmarks.straggler_cases import faults, training
+from benchmarks.straggler_cases.case import Bar, Case, CaseError, NotSupportedError
+from benchmarks.straggler_cases.plan import NUM_RANKS, Block
+from benchmarks.straggler_cases.runs import Record, first_line
+
+APP = typer.Typer(add_completion=False)
+APP.command()(straggler.main)
+
+
+def run(*arguments):
+    return CliRunner().invoke(APP, [*arguments])
+
+
+def fails(error):
+    def measure(case, context):
+        raise error
+
+    return measure
+
+
+GOOD = Case(
+    name="good",
+    what="it works",
+    bars=(Bar(what="op", of="healthy", bar=1.1),),
+    measure=lambda case, context: [case.judge(0, value=100, reference=100)],
+)
+BROKEN = dataclasses.replace(
+    GOOD, name="broken", measure=fails(CaseError("rank 1 died"))
+)
+OPEN = dataclasses.replace(
+    GOOD, name="open", measure=fails(NotSupportedError("not supported: no option"))
+)
+
+
+def test_a_case_that_fails_leaves_the_others_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(straggler, "CASES", [BROKEN, GOOD, OPEN])
+    file = tmp_path / "new" / "rows.json"
+    ended = run("--json", str(file))
+    assert ended.exit_code == 0, ended.output
+    rows = json.loads(file.read_text())
+    assert [row["verdict"] for row in rows] == [
+        "failed: rank 1 died",
+        "holds",
+        "not supported: no option",
+    ]
+    assert {row["mode"] for row in rows} == {"quick"}
+    assert "machine" in rows[0]
+
+
+def test_cases_are_chosen_by_name(monkeypatch):
+    monkeypatch.setattr(straggler, "CASES", [BROKEN, GOOD])
+    assert "good (1 of 1)" in run("good").output
+    refused = run("bad")
+    assert refused.exit_code == 2
+    assert "'bad' is none of broken, good" in refused.output
+
+
+def test_the_list_shows_all_cases_and_measures_nothing():
+    ended = run("--list")
+    assert ended.exit_code == 0
+    for case in straggler.CASES:
+        assert case.name in ended.output
+
+
+def test_names_are_not_used_twice():
+    names = [case.name for case in straggler.CASES]
+    assert len(set(names)) == len(names)
+    for case in straggler.CASES:
+        figures = [bar.what for bar in case.bars]
+        assert len(set(figures)) == len(figures), case.name
+
+
+def test_random_faults_end_again_and_repeat_by_seed():
+    actions = faults.random_faults(1000, seed=3, every=30)
+    assert actions == faults.random_faults(1000, seed=3, every=30)
+    stops = [a for a in actions if a.do == "stop"]
+    assert stops
+    assert len(stops) == sum(a.do == "continue" for a in actions)
+    for first, second in zip(actions[::2], actions[1::2], strict=True):
+        assert (first.target, first.at_op) == (second.target, second.at_op)
+        assert second.after_s > first.after_s
+    assert {a.target for a in actions} == set(range(NUM_RANKS))
+
+
+def test_bad_times_come_again_and_again():
+    moments = [(a.after_s, a.up_mbit) for a in training.bad_times(20)]
+    assert moments == [(2, 10.0), (4, 200.0), (12, 10.0), (14, 200.0)]
+
+
+def test_the_target_is_reached_at_the_first_look_that_has_it():
+    looks = [(5, 1.0, 0.9), (10, 2.0, 0.97), (15, 3.0, 0.96)]
+    curve = [dict(zip(("step", "seconds", "accuracy"), x, strict=True)) for x in looks]
+    record = Record(
+        Block(name="ours", arm="skip", ops=1), by_rank={0: {"curve": curve}}
+    )
+    assert training.to_target(record) == (2.0, 10)
+    del curve[1]
+    with pytest.raises(CaseError, match=r"'ours' has not reached 97% but 96.0%"):
+        training.to_target(record)
+
+
+def test_an_error_is_told_in_one_line():
+    assert first_line("Ranks failed.\n---- rank 1\n\n  KeyError: 3\n") == (
+        "Ranks failed. KeyError: 3"
+    )
