@@ -4,6 +4,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.lab import Lab
 from benchmarks.straggler_cases import records, runs
@@ -109,41 +110,45 @@ def _die(lab: Lab, victim: int, seed: int, context: Context) -> list[Record]:
 # ---- silent ------------------------------------------------------------------------
 
 
-def silent(case: Case, context: Context) -> list[Row]:
-    at_op = 10
-    ops = at_op + round(SILENT_S / bound_s(4 * KIB * KIB, 3)) + 6
+SILENT_OP = 10  # in which it begins; Gloo's blocks are shorter
+SILENT_OP_GLOO = 2
 
-    def block(name: str, arm: str = "skip", *actions: Action, **options) -> Block:
-        num = ops if arm == "skip" else 5
-        if arm != "skip":
-            actions = tuple(
-                Action(do=a.do, at_op=2, after_s=a.after_s) for a in actions
-            )
+
+def silent_blocks() -> list[Block]:
+    """A rank that is late, one that is stopped and one that is cut off, as long."""
+    after = round(SILENT_S / bound_s(4 * KIB * KIB, 3)) + 6
+
+    def block(
+        name: str, arm: str, at_op: int, ops: int, *ends: str, **options: Any
+    ) -> Block:
+        moments = (0.05, 0.05 + SILENT_S)
         return Block(
             name=f"{arm} {name}",
             arm=arm,
-            ops=num,
+            ops=ops,
             warm_up=2,
             healthy=REST,
-            actions=actions,
+            actions=tuple(
+                Action(do=do, at_op=at_op, after_s=after_s)
+                for do, after_s in zip(ends, moments, strict=False)
+            ),
             fresh=arm == "skip",
             settle_s=1.0,
             **options,
         )
 
-    def during(do: str, undo: str) -> tuple[Action, Action]:
-        return (
-            Action(do=do, at_op=at_op, after_s=0.05),
-            Action(do=undo, at_op=at_op, after_s=0.05 + SILENT_S),
-        )
+    ops = SILENT_OP + after
+    pauses = [SILENT_S if op == SILENT_OP else 0.0 for op in range(ops)]
+    blocks = [block("late", "skip", SILENT_OP, ops, pauses={BAD: pauses})]
+    for name, ends in (("stop", ("stop", "continue")), ("cut", ("cut", "heal"))):
+        blocks += [
+            block(name, "skip", SILENT_OP, ops, *ends),
+            block(name, "gloo", SILENT_OP_GLOO, SILENT_OP_GLOO + 3, *ends),
+        ]
+    return blocks
 
-    pause = {BAD: [SILENT_S if op == at_op else 0.0 for op in range(ops)]}
-    stop, cut = during("stop", "continue"), during("cut", "heal")
-    blocks = [
-        block("late", pauses=pause),
-        *(block("stop", arm, *stop) for arm in ("skip", "gloo")),
-        *(block("cut", arm, *cut) for arm in ("skip", "gloo")),
-    ]
+
+def silent(case: Case, context: Context) -> list[Row]:
     named = Block(
         name="strict",
         arm="strict",
@@ -158,38 +163,37 @@ def silent(case: Case, context: Context) -> list[Row]:
     with runs.lab_of() as lab:
         found = measure(
             lab,
-            [*interleaved(blocks, context.pick(1, 4)), named],
+            [*interleaved(silent_blocks(), context.pick(1, 4)), named],
             context,
             env={"AIKIDO_HEARTBEAT_TIMEOUT_MS": str(HEARTBEAT_MS)},
         )
 
-    def costs(name: str, begin: int = at_op) -> list[float]:
-        return [
-            records.excess(
-                records.op_times(r, begin=begin),
-                records.median(records.op_times(r, begin=0, end=begin)),
-            )
-            for r in records.named(found, name)
-        ]
-
-    late = costs("skip late")
-    rows = [
-        case.judge(
-            number,
-            value=records.median(costs(f"skip {name}")),
-            reference=records.median(late),
-            gloo=records.median(costs(f"gloo {name}", 2)),
-            note=records.evidence(records.named(found, f"skip {name}"))
-            + "; ms of the first: "
-            + " ".join(
-                f"{t:.0f}"
-                for t in records.op_times(
-                    records.named(found, f"skip {name}")[0], begin=at_op
-                )[:6]
-            ),
+    def cost(name: str, begin: int = SILENT_OP) -> float:
+        return records.median(
+            [
+                records.excess(
+                    records.op_times(record, begin=begin),
+                    records.median(records.op_times(record, begin=0, end=begin)),
+                )
+                for record in records.named(found, name)
+            ]
         )
-        for number, name in enumerate(("stop", "cut"))
-    ]
+
+    rows = []
+    for number, name in enumerate(("stop", "cut")):
+        blocks = records.named(found, f"skip {name}")
+        first = records.op_times(blocks[0], begin=SILENT_OP)[:6]
+        rows.append(
+            case.judge(
+                number,
+                value=cost(f"skip {name}"),
+                reference=cost("skip late"),
+                gloo=cost(f"gloo {name}", SILENT_OP_GLOO),
+                note="ms of the first: "
+                + " ".join(f"{ms:.0f}" for ms in first)
+                + f"; {records.evidence(blocks)}",
+            )
+        )
     return [*rows, _who_named_it(case, found[-1])]
 
 

@@ -20,7 +20,7 @@ from benchmarks.straggler_cases.plan import (
 )
 
 LATE_S = 0.3
-STEP_S = 0.65  # all have ended by then, the late one too
+TOGETHER = 0.0  # each step starts when all have ended the one before
 MEDIAN_S = 0.2  # of computation
 SPREADS = (1.0, 2.0, 3.0)
 
@@ -34,12 +34,12 @@ def late_share(case: Case, context: Context, share: float, reference: str) -> li
     blocks = learning(("skip", reference)) + (
         interleaved(
             [
-                Block(name="healthy", arm=reference, ops=ops // 2, step_s=STEP_S),
+                Block(name="healthy", arm=reference, ops=ops // 2, step_s=TOGETHER),
                 Block(
                     name="ours",
                     arm="skip",
                     ops=ops,
-                    step_s=STEP_S,
+                    step_s=TOGETHER,
                     pauses=late,
                     healthy=REST,
                 ),
@@ -47,7 +47,7 @@ def late_share(case: Case, context: Context, share: float, reference: str) -> li
                     name="gloo",
                     arm="gloo",
                     ops=ops // 2,
-                    step_s=STEP_S,
+                    step_s=TOGETHER,
                     pauses={BAD: less},
                     healthy=REST,
                 ),
@@ -170,7 +170,7 @@ def exact_late(case: Case, context: Context) -> list[Row]:
     late = {BAD: [LATE_S] * ops}
     blocks = learning(("exact", "gloo")) + interleaved(
         [
-            Block(name=arm, arm=arm, ops=ops, step_s=STEP_S + 0.3, pauses=late)
+            Block(name=arm, arm=arm, ops=ops, step_s=TOGETHER, pauses=late)
             for arm in ("exact", "gloo")
         ],
         2,

@@ -67,7 +67,9 @@ class Block:
     gap_s: float = 0.0  # what every rank computes before every operation
     # Instead of the gap: seconds by rank and operation.
     pauses: dict[int, list[float]] = dataclasses.field(default_factory=dict)
-    step_s: float | None = None  # all start each operation together, this far apart
+    step_s: float | None = (
+        None  # all start each operation together, as far apart at least
+    )
     healthy: tuple[int, ...] = (0, 1, 2, 3)  # whose times count
     actions: tuple[Action, ...] = ()
     may_fail: bool = False  # then an error ends the block, not the run

@@ -48,13 +48,13 @@ def rate(record: Record) -> float:
 
 
 def training(case: Case, context: Context) -> list[Row]:
-    steps, repeats = context.pick(500, 1500), context.pick(1, 3)
+    steps, repeats = context.pick(400, 1500), context.pick(1, 3)
     actions = bad_times(600.0)
     blocks = [
         Block(
             name=f"{arm} {'bad' if bad else 'clean'}",
             arm=arm,
-            ops=steps if arm == "skip" else steps // 2,
+            ops=steps,
             num_bytes=340 * KIB,  # of its gradients
             warm_up=10,
             actions=bad,

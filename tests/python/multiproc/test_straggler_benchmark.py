@@ -39,8 +39,9 @@ def test_arms_take_turns_and_a_link_is_slow_for_one_block():
     assert found[0].by_rank[BAD]["ends"] == []
     times = {record.block.name: records.op_times(record) for record in found}
     assert [len(times[name]) for name in times] == [3, 3, 3, 4, 4]
-    # 384 KiB of rank 3 at 5 Mbit/s are 600 ms, less the burst of 96 KiB.
-    assert min(times["slow"][1:]) > 400
+    # 384 KiB of rank 3 at 5 Mbit/s are 600 ms, less the burst of 96 KiB. The last one
+    # gets the link back when rank 0 has ended it.
+    assert min(times["slow"][1:3]) > 400
     assert len(found[3].done) == 1
     late = found[4].by_rank[BAD]
     last = found[4].by_rank[0]
