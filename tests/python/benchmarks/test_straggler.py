@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import contextlib
 import dataclasses
 import json
 
@@ -9,8 +10,14 @@ from typer.testing import CliRunner
 
 from benchmarks import straggler
 from benchmarks.straggler_cases import faults, training
-from benchmarks.straggler_cases.case import Bar, Case, CaseError, NotSupportedError
-from benchmarks.straggler_cases.plan import NUM_RANKS, Block
+from benchmarks.straggler_cases.case import (
+    Bar,
+    Case,
+    CaseError,
+    Context,
+    NotSupportedError,
+)
+from benchmarks.straggler_cases.plan import NUM_RANKS, Action, Block
 from benchmarks.straggler_cases.runs import Record, first_line
 
 APP = typer.Typer(add_completion=False)
@@ -90,6 +97,60 @@ def test_random_faults_end_again_and_repeat_by_seed():
         assert (first.target, first.at_op) == (second.target, second.at_op)
         assert second.after_s > first.after_s
     assert {a.target for a in actions} == set(range(NUM_RANKS))
+
+
+def death(*, spent, after):
+    """A kill at 10.1 s, in the tenth operation; others take 1 s, and 1.2 s of three."""
+    ends = [*map(float, range(1, 11)), 10 + spent]
+    ends += [ends[-1] + after * i for i in range(1, 4)]
+    seen = {"begins": [0.0, *ends[:-1]], "ends": ends}
+    three = {"begins": [0.0], "ends": [1.2]}
+    block = Block(name="kill", arm="skip", ops=len(ends), healthy=(0, 2, 3))
+    record = Record(block, by_rank=dict.fromkeys((0, 2, 3), seen))
+    record.done = [(10.1, Action(do="kill", target=1))]
+    other = Block(name="three", arm="strict3", ops=1)
+    return [record, Record(other, by_rank=dict.fromkeys(range(3), three)), record]
+
+
+def judged_deaths(monkeypatch, *deaths):
+    deaths = iter(deaths)
+
+    def die(*_):
+        found = next(deaths)
+        if isinstance(found, CaseError):
+            raise found
+        return found
+
+    monkeypatch.setattr(faults, "_die", die)
+    monkeypatch.setattr(faults.runs, "lab_of", contextlib.nullcontext)
+    context = Context(
+        is_full=False, seed=0, on_progress=lambda _: None, on_record=lambda _: None
+    )
+    (case,) = (case for case in faults.CASES if case.name == "kill")
+    return case.measure(case, context)
+
+
+def test_the_worst_operation_of_all_deaths_is_judged(monkeypatch):
+    fast, slow = death(spent=1.1, after=1.25), death(spent=1.4, after=1.35)
+    rows = judged_deaths(monkeypatch, fast, slow, fast)
+    assert [row.verdict for row in rows] == ["holds", "missed", "holds"]
+    assert rows[1].result.value == pytest.approx(1400)
+    assert rows[1].bound == pytest.approx(1300)
+    assert rows[2].result.ratio == pytest.approx(1.25 / 1.2)
+
+
+def test_deaths_that_end_the_group_are_counted_beside_the_others(monkeypatch):
+    ended = CaseError("rank 0: PeerLostError: gone")
+    rows = judged_deaths(monkeypatch, ended, death(spent=1.1, after=1.2), ended)
+    assert [row.verdict for row in rows] == ["missed", "holds", "holds"]
+    assert rows[0].result.value == 2
+    assert "of 3; seed 0: rank 0: PeerLostError" in rows[0].note
+    none = judged_deaths(monkeypatch, ended, ended, ended)
+    assert [row.verdict.partition(":")[0] for row in none] == [
+        "missed",
+        "failed",
+        "failed",
+    ]
 
 
 def test_bad_times_come_again_and_again():
