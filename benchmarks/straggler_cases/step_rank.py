@@ -22,9 +22,10 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import aikido_torch
 from benchmarks.demo_plan import ShardedBatches
-from benchmarks.demo_train import Snapshots, make_model
+from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit
+from benchmarks.models import make_digits_model
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -72,7 +73,7 @@ class FlatTask:
 class DigitsTask:
     def __init__(self, data: dict[str, torch.Tensor]):
         torch.manual_seed(0)
-        self.model = make_model()
+        self.model = make_digits_model()
         self._data = data
         self._batches = ShardedBatches(
             len(data["train_y"]),

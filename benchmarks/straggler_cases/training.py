@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.demo import save_digits
+from benchmarks.models import save_digits
 from benchmarks.straggler_cases import records, runs
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 from benchmarks.straggler_cases.links import KIB, measure
