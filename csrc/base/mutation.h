@@ -38,10 +38,12 @@ enum class Mutation : uint8_t {
   kOldIncarnation,       // messages of the former life of a member are taken
   kReturnFillsPlace,     // a member that is back takes its place in open operations
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
+  // No rule of S1: without it everything holds all the same.
+  kNoAck,  // an owner exposes what is not full without an acknowledgement
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 21> kMutationNames = {
+inline constexpr std::array<std::string_view, 22> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -63,9 +65,9 @@ inline constexpr std::array<std::string_view, 21> kMutationNames = {
     "old-incarnation",
     "return-fills-place",
     "mask-from-receiver",
+    "no-ack",
 };
-static_assert(kMutationNames.size() ==
-              static_cast<size_t>(Mutation::kMaskFromReceiver) + 1);
+static_assert(kMutationNames.size() == static_cast<size_t>(Mutation::kNoAck) + 1);
 
 constexpr std::string_view name_of(Mutation mutation) {
   return kMutationNames[static_cast<size_t>(mutation)];
@@ -79,7 +81,10 @@ constexpr std::optional<Mutation> mutation_named(std::string_view name) {
 
 #ifdef AIKIDO_MUTATIONS
 inline Mutation chosen_mutation = Mutation::kNone;
+// How often the code asked for each: a rule that nobody asks for is not there.
+inline std::array<uint64_t, kMutationNames.size()> times_asked{};
 inline bool mutated(Mutation mutation) {
+  ++times_asked[static_cast<size_t>(mutation)];
   return chosen_mutation == mutation;
 }
 #else

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/mutation.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "straggler/policy.h"
@@ -69,7 +70,10 @@ struct Call {
 
   uint64_t bytes() const { return count * size_of(dtype); }
   // May a member be left out of it?
-  bool is_partial() const { return policy.kind != straggler::Kind::kWaitAll; }
+  bool is_partial() const {
+    return policy.kind != straggler::Kind::kWaitAll ||
+           (mutated(Mutation::kStrictShrinks) && kind == CallKind::kAllreduce);
+  }
 
   friend bool operator==(const Call& a, const Call& b);
 };

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "collectives/call.h"
 #include "collectives/outcome.h"
+#include "membership/view_message.h"
 #include "straggler/group_policy.h"
 #include "transport/link.h"
 
@@ -80,6 +81,14 @@ class OperationHost {
   // If a payload of this kind and number (of the message or collective) is being
   // received, the rest is thrown away: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
+  // Who takes part in operations that may skip, and who owns what. Stays where it is.
+  virtual const membership::View& view() const = 0;
+  // The view is about to change: no result is accepted and no contribution sent.
+  virtual bool is_promised() const = 0;
+  // `rank` holds up the others with its part of an operation.
+  virtual void suspect(Rank rank) = 0;
+  // The highest collective that `rank` is known to have called.
+  virtual uint64_t called_by(Rank rank) const = 0;
   // The operation came to its end outside of a frame, call or look at the time.
   virtual void on_over(Seq seq) = 0;
 };
@@ -118,8 +127,20 @@ class Operation : public transport::SendOwner,
   virtual bool was_skipped() const { return false; }
   // The result is here whole although the caller has not called yet.
   virtual bool is_committed() const { return false; }
+  // There is a result of every part of it, here or with a member that will send it.
+  virtual bool is_decided() const { return is_committed(); }
   // What others contribute from now on is not kept.
   virtual bool is_closed() const { return false; }
+
+  // The view has changed, or is about to.
+  virtual void on_promise() {}
+  virtual void on_view() {}
+  // `rank` has called this operation, or a later one.
+  virtual void on_called(Rank) {}
+  // A frame without payload: kAck, kAskPresent, kPresent.
+  virtual void on_notice(Rank, const transport::FrameHeader&) {}
+  // What is had of it, for a report. Adds to `had`, in the order of shards.
+  virtual void report(std::vector<membership::HadShard>&) const {}
 
   // Timed decisions (skip policies).
   virtual void on_time(TimePoint) {}

@@ -1,58 +1,56 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
+// The member: contributes, takes results, exposes them. The owner: partial_owner.cpp.
 #include "collectives/partial_allreduce.h"
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
+
+#include "base/mutation.h"
+#include "collectives/verdict.h"
 
 namespace aikido::collectives {
 
-using straggler::RankSet;
+using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
+constexpr int32_t kNothing = -1;
 
-constexpr uint32_t kResultToken = 0;
-constexpr uint32_t kContributionToken = 1;
-
-// What the first frame of a result carries behind the call: reason u8, three zero
-// bytes, deadline in microseconds u32, then the mask, bit r % 8 of byte r / 8 for rank
-// r.
-constexpr size_t kVerdictBytes = 8;
-constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
-
-std::vector<std::byte> encode_verdict(const RankSet& mask, straggler::Reason reason,
-                                      Duration deadline) {
-  std::vector<std::byte> out(kVerdictBytes +
-                             (static_cast<size_t>(mask.world_size()) + 7) / 8);
-  out[0] = static_cast<std::byte>(reason);
-  const auto us = static_cast<uint32_t>(
-      std::min<int64_t>(deadline.count() / 1000, std::numeric_limits<uint32_t>::max()));
-  std::memcpy(out.data() + 4, &us, sizeof us);
-  mask.for_each([&](Rank r) {
-    const auto i = static_cast<size_t>(r.value);
-    out[kVerdictBytes + i / 8] |= std::byte{1} << (i % 8);
-  });
-  return out;
+constexpr int32_t code_of(FrameKind kind, int32_t s) {
+  return 2 * s + (kind == FrameKind::kResult ? 1 : 0);
 }
-
 }  // namespace
 
 PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      plan_(call_.count, size_of(call_.dtype), host->size(),
-            host->settings().min_shard_bytes),
+      plan_(0, 1, 1, 1),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
-      own_shard_(plan_.shard_of(host->self())),
-      shards_(static_cast<size_t>(plan_.num_shards())),
-      shards_left_(plan_.num_shards()) {
-  if (own_shard_) {
-    sources_.resize(static_cast<size_t>(host->size()));
-    policy_ = group_policy_.start(seq, call_.bytes());
+      receiving_(static_cast<size_t>(host->size()), kNothing) {
+  cut();
+}
+
+Rank PartialAllreduce::owner_of(int32_t s) const {
+  const membership::Held* held = host_->view().held_at(seq_, s);
+  if (held != nullptr) return held->holder;
+  return host_->view().cut_of(seq_).owners[static_cast<size_t>(s)];
+}
+
+// Begins anew, with the cut of the view.
+void PartialAllreduce::cut() {
+  const auto num_owners =
+      static_cast<int32_t>(host_->view().cut_of(seq_).owners.size());
+  plan_ = ShardPlan(call_.count, size_of(call_.dtype), num_owners,
+                    host_->settings().min_shard_bytes);
+  participants_ = host_->view().participants(seq_);
+  shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
+  shards_left_ = plan_.num_shards();
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    shard(s).owner = owner_of(s);
+    if (shard(s).owner == host_->self()) take_over(s);
   }
 }
 
@@ -63,206 +61,193 @@ std::byte* PartialAllreduce::result() {
 
 Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
-  const int32_t n = host_->size();
-  for (int32_t step = 1; step < n; ++step) {
-    const Rank owner((host_->self().value + step) % n);
-    const auto s = plan_.shard_of(owner);
-    if (!s) continue;
-    Shard& shard = shards_[static_cast<size_t>(*s)];
+  ready_at_ = host_->clock().now();
+  // Each member begins with another owner, so that no owner is everybody's first.
+  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
+    const int32_t s = (host_->self().value + 1 + i) % plan_.num_shards();
     // A mask that is known already is one without us.
-    if (shard.is_had || shard.mask.count() > 0) continue;
-    ++contributions_in_flight_;
-    shard.contribution =
-        post(owner, FrameKind::kContrib, *s, local_.input + plan_.first_byte(*s),
-             plan_.num_bytes(*s), 0, plan_.num_bytes(*s), true, kContributionToken);
+    if (shard(s).is_had) {
+      copy_to_caller(s);
+    } else if (shard(s).mask.count() == 0) {
+      contribute(s);
+    }
   }
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    const Shard& shard = shards_[static_cast<size_t>(s)];
-    copy_to_caller(plan_.first_byte(s), plan_.first_byte(s) + shard.bytes);
-  }
-  if (policy_) {
-    policy_->on_arrival(host_->self(), host_->clock().now());
-    close_if_due();
-  }
+  on_called(host_->self());
   expose_if_done();
   return Status::ok();
 }
 
-Result<std::byte*> PartialAllreduce::place(Rank from,
-                                           const transport::FrameHeader& header,
+bool PartialAllreduce::may_contribute() const {
+  return is_started() && !host_->is_promised() && participants_.contains(host_->self());
+}
+
+void PartialAllreduce::contribute(int32_t s) {
+  if (!may_contribute()) return;
+  Shard& mine = shard(s);
+  if (mine.owner == host_->self()) {
+    if (!mine.own) return;
+    mine.own->policy->on_arrival(host_->self(), host_->clock().now());
+    fold_ahead(s);
+    return close_if_due(s);
+  }
+  if (mine.contribution != 0) return;
+  ++contributions_in_flight_;
+  mine.contributed_in = host_->view().number;
+  mine.contribution =
+      post(mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s),
+           plan_.num_bytes(s), 0, plan_.num_bytes(s), true, kContributionToken);
+}
+
+// Our contribution is of no use where it goes.
+void PartialAllreduce::withdraw(int32_t s) {
+  const auto id = std::exchange(shard(s).contribution, 0);
+  if (id != 0) cancelled_bytes_ += host_->cancel(shard(s).owner, id);
+}
+
+// ---- frames ----
+
+Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
+  receiving_[static_cast<size_t>(from.value)] = kNothing;
+  std::byte* const nowhere = nullptr;
+  if (header.kind == FrameKind::kReady) return nowhere;  // only asks: it has come
   const auto s = static_cast<int32_t>(header.shard);
-  if (s >= plan_.num_shards()) return misfit(from, header.total_bytes, 0);
-  const size_t expected = plan_.num_bytes(s);
-  if (header.total_bytes != expected) return misfit(from, header.total_bytes, expected);
-  if (header.kind == FrameKind::kContrib && own_shard_ == s) {
-    if (!policy_) return nullptr;  // late: closed without it
-    Source& source = sources_[static_cast<size_t>(from.value)];
-    if (header.offset != source.bytes)
-      return misfit(from, header.total_bytes, expected);
-    if (!source.staged)
-      source.staged = host_->pool().take(std::max<size_t>(1, expected));
-    return source.staged.data() + header.offset;
+  const bool is_now = header.view == host_->view().number;
+  const bool is_known =
+      header.kind == FrameKind::kContrib || header.kind == FrameKind::kResult;
+  const size_t expected = s < plan_.num_shards() ? plan_.num_bytes(s) : 0;
+  if (!is_known || s >= plan_.num_shards() || header.total_bytes != expected) {
+    if (is_known && !is_now) return nowhere;  // another view cuts otherwise
+    return misfit(from, header.total_bytes, expected);
   }
-  if (header.kind == FrameKind::kResult && plan_.owner(s) == from) {
-    Shard& shard = shards_[static_cast<size_t>(s)];
-    if (header.offset != shard.bytes || shard.is_had)
-      return misfit(from, header.total_bytes, expected);
-    if (header.offset == 0) {
-      AIKIDO_TRY(read_mask(shard, rest));
-      if (shard.contribution != 0 && !shard.mask.contains(host_->self())) {
-        cancelled_bytes_ += host_->cancel(from, shard.contribution);
-      }
-    }
-    return result() + plan_.first_byte(s) + header.offset;
-  }
-  return misfit(from, header.total_bytes, expected);
+  auto place = header.kind == FrameKind::kContrib ? place_contribution(from, header, s)
+                                                  : place_result(from, header, s, rest);
+  if (place && *place != nullptr)
+    receiving_[static_cast<size_t>(from.value)] = code_of(header.kind, s);
+  return place;
 }
 
-Status PartialAllreduce::read_mask(Shard& shard,
-                                   std::span<const std::byte> verdict) const {
-  const auto n = static_cast<size_t>(host_->size());
-  if (verdict.size() != kVerdictBytes + (n + 7) / 8) {
-    return {Code::kProtocol,
-            concat("a result with ", verdict.size(), " bytes of verdict")};
+Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& header,
+                                                  int32_t s,
+                                                  std::span<const std::byte> rest) {
+  std::byte* const nowhere = nullptr;
+  Shard& mine = shard(s);
+  const bool is_now = header.view == host_->view().number;
+  if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
+  if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
+  if (mine.is_had) return nowhere;
+  if (is_now && mine.owner != from)
+    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+  if (header.offset == 0) {
+    mine.bytes = 0;
+    AIKIDO_TRY(read_mask(mine, rest));
+    if (!mine.mask.contains(host_->self())) withdraw(s);
+    note_mask(s);
+  } else if (header.offset != mine.bytes) {
+    if (!is_now) return nowhere;
+    return misfit(from, header.total_bytes, plan_.num_bytes(s));
   }
-  uint32_t us = 0;
-  std::memcpy(&us, verdict.data() + 4, sizeof us);
-  shard.reason = static_cast<straggler::Reason>(verdict[0]);
-  shard.deadline = std::chrono::microseconds(us);
-  shard.mask = RankSet(host_->size());
-  for (size_t r = 0; r < n; ++r) {
-    const auto bits = static_cast<unsigned>(verdict[kVerdictBytes + r / 8]);
-    if ((bits >> (r % 8) & 1u) != 0) shard.mask.insert(Rank(static_cast<int32_t>(r)));
-  }
-  if (shard.mask.count() == 0 || verdict[0] > std::byte{kMaxReason}) {
-    return {Code::kProtocol, concat("a result of ", shard.mask.count(),
-                                    " contributions for reason ", int(verdict[0]))};
+  return result() + plan_.first_byte(s) + header.offset;
+}
+
+Status PartialAllreduce::read_mask(Shard& mine,
+                                   std::span<const std::byte> bytes) const {
+  auto verdict = decode_verdict(bytes, host_->size());
+  if (!verdict) return verdict.status();
+  mine.mask = std::move(verdict->mask);
+  mine.reason = verdict->reason;
+  mine.deadline = verdict->deadline;
+  if (mutated(Mutation::kMaskFromReceiver)) {
+    mine.mask = RankSet(host_->size());
+    participants_.for_each([&](Rank r) {
+      if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
+        mine.mask.insert(r);
+    });
   }
   return Status::ok();
 }
 
-void PartialAllreduce::arrived(Rank from, const transport::FrameHeader& header) {
+void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
+  auto& receiving = receiving_[static_cast<size_t>(from.value)];
+  if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;
+  Shard& mine = shard(s);
   if (header.kind == FrameKind::kContrib) {
-    if (!policy_) return;
-    Source& source = sources_[static_cast<size_t>(from.value)];
-    source.bytes += header.payload_bytes;
-    if (source.bytes < header.total_bytes) return;
-    policy_->on_arrival(from, host_->clock().now());
-    close_if_due();
+    if (!mine.own) return;
+    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
+      mine.own->policy->on_arrival(from, host_->clock().now());
+    fold_ahead(s);
+    close_if_due(s);
   } else {
-    Shard& shard = shards_[static_cast<size_t>(s)];
-    const size_t begin = plan_.first_byte(s) + shard.bytes;
-    shard.bytes += header.payload_bytes;
-    copy_to_caller(begin, plan_.first_byte(s) + shard.bytes);
-    if (shard.bytes == header.total_bytes) had(s);
+    mine.bytes += header.payload_bytes;
+    if (mutated(Mutation::kOverwriteInputEarly) && is_started())
+      std::memcpy(local_.output + plan_.first_byte(s), result() + plan_.first_byte(s),
+                  mine.bytes);
+    if (mine.bytes == header.total_bytes) {
+      note_lag();
+      had(s);
+      have_own();
+    }
   }
   expose_if_done();
 }
 
-// ---- as owner ----
-
-void PartialAllreduce::on_time(TimePoint) {
-  close_if_due();
+void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
+  const auto s = static_cast<int32_t>(header.shard);
+  const bool is_now = header.view == host_->view().number && !host_->is_promised();
+  if (s >= plan_.num_shards() || !host_->view().has(from)) return;
+  if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr) return;
+  if (header.kind == FrameKind::kAck) {
+    own->is_acknowledged = own->is_closed;
+    have_own();
+  } else if (header.kind == FrameKind::kPresent) {
+    own->present.insert(from);
+    close_if_due(s);
+  }
   expose_if_done();
 }
 
-std::optional<TimePoint> PartialAllreduce::next_look() const {
-  return policy_ ? policy_->next_look() : std::nullopt;
+// ---- results ----
+
+// The mask of a shard is known.
+void PartialAllreduce::note_mask(int32_t s) {
+  if (is_partial_ || is_full(shard(s))) return;
+  is_partial_ = true;
+  for (int32_t other = 0; other < plan_.num_shards(); ++other)
+    if (shard(other).is_had) acknowledge(other);
 }
 
-void PartialAllreduce::close_if_due() {
-  if (!policy_ || is_over() || has_failed()) return;
-  const straggler::Decision decision = policy_->decide(host_->clock().now());
-  if (decision.closes()) close(decision);
+void PartialAllreduce::acknowledge(int32_t s) {
+  Shard& mine = shard(s);
+  if (mine.owner == host_->self() || host_->is_promised()) return;
+  if (std::exchange(mine.is_acknowledged, true)) return;
+  post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
-
-void PartialAllreduce::close(const straggler::Decision& decision) {
-  Shard& shard = shards_[static_cast<size_t>(*own_shard_)];
-  shard.mask = policy_->arrived();
-  shard.reason = decision.reason;
-  shard.deadline = decision.deadline;
-  policy_.reset();
-
-  const size_t first = plan_.first_byte(*own_shard_);
-  const size_t total = plan_.num_bytes(*own_shard_);
-  const size_t element = size_of(call_.dtype);
-  const size_t chunk = host_->settings().chunk_bytes / element * element;
-  const double scale = scale_for(shard.mask.count());
-  std::vector<const void*> inputs(static_cast<size_t>(shard.mask.count()));
-  size_t begin = 0;
-  do {
-    const size_t end = std::min(total, begin + chunk);
-    if (end > begin) {
-      size_t i = 0;
-      shard.mask.for_each([&](Rank r) {
-        inputs[i++] =
-            r == host_->self()
-                ? local_.input + first + begin
-                : sources_[static_cast<size_t>(r.value)].staged.data() + begin;
-      });
-      reduce_(result() + first + begin, inputs.data(), inputs.size(),
-              (end - begin) / element, scale);
-    }
-    send_result(begin, end);
-    copy_to_caller(first + begin, first + end);
-    begin = end;
-  } while (begin < total);
-  shard.bytes = total;
-  // What is arriving too late must not be written to memory that somebody else gets.
-  shard.mask.for_each_missing([&](Rank r) {
-    if (r != host_->self()) {
-      host_->drop_incoming(r, FrameKind::kContrib, seq_.value);
-    }
-  });
-  sources_.clear();
-  had(*own_shard_);
-}
-
-// A piece of the own shard to everyone: those that are late have time.
-void PartialAllreduce::send_result(size_t begin, size_t end) {
-  const Shard& shard = shards_[static_cast<size_t>(*own_shard_)];
-  const size_t total = plan_.num_bytes(*own_shard_);
-  std::vector<std::byte> verdict;  // goes with the first piece only
-  if (begin == 0) verdict = encode_verdict(shard.mask, shard.reason, shard.deadline);
-  const Priority priority = local_.priority;
-  for (int32_t step = 1; step < host_->size(); ++step) {
-    const Rank to((host_->self().value + step) % host_->size());
-    const bool is_late = !shard.mask.contains(to);
-    local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
-                          ? priority - 1
-                          : priority;
-    post(to, FrameKind::kResult, *own_shard_,
-         result() + plan_.first_byte(*own_shard_) + begin, end - begin, begin, total,
-         begin == 0, kResultToken, verdict);
-  }
-  local_.priority = priority;
-}
-
-// With divisor contributors a mean is over those who are in it, and a sum is scaled up
-// to what it would be if the missing were like them; with divisor world the missing
-// count as zeros.
-double PartialAllreduce::scale_for(int32_t contributors) const {
-  const bool is_mean = call_.op == ReduceOp::kAvg;
-  if (call_.policy.divisor == straggler::Divisor::kWorld) {
-    return is_mean ? 1.0 / host_->size() : 1.0;
-  }
-  return is_mean ? 1.0 / contributors
-                 : static_cast<double>(host_->size()) / contributors;
-}
-
-// ---- as member ----
 
 void PartialAllreduce::had(int32_t s) {
-  Shard& shard = shards_[static_cast<size_t>(s)];
-  shard.is_had = true;
+  Shard& mine = shard(s);
+  mine.is_had = true;
+  let_go(s);
   --shards_left_;
-  group_policy_.history().on_committed(seq_, shard.mask, plan_.num_bytes(s));
+  note_progress();
+  const size_t charge = is_charged_ ? 0 : straggler::History::kOperationCharge;
+  is_charged_ = true;
+  group_policy_.history().on_committed(seq_, mine.mask, plan_.num_bytes(s) + charge);
+  copy_to_caller(s);
+  if (is_partial_) acknowledge(s);
 }
 
-bool PartialAllreduce::is_committed() const {
-  return shards_left_ == 0;
+bool PartialAllreduce::is_decided() const {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+    if (!shard(s).is_had && host_->view().held_at(seq_, s) == nullptr) return false;
+  return true;
+}
+
+bool PartialAllreduce::is_closed() const {
+  return std::none_of(shards_.begin(), shards_.end(),
+                      [](const Shard& shard) { return shard.own != nullptr; });
 }
 
 bool PartialAllreduce::was_skipped() const {
@@ -271,47 +256,67 @@ bool PartialAllreduce::was_skipped() const {
   });
 }
 
-void PartialAllreduce::copy_to_caller(size_t begin, size_t end) {
-  // The input of a shard may be overwritten once its result is known: either it is in
-  // there, or nobody wants it any more.
-  if (is_started() && end > begin) {
-    std::memcpy(local_.output + begin, result_.data() + begin, end - begin);
+void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    if (!shard(s).is_had) continue;
+    if (mutated(Mutation::kReportExposedOnly) && !is_over()) continue;
+    // Equal masks of other cuts are other results.
+    uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
+    for (const uint64_t word : shard(s).mask.words())
+      hash = (hash ^ word) * 0x100000001b3;
+    had.push_back({seq_, s, hash});
   }
 }
 
+void PartialAllreduce::copy_to_caller(int32_t s) {
+  if (!is_started() || plan_.num_bytes(s) == 0) return;
+  std::memcpy(local_.output + plan_.first_byte(s), result_.data() + plan_.first_byte(s),
+              plan_.num_bytes(s));
+}
+
 void PartialAllreduce::expose_if_done() {
-  if (!is_started() || is_over() || shards_left_ > 0) return;
+  if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
+  // One that is out may have what the others have not: it joins first.
+  if (!host_->view().has(host_->self())) return;
+  set_over();
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) send_to_late(s);
+  succeed(make_outcome());
+  if (contributions_in_flight_ == 0) release_caller();
+}
+
+Outcome PartialAllreduce::make_outcome() const {
   Outcome outcome;
-  RankSet in_all(host_->size());
-  for (int32_t r = 0; r < host_->size(); ++r) in_all.insert(Rank(r));
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    const Shard& shard = shards_[static_cast<size_t>(s)];
+  RankSet in_all = RankSet::full(host_->size());
+  for (const Shard& mine : shards_) {
     ShardOutcome& so = outcome.shards.emplace_back();
-    so.owner = plan_.owner(s);
-    shard.mask.for_each([&](Rank r) { so.contributors.push_back(r); });
-    shard.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
-    so.scale = scale_for(shard.mask.count());
-    if (!shard.mask.is_full() &&
-        (outcome.reason.empty() || shard.deadline > outcome.deadline)) {
-      outcome.deadline = shard.deadline;
-      outcome.reason = straggler::name_of(shard.reason);
+    so.owner = mine.owner;
+    mine.mask.for_each([&](Rank r) { so.contributors.push_back(r); });
+    mine.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
+    so.scale = scale_for(mine.mask.count());
+    if (!mine.mask.is_full() &&
+        (outcome.reason.empty() || mine.deadline > outcome.deadline)) {
+      outcome.deadline = mine.deadline;
+      outcome.reason = straggler::name_of(mine.reason);
     }
   }
   in_all.for_each([&](Rank r) { outcome.contributors.push_back(r); });
   in_all.for_each_missing([&](Rank r) { outcome.skipped.push_back(r); });
   outcome.kind =
       outcome.skipped.empty() ? OutcomeKind::kComplete : OutcomeKind::kPartial;
-  if (outcome.reason.empty()) {
+  if (outcome.reason.empty())
     outcome.reason = straggler::name_of(straggler::Reason::kComplete);
-  }
   outcome.cancelled_bytes = cancelled_bytes_;
   outcome.was_committed = was_committed_;
-  set_over();
-  succeed(std::move(outcome));
-  if (contributions_in_flight_ == 0) release_caller();
+  return outcome;
 }
 
 void PartialAllreduce::on_message_sent(uint32_t token) {
+  if (token >= kFirstResultToken) {
+    const auto s = static_cast<int32_t>(token - kFirstResultToken);
+    if (s >= plan_.num_shards()) return;  // of another cut
+    if (shard(s).results_in_flight > 0) --shard(s).results_in_flight;
+    return send_to_late(s);
+  }
   if (token != kContributionToken) return;
   // A slow receiver of our result must not keep the caller's memory.
   if (--contributions_in_flight_ == 0 && is_over()) release_caller();
@@ -324,11 +329,108 @@ std::vector<Rank> PartialAllreduce::missing() const {
   const auto name = [&](Rank r) {
     if (named.insert(r)) ranks.push_back(r);
   };
-  if (policy_) policy_->arrived().for_each_missing(name);
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    if (!shards_[static_cast<size_t>(s)].is_had) name(plan_.owner(s));
+  for (const Shard& mine : shards_) {
+    if (mine.is_had) continue;
+    if (mine.own) mine.own->policy->arrived().for_each_missing(name);
+    if (mine.own && mine.own->is_closed) continue;
+    name(mine.owner);
   }
   return ranks;
+}
+
+// ---- views ----
+
+// What is arriving must not be written to memory that somebody else gets.
+void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
+  auto& receiving = receiving_[static_cast<size_t>(from.value)];
+  if (receiving != code_of(kind, s)) return;
+  receiving = kNothing;
+  host_->drop_incoming(from, kind, seq_.value);
+}
+
+void PartialAllreduce::on_promise() {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    Shard& mine = shard(s);
+    if (mine.is_had) continue;
+    if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
+    if (mine.own) {
+      cancel_results(s);
+      mine.own->is_closed = mine.own->is_acknowledged = false;
+    } else {
+      if (mutated(Mutation::kAcceptAfterPromise)) continue;
+      drop(mine.owner, FrameKind::kResult, s);
+      mine.bytes = 0;
+    }
+    mine.mask = RankSet();
+  }
+}
+
+// What a member has that is out it keeps as it is, until it is back.
+void PartialAllreduce::on_removed() {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    withdraw(s);
+    cancel_results(s);
+    let_go(s);
+    if (shard(s).is_had) continue;
+    shard(s).bytes = 0;
+    shard(s).mask = RankSet();
+  }
+}
+
+void PartialAllreduce::on_view() {
+  if (!host_->view().has(host_->self())) return on_removed();
+  const auto num_owners =
+      static_cast<int32_t>(host_->view().cut_of(seq_).owners.size());
+  const ShardPlan plan(call_.count, size_of(call_.dtype), num_owners,
+                       host_->settings().min_shard_bytes);
+  if (plan.num_shards() != plan_.num_shards()) {
+    // All have it, and the view says nothing of it any more.
+    if (is_committed()) return expose_if_done();
+    // Nobody has got anything of it: it is new in this view.
+    for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+      withdraw(s);
+      cancel_results(s);
+      let_go(s);
+    }
+    cut();
+  }
+  participants_ = host_->view().participants(seq_);
+  is_partial_ = false;
+  has_suspected_ = false;
+  ++num_views_;
+  for (const Shard& mine : shards_)
+    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) renew(s);
+  note_progress();
+  have_own();
+  expose_if_done();
+}
+
+// A shard in the new view.
+void PartialAllreduce::renew(int32_t s) {
+  Shard& mine = shard(s);
+  mine.is_acknowledged = false;
+  const Rank owner = owner_of(s);
+  const bool is_sent = !mutated(Mutation::kCountTwice) &&
+                       mine.contributed_in + 1 == host_->view().number &&
+                       owner == mine.owner && mine.contribution != 0;
+  if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
+  mine.contributed_in = host_->view().number;
+  mine.owner = owner;
+  if (mine.is_had) {
+    cancel_results(s);
+    const membership::Held* held = host_->view().held_at(seq_, s);
+    if (held != nullptr && owner == host_->self())
+      send_result(s, 0, plan_.num_bytes(s), held->lacking);
+    return;
+  }
+  if (owner != host_->self()) {
+    if (!mutated(Mutation::kOwnerKeepsClosed)) let_go(s);
+    return contribute(s);
+  }
+  take_over(s);
+  contribute(s);
+  if (mine.own && !mine.is_had) close_if_due(s);
 }
 
 }  // namespace aikido::collectives

@@ -9,14 +9,27 @@
 // one.
 //
 // The operation lives on every member from the first frame on, called or not: a member
-// whose caller is late still owns its shard, and keeps the results for its caller.
+// whose caller is late still owns its shard, and keeps the results for its caller. It
+// lives on after its end until all members have the results, because a change of the
+// view (membership/view_change.h) may make any holder the one to send them.
+//
+// Note [closed is not had]
+// A result is had once it is here whole; what is had is reported in a change of the
+// view, and stays. What an owner has closed is had at once if every shard of the
+// operation is full, and else when one other member has acknowledged it. A slow owner
+// can so give up a result that nobody else has got, and the others need no bytes from
+// behind its link.
+//
+// Note [the input stays until the result is whole]
+// The result of a shard is written beside the caller's memory and copied there when it
+// is whole. Until then the input is there to be sent again, to another owner.
 
 #include <memory>
 #include <vector>
 
 #include "collectives/operation.h"
+#include "collectives/owned_shard.h"
 #include "collectives/shard_plan.h"
-#include "kernels/reduce.h"
 
 namespace aikido::collectives {
 
@@ -27,27 +40,45 @@ class PartialAllreduce final : public Operation {
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
-  bool is_committed() const override;
-  bool is_closed() const override { return !policy_; }
+  bool is_committed() const override { return shards_left_ == 0; }
+  bool is_decided() const override;
+  bool is_closed() const override;
   bool was_skipped() const override;
+  void on_promise() override;
+  void on_view() override;
+  void on_called(Rank rank) override;
+  void on_notice(Rank from, const transport::FrameHeader& header) override;
+  void report(std::vector<membership::HadShard>& had) const override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
   std::vector<Rank> missing() const override;
 
  private:
-  // One member's contribution to the shard that we own.
-  struct Source {
-    Buffer staged;
-    size_t bytes = 0;
-  };
   // One shard as every member sees it.
   struct Shard {
-    straggler::RankSet mask;  // known with the first byte of the result
+    Rank owner;
+    RankSet mask;  // known with the first byte of the result, or the close
     straggler::Reason reason = straggler::Reason::kComplete;
     Duration deadline{};
-    size_t bytes = 0;
+    size_t bytes = 0;  // of the result, here
     bool is_had = false;
+    bool is_acknowledged = false;           // by us
     transport::MessageId contribution = 0;  // our message to its owner
+    uint32_t contributed_in = 0;            // and the view it was last right in
+    std::unique_ptr<OwnedShard> own;        // while it is ours to close
+    size_t results_in_flight = 0;           // to members that were in time
+    RankSet late;                           // who is still to get the result from us
+    TimePoint late_due{};                   // and when at the latest
+  };
+  // Of messages that somebody waits for; a result of shard s has the first and s.
+  static constexpr uint32_t kContributionToken = 1;
+  static constexpr uint32_t kFirstResultToken = 2;
+
+  // A piece of a result on its way, of this view.
+  struct Sending {
+    int32_t shard;
+    Rank to;
+    transport::MessageId id;
   };
 
   Status on_start() override;
@@ -55,30 +86,71 @@ class PartialAllreduce final : public Operation {
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib;
   }
-  void close_if_due();
-  void close(const straggler::Decision& decision);
-  void send_result(size_t begin, size_t end);
+  Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
+  const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
+  void cut();
+  void on_removed();
+  Rank owner_of(int32_t s) const;
+  void renew(int32_t s);
+  void note_progress();
+  void drop(Rank from, transport::FrameKind kind, int32_t s);
+  void take_over(int32_t s);
+  void let_go(int32_t s);
+  bool may_contribute() const;
+  void contribute(int32_t s);
+  void withdraw(int32_t s);
+  Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
+                                        int32_t s);
+  Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
+                                  int32_t s, std::span<const std::byte> rest);
   Status read_mask(Shard& shard, std::span<const std::byte> verdict) const;
-  void had(int32_t shard);
-  void copy_to_caller(size_t begin, size_t end);
+
+  void fold_ahead(int32_t s);
+  void close_if_due(int32_t s);
+  bool is_heard(int32_t s);
+  void close(int32_t s, const straggler::Decision& decision);
+  void send_result(int32_t s, size_t begin, size_t end, const RankSet& to);
+  void send_to_late(int32_t s);
+  void cancel_results(int32_t s);
+  void have_own();
+  bool is_full(const Shard& shard) const { return shard.mask.covers(participants_); }
+
+  void note_mask(int32_t s);
+  void acknowledge(int32_t s);
+  void had(int32_t s);
+  void copy_to_caller(int32_t s);
   void expose_if_done();
+  Outcome make_outcome() const;
   double scale_for(int32_t contributors) const;
   std::byte* result();
+
+  // Waiting for owners.
+  void note_lag();
+  void watch();
+  std::optional<TimePoint> suspicion() const;
 
   ShardPlan plan_;
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
-  std::optional<int32_t> own_shard_;
-  std::unique_ptr<straggler::Policy> policy_;  // while the own shard is open
-  std::vector<Source> sources_;                // by rank, while it is open
+  RankSet participants_;
   std::vector<Shard> shards_;
-  int32_t shards_left_;
+  int32_t shards_left_ = 0;
+  bool is_partial_ = false;  // some shard is not full
+  bool is_charged_ = false;  // to those that have not called it
+  std::vector<Sending> sending_;
   // The whole bucket as committed. Results are read from here, not from the caller's
   // memory, which is the caller's again once the operation is over.
   Buffer result_;
   size_t contributions_in_flight_ = 0;
   uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false;
+  // By rank: the frame that is being written to our memory, as code_of() it.
+  std::vector<int32_t> receiving_;
+  // When the last thing happened that a missing owner can be measured against.
+  TimePoint ready_at_{};
+  bool has_quorum_ = false;     // enough members have called
+  bool has_suspected_ = false;  // in this view
+  int num_views_ = 0;           // that it has gone through
 };
 
 }  // namespace aikido::collectives

@@ -33,7 +33,13 @@ constexpr Duration kProbeAfter = std::chrono::milliseconds(500);
 // Frames that say all in their header.
 bool is_notice(FrameKind kind) {
   return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
-         kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled;
+         kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled ||
+         kind == FrameKind::kAck || kind == FrameKind::kAskPresent ||
+         kind == FrameKind::kPresent;
+}
+
+bool is_about_view(FrameKind kind) {
+  return kind == FrameKind::kView || kind == FrameKind::kViewFirst;
 }
 
 bool is_p2p(FrameKind kind) {
@@ -49,7 +55,9 @@ Group::Group(const Clock* clock, GroupOptions options)
       options_(std::move(options)),
       pool_(options_.pool_bytes),
       heartbeats_(options_.heartbeat, options_.size),
-      mailbox_(this) {
+      mailbox_(this),
+      view_change_(options_.self, options_.size, this),
+      standing_(static_cast<size_t>(options_.size)) {
   for (int32_t r = 0; r < options_.size; ++r) {
     peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes,
                         options_.log_bytes);
@@ -215,11 +223,13 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   std::byte* const nowhere = nullptr;
   heartbeats_.on_heard(from);
   note_called(from, header.called);
+  note_settled(from, header.called + static_cast<uint64_t>(int64_t{header.settled}));
   if (header.kind == FrameKind::kAbort) {
     if (header.seq > called_ + kMaxFailedAhead)
       return too_far_ahead(header.seq, called_);
     return peer(from).place_abort(header);
   }
+  if (is_about_view(header.kind)) return peer(from).place_view(header);
   if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
   auto found = find(from, header, extension);
@@ -278,6 +288,13 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return;
     case FrameKind::kAskCalled:
       return peer(from).on_asked(header.seq);
+    case FrameKind::kView:
+    case FrameKind::kViewFirst:
+      return on_view_frame(from, header);
+    case FrameKind::kAck:
+    case FrameKind::kAskPresent:
+    case FrameKind::kPresent:
+      return on_notice(from, header);
     case FrameKind::kAbort:
       if (const auto why = peer(from).read_abort(header, options_.size)) {
         on_abort(from, header.seq, *why);
@@ -304,6 +321,9 @@ void Group::note_called(Rank from, uint64_t called) {
   for (const auto& policy : policies_) {
     policy->history().on_called(from, Seq(called), clock_->now());
   }
+  if (policies_.empty()) return;
+  for (const auto& operation : operations())
+    if (operation->seq().value <= called) operation->on_called(from);
 }
 
 straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
@@ -318,6 +338,8 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
     const uint64_t called = rank == options_.self ? called_ : peers_[r].called();
     if (called > 0) history.on_called(rank, Seq(called), clock_->now());
   }
+  history.set_members(view().members);
+  if (policies_.size() == 1) on_first_policy();
   return *policies_.back();
 }
 
@@ -339,6 +361,7 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 
 void Group::on_time(TimePoint now) {
   beat(now);
+  view_change_.on_time(now);
   for (const auto& operation : operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only
     const auto look = operation->next_look();
@@ -369,8 +392,10 @@ void Group::beat(TimePoint now) {
   const auto silent = heartbeats_.silent();
   if (silent.empty()) return;
   check_all_lost();
-  for (const Rank rank : silent)
+  for (const Rank rank : silent) {
     if (mailbox_.on_peer_silent(rank, loss(rank))) missed_ = rank;
+    if (!policies_.empty()) view_change_.on_silent(rank, now);
+  }
 }
 
 std::optional<TimePoint> Group::next_look() const {
@@ -379,6 +404,7 @@ std::optional<TimePoint> Group::next_look() const {
     if (t && (!earliest || *t < *earliest)) earliest = t;
   };
   if (!is_leaving_) consider(heartbeats_.next_look());
+  if (!is_leaving_) consider(view_change_.next_look());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
@@ -408,6 +434,7 @@ void Group::end_turn() {
 }
 
 void Group::update_committed_ahead() {
+  update_settled();
   uint64_t ahead = 0;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
     if (it->first != called_ + ahead + 1 || !it->second.operation->is_committed())

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@
 #include "collectives/point_to_point.h"
 #include "engine/heartbeats.h"
 #include "engine/peer.h"
+#include "membership/view_change.h"
 #include "transport/event_loop.h"
 #include "transport/link.h"
 
@@ -56,7 +58,8 @@ struct GroupCounters {
 
 class Group final : public transport::Timed,
                     private transport::LinkHandler,
-                    private collectives::OperationHost {
+                    private collectives::OperationHost,
+                    private membership::ViewChangeHost {
  public:
   // `clock` must outlive the group and stand still during a turn.
   Group(const Clock* clock, GroupOptions options);
@@ -89,6 +92,9 @@ class Group final : public transport::Timed,
   // The end of leave(): what has no answer yet gets its failure.
   void close_links();
 
+  // Who takes part in calls that may skip.
+  const membership::View& view() const override { return view_change_.view(); }
+
   // Does what is due.
   void on_time(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
@@ -120,6 +126,7 @@ class Group final : public transport::Timed,
   void on_frame(Rank from, const transport::FrameHeader& header) override;
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return called_; }
+  int32_t settled() const override;
 
   // OperationHost
   Rank self() const override { return options_.self; }
@@ -134,7 +141,19 @@ class Group final : public transport::Timed,
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
+  bool is_promised() const override { return view_change_.is_promised(); }
+  void suspect(Rank rank) override;
+  uint64_t called_by(Rank rank) const override;
   void on_over(Seq seq) override { settle(seq.value); }
+
+  // ViewChangeHost (group_views.cpp)
+  void send_view(Rank to, const membership::ViewMessage& message) override;
+  membership::Report report() const override;
+  void on_promise() override;
+  void on_install(const membership::View& view) override;
+  std::optional<Status> compare(Rank rank,
+                                const membership::Report& report) const override;
+  void on_refused(const Status& why) override;
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
   // The operation that a frame belongs to; null when it is over here, or has failed.
@@ -164,6 +183,22 @@ class Group final : public transport::Timed,
   void check_all_lost();
   void beat(TimePoint now);
   std::vector<std::shared_ptr<collectives::Operation>> operations() const;
+  // Views (group_views.cpp).
+  void on_view_frame(Rank from, const transport::FrameHeader& header);
+  void on_notice(Rank from, const transport::FrameHeader& header);
+  void on_first_policy();
+  void note_open(const collectives::Operation& operation,
+                 membership::Report& report) const;
+  std::vector<membership::HadShard> had_from(uint64_t seq) const;
+  void note_settled(Rank from, uint64_t settled);
+  void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
+  void trim_kept();
+  void note_failed(uint64_t seq);
+  void update_settled();
+  void note_owners(const membership::View& view);
+  void restore_owners();
+  Status hopeless(const collectives::Operation& operation) const;
+
   void start_held(Active& active);
   void start_barriers();
   void settle(uint64_t seq);
@@ -185,9 +220,25 @@ class Group final : public transport::Timed,
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
-  Status closed_;          // not ok: aborted or left
-  Status loss_;            // why a call could not end, or who died
-  Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
+  // What a member means to the view, besides what the view says itself.
+  struct Standing {
+    bool was_member = true;
+    bool was_owner = true;
+    uint32_t num_moved = 0;     // how often its shards went to others
+    uint64_t return_floor = 0;  // while it is out: everything up to here it has
+  };
+  membership::ViewChange view_change_;
+  Status refused_;                  // not ok: this member is out of the view for good
+  std::vector<Standing> standing_;  // by rank
+  // Skippable operations that are over here, whose results others may need.
+  std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
+  uint64_t kept_bytes_ = 0;
+  std::set<Seq> failed_;    // that others may still need
+  uint64_t forgotten_ = 0;  // results up to this one are not kept for a return
+  uint64_t settled_ = 0;    // no result up to this one is needed here
+  Status closed_;           // not ok: aborted or left
+  Status loss_;             // why a call could not end, or who died
+  Rank missed_ = kNoRank;   // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
   std::atomic<uint64_t> committed_ahead_{0};

@@ -42,13 +42,16 @@ void Group::settle(uint64_t seq) {
     // A member that was silent is back.
     if (unreachable(kNoRank)) loss_ = Status::ok();
   }
-  // A failure frees memory everywhere, and where all results are here all contributions
-  // were folded, called or not.
-  const auto& operation = it->second.operation;
-  if (operation->has_failed() || operation->call().is_partial()) {
-    for (Peer& p : peers_) p.note_over(seq);
+  // A failure frees memory everywhere, and where all results are here all
+  // contributions were folded, called or not.
+  const auto operation = it->second.operation;
+  const bool is_partial = operation->call().is_partial();
+  if (operation->has_failed() || is_partial) {
+    for (Peer& p : peers_) p.note_over(seq, !operation->has_failed() || !is_partial);
   }
+  if (!operation->has_failed() && operation->call().is_partial()) keep(seq, operation);
   active_.erase(it);
+  update_settled();
   start_barriers();
 }
 
@@ -63,7 +66,10 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) loss_ = why;
-  if (tell) tell_abort(seq, why);
+  if (operation.call().is_partial()) note_failed(seq.value);
+  // The others go on without a member that is out.
+  const bool is_out = operation.call().is_partial() && view_change_.is_removed();
+  if (tell && !is_out) tell_abort(seq, why);
   operation.fail(why);
   const auto it = active_.find(seq.value);
   if (it == active_.end()) return;
@@ -138,9 +144,11 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   const auto it = active_.find(seq);
   if (it != active_.end()) {
     const auto operation = it->second.operation;
+    if (operation->call().is_partial() && !view().has(from)) return;
     fail(*operation, why, false);
   } else if (seq > called_) {
     ++num_failed_ahead_;
+    note_failed(seq);
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
              past_call(seq) != nullptr) {
@@ -157,6 +165,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
+  if (!policies_.empty()) view_change_.on_lost(from, clock_->now());
   check_all_lost();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
@@ -177,7 +186,8 @@ void Group::check_all_lost() {
 // would wait for those, and take one of them for the culprit, or send to nobody.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
-  const bool may_wait = !operation.is_started() || operation.call().is_partial();
+  if (operation.call().is_partial()) return end_by_loss(operation, hopeless(operation));
+  const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, unreachable(kNoRank));
   for (const Rank rank : operation.missing())
     end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));

@@ -17,6 +17,8 @@ using transport::OutMessage;
 namespace {
 
 constexpr size_t kMaxAbortText = 1024;
+// Of a message about the view: a report of many open operations of many members.
+constexpr size_t kMaxView = size_t{64} << 20;
 
 // Messages that wait at a receiver that has not called. Results do too, but their
 // number is bounded by the log (straggler/history.h).
@@ -34,6 +36,17 @@ class Text final : public transport::SendOwner {
 
  private:
   std::string text_;
+};
+
+// The same for bytes.
+class Bytes final : public transport::SendOwner {
+ public:
+  explicit Bytes(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) {}
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+  void on_sent(uint32_t) override {}
+
+ private:
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace
@@ -122,12 +135,17 @@ void Peer::drop_incoming(FrameKind kind, uint64_t number) {
 bool Peer::note_called(uint64_t called) {
   if (called <= called_) return false;
   called_ = called;
+  failed_.erase(failed_.begin(), failed_.upper_bound(called));
   let_go(window_.on_called(called));
   return true;
 }
 
-void Peer::note_over(uint64_t seq) {
-  let_go(window_.on_over(seq));
+void Peer::note_over(uint64_t seq, bool is_known) {
+  if (!is_known && seq > settled_ && seq > called_) {
+    failed_.insert(seq);
+  } else {
+    let_go(window_.on_over(seq));
+  }
 }
 
 Status Peer::admit(const FrameHeader& header) {
@@ -198,6 +216,67 @@ void Peer::send_abort(Seq seq, const Status& why) {
   m.bytes = text->text().size();
   m.priority = transport::kControlPriority;
   m.owner = text;
+  send(std::move(m));
+}
+
+bool Peer::note_settled(uint64_t settled) {
+  if (settled <= settled_) return false;
+  settled_ = settled;
+  while (!failed_.empty() && *failed_.begin() <= settled)
+    let_go(window_.on_over(failed_.extract(failed_.begin()).value()));
+  return true;
+}
+
+void Peer::send_view(membership::ViewStep step, std::vector<std::byte> message) {
+  const auto bytes = std::make_shared<Bytes>(std::move(message));
+  OutMessage m;
+  m.header.epoch = *epoch_;
+  m.header.total_bytes = bytes->bytes().size();
+  m.data = bytes->bytes().data();
+  m.bytes = bytes->bytes().size();
+  m.priority = transport::kControlPriority;
+  m.owner = bytes;
+  m.header.shard = static_cast<uint16_t>(step);
+  if (step == membership::ViewStep::kView) {
+    m.header.kind = FrameKind::kViewFirst;
+    send(m);
+  }
+  m.header.kind = FrameKind::kView;
+  send(std::move(m));
+}
+
+Result<std::byte*> Peer::place_view(const FrameHeader& header) {
+  if (header.total_bytes > kMaxView) {
+    return Status(Code::kProtocol,
+                  concat("a message about the view of ", header.total_bytes, " bytes"));
+  }
+  auto& bytes = view_[static_cast<size_t>(lane_of(header.kind))];
+  // Grows as it comes: what is only announced costs nothing.
+  if (header.offset == 0) bytes.clear();
+  if (header.offset != bytes.size()) {
+    return Status(Code::kProtocol, concat("byte ", header.offset,
+                                          " of a message about "
+                                          "the view after byte ",
+                                          bytes.size()));
+  }
+  bytes.resize(header.offset + header.payload_bytes);
+  return bytes.data() + header.offset;
+}
+
+std::optional<std::span<const std::byte>> Peer::read_view(
+    const FrameHeader& header) const {
+  if (header.offset + header.payload_bytes != header.total_bytes) return std::nullopt;
+  return view_[static_cast<size_t>(lane_of(header.kind))];
+}
+
+void Peer::send_notice(FrameKind kind, uint64_t seq, uint16_t shard, uint32_t view) {
+  OutMessage m;
+  m.header.kind = kind;
+  m.header.epoch = *epoch_;
+  m.header.seq = seq;
+  m.header.shard = shard;
+  m.header.view = view;
+  m.priority = transport::kControlPriority;
   send(std::move(m));
 }
 

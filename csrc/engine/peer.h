@@ -5,15 +5,19 @@
 // Another member as its group knows it: the link to it, what either has called as the
 // other knows, and the control frames that the group itself sends. Progress thread.
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/receive_window.h"
 #include "engine/send_window.h"
+#include "membership/view_message.h"
 #include "transport/link.h"
 
 namespace aikido::engine {
@@ -45,8 +49,12 @@ class Peer {
   uint64_t called() const { return called_; }
   // Returns whether that is news.
   bool note_called(uint64_t called);
-  // Collective `seq` needs no memory there any more.
-  void note_over(uint64_t seq);
+  // It needs no result up to this collective. Returns whether that is news.
+  bool note_settled(uint64_t settled);
+  uint64_t settled() const { return settled_; }
+  // Collective `seq` needs no memory there any more. Not `is_known` there: once it has
+  // settled it.
+  void note_over(uint64_t seq, bool is_known);
   // A message for a collective begins to come. A failed Status: it is more than the
   // peer may send before the call.
   Status admit(const transport::FrameHeader& header);
@@ -68,6 +76,18 @@ class Peer {
   std::byte* place_abort(const transport::FrameHeader& header);
   std::optional<Status> read_abort(const transport::FrameHeader& header,
                                    int32_t size) const;
+
+  // A message about the view; a kView goes ahead of everything else.
+  void send_view(membership::ViewStep step, std::vector<std::byte> message);
+  // The same for one that comes.
+  Result<std::byte*> place_view(const transport::FrameHeader& header);
+  std::optional<std::span<const std::byte>> read_view(
+      const transport::FrameHeader& header) const;
+  // A word about collective `seq`.
+  void send_notice(transport::FrameKind kind, uint64_t seq, uint16_t shard,
+                   uint32_t view);
+  // Results of collective `seq` that have come may come again.
+  void forget_results(uint64_t seq) { early_results_.on_over(seq); }
 
   // Ends the link for a reason of ours, which is the reason of the loss that follows.
   void give_up(const Status& why);
@@ -98,6 +118,9 @@ class Peer {
   std::shared_ptr<Notice> notice_;
   Status gave_up_;
   std::vector<std::byte> abort_text_;
+  uint64_t settled_ = 0;
+  std::set<uint64_t> failed_;  // here, and beyond what it has settled
+  std::array<std::vector<std::byte>, transport::kNumLanes> view_;  // by lane
 };
 
 }  // namespace aikido::engine

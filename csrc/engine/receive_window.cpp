@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "engine/receive_window.h"
 
+#include <algorithm>
+
 #include "engine/send_window.h"
 
 namespace aikido::engine {
@@ -20,7 +22,11 @@ bool ReceiveWindow::admit(uint64_t seq, uint64_t bytes, uint64_t called) {
   const auto next = ahead_.find(called + 1);
   const bool has_next = next != ahead_.end();
   const uint64_t beyond = ahead_bytes_ - (has_next ? next->second : 0);
-  return beyond <= 2 * bytes_ || ahead_.size() == (has_next ? 2 : 1);
+  if (beyond <= 2 * bytes_) return true;
+  uint64_t largest = 0;
+  for (const auto& [ahead, counted] : ahead_)
+    if (ahead != called + 1) largest = std::max(largest, counted);
+  return largest > bytes_ && beyond - largest <= 2 * bytes_;
 }
 
 void ReceiveWindow::on_over(uint64_t seq) {

@@ -14,8 +14,8 @@ namespace aikido::engine {
 // Note [twice the window]
 // The peer counts by what it knows of our calls, and so never more than we do, but what
 // has failed or been folded may be over there before it is over here: the two words go
-// over different lanes. Twice the window leaves time for that; beyond it the peer is
-// wrong, and its link ends.
+// over different lanes. Twice the window leaves time for that, and one collective alone
+// may be larger than it; beyond that the peer is wrong, and its link ends.
 class ReceiveWindow {
  public:
   // `bytes`: what the peer may send, by its own count.

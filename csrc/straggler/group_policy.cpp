@@ -12,7 +12,8 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
                          uint64_t log_limit_bytes)
     : options_(options),
       history_(world_size, log_limit_bytes),
-      deadlines_(options, history_) {
+      deadlines_(options, history_),
+      owner_watch_(options) {
   const Status status = validate(options, world_size);
   AIKIDO_CHECK(status.is_ok(), status.message());
 }

@@ -35,6 +35,7 @@
 
 #include "straggler/deadline.h"
 #include "straggler/history.h"
+#include "straggler/owner_watch.h"
 #include "straggler/policy.h"
 
 namespace aikido::straggler {
@@ -51,6 +52,14 @@ class GroupPolicy {
   // outlive the group.
   std::unique_ptr<Policy> start(Seq seq, uint64_t bytes);
 
+  // For how long an owner may wait for `rank` in an operation of `bytes`.
+  Duration deadline_of(Rank rank, uint64_t bytes) {
+    return deadlines_.of(rank, bytes).deadline;
+  }
+  // For how long the result of one owner may be missing when those of all others are
+  // here (owner_watch.h).
+  OwnerWatch& owner_watch() { return owner_watch_; }
+
   const PolicyOptions& options() const { return options_; }
   History& history() { return history_; }
   const History& history() const { return history_; }
@@ -59,6 +68,7 @@ class GroupPolicy {
   PolicyOptions options_;
   History history_;
   Deadlines deadlines_;
+  OwnerWatch owner_watch_;
 };
 
 }  // namespace aikido::straggler

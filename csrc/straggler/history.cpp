@@ -48,6 +48,19 @@ History::History(int32_t world_size, uint64_t log_limit_bytes)
       recent_(kNumRecent) {
   AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
   members_.resize(static_cast<size_t>(world_size));
+  participants_ = RankSet::full(world_size);
+}
+
+void History::set_members(const RankSet& members) {
+  members.for_each([&](Rank rank) {
+    if (participants_.contains(rank)) return;
+    // It is back, and has what it missed.
+    Member& m = member(rank);
+    if (!log_.empty()) m.called = std::max(m.called, log_.rbegin()->first);
+    m.outstanding_bytes = 0;
+    m.consecutive = m.consecutive_before = 0;
+  });
+  participants_ = members;
 }
 
 void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
@@ -83,7 +96,7 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
                " ranks, world of ", world_size_);
   if (Recent* op = find(seq); op != nullptr && !op->is_committed) {
     mask.for_each_missing([&](Rank rank) {
-      if (is_behind(rank, seq)) op->known.insert(rank);
+      if (is_behind(rank, seq) || !participants_.contains(rank)) op->known.insert(rank);
     });
     op->is_committed = true;
     op->known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
@@ -92,7 +105,9 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
     note_called(rank, seq);
     note_included(member(rank), seq);
   });
-  mask.for_each_missing([&](Rank rank) { note_skipped(member(rank), seq); });
+  mask.for_each_missing([&](Rank rank) {
+    if (participants_.contains(rank)) note_skipped(member(rank), seq);
+  });
   keep(seq, bytes);
 }
 
@@ -110,11 +125,15 @@ bool History::is_behind(Rank rank, Seq seq) const {
   const Member& m = member(rank);
   // Being skipped in another shard of `seq` itself is no news about what it has called.
   const Seq skipped = m.last_skipped == seq ? m.skipped_before : m.last_skipped;
-  return m.called < std::min(skipped, seq);
+  return m.called < std::min(skipped, seq) && m.called == m.called_when_skipped;
 }
 
 uint32_t History::consecutive_skips(Rank rank) const {
   return member(rank).consecutive;
+}
+
+uint32_t History::healthy_run(Rank rank) const {
+  return member(rank).healthy;
 }
 
 Seq History::last_skipped(Rank rank) const {
@@ -177,9 +196,11 @@ void History::note_called(Rank rank, Seq seq) {
 }
 
 void History::note_skipped(Member& m, Seq seq) {
+  m.healthy = 0;
   if (seq > m.last_skipped) {
     m.skipped_before = m.last_skipped;
     m.last_skipped = seq;
+    m.called_when_skipped = m.called;
   }
   if (seq > m.counted) {
     m.counted = seq;
@@ -194,6 +215,7 @@ void History::note_skipped(Member& m, Seq seq) {
 
 void History::note_included(Member& m, Seq seq) {
   if (seq <= m.counted) return;
+  ++m.healthy;
   m.counted = seq;
   m.consecutive_before = m.consecutive;
   m.consecutive = 0;
@@ -203,10 +225,11 @@ void History::note_included(Member& m, Seq seq) {
 // have called.
 void History::keep(Seq seq, uint64_t bytes) {
   Seq lowest = seq;
-  for (Member& m : members_) {
+  participants_.for_each([&](Rank rank) {
+    Member& m = member(rank);
     lowest = std::min(lowest, m.called);
     if (m.called < seq) m.outstanding_bytes += bytes;
-  }
+  });
   if (lowest < seq) log_[seq] += bytes;
   log_.erase(log_.begin(), log_.upper_bound(lowest));
 }

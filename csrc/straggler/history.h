@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/rank_set.h"
 #include "base/types.h"
-#include "straggler/rank_set.h"
 
 namespace aikido::straggler {
 
@@ -57,12 +57,19 @@ class Window {
 class History {
  public:
   static constexpr size_t kNumRecent = 256;
+  // What an operation counts for in the log besides its bytes: as much as a message
+  // counts for where it is kept (engine/send_window.h).
+  static constexpr uint64_t kOperationCharge = 1024;
 
   // `log_limit_bytes`: how many bytes of results may be kept for one member that has
   // not called their operations. Requires: world_size >= 1.
   History(int32_t world_size, uint64_t log_limit_bytes);
 
   int32_t world_size() const { return world_size_; }
+
+  // Those that take part from now on: of the others neither skips nor results that they
+  // lack are counted. At first everybody.
+  void set_members(const RankSet& members);
 
   // --- Events. Ranks must be inside the world; what is known already changes nothing.
 
@@ -91,11 +98,15 @@ class History {
   // Time between the quorums of consecutive operations of the class: the median of the
   // window, 0 while unknown.
   Duration median_period(uint64_t bytes) const;
-  // Skipped in an operation before `seq` that it is not known to have called yet.
+  // Skipped in an operation before `seq` that it is not known to have called yet, and
+  // has called nothing since. One that calls again is on its way, and may be here in no
+  // time: what it has missed is in its log.
   bool is_behind(Rank rank, Seq seq) const;
   // Operations in a row, by the order of their commits, in which it was skipped. Skips
   // that become known after those of a later operation are added.
   uint32_t consecutive_skips(Rank rank) const;
+  // Operations in a row, up to the last, that it was in.
+  uint32_t healthy_run(Rank rank) const;
   // The highest operation in whose result it was not; 0 if none.
   Seq last_skipped(Rank rank) const;
   // The highest operation that it is known to have called; 0 if none.
@@ -111,9 +122,11 @@ class History {
  private:
   struct Member {
     Seq called, last_skipped, skipped_before, counted;
+    Seq called_when_skipped;
     uint32_t consecutive = 0;         // with the operation `counted`
     uint32_t consecutive_before = 0;  // without it
     uint64_t outstanding_bytes = 0;
+    uint32_t healthy = 0;   // in a row
     uint32_t num_owed = 0;  // recent operations that were committed without its lag
   };
   struct SizeClass {
@@ -141,6 +154,7 @@ class History {
   void keep(Seq seq, uint64_t bytes);
 
   int32_t world_size_;
+  RankSet participants_;
   uint64_t log_limit_bytes_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;

@@ -17,10 +17,10 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/rank_set.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "straggler/decision.h"
-#include "straggler/rank_set.h"
 
 namespace aikido::straggler {
 
@@ -75,6 +75,9 @@ uint64_t fingerprint(const PolicyOptions& options);
 class Policy {
  public:
   virtual ~Policy() = default;
+
+  // Only these are waited for; at first everybody. Before the first arrival.
+  virtual void expect(const RankSet& members) = 0;
 
   // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
   // world, and that `now` never goes backwards. A second arrival changes nothing.

@@ -12,6 +12,7 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       deadlines_(deadlines),
       seq_(seq),
       bytes_(bytes),
+      expected_(RankSet::full(history.world_size())),
       arrived_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
@@ -28,7 +29,7 @@ Decision Skip::decide(TimePoint now) const {
   Decision decision;
   decision.num_arrived = arrived_.count();
   decision.world_size = arrived_.world_size();
-  if (arrived_.is_full()) {
+  if (arrived_.covers(expected_) && arrived_.count() >= quorum_) {
     decision.verdict = Verdict::kClose;
     decision.reason = Reason::kComplete;
     return decision;
@@ -45,7 +46,7 @@ Decision Skip::decide(TimePoint now) const {
 }
 
 std::optional<TimePoint> Skip::next_look() const {
-  if (!t_q_ || arrived_.is_full()) return std::nullopt;
+  if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
   const Terms t = terms();
   if (t.is_open_ended) return std::nullopt;
   return *t_q_ + t.deadline;
@@ -54,8 +55,8 @@ std::optional<TimePoint> Skip::next_look() const {
 // The terms of the member that holds the shard open longest.
 Skip::Terms Skip::terms() const {
   Terms longest;
-  arrived_.for_each_missing([&](Rank rank) {
-    if (longest.is_open_ended) return;
+  expected_.for_each([&](Rank rank) {
+    if (longest.is_open_ended || arrived_.contains(rank)) return;
     const Terms t = terms_of(rank);
     const bool is_stronger = t.deadline == longest.deadline &&
                              longest.reason == Reason::kKnownBehind &&

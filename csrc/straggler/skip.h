@@ -27,6 +27,7 @@ class Skip final : public Policy {
   Skip(const PolicyOptions& options, History& history, Deadlines& deadlines, Seq seq,
        uint64_t bytes);
 
+  void expect(const RankSet& members) override { expected_ = members; }
   void on_arrival(Rank rank, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
@@ -51,6 +52,7 @@ class Skip final : public Policy {
   Deadlines& deadlines_;
   Seq seq_;
   uint64_t bytes_;
+  RankSet expected_;
   RankSet arrived_;
   std::optional<TimePoint> t_q_;
 };

@@ -3,6 +3,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/decision.cpp
   straggler/group_policy.cpp
   straggler/history.cpp
+  straggler/owner_watch.cpp
   straggler/policy.cpp
   straggler/skip.cpp
   straggler/wait_all.cpp)

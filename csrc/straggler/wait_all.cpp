@@ -2,7 +2,13 @@
 // Copyright (c) the aikido authors
 #include "straggler/wait_all.h"
 
+#include "base/mutation.h"
+
 namespace aikido::straggler {
+
+void WaitAll::expect(const RankSet& members) {
+  if (mutated(Mutation::kStrictShrinks)) expected_ = members;
+}
 
 void WaitAll::on_arrival(Rank rank, TimePoint /*now*/) {
   arrived_.insert(rank);
@@ -12,7 +18,7 @@ Decision WaitAll::decide(TimePoint /*now*/) const {
   Decision decision;
   decision.num_arrived = arrived_.count();
   decision.world_size = arrived_.world_size();
-  if (arrived_.is_full()) {
+  if (arrived_.covers(expected_)) {
     decision.verdict = Verdict::kClose;
     decision.reason = Reason::kComplete;
     return decision;

@@ -10,7 +10,11 @@ namespace aikido::straggler {
 
 class WaitAll final : public Policy {
  public:
-  explicit WaitAll(int32_t world_size) : arrived_(world_size) {}
+  explicit WaitAll(int32_t world_size)
+      : expected_(RankSet::full(world_size)), arrived_(world_size) {}
+
+  // It waits for everybody all the same.
+  void expect(const RankSet& members) override;
 
   void on_arrival(Rank rank, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
@@ -19,6 +23,7 @@ class WaitAll final : public Policy {
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override;
 
  private:
+  RankSet expected_;
   RankSet arrived_;
 };
 

@@ -50,12 +50,12 @@ void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
   put(out, 8, header.payload_bytes);
   put(out, 12, header.epoch);
   put(out, 16, header.tag);
-  put(out, 20, uint32_t{0});
+  put(out, 20, header.settled);
   put(out, 24, header.seq);
   put(out, 32, header.offset);
   put(out, 40, header.total_bytes);
   put(out, 48, header.called);
-  put(out, 56, uint32_t{0});
+  put(out, 56, header.view);
   put(out, kChecksumAt, uint32_t{0});
   put(out, kChecksumAt, checksum(out));
 }
@@ -89,6 +89,8 @@ Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   h.offset = get<uint64_t>(bytes, 32);
   h.total_bytes = get<uint64_t>(bytes, 40);
   h.called = get<uint64_t>(bytes, 48);
+  h.settled = get<int32_t>(bytes, 20);
+  h.view = get<uint32_t>(bytes, 56);
   if (h.offset > h.total_bytes || h.payload_bytes > h.total_bytes - h.offset) {
     return bad(concat("bytes ", h.offset, "+", h.payload_bytes, " of a message of ",
                       h.total_bytes));

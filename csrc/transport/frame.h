@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 2;
+inline constexpr uint8_t kProtocolVersion = 3;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -36,8 +36,13 @@ enum class FrameKind : uint8_t {
   kP2pWithdraw,  // a tagged message will not come, or not whole
   kAskCalled,    // to be told when the receiver has called `seq`
   kP2pTaken,     // how much of what came unasked has found its receive
+  kView,         // members change their view: membership/view_message.h
+  kViewFirst,    // a new view, ahead of the bulk data that belongs to it
+  kAck,          // a result of a shard that is not full is at the sender
+  kAskPresent,   // does the receiver know of collective `seq`?
+  kPresent,      // it does
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kP2pTaken);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kPresent);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -56,11 +61,16 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kP2pWithdraw:
     case FrameKind::kAskCalled:
     case FrameKind::kP2pTaken:
+    case FrameKind::kView:
+    case FrameKind::kAck:
+    case FrameKind::kAskPresent:
+    case FrameKind::kPresent:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:
     case FrameKind::kData:
     case FrameKind::kP2pData:
+    case FrameKind::kViewFirst:
     case FrameKind::kGoodbye:  // behind all data
       return Lane::kBulk;
   }
@@ -72,12 +82,14 @@ struct FrameHeader {
   uint8_t extension_bytes = 0;
   uint16_t shard = 0;          // shard of the bucket (allreduce), else 0
   uint32_t payload_bytes = 0;  // of this frame
-  uint32_t epoch = 0;          // view in which the sender speaks
+  uint32_t epoch = 0;          // of the group
   int32_t tag = 0;             // point-to-point only
   uint64_t seq = 0;            // collective, or number of the message on its link
   uint64_t offset = 0;         // of this payload in its message, bytes
   uint64_t total_bytes = 0;    // of the message
   uint64_t called = 0;         // highest collective that the sender has called
+  int32_t settled = 0;         // it needs no result up to collective called + settled
+  uint32_t view = 0;           // in which the sender speaks (membership/view.h)
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };

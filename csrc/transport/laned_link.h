@@ -55,6 +55,7 @@ class LanedLink final : public Link {
       owner->on_lane_lost(why);
     }
     uint64_t called() const override { return owner->handler_->called(); }
+    int32_t settled() const override { return owner->handler_->settled(); }
 
     LanedLink* owner = nullptr;
     Lane lane = Lane::kBulk;

@@ -60,6 +60,8 @@ class LinkHandler {
   virtual void on_link_lost(Rank from, const Status& why) = 0;
   // Highest collective called here, for the `called` field of outgoing frames.
   virtual uint64_t called() const = 0;
+  // The same for their `settled` field.
+  virtual int32_t settled() const = 0;
 };
 
 class Link {

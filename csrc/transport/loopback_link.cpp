@@ -15,20 +15,34 @@ namespace aikido::transport {
 class LoopbackLink final : public Link {
  public:
   using Path = LoopbackNetwork::Path;
+  using Stream = LoopbackNetwork::Stream;
   using Frame = LoopbackNetwork::Frame;
 
   LoopbackLink(LoopbackNetwork* network, Rank self, Rank peer, Lane lane,
-               LinkHandler* handler)
+               LinkHandler* handler, std::shared_ptr<Stream> out,
+               std::shared_ptr<Stream> in)
       : network_(network),
         self_(self),
         peer_(peer),
         handler_(handler),
-        out_(network->path(self, peer, lane)),
-        in_(network->path(peer, self, lane)),
-        scheduler_(network->chunk_bytes_) {}
+        path_(network->path(self, peer, lane)),
+        out_stream_(std::move(out)),
+        in_stream_(std::move(in)),
+        out_(*out_stream_),
+        in_(*in_stream_),
+        scheduler_(network->chunk_bytes_),
+        number_(network->wakeups_.add()) {
+    network_->links_.push_back(this);
+    network_->member(self);  // so that it stays where it is
+    path_.sender = this;
+    in_.reader = this;
+  }
   ~LoopbackLink() override {
     close();
-    std::erase(network_->links_, this);
+    if (path_.sender == this) path_.sender = nullptr;
+    in_.reader = nullptr;
+    network_->links_[number_] = nullptr;
+    network_->wakeups_.set(number_, Wakeups::kNever);
   }
 
   Rank self() const { return self_; }
@@ -49,10 +63,24 @@ class LoopbackLink final : public Link {
   void finish() override;
   void close() override;
 
-  void cut() { was_cut_ = true; }
+  bool is_lost() const { return is_lost_; }
+  void cut(TimePoint at) {
+    if (cut_at_ <= at) return;
+    cut_at_ = at;
+    // Nothing of what is on its way comes to the other end.
+    out_.frames.clear();
+    out_.is_deaf = true;
+    refresh();
+    refresh_reader();
+  }
+  // What it does next may have another time now.
+  void refresh() {
+    const TimePoint now = network_->clock_->now();
+    network_->wakeups_.set(number_, next_event(now));
+  }
   // One look at everything. Returns whether something happened.
   bool step(TimePoint now);
-  std::optional<TimePoint> next_event(TimePoint now) const;
+  TimePoint next_event(TimePoint now) const;
 
  private:
   struct Queued {
@@ -73,18 +101,25 @@ class LoopbackLink final : public Link {
   void release(std::unordered_map<MessageId, Queued>::iterator it);
   void stop_sending(TimePoint now);
   void lose(const Status& why);
+  void refresh_reader() {
+    if (out_.reader != nullptr) out_.reader->refresh();
+  }
 
   LoopbackNetwork* network_;
   Rank self_;
   Rank peer_;
   LinkHandler* handler_;
-  Path& out_;
-  Path& in_;
+  Path& path_;  // to the peer
+  const std::shared_ptr<Stream> out_stream_;
+  const std::shared_ptr<Stream> in_stream_;
+  Stream& out_;
+  Stream& in_;
   bool is_lost_ = false;
-  bool was_cut_ = false;
+  TimePoint cut_at_ = Wakeups::kNever;
 
   // Sending.
   Scheduler scheduler_;
+  const size_t number_;
   MessageId next_id_ = 1;
   std::unordered_map<MessageId, Queued> messages_;
   std::optional<UnderWay> under_way_;
@@ -104,10 +139,12 @@ MessageId LoopbackLink::send(OutMessage message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
     if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
+    refresh();
     return id;
   }
   if (!message.is_held) scheduler_.push(id, message.priority, message.bytes);
   messages_.emplace(id, Queued{std::move(message), false});
+  refresh();
   return id;
 }
 
@@ -116,6 +153,7 @@ void LoopbackLink::let_go(MessageId id) {
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
   if (std::exchange(m.is_held, false)) scheduler_.push(id, m.priority, m.bytes);
+  refresh();
 }
 
 size_t LoopbackLink::cancel(MessageId id) {
@@ -126,6 +164,7 @@ size_t LoopbackLink::cancel(MessageId id) {
       m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
   it->second.is_through = true;
   if (!under_way_ || under_way_->message != id) release(it);
+  refresh();
   return dropped;
 }
 
@@ -136,6 +175,7 @@ void LoopbackLink::finish() {
   goodbye.priority = std::numeric_limits<Priority>::min();
   send(std::move(goodbye));
   finishing_ = true;
+  refresh();
 }
 
 void LoopbackLink::hang_up() {
@@ -145,6 +185,7 @@ void LoopbackLink::hang_up() {
   std::erase_if(in_.frames, [&](const Frame& f) { return f.ends_at > now; });
   in_.closed_at = now;
   in_.is_deaf = true;
+  refresh();
 }
 
 void LoopbackLink::close() {
@@ -154,11 +195,12 @@ void LoopbackLink::close() {
   in_.frames.clear();
   in_.is_deaf = true;
   is_reading_ = false;
+  refresh();
 }
 
 bool LoopbackLink::step(TimePoint now) {
   bool did = false;
-  if (was_cut_ && !is_lost_) {
+  if (cut_at_ <= now && !is_lost_) {
     lose({Code::kPeerLost, concat("the connection to rank ", peer_.value, " broke"),
           peer_});
     did = true;
@@ -169,16 +211,15 @@ bool LoopbackLink::step(TimePoint now) {
   return did;
 }
 
-std::optional<TimePoint> LoopbackLink::next_event(TimePoint now) const {
-  std::optional<TimePoint> earliest;
-  const auto consider = [&](TimePoint t) {
-    if (!earliest || t < *earliest) earliest = t;
-  };
-  if (!sent_.empty() || (was_cut_ && !is_lost_)) consider(now);
+TimePoint LoopbackLink::next_event(TimePoint now) const {
+  TimePoint earliest = Wakeups::kNever;
+  const auto consider = [&](TimePoint t) { earliest = std::min(earliest, t); };
+  if (!sent_.empty()) consider(now);
+  if (!is_lost_) consider(cut_at_);
   if (under_way_) {
     consider(under_way_->leaves_at);
   } else if (can_send_ && (finishing_ || !scheduler_.is_empty())) {
-    consider(std::max(now, out_.stalled_until));
+    consider(std::max(now, path_.stalled_until));
   }
   if (!is_lost_) {
     if (!in_.frames.empty()) {
@@ -188,7 +229,8 @@ std::optional<TimePoint> LoopbackLink::next_event(TimePoint now) const {
       consider(*in_.closed_at);
     }
   }
-  return earliest;
+  const auto self = static_cast<size_t>(self_.value);
+  return std::max(earliest, network_->members_[self].stopped_until);
 }
 
 // ---- sending ----
@@ -201,7 +243,7 @@ bool LoopbackLink::send_step(TimePoint now) {
       end_chunk();
       did = true;
     }
-    if (now < out_.stalled_until) break;
+    if (now < path_.stalled_until) break;
     const auto chunk = scheduler_.pop();
     if (!chunk) {
       if (finishing_) {
@@ -225,6 +267,7 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
   h.payload_bytes = static_cast<uint32_t>(chunk.bytes);
   h.extension_bytes = chunk.offset == 0 ? m.extension_bytes : uint8_t{0};
   h.called = handler_->called();
+  h.settled = handler_->settled();
   Frame frame;
   frame.prefix.resize(kHeaderBytes + h.extension_bytes);
   encode(h, std::span<std::byte, kHeaderBytes>(frame.prefix.data(), kHeaderBytes));
@@ -235,18 +278,24 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
     frame.payload.assign(begin, begin + chunk.bytes);
   }
   Duration takes{};
-  if (out_.bytes_per_second > 0) {
+  if (path_.bytes_per_second > 0) {
     const auto bytes = static_cast<double>(frame.prefix.size() + chunk.bytes);
-    takes = from_ms(1000.0 * bytes / static_cast<double>(out_.bytes_per_second));
+    takes = from_ms(1000.0 * bytes / static_cast<double>(path_.bytes_per_second));
   }
   under_way_ = UnderWay{chunk.message, now + takes};
   if (out_.is_deaf) return;
   // A delay that was made shorter lets nobody overtake.
   const TimePoint before =
       out_.frames.empty() ? TimePoint{} : out_.frames.back().ends_at;
-  frame.begins_at = std::max(before, now + out_.delay);
-  frame.ends_at = std::max(before, now + takes + out_.delay);
+  frame.begins_at = now + path_.delay;
+  if (network_->tap_) {
+    frame.begins_at = network_->tap_(self_, peer_, h, frame.begins_at);
+  }
+  frame.begins_at = std::max(before, frame.begins_at);
+  const bool arrives = frame.begins_at < Wakeups::kNever;
+  frame.ends_at = arrives ? std::max(before, frame.begins_at + takes) : frame.begins_at;
   out_.frames.push_back(std::move(frame));
+  refresh_reader();
 }
 
 void LoopbackLink::end_chunk() {
@@ -273,10 +322,12 @@ void LoopbackLink::stop_sending(TimePoint now) {
   if (!std::exchange(can_send_, false)) return;
   under_way_.reset();
   while (!messages_.empty()) release(messages_.begin());
-  out_.closed_at = now + out_.delay;
+  if (cut_at_ < Wakeups::kNever) return;  // not even the end gets through
+  out_.closed_at = now + path_.delay;
   if (!out_.frames.empty()) {
     out_.closed_at = std::max(*out_.closed_at, out_.frames.back().ends_at);
   }
+  refresh_reader();
 }
 
 // ---- receiving ----
@@ -345,50 +396,65 @@ void LoopbackLink::lose(const Status& why) {
 
 std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> LoopbackNetwork::connect(
     Rank a, LinkHandler* handler_a, Rank b, LinkHandler* handler_b) {
-  for (const LoopbackLink* link : links_) {
-    AIKIDO_CHECK(link->self() != a || link->peer() != b, "ranks ", a.value, " and ",
-                 b.value, " are connected twice");
+  for (const Lane lane : kLanes) {
+    for (const Path* p : {&path(a, b, lane), &path(b, a, lane)})
+      AIKIDO_CHECK(p->sender == nullptr || p->sender->is_lost(), "ranks ", a.value,
+                   " and ", b.value, " are connected twice");
   }
   auto first = std::make_unique<LanedLink>(b, handler_a);
   auto second = std::make_unique<LanedLink>(a, handler_b);
   for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
-    for (auto* link : {first.get(), second.get()}) {
-      const bool is_first = link == first.get();
-      auto made = std::make_unique<LoopbackLink>(
-          this, is_first ? a : b, is_first ? b : a, lane, link->handler(lane));
-      links_.push_back(made.get());
-      link->set(lane, std::move(made));
-    }
+    const auto there = std::make_shared<Stream>(), back = std::make_shared<Stream>();
+    first->set(lane, std::make_unique<LoopbackLink>(this, a, b, lane,
+                                                    first->handler(lane), there, back));
+    second->set(lane, std::make_unique<LoopbackLink>(
+                          this, b, a, lane, second->handler(lane), back, there));
   }
   return {std::move(first), std::move(second)};
 }
 
-void LoopbackNetwork::cut(Rank a, Rank b) {
+void LoopbackNetwork::stall(Rank from, Rank to, TimePoint until) {
+  for (const Lane lane : kLanes) {
+    Path& p = path(from, to, lane);
+    p.stalled_until = until;
+    if (p.sender != nullptr) p.sender->refresh();
+  }
+}
+
+void LoopbackNetwork::stop(Rank rank, TimePoint until) {
+  member(rank).stopped_until = until;
+  for (LoopbackLink* link : links_)
+    if (link != nullptr && link->self() == rank) link->refresh();
+}
+
+void LoopbackNetwork::cut(Rank a, Rank b, TimePoint heard_by_b) {
   for (LoopbackLink* link : links_) {
-    if ((link->self() == a && link->peer() == b) ||
-        (link->self() == b && link->peer() == a)) {
-      link->cut();
-    }
+    if (link == nullptr || link->is_lost()) continue;
+    if (link->self() == a && link->peer() == b) link->cut(clock_->now());
+    if (link->self() == b && link->peer() == a)
+      link->cut(std::max(heard_by_b, clock_->now()));
   }
 }
 
 void LoopbackNetwork::pump() {
-  bool did = true;
-  while (std::exchange(did, false)) {
-    // By index: a handler may destroy links.
-    for (size_t i = 0; i < links_.size(); ++i) {
-      if (links_[i]->step(clock_->now())) did = true;
+  const TimePoint now = clock_->now();
+  while (wakeups_.earliest_time() <= now) {
+    // Each of those that are due in turn: a member that has something to say on both
+    // lanes says it before anybody answers.
+    for (size_t i = wakeups_.due(0, now); i < links_.size();
+         i = wakeups_.due(i + 1, now)) {
+      ++members_[static_cast<size_t>(links_[i]->self().value)].num_steps;
+      AIKIDO_CHECK(links_[i]->step(now), "a link is due and does nothing");
+      // A handler may destroy links.
+      if (links_[i] != nullptr) links_[i]->refresh();
     }
   }
 }
 
 std::optional<TimePoint> LoopbackNetwork::next_event() const {
-  std::optional<TimePoint> earliest;
-  for (const LoopbackLink* link : links_) {
-    const auto t = link->next_event(clock_->now());
-    if (t && (!earliest || *t < *earliest)) earliest = t;
-  }
-  return earliest;
+  const TimePoint earliest = wakeups_.earliest_time();
+  if (earliest == Wakeups::kNever) return std::nullopt;
+  return std::max(earliest, clock_->now());
 }
 
 }  // namespace aikido::transport

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "base/clock.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
+#include "transport/wakeups.h"
 
 namespace aikido::transport {
 
@@ -35,14 +37,18 @@ class LoopbackNetwork {
   LoopbackNetwork& operator=(const LoopbackNetwork&) = delete;
 
   // The two ends of a connection: the first belongs to `a`, whose handler it calls.
-  // Handlers must outlive their links. Requires: a and b are not connected yet.
+  // Handlers must outlive their links. Requires: a and b are not connected, or both
+  // ends of their former connection are lost.
   std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> connect(
       Rank a, LinkHandler* handler_a, Rank b, LinkHandler* handler_b);
 
   // ---- The script, for the direction from one member to another.
   // From the last byte that leaves to its arrival. At first zero.
   void set_delay(Rank from, Rank to, Duration delay) {
-    for (const Lane lane : kLanes) path(from, to, lane).delay = delay;
+    for (const Lane lane : kLanes) set_delay(from, to, lane, delay);
+  }
+  void set_delay(Rank from, Rank to, Lane lane, Duration delay) {
+    path(from, to, lane).delay = delay;
   }
   // Of each lane. Zero, as at first: a chunk takes no time. For chunks that begin from
   // now on.
@@ -51,17 +57,30 @@ class LoopbackNetwork {
       path(from, to, lane).bytes_per_second = bytes_per_second;
   }
   // Begins no chunk before `until`; what is on its way arrives.
-  void stall(Rank from, Rank to, TimePoint until) {
-    for (const Lane lane : kLanes) path(from, to, lane).stalled_until = until;
-  }
-  // Breaks the connection of a and b: what is on its way is lost, and both hear of it
-  // in the next pump().
-  void cut(Rank a, Rank b);
+  void stall(Rank from, Rank to, TimePoint until);
+  // The process of `rank` stands still until then: its links neither send nor take
+  // anything, and what has arrived waits.
+  void stop(Rank rank, TimePoint until);
+  // Breaks the connection of a and b: what is on its way is lost, and a hears of it in
+  // the next pump(), b at `heard_by_b` or in the next pump().
+  void cut(Rank a, Rank b) { cut(a, b, TimePoint{}); }
+  void cut(Rank a, Rank b, TimePoint heard_by_b);
+  // Sees each frame as it leaves, and says when it arrives, at `arrives` or later;
+  // those behind it on its lane do not overtake it. Wakeups::kNever: only the end of
+  // the connection frees the lane again.
+  using Tap = std::function<TimePoint(Rank from, Rank to, const FrameHeader& header,
+                                      TimePoint arrives)>;
+  void set_tap(Tap tap) { tap_ = std::move(tap); }
 
   // Does all that is due now, and what follows from it without time passing.
   void pump();
   // When there is something to do next. Empty: not before somebody sends.
   [[nodiscard]] std::optional<TimePoint> next_event() const;
+  // Grows with all that is done for a member: what it waits for may have changed.
+  uint64_t num_steps(Rank rank) const {
+    const auto r = static_cast<size_t>(rank.value);
+    return r < members_.size() ? members_[r].num_steps : 0;
+  }
 
  private:
   friend class LoopbackLink;
@@ -71,24 +90,42 @@ class LoopbackNetwork {
     TimePoint begins_at{};  // at the receiver
     TimePoint ends_at{};
   };
-  // One direction, as the kernels and wires between two members hold it.
+  // One direction of a pair, whichever connection it has.
   struct Path {
     Duration delay{};
     uint64_t bytes_per_second = 0;
     TimePoint stalled_until{};
+    LoopbackLink* sender = nullptr;  // of the newest connection
+  };
+  // One direction of a connection, as the kernels and wires hold it.
+  struct Stream {
     std::deque<Frame> frames;
     std::optional<TimePoint> closed_at;  // the end of the stream, behind the frames
     bool is_deaf = false;                // nobody receives at its end
+    LoopbackLink* reader = nullptr;
+  };
+  struct Member {
+    TimePoint stopped_until{};
+    uint64_t num_steps = 0;
   };
   static constexpr std::array<Lane, kNumLanes> kLanes = {Lane::kBulk, Lane::kControl};
   Path& path(Rank from, Rank to, Lane lane) {
     return paths_[{from.value, to.value, lane}];
   }
+  Member& member(Rank rank) {
+    const auto r = static_cast<size_t>(rank.value);
+    if (members_.size() <= r) members_.resize(r + 1);
+    return members_[r];
+  }
 
   const Clock* clock_;
   size_t chunk_bytes_;
   std::map<std::tuple<int32_t, int32_t, Lane>, Path> paths_;  // references stay valid
-  std::vector<LoopbackLink*> links_;  // one per lane, in the order of connect()
+  // One per lane, in the order of connect(); null once it is gone.
+  std::vector<LoopbackLink*> links_;
+  Wakeups wakeups_;  // of those
+  std::vector<Member> members_;
+  Tap tap_;
 };
 
 }  // namespace aikido::transport

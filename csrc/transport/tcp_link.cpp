@@ -206,6 +206,7 @@ void TcpLink::gather() {
     h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
     h.extension_bytes = chunk->offset == 0 ? m.extension_bytes : uint8_t{0};
     h.called = handler_->called();
+    h.settled = handler_->settled();
     encode(h, std::span<std::byte, kHeaderBytes>(out.prefix.data(), kHeaderBytes));
     std::memcpy(out.prefix.data() + kHeaderBytes, m.extension.data(),
                 h.extension_bytes);

@@ -19,7 +19,7 @@
 namespace aikido::fuzz {
 namespace {
 
-constexpr const Target* kTargets[] = {&kGreeting, &kFrame, &kHandle, &kStream};
+constexpr const Target* kTargets[] = {&kGreeting, &kFrame, &kHandle, &kStream, &kView};
 constexpr int kNumRandom = 2000, kNumMutants = 60;
 constexpr size_t kMaxBytes = 600;
 // Far above what any target may need, far below what a peer may claim.

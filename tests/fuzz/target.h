@@ -26,6 +26,7 @@ struct Target {
 extern const Target kGreeting;  // HELLO and WELCOME
 extern const Target kFrame;     // frame header, call and policy
 extern const Target kHandle;    // text that stands for a member
+extern const Target kView;      // what a member makes of messages about the view
 extern const Target kStream;    // a group with calls under way, and hostile members
 
 inline void require(bool condition, const std::string& promise) {

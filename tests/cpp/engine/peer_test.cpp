@@ -109,7 +109,7 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   pair.network.pump();
   CHECK(owner->tokens == std::vector<uint32_t>{1, 2, 3, 4, 5, 7, 6, 8});
   CHECK(pair.count(FrameKind::kAskCalled) == 2);
-  pair.peer.note_over(4);
+  pair.peer.note_over(4, true);
   pair.network.pump();
   CHECK(owner->tokens.back() == 9);
   // What is held tells nobody of calls.
@@ -211,4 +211,68 @@ TEST_CASE("a peer that was never connected gives memory back at once") {
   peer.drop_incoming(FrameKind::kData, 1);
   peer.finish();
   peer.close();
+}
+
+TEST_CASE(
+    "a view goes ahead of bulk data and by the control lane; the rest by that alone") {
+  Pair pair;
+  const std::vector<std::byte> sent = pattern(600);  // three frames
+  Peer other(&pair.epoch, &pair.a.num_called, 0, 0);
+  std::vector<std::pair<FrameKind, std::vector<std::byte>>> read;
+  pair.b.on_end = [&](const FrameHeader& h) {
+    auto place = other.place_view(h);
+    REQUIRE(place.is_ok());
+    std::copy_n(pair.b.messages[0].data() + h.offset, h.payload_bytes, *place);
+    if (const auto bytes = other.read_view(h))
+      read.emplace_back(h.kind, std::vector(bytes->begin(), bytes->end()));
+    CHECK(h.view == 0);
+  };
+  pair.peer.send_view(membership::ViewStep::kState, sent);
+  pair.network.pump();
+  REQUIRE(read.size() == 1);
+  CHECK(read[0] == std::pair(FrameKind::kView, sent));
+  CHECK(pair.b.last.shard == static_cast<uint16_t>(membership::ViewStep::kState));
+  read.clear();
+  pair.peer.send_view(membership::ViewStep::kView, sent);
+  pair.network.pump();
+  REQUIRE(read.size() == 2);
+  CHECK(read[0].second == sent);
+  CHECK(read[1].second == sent);
+  CHECK(read[0].first != read[1].first);
+}
+
+TEST_CASE("a message about the view takes memory as it comes, and has a limit") {
+  uint32_t epoch = 1;
+  uint64_t called = 0;
+  Peer peer(&epoch, &called, 1, 1);
+  FrameHeader h;
+  h.kind = FrameKind::kView;
+  h.total_bytes = size_t{64} << 20;
+  h.payload_bytes = 100;
+  REQUIRE(peer.place_view(h).is_ok());
+  CHECK_FALSE(peer.read_view(h));
+  h.offset = 100;
+  CHECK(peer.place_view(h).is_ok());
+  h.offset = 300;  // without what is before
+  auto gap = peer.place_view(h);
+  REQUIRE_FALSE(gap.is_ok());
+  CHECK(gap.status().message() ==
+        "byte 300 of a message about the view after byte 200");
+  h.offset = 0;
+  CHECK(peer.place_view(h).is_ok());  // a new one
+  h.total_bytes += 1;
+  auto large = peer.place_view(h);
+  REQUIRE_FALSE(large.is_ok());
+  CHECK(large.status().code() == Code::kProtocol);
+}
+
+TEST_CASE("what a peer has settled only grows") {
+  uint32_t epoch = 1;
+  uint64_t called = 0;
+  Peer peer(&epoch, &called, 1, 1);
+  CHECK(peer.settled() == 0);
+  CHECK(peer.note_settled(3));
+  CHECK_FALSE(peer.note_settled(3));
+  CHECK_FALSE(peer.note_settled(2));
+  CHECK(peer.settled() == 3);
 }

@@ -206,7 +206,7 @@ TEST_CASE("a time-out names the silent member that the missing one may wait for"
   }
 }
 
-TEST_CASE("calls that may skip are not touched by silence") {
+TEST_CASE("calls that may skip go on without a silent member, which returns") {
   Cluster cluster({.size = 4, .heartbeat = kHeartbeat});
   Call call = allreduce_call(DType::kFloat32, 1000);  // an owner each
   call.policy.kind = straggler::Kind::kSkip;
@@ -218,7 +218,7 @@ TEST_CASE("calls that may skip are not touched by silence") {
   for (const int32_t r : {0, 1, 3})
     answers.push_back(cluster.allreduce(r, call, floats(1000), minutes(30)));
   cluster.run_for(minutes(1));
-  for (const auto& a : answers) CHECK_FALSE(a->is_done());  // its shard is missing
+  for (const auto& a : answers) CHECK(a->is_ok());  // its shard has another owner
   cluster.run_for(minutes(2));
   answers.push_back(cluster.allreduce(2, call, floats(1000), minutes(30)));
   cluster.run_for(seconds(1));

@@ -41,6 +41,7 @@ struct RecordingHandler final : transport::LinkHandler {
     if (on_lost) on_lost();
   }
   uint64_t called() const override { return num_called; }
+  int32_t settled() const override { return 0; }
 
   std::map<uint64_t, std::vector<std::byte>> messages, extensions;  // by seq
   std::map<uint64_t, size_t> received;

@@ -186,8 +186,9 @@ TEST_CASE("a member is behind while it has not called what it was skipped in") {
   CHECK(history.is_behind(kLate, Seq(4)));  // later ones are decided, it is not here
   CHECK_FALSE(history.is_behind(Rank(0), Seq(6)));
   history.on_called(kLate, Seq(4), TimePoint{});
-  CHECK_FALSE(history.is_behind(kLate, Seq(4)));  // on its way
-  CHECK(history.is_behind(kLate, Seq(6)));
+  // On its way: it has called since.
+  CHECK_FALSE(history.is_behind(kLate, Seq(4)));
+  CHECK_FALSE(history.is_behind(kLate, Seq(6)));
   history.on_committed(Seq(6), mask_of({0, 1, 2}), 10);
   CHECK(history.is_behind(kLate, Seq(6)));
   history.on_arrival(Seq(6), kLate, TimePoint{});
@@ -223,6 +224,44 @@ TEST_CASE("bytes of results not called yet are counted against the log's limit")
   history.on_committed(Seq(3), mask_of({0, 1, 2}), 500);
   CHECK(history.outstanding_bytes(kLate) == 0);
   CHECK(history.outstanding_bytes(Rank(2)) == 0);
+}
+
+TEST_CASE("of a member that is out nothing is counted, and it begins anew") {
+  History history(4, 100);
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
+  CHECK(history.consecutive_skips(kLate) == 1);
+  history.set_members(mask_of({0, 1, 2}));
+  for (uint64_t seq = 2; seq <= 5; ++seq)
+    history.on_committed(Seq(seq), mask_of({0, 1, 2}), 30);
+  CHECK(history.consecutive_skips(kLate) == 1);
+  CHECK(history.outstanding_bytes(kLate) == 30);
+  // Those that are in are counted as ever.
+  history.on_committed(Seq(6), mask_of({0, 1}), 30);
+  CHECK(history.consecutive_skips(Rank(2)) == 1);
+  CHECK(history.outstanding_bytes(Rank(2)) == 30);
+  history.set_members(RankSet::full(4));
+  CHECK(history.consecutive_skips(kLate) == 0);
+  CHECK(history.outstanding_bytes(kLate) == 0);
+  CHECK(history.consecutive_skips(Rank(2)) == 1);
+  // It has what it missed, and is late again from here.
+  history.on_committed(Seq(7), mask_of({0, 1, 2}), 30);
+  CHECK(history.consecutive_skips(kLate) == 1);
+  CHECK(history.outstanding_bytes(kLate) == 30);
+}
+
+TEST_CASE("a run of health is of operations in a row, each once") {
+  History history(4, 0);
+  CHECK(history.healthy_run(kLate) == 0);
+  for (uint64_t seq = 1; seq <= 3; ++seq) {
+    history.on_committed(Seq(seq), RankSet::full(4), 8);
+    history.on_committed(Seq(seq), RankSet::full(4), 8);  // its second shard
+  }
+  CHECK(history.healthy_run(kLate) == 3);
+  history.on_committed(Seq(4), mask_of({0, 1, 2}), 8);
+  CHECK(history.healthy_run(kLate) == 0);
+  CHECK(history.healthy_run(Rank(0)) == 4);
+  history.on_committed(Seq(5), RankSet::full(4), 8);
+  CHECK(history.healthy_run(kLate) == 1);
 }
 
 }  // namespace

@@ -30,5 +30,16 @@ TEST_CASE("wait all closes with the last arrival and never before") {
   }
 }
 
+TEST_CASE("a strict policy waits for everybody, whoever is expected") {
+  WaitAll policy(3);
+  RankSet members = RankSet::full(3);
+  members.erase(Rank(2));
+  policy.expect(members);
+  for (const int32_t r : {0, 1}) policy.on_arrival(Rank(r), TimePoint{});
+  CHECK_FALSE(policy.decide(TimePoint{}).closes());
+  policy.on_arrival(Rank(2), TimePoint{});
+  CHECK(policy.decide(TimePoint{}).closes());
+}
+
 }  // namespace
 }  // namespace aikido::straggler

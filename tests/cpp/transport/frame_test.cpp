@@ -36,10 +36,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 02 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 03 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 00 00 00 00  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  00 00 00 00 c9 68 ee 4c";
+    "07 00 00 00 00 00 00 00  00 00 00 00 12 9c 8e 78";
 
 }  // namespace
 
@@ -64,6 +64,8 @@ TEST_CASE("headers come back as they were") {
     h.offset = random() >> 1;
     h.total_bytes = h.offset + h.payload_bytes + (random() >> 8);
     h.called = random();
+    h.settled = static_cast<int32_t>(random());
+    h.view = static_cast<uint32_t>(random());
     auto decoded = decode(encoded(h));
     REQUIRE(decoded.is_ok());
     REQUIRE(*decoded == h);
@@ -96,7 +98,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{9};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 9, this build speaks 2; install the "
+        "this is no aikido frame: protocol version 9, this build speaks 3; install the "
         "same aikido on every rank");
 }
 

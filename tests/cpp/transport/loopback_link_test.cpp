@@ -158,6 +158,72 @@ TEST_CASE("a cut is a loss on both sides, and what was on its way is gone") {
   CHECK(two.b.order.empty());
 }
 
+TEST_CASE("one end may hear of a cut later, and the two can connect again") {
+  Two two;
+  const auto data = pattern(100);
+  const TimePoint begin = two.clock.now();
+  two.network.cut(Rank(0), Rank(1), begin + milliseconds(20));
+  two.run_for(milliseconds(5));
+  CHECK(two.a.times_lost == 1);
+  CHECK(two.b.times_lost == 0);
+  two.to_a->send(message(1, data));  // into nothing
+  two.run_for(milliseconds(14));
+  CHECK(two.b.times_lost == 0);
+  CHECK(two.a.order.empty());
+  two.run_for(milliseconds(1));
+  CHECK(two.b.times_lost == 1);
+
+  RecordingHandler c, d;
+  auto [there, back] = two.network.connect(Rank(0), &c, Rank(1), &d);
+  two.to_b.reset();
+  two.to_a.reset();
+  there->send(message(2, data));
+  two.network.pump();
+  CHECK(d.messages[2] == data);
+}
+
+TEST_CASE("a member that is stopped neither sends nor takes") {
+  Two two;
+  const auto data = pattern(100);
+  two.network.stop(Rank(1), two.clock.now() + milliseconds(30));
+  two.to_b->send(message(1, data));
+  two.to_a->send(message(2, data));
+  const uint64_t steps = two.network.num_steps(Rank(1));
+  two.run_for(milliseconds(29));
+  CHECK(two.a.order.empty());
+  CHECK(two.b.order.empty());
+  CHECK(two.network.num_steps(Rank(1)) == steps);
+  two.run_for(milliseconds(1));
+  CHECK(two.a.messages[2] == data);
+  CHECK(two.b.messages[1] == data);
+  CHECK(two.network.num_steps(Rank(1)) > steps);
+}
+
+TEST_CASE("a tap sees frames and holds them back, and nothing overtakes on the lane") {
+  Two two;
+  const auto data = pattern(100);
+  std::vector<uint64_t> seen;
+  const TimePoint until = two.clock.now() + milliseconds(10);
+  two.network.set_tap(
+      [&](Rank from, Rank to, const FrameHeader& header, TimePoint arrives) {
+        CHECK(from == Rank(0));
+        CHECK(to == Rank(1));
+        seen.push_back(header.seq);
+        return header.seq == 2 ? until : header.seq == 4 ? Wakeups::kNever : arrives;
+      });
+  for (uint64_t seq = 1; seq <= 3; ++seq) two.to_b->send(message(seq, data));
+  two.run_for(milliseconds(9));
+  CHECK(seen == std::vector<uint64_t>{1, 2, 3});
+  CHECK(two.b.order == std::vector<uint64_t>{1});
+  two.run_for(milliseconds(1));
+  CHECK(two.b.order == std::vector<uint64_t>{1, 2, 3});
+  two.to_b->send(message(4, data));
+  two.to_b->send(message(5, data));
+  two.network.pump();
+  CHECK_FALSE(two.network.next_event().has_value());
+  CHECK(two.b.order.size() == 3);
+}
+
 TEST_CASE("closing tells only the other side; nonsense loses the link") {
   Two two;
   auto owner = std::make_shared<CountingOwner>();

@@ -411,9 +411,12 @@ def change_under_way(rank, size, folder):
         works += [dist.irecv(torch.empty(3), 2)]
     me.meet("called")
     if rank == 2:
+        me.meet("over")  # it leaves when the others have gone on
         return None
     me.become(2, handles[:2])
-    return [failure_of(work.wait) for work in works], total()
+    result = [failure_of(work.wait) for work in works], total()
+    me.meet("over")
+    return result
 
 
 def test_what_is_under_way_fails_with_the_reason(tmp_path):

@@ -21,6 +21,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "membership": ("base", "trace", "transport"),
     "collectives": (
         "base", "trace", "transport", "kernels", "straggler", "membership/view",
+        "membership/view_message",
     ),
     "engine": _ENGINE,
     "c10d": (*_ENGINE, "engine", "cuda"),

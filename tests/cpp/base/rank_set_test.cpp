@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "straggler/rank_set.h"
+#include "base/rank_set.h"
 
 #include "harness/catch.h"
 
-namespace aikido::straggler {
+namespace aikido {
 namespace {
 
 TEST_CASE("a rank set holds each rank once, in worlds of any size") {
@@ -41,6 +41,25 @@ TEST_CASE("a rank set is its bits, rank 0 lowest") {
   CHECK(set != other);
 }
 
+TEST_CASE("a set covers what is all in it") {
+  for (const int32_t n : {3, 64, 70}) {
+    RankSet some(n);
+    const RankSet full = RankSet::full(n);
+    CHECK(full.is_full());
+    CHECK(full.covers(some));
+    CHECK(some.covers(RankSet(n)));
+    some.insert(Rank(n - 1));
+    CHECK(full.covers(some));
+    CHECK(some.covers(some));
+    CHECK_FALSE(some.covers(full));
+    CHECK_FALSE(RankSet(n).covers(some));
+    RankSet other(n);
+    other.insert(Rank(0));
+    CHECK_FALSE(some.covers(other));
+    CHECK_FALSE(other.covers(some));
+  }
+}
+
 TEST_CASE("a rank outside the world is a defect of the caller") {
   RankSet set(4);
   CHECK_THROWS_AS(set.insert(Rank(4)), InternalError);
@@ -48,4 +67,4 @@ TEST_CASE("a rank outside the world is a defect of the caller") {
 }
 
 }  // namespace
-}  // namespace aikido::straggler
+}  // namespace aikido

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A set of ranks of one view, as a bitmap: who has arrived, whose contribution is in a
+// A set of ranks of one group, as a bitmap: who has arrived, whose contribution is in a
 // result (the mask). Holds each rank once. A plain value: one thread at a time.
 
 #include <bit>
@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/types.h"
 
-namespace aikido::straggler {
+namespace aikido {
 
 class RankSet {
  public:
@@ -21,6 +21,12 @@ class RankSet {
   // The empty set over ranks 0 .. world_size-1. Requires: world_size >= 0.
   explicit RankSet(int32_t world_size)
       : world_size_(world_size), words_((static_cast<size_t>(world_size) + 63) / 64) {}
+
+  static RankSet full(int32_t world_size) {
+    RankSet set(world_size);
+    for (int32_t r = 0; r < world_size; ++r) set.insert(Rank(r));
+    return set;
+  }
 
   int32_t world_size() const { return world_size_; }
   int32_t count() const { return count_; }
@@ -56,6 +62,13 @@ class RankSet {
       visit_bits(~words_[i] & valid_bits(i), i, visit);
   }
 
+  // All of `other`, which has the same world, are in here.
+  bool covers(const RankSet& other) const {
+    for (size_t i = 0; i < words_.size(); ++i)
+      if ((other.words_[i] & ~words_[i]) != 0) return false;
+    return true;
+  }
+
   // Bit r % 64 of word r / 64 is rank r; bits past the world are 0.
   const std::vector<uint64_t>& words() const { return words_; }
 
@@ -83,4 +96,4 @@ class RankSet {
   std::vector<uint64_t> words_;
 };
 
-}  // namespace aikido::straggler
+}  // namespace aikido

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A shard in the hands of its owner: what has come of it, folded ahead as far as
+// everybody's bytes reach. Progress thread.
+
+#include <memory>
+#include <vector>
+
+#include "base/buffer_pool.h"
+#include "base/rank_set.h"
+#include "kernels/reduce.h"
+#include "straggler/group_policy.h"
+
+namespace aikido::collectives {
+
+class OwnedShard {
+ public:
+  // Of `bytes` bytes; `self` owns it.
+  OwnedShard(Rank self, int32_t size, size_t bytes)
+      : self_(self),
+        bytes_(bytes),
+        sources_(static_cast<size_t>(size)),
+        present(size) {}
+
+  // Where the next bytes of `from` go; null when `offset` is not the next one. A
+  // contribution may begin again.
+  std::byte* place(Rank from, uint64_t offset, BufferPool& pool);
+  // They are here. Returns whether the contribution is whole now, for the first time.
+  bool arrived(Rank from, size_t bytes);
+  // Its contribution begins again, or is not wanted any more.
+  void forget(Rank from) { source(from) = {}; }
+  bool has(Rank from) const { return source(from).is_whole; }
+  // How many bytes of all of `members` are here; ours are if `own` is not null.
+  size_t ready(const RankSet& members, const std::byte* own) const;
+  // Folds [begin, end) of the contributions of `mask`, in the order of their ranks.
+  // Requires: they are here. `element`: bytes of one.
+  void fold(std::byte* out, kernels::ReduceFn reduce, const RankSet& mask,
+            const std::byte* own, size_t begin, size_t end, size_t element,
+            double scale) const;
+
+  std::unique_ptr<straggler::Policy> policy;
+
+ private:
+  struct Source {
+    Buffer staged;
+    size_t bytes = 0;
+    bool is_begun = false;
+    bool is_whole = false;
+    bool is_twice = false;  // with a mutation only
+  };
+  Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  const Source& source(Rank rank) const {
+    return sources_[static_cast<size_t>(rank.value)];
+  }
+
+  Rank self_;
+  size_t bytes_;
+  std::vector<Source> sources_;  // by rank
+
+ public:
+  size_t folded = 0;  // ahead, of all members
+  bool is_closed = false;
+  bool is_acknowledged = false;
+  bool has_asked = false;  // who knows of the operation
+  RankSet present;         // those that said so
+};
+
+}  // namespace aikido::collectives

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// PartialAllreduce as the owner of shards, and what it does about other owners.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/mutation.h"
+#include "collectives/partial_allreduce.h"
+#include "collectives/verdict.h"
+
+namespace aikido::collectives {
+
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+constexpr int kMaxDoublings = 12;
+// How long results to late members wait for those of the others at the most.
+constexpr Duration kLateDelay = std::chrono::milliseconds(200);
+}  // namespace
+
+// Ours to close, with what is here already.
+void PartialAllreduce::take_over(int32_t s) {
+  Shard& mine = shard(s);
+  if (!mine.own)
+    mine.own =
+        std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
+  OwnedShard& own = *mine.own;
+  if (own.is_closed) return;  // with a mutation only
+  own.policy = group_policy_.start(seq_, call_.bytes());
+  own.policy->expect(participants_);
+  own.folded = 0;
+  own.has_asked = false;
+  own.present = RankSet(host_->size());
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    const Rank rank(r);
+    if (rank == host_->self()) continue;
+    if (!participants_.contains(rank)) {
+      drop(rank, FrameKind::kContrib, s);
+      own.forget(rank);
+    } else if (own.has(rank)) {
+      own.policy->on_arrival(rank, host_->clock().now());
+    }
+  }
+}
+
+Result<std::byte*> PartialAllreduce::place_contribution(Rank from,
+                                                        const FrameHeader& header,
+                                                        int32_t s) {
+  std::byte* const nowhere = nullptr;
+  const membership::View& view = host_->view();
+  if (!participants_.contains(from)) return nowhere;
+  if (header.view < view.seats[static_cast<size_t>(from.value)].since) return nowhere;
+  Shard& mine = shard(s);
+  // What comes after the close is kept all the same until the result is had: it may be
+  // given up.
+  if (!mine.own) {
+    // Too late, or meant for the owner of another view.
+    if (header.view != view.number || mine.owner == host_->self()) return nowhere;
+    return misfit(from, header.total_bytes, 0);
+  }
+  if (mine.own->has(from)) {
+    mine.own->place(from, header.offset, host_->pool());
+    return nowhere;  // it has come in an earlier view
+  }
+  std::byte* const place = mine.own->place(from, header.offset, host_->pool());
+  if (place == nullptr && header.view == view.number)
+    return misfit(from, header.total_bytes, plan_.num_bytes(s));
+  return place;
+}
+
+// Not ours any more, or done.
+void PartialAllreduce::let_go(int32_t s) {
+  if (!shard(s).own) return;
+  for (int32_t r = 0; r < host_->size(); ++r) drop(Rank(r), FrameKind::kContrib, s);
+  shard(s).own.reset();
+}
+
+// Most of the work before the close: chunks that all members' bytes have reached.
+void PartialAllreduce::fold_ahead(int32_t s) {
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr || own->is_closed || !is_started()) return;
+  if (!participants_.contains(host_->self())) return;
+  const size_t first = plan_.first_byte(s);
+  const size_t total = plan_.num_bytes(s);
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const size_t ready = own->ready(participants_, local_.input);
+  while (own->folded < total) {
+    const size_t end = std::min(total, own->folded + chunk);
+    if (end > ready) return;
+    own->fold(result() + first, reduce_, participants_, local_.input + first,
+              own->folded, end, element, scale_for(participants_.count()));
+    own->folded = end;
+  }
+}
+
+void PartialAllreduce::on_time(TimePoint) {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    close_if_due(s);
+    send_to_late(s);
+  }
+  watch();
+  expose_if_done();
+}
+
+std::optional<TimePoint> PartialAllreduce::next_look() const {
+  std::optional<TimePoint> earliest = suspicion();
+  if (host_->is_promised()) return earliest;
+  for (const Shard& mine : shards_) {
+    if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
+      earliest = mine.late_due;
+    if (!mine.own || mine.own->is_closed || mine.own->has_asked) continue;
+    const auto look = mine.own->policy->next_look();
+    if (look && (!earliest || *look < *earliest)) earliest = look;
+  }
+  return earliest;
+}
+
+void PartialAllreduce::close_if_due(int32_t s) {
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr || own->is_closed || host_->is_promised()) return;
+  if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
+  const straggler::Decision decision = own->policy->decide(host_->clock().now());
+  if (!decision.closes()) return;
+  if (!is_heard(s)) return;
+  close(s, decision);
+}
+
+// More than half of the view know of the operation: no smaller part of it goes on by
+// itself.
+bool PartialAllreduce::is_heard(int32_t s) {
+  if (mutated(Mutation::kSmallQuorum)) return true;
+  OwnedShard& own = *shard(s).own;
+  const RankSet& members = host_->view().members;
+  int32_t heard = 0;
+  members.for_each([&](Rank r) {
+    const bool is_here = r == host_->self() || own.present.contains(r) ||
+                         host_->called_by(r) >= seq_.value;
+    heard += is_here ? 1 : 0;
+  });
+  if (2 * heard > members.count()) return true;
+  if (!own.has_asked) {
+    own.has_asked = true;
+    members.for_each([&](Rank r) {
+      if (r != host_->self())
+        post(r, FrameKind::kAskPresent, s, nullptr, 0, 0, 0, false);
+    });
+  }
+  return false;
+}
+
+void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
+  Shard& mine = shard(s);
+  OwnedShard& own = *mine.own;
+  mine.mask = own.policy->arrived();
+  mine.reason = decision.reason;
+  mine.deadline = decision.deadline;
+  own.is_closed = true;
+  const size_t first = plan_.first_byte(s);
+  const size_t total = plan_.num_bytes(s);
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  if (!(mine.mask == participants_)) own.folded = 0;
+  RankSet in_time = host_->view().members;
+  in_time.erase(host_->self());
+  mine.late = in_time;
+  mine.mask.for_each([&](Rank r) { mine.late.erase(r); });
+  mine.late.for_each([&](Rank r) { in_time.erase(r); });
+  size_t begin = 0;
+  do {
+    const size_t end = std::max(own.folded, std::min(total, begin + chunk));
+    own.fold(result() + first, reduce_, mine.mask,
+             is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
+             end, element, scale_for(mine.mask.count()));
+    send_result(s, begin, end, in_time);
+    begin = end;
+  } while (begin < total);
+  mine.late_due = host_->clock().now() + kLateDelay;
+  send_to_late(s);
+  note_mask(s);
+  note_progress();
+  if (is_started() && num_views_ == 0 &&
+      std::all_of(shards_.begin(), shards_.end(),
+                  [](const Shard& other) { return other.is_had || other.own; }))
+    group_policy_.owner_watch().on_lag(plan_.num_bytes(0), Duration::zero());
+  have_own();
+}
+
+// Those that are late have time: their result goes when those of the others have left,
+// or when the operation is over here, but not much later than it is there: one of the
+// others may take nothing for long.
+void PartialAllreduce::send_to_late(int32_t s) {
+  Shard& mine = shard(s);
+  const bool is_due = host_->clock().now() >= mine.late_due || is_over();
+  if (mine.late.count() == 0 || (mine.results_in_flight > 0 && !is_due)) return;
+  send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()));
+}
+
+// A piece of the result of a shard.
+void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
+                                   const RankSet& to) {
+  const Shard& mine = shard(s);
+  std::vector<std::byte> verdict;  // goes with the first piece only
+  if (begin == 0) verdict = encode_verdict({mine.mask, mine.reason, mine.deadline});
+  const Priority priority = local_.priority;
+  for (int32_t step = 1; step < host_->size(); ++step) {
+    const Rank rank((host_->self().value + step) % host_->size());
+    if (!to.contains(rank)) continue;
+    const bool is_late = !mine.mask.contains(rank);
+    if (!is_late) ++shard(s).results_in_flight;
+    local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
+                          ? priority - 1
+                          : priority;
+    const auto id =
+        post(rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
+             end - begin, begin, plan_.num_bytes(s), begin == 0,
+             is_late ? 0 : kFirstResultToken + static_cast<uint32_t>(s), verdict);
+    sending_.push_back({s, rank, id});
+  }
+  local_.priority = priority;
+}
+
+void PartialAllreduce::cancel_results(int32_t s) {
+  for (const Sending& piece : sending_)
+    if (piece.shard == s) host_->cancel(piece.to, piece.id);
+  shard(s).late = RankSet();
+  std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
+}
+
+// Note [closed is not had]
+void PartialAllreduce::have_own() {
+  if (!host_->view().has(host_->self())) return;
+  const bool is_alone = host_->view().members.count() == 1;
+  const bool is_all_full =
+      std::all_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
+        return mine.mask.count() > 0 && is_full(mine) &&
+               (mine.is_had || (mine.own && mine.own->is_closed));
+      });
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    const OwnedShard* own = shard(s).own.get();
+    if (own == nullptr || !own->is_closed) continue;
+    const bool is_free = is_alone || is_all_full || mutated(Mutation::kNoAck);
+    if (own->is_acknowledged || is_free) had(s);
+  }
+}
+
+// With divisor contributors a mean is over those who are in it, and a sum is scaled up
+// to what it would be if the missing were like them; with divisor world the missing
+// count as zeros.
+double PartialAllreduce::scale_for(int32_t contributors) const {
+  const bool is_mean = call_.op == ReduceOp::kAvg;
+  if (call_.policy.divisor == straggler::Divisor::kWorld) {
+    return is_mean ? 1.0 / host_->size() : 1.0;
+  }
+  return is_mean ? 1.0 / contributors
+                 : static_cast<double>(host_->size()) / contributors;
+}
+
+// ---- about other owners ----
+
+void PartialAllreduce::note_progress() {
+  ready_at_ = host_->clock().now();
+}
+
+// The result of another owner is here.
+void PartialAllreduce::note_lag() {
+  if (!is_started() || shards_left_ > 1 || num_views_ > 0) return;
+  group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
+                                     host_->clock().now() - ready_at_);
+}
+
+void PartialAllreduce::on_called(Rank) {
+  if (has_quorum_) return;
+  int32_t called = 0;
+  participants_.for_each([&](Rank r) {
+    if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value) ++called;
+  });
+  has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
+  if (has_quorum_) note_progress();
+}
+
+// Note [when an owner is suspected]
+// A result is missing although all else is here, for longer than is usual: those of
+// most owners, ours among them, and the calls of enough members. Owners that wait for
+// the same late member as we do are so not suspected, nor is anybody while everything
+// is slow. What only its holder has comes from it or not at all. With each view that
+// this operation goes through it takes twice as long: where every link is slow,
+// somebody must get the time to finish.
+std::optional<TimePoint> PartialAllreduce::suspicion() const {
+  if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
+  if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
+    return std::nullopt;
+  // One that is late itself gets results late, and is no judge of others.
+  if (!host_->view().is_owner(host_->self()) || was_skipped()) return std::nullopt;
+  int32_t num_missing = 0;
+  Duration waited{};
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    const Shard& mine = shard(s);
+    if (mine.own && !mine.own->is_closed) return std::nullopt;
+    waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
+    if (!mine.is_had && !mine.own) ++num_missing;
+  }
+  if (num_missing == 0) return std::nullopt;
+  if (num_missing == plan_.num_shards()) {
+    // It may wait for somebody, and for how long it has not said.
+    participants_.for_each([&](Rank r) {
+      if (r != host_->self() && host_->called_by(r) < seq_.value)
+        waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
+    });
+  }
+  if (plan_.num_shards() > 1 && 2 * num_missing > plan_.num_shards())
+    return std::nullopt;
+  // A single owner has nobody to be compared with.
+  const Duration took =
+      plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
+  const Duration patience =
+      group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
+}
+
+void PartialAllreduce::watch() {
+  const auto due = suspicion();
+  if (!due || *due > host_->clock().now()) return;
+  has_suspected_ = true;
+  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+    if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// What a group does about its view (membership/view_change.h): messages, reports,
+// results that are kept for others, and who owns shards again.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/mutation.h"
+#include "engine/group.h"
+
+namespace aikido::engine {
+
+using collectives::Call;
+using membership::Report;
+using membership::View;
+using membership::ViewMessage;
+using membership::ViewStep;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+// A member whose shards went to others owns some again when its contributions were in
+// this many operations in a row; twice as many each further time.
+constexpr uint32_t kHealthyRun = 16;
+constexpr uint32_t kMaxDoublings = 8;
+
+bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
+  return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
+}
+
+}  // namespace
+
+// ---- messages ----
+
+void Group::send_view(Rank to, const ViewMessage& message) {
+  peer(to).send_view(message.step, encode(message));
+}
+
+void Group::on_view_frame(Rank from, const FrameHeader& header) {
+  const auto bytes = peer(from).read_view(header);
+  if (!bytes || is_leaving_ || !closed_) return;
+  auto message = membership::decode_view_message(*bytes, options_.size);
+  if (!message) return peer(from).give_up(message.status());
+  const Status taken = view_change_.on_message(from, *message, clock_->now());
+  if (!taken) peer(from).give_up(taken);
+}
+
+void Group::on_notice(Rank from, const FrameHeader& header) {
+  if (header.kind == FrameKind::kAskPresent) {
+    const bool is_now = header.view == view().number && !is_promised();
+    if (is_now && view().has(options_.self))
+      peer(from).send_notice(FrameKind::kPresent, header.seq, header.shard,
+                             header.view);
+    return;
+  }
+  const auto it = active_.find(header.seq);
+  if (it == active_.end() || it->second.operation->has_failed()) return;
+  const auto operation = it->second.operation;
+  operation->on_notice(from, header);
+  settle(header.seq);
+  update_committed_ahead();
+}
+
+// Not when half of the members would own nothing: then it is not one that is slow.
+void Group::suspect(Rank rank) {
+  int32_t left = 0;
+  view().members.for_each([&](Rank r) {
+    if (r != rank && view().is_owner(r)) ++left;
+  });
+  if (2 * left >= view().members.count()) view_change_.suspect(rank, clock_->now());
+}
+
+uint64_t Group::called_by(Rank rank) const {
+  return rank == options_.self ? called_
+                               : peers_[static_cast<size_t>(rank.value)].called();
+}
+
+// Who went while no operation could leave anybody out was of no interest.
+void Group::on_first_policy() {
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (!peer(Rank(r)).lost) view_change_.on_lost(Rank(r), clock_->now());
+}
+
+// ---- changes ----
+
+void Group::note_open(const collectives::Operation& operation, Report& report) const {
+  const Call& call = operation.call();
+  if (!call.is_partial()) return;
+  report.known = std::max(report.known, operation.seq());
+  if (operation.has_failed() || operation.is_decided()) return;
+  if (report.open == Seq()) report.open = operation.seq();
+  report.needed =
+      std::max(report.needed, straggler::quorum_of(call.policy, options_.size));
+}
+
+Report Group::report() const {
+  Report report;
+  report.settled = Seq(settled_);
+  report.known = Seq(called_);
+  for (const auto& [seq, active] : active_) note_open(*active.operation, report);
+  report.kept = Seq(settled_ + 1);
+  if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
+  if (!active_.empty())
+    report.kept = std::min(report.kept, Seq(active_.begin()->first));
+  report.failed.assign(failed_.begin(), failed_.end());
+  report.lost = RankSet(options_.size);
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
+  // One that is out says all that the others may see differently.
+  report.had = had_from(view_change_.is_removed() ? 1 : settled_ + 1);
+  return report;
+}
+
+// What is had of operations from `seq` on.
+std::vector<membership::HadShard> Group::had_from(uint64_t seq) const {
+  std::vector<membership::HadShard> had;
+  for (auto it = kept_.lower_bound(seq); it != kept_.end(); ++it)
+    it->second->report(had);
+  for (auto it = active_.lower_bound(seq); it != active_.end(); ++it) {
+    const auto& operation = it->second.operation;
+    if (operation->call().is_partial() && !operation->has_failed())
+      operation->report(had);
+  }
+  std::sort(had.begin(), had.end(), is_before);
+  return had;
+}
+
+void Group::on_promise() {
+  for (const auto& operation : operations())
+    if (!operation->has_failed()) operation->on_promise();
+}
+
+void Group::on_install(const View& view) {
+  for (const auto& policy : policies_) policy->history().set_members(view.members);
+  note_owners(view);
+  const auto kept = kept_;
+  for (const auto& [seq, operation] : kept) operation->on_view();
+  for (const auto& operation : operations()) {
+    if (operation->has_failed() || !operation->call().is_partial()) continue;
+    const uint64_t seq = operation->seq().value;
+    if (!operation->is_started())
+      for (Peer& p : peers_) p.forget_results(seq);
+    operation->on_view();
+    settle(seq);
+  }
+  check_all_lost();
+  update_committed_ahead();
+  trim_kept();
+}
+
+void Group::note_owners(const View& view) {
+  for (int32_t r = 0; r < options_.size; ++r) {
+    Standing& standing = standing_[static_cast<size_t>(r)];
+    const bool is_owner = view.is_owner(Rank(r));
+    if (std::exchange(standing.was_owner, is_owner) && !is_owner) ++standing.num_moved;
+    const bool is_member = view.has(Rank(r));
+    if (std::exchange(standing.was_member, is_member) && !is_member)
+      standing.return_floor =
+          kept_.empty() ? settled_ : std::min(settled_, kept_.begin()->first - 1);
+  }
+}
+
+// A member that returns must not have exposed what differs from what is had here.
+std::optional<Status> Group::compare(Rank rank, const Report& report) const {
+  const auto out = [&](const std::string& why) {
+    return Status(Code::kPeerLost,
+                  concat("rank ", rank.value, " was left out of group \"",
+                         options_.name, "\" while it was late, and cannot return: ",
+                         why, "; copy the state of another rank and reconfigure"),
+                  rank);
+  };
+  for (int32_t r = 0; r < options_.size; ++r) {
+    if (view().has(Rank(r)) && report.lost.contains(Rank(r)))
+      return out(concat("its connection to rank ", r, " is broken"));
+  }
+  if (report.settled.value < forgotten_ ||
+      (!report.had.empty() && report.had.front().seq.value <= forgotten_ &&
+       forgotten_ > standing_[static_cast<size_t>(rank.value)].return_floor)) {
+    return out(concat("the results from operation ", report.settled.value + 1, " to ",
+                      forgotten_, " are not kept any more"));
+  }
+  const uint64_t floor = standing_[static_cast<size_t>(rank.value)].return_floor;
+  const auto ours = had_from(floor + 1);
+  for (const auto& theirs : report.had) {
+    if (theirs.seq.value <= floor) continue;  // had by everybody, so the same
+    const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
+    const bool is_here =
+        it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
+    if (!is_here && theirs.seq.value > settled_) return std::nullopt;
+    if (!is_here || it->mask != theirs.mask) {
+      return out(concat("it has seen another result of operation ", theirs.seq.value,
+                        " than the others"));
+    }
+  }
+  return Status::ok();
+}
+
+void Group::on_refused(const Status& why) {
+  refused_ = why;
+  check_all_lost();
+}
+
+// Why a skippable operation cannot end any more.
+Status Group::hopeless(const collectives::Operation& operation) const {
+  if (!refused_) return refused_;
+  if (operation.is_committed()) return {};  // only its caller is not here yet
+  Status lost;
+  int32_t live = 0;
+  Rank absent = kNoRank;
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (!view().takes_part(Rank(r), operation.seq())) absent = Rank(r);
+  view().members.for_each([&](Rank r) {
+    const Status& why = peers_[static_cast<size_t>(r.value)].lost;
+    if (!why && lost) lost = why;
+    if (why && view().takes_part(r, operation.seq())) ++live;
+  });
+  const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
+  // One that came later waits for what the others make of it.
+  const bool takes_part = view().takes_part(options_.self, operation.seq());
+  if (live < needed && takes_part && !operation.is_decided()) {
+    const Status why =
+        lost ? Status(Code::kPeerLost,
+                      concat("rank ", absent.value, " did not answer in time"), absent)
+             : lost;
+    return why.with_context(
+        concat("only ", live, " of ", options_.size,
+               " members are left, fewer than min_contributors=", needed));
+  }
+  if (lost) return {};
+  if (!view_change_.can_change() && !view_change_.is_removed()) {
+    return lost.with_context(concat("only ", live, " of the ", view().members.count(),
+                                    " members that took part are left, not more than "
+                                    "half"));
+  }
+  return {};
+}
+
+// Shards go back to members that have been in time for long. The first owner sees to
+// it.
+void Group::restore_owners() {
+  if (view().number == 1 || view().cuts.back().owners.front() != options_.self) return;
+  view().members.for_each([&](Rank r) {
+    if (view().is_owner(r)) return;
+    const auto doublings =
+        std::min(std::max(1u, standing_[static_cast<size_t>(r.value)].num_moved) - 1,
+                 kMaxDoublings);
+    const bool is_healthy =
+        std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
+          return policy->history().healthy_run(r) >= kHealthyRun << doublings;
+        });
+    if (is_healthy) view_change_.restore(r, clock_->now());
+  });
+}
+
+// ---- results for others ----
+
+int32_t Group::settled() const {
+  const auto ahead = static_cast<int64_t>(settled_) - static_cast<int64_t>(called_);
+  return static_cast<int32_t>(std::clamp<int64_t>(
+      ahead, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
+}
+
+void Group::update_settled() {
+  const uint64_t before = settled_;
+  for (;; ++settled_) {
+    const auto it = active_.find(settled_ + 1);
+    if (it == active_.end()) {
+      if (settled_ >= called_) break;
+      continue;
+    }
+    const collectives::Operation& next = *it->second.operation;
+    if (next.call().is_partial() && !next.is_committed() && !next.has_failed()) break;
+  }
+  if (settled_ != before) trim_kept();
+}
+
+void Group::note_settled(Rank from, uint64_t settled) {
+  if (peer(from).note_settled(settled)) trim_kept();
+}
+
+// It counts as settled, and is not had.
+void Group::note_failed(uint64_t seq) {
+  if (!policies_.empty() && refused_ && closed_) failed_.insert(Seq(seq));
+}
+
+void Group::keep(uint64_t seq,
+                 const std::shared_ptr<collectives::Operation>& operation) {
+  if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
+  kept_.emplace(seq, operation);
+  kept_bytes_ += operation->call().bytes();
+  trim_kept();
+  restore_owners();
+}
+
+// What all members have is of no use to anybody, but to one that is out and may return:
+// for it the log is kept within its limit.
+void Group::trim_kept() {
+  // What one that is out has exposed it must be able to say when it returns.
+  if ((kept_.empty() && failed_.empty()) || view_change_.is_removed()) return;
+  uint64_t all = settled_;
+  uint64_t returning = settled_;
+  for (int32_t r = 0; r < options_.size; ++r) {
+    const Peer& p = peer(Rank(r));
+    if (Rank(r) == options_.self || !p.lost) continue;
+    if (view().has(Rank(r))) {
+      all = std::min(all, p.settled());
+    } else {
+      returning = std::min(returning, standing_[static_cast<size_t>(r)].return_floor);
+    }
+  }
+  failed_.erase(failed_.begin(), failed_.upper_bound(Seq(all)));
+  while (!kept_.empty() && kept_.begin()->first <= all) {
+    const auto& [seq, operation] = *kept_.begin();
+    if (seq > returning && kept_bytes_ <= options_.log_bytes) return;
+    if (seq > returning) forgotten_ = seq;
+    kept_bytes_ -= operation->call().bytes();
+    kept_.erase(kept_.begin());
+  }
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/next_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/mutation.h"
+
+namespace aikido::membership {
+namespace {
+
+bool has(const Report& report, Seq seq, int32_t shard) {
+  if (seq <= report.settled) return true;
+  const auto it =
+      std::lower_bound(report.had.begin(), report.had.end(), std::pair(seq, shard),
+                       [](const HadShard& h, const std::pair<Seq, int32_t>& k) {
+                         return std::pair(h.seq, h.shard) < k;
+                       });
+  return it != report.had.end() && it->seq == seq && it->shard == shard;
+}
+
+// And may send it to others.
+bool keeps(const Report& report, Seq seq, int32_t shard) {
+  const auto& failed = report.failed;
+  return has(report, seq, shard) && seq >= report.kept &&
+         !std::binary_search(failed.begin(), failed.end(), seq);
+}
+
+// Who may own shards: the old owners that are left, and those restored. Never empty.
+std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& plan) {
+  std::vector<Rank> owners;
+  next.members.for_each([&](Rank r) {
+    const bool was = old.is_owner(r) || plan.restored.contains(r);
+    if (was && !plan.moved.contains(r)) owners.push_back(r);
+  });
+  const auto take = [&](auto&& is_fit) {
+    next.members.for_each([&](Rank r) {
+      if (owners.empty() && is_fit(r)) owners.push_back(r);
+    });
+  };
+  take([&](Rank r) { return !plan.moved.contains(r) && plan.answers.contains(r); });
+  take([&](Rank r) { return plan.answers.contains(r); });
+  return owners;
+}
+
+// Cuts of operations from `oldest` on; those beyond `boundary` are cut anew.
+void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boundary) {
+  const std::vector<Rank> owners = healthy(old, next, plan);
+  for (size_t i = 0; i < old.cuts.size(); ++i) {
+    if (i + 1 < old.cuts.size() && old.cuts[i + 1].first <= oldest)
+      continue;  // nobody has anything of it
+    Cut kept = old.cuts[i];
+    for (size_t s = 0; s < kept.owners.size(); ++s) {
+      const Rank owner = kept.owners[s];
+      if (!next.has(owner) || plan.moved.contains(owner))
+        kept.owners[s] = owners[s % owners.size()];
+    }
+    next.cuts.push_back(std::move(kept));
+  }
+  const Seq first(boundary.value + 1);
+  while (!next.cuts.empty() && next.cuts.back().first >= first) next.cuts.pop_back();
+  if (next.cuts.empty() || next.cuts.back().owners != owners)
+    next.cuts.push_back({next.cuts.empty() ? oldest : first, owners});
+}
+
+// A holder that is to send a result on, kNoRank if nobody has it.
+Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t shard) {
+  const Held* held = old.held_at(seq, shard);
+  const Rank owner = held != nullptr
+                         ? held->holder
+                         : old.cut_of(seq).owners[static_cast<size_t>(shard)];
+  Rank best = kNoRank;
+  int best_grade = -1;
+  for (const auto& [rank, report] : plan.answers) {
+    if (!keeps(report, seq, shard)) continue;
+    const int grade = plan.moved.contains(rank) ? 0 : rank == owner ? 2 : 1;
+    if (grade > best_grade) best = rank;
+    best_grade = std::max(grade, best_grade);
+  }
+  return best;
+}
+
+}  // namespace
+
+View next_view(const View& old, const ViewPlan& plan) {
+  View next;
+  next.number = old.number + 1;
+  next.members = RankSet(old.members.world_size());
+  next.seats.resize(old.seats.size());
+  Seq boundary;
+  Seq low(UINT64_MAX);     // all have everything up to here
+  Seq oldest(UINT64_MAX);  // that somebody has and may send
+  for (const auto& [rank, report] : plan.answers) {
+    next.members.insert(rank);
+    next.seats[static_cast<size_t>(rank.value)] =
+        old.seats[static_cast<size_t>(rank.value)];
+    boundary = std::max({boundary, report.known, report.settled});
+    low = std::min(low, report.settled);
+    oldest = std::min(oldest, report.kept);
+  }
+  for (const auto& [rank, report] : plan.joining) {
+    next.members.insert(rank);
+    Seat seat{next.number, Seq(boundary.value + 1)};
+    if (mutated(Mutation::kOldIncarnation)) seat.since = 1;
+    if (mutated(Mutation::kReturnFillsPlace)) seat.first = Seq(1);
+    next.seats[static_cast<size_t>(rank.value)] = seat;
+    low = std::min(low, report.settled);
+    oldest = std::min(oldest, report.kept);
+  }
+  low = std::min(low, boundary);
+  cut(next, old, plan, std::min(oldest, Seq(low.value + 1)), boundary);
+  if (mutated(Mutation::kIgnoreHad)) return next;
+  for (Seq seq(low.value + 1); seq <= boundary; ++seq.value) {
+    const auto num_shards = static_cast<int32_t>(old.cut_of(seq).owners.size());
+    for (int32_t s = 0; s < num_shards; ++s) {
+      Held held{seq, s, holder_of(old, plan, seq, s),
+                RankSet(old.members.world_size())};
+      if (held.holder == kNoRank) continue;
+      const auto note = [&](const auto& entry) {
+        if (!has(entry.second, seq, s)) held.lacking.insert(entry.first);
+      };
+      std::for_each(plan.answers.begin(), plan.answers.end(), note);
+      std::for_each(plan.joining.begin(), plan.joining.end(), note);
+      if (held.lacking.count() > 0) next.held.push_back(std::move(held));
+    }
+  }
+  return next;
+}
+
+}  // namespace aikido::membership

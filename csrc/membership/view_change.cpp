@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/view_change.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/mutation.h"
+#include "base/text.h"
+#include "membership/next_view.h"
+
+namespace aikido::membership {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long those that have not answered are waited for, once more than half have: at
+// least this, and kPatience times what these took. A member whose link is slow should
+// get its answer through; one that is stopped costs this much, once.
+constexpr Duration kAnswerFloor = milliseconds(100);
+constexpr int kPatience = 4;
+// And this, while without them the view would be too small for what is under way.
+constexpr Duration kScarce = std::chrono::seconds(5);
+// Members that notice the same thing start one after another, so that the first is
+// through before the second begins.
+constexpr Duration kTurn = milliseconds(10);
+constexpr int kMaxTurns = 8;
+// An attempt, own or foreign, that has no outcome by then is given up. Doubles with
+// every failure in a row.
+constexpr Duration kOutcome = milliseconds(500);
+constexpr int kMaxDoublings = 4;
+// A member that is out asks another one to take it in.
+constexpr Duration kJoinAgain = milliseconds(500);
+// How far members may be apart: so many operations, and more where they have few
+// shards.
+constexpr uint64_t kMinOpen = 1024;
+constexpr uint64_t kMaxOpenShards = uint64_t{1} << 18;
+
+}  // namespace
+
+ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
+    : self_(self),
+      host_(host),
+      view_(View::first_of(size)),
+      lost_(size),
+      silent_(size),
+      moved_(size),
+      restored_(size) {}
+
+bool ViewChange::is_majority(int32_t count) const {
+  return mutated(Mutation::kMinorityView) || 2 * count > view_.members.count();
+}
+
+bool ViewChange::can_change() const {
+  int32_t live = 0;
+  view_.members.for_each([&](Rank r) { live += lost_.contains(r) ? 0 : 1; });
+  return !is_removed() && is_majority(live);
+}
+
+bool ViewChange::owns(Rank rank) const {
+  return std::any_of(view_.cuts.begin(), view_.cuts.end(), [&](const Cut& cut) {
+    return std::find(cut.owners.begin(), cut.owners.end(), rank) != cut.owners.end();
+  });
+}
+
+// Something is to be changed that is not changed yet.
+bool ViewChange::is_needed() const {
+  if (is_removed()) return false;
+  bool is_needed = !joining_.empty();
+  view_.members.for_each([&](Rank r) {
+    if (lost_.contains(r) || silent_.contains(r) || moved_.contains(r) ||
+        restored_.contains(r))
+      is_needed = true;
+  });
+  return is_needed;
+}
+
+// Somebody can own what `rank` is to own no more.
+bool ViewChange::has_others(Rank rank) const {
+  bool has_others = false;
+  view_.members.for_each([&](Rank r) {
+    if (r != rank && !moved_.contains(r) && !lost_.contains(r)) has_others = true;
+  });
+  return has_others;
+}
+
+void ViewChange::suspect(Rank rank, TimePoint now) {
+  now_ = now;
+  // What nobody else has comes from it or not at all.
+  if (!view_.has(rank) || !owns(rank) || !moved_.insert(rank)) return;
+  restored_.erase(rank);
+  consider();
+}
+
+void ViewChange::restore(Rank rank, TimePoint now) {
+  now_ = now;
+  if (!view_.has(rank) || view_.is_owner(rank) || !restored_.insert(rank)) return;
+  consider();
+}
+
+void ViewChange::on_silent(Rank rank, TimePoint now) {
+  now_ = now;
+  if (!view_.has(rank) || !silent_.insert(rank)) return;
+  moved_.insert(rank);
+  consider();
+}
+
+void ViewChange::on_lost(Rank rank, TimePoint now) {
+  now_ = now;
+  if (!lost_.insert(rank)) return;
+  joining_.erase(rank);
+  if (attempt_) {
+    attempt_->answers.erase(rank);
+    propose_if_due();
+  }
+  consider();
+}
+
+// When it is the turn of a rank to coordinate: those that are healthy first.
+Duration ViewChange::turn_of(Rank rank) const {
+  int turns = 0;
+  view_.members.for_each([&](Rank r) {
+    const bool is_before =
+        moved_.contains(r) == moved_.contains(rank) ? r < rank : !moved_.contains(r);
+    if (is_before && !lost_.contains(r)) ++turns;
+  });
+  return std::min(turns, kMaxTurns) * kTurn;
+}
+
+// Looks at what there is to do after a change of circumstances.
+void ViewChange::consider() {
+  if (attempt_ || promised_ || !is_needed() || !can_change()) return;
+  const Duration turn = turn_of(self_);
+  if (turn == Duration::zero()) return start();
+  if (!look_) look_ = now_ + turn;
+}
+
+void ViewChange::start() {
+  const Ballot ballot{highest_counter_ + 1, self_};
+  highest_counter_ = ballot.counter;
+  promise(ballot);
+  attempt_ = Attempt();  // clang 14 takes no emplace() of it
+  attempt_->ballot = ballot;
+  attempt_->accepted = RankSet(view_.members.world_size());
+  attempt_->started = now_;
+  attempt_->answers[self_] = {own_report_, accepted_};
+  view_.members.for_each([&](Rank r) {
+    const bool is_asked = !mutated(Mutation::kSuspectNotAsked) || !moved_.contains(r);
+    if (r != self_ && !lost_.contains(r) && is_asked)
+      send(r, ViewStep::kPrepare, ballot);
+  });
+  propose_if_due();
+}
+
+void ViewChange::promise(const Ballot& ballot) {
+  if (!promised_) {
+    own_report_ = host_->report();
+    host_->on_promise();
+  }
+  promised_ = ballot;
+  attempt_.reset();
+  // Nor is a coordinator hurried that waits for those who are silent.
+  int32_t live = 0;
+  view_.members.for_each([&](Rank r) {
+    if (!lost_.contains(r) && !silent_.contains(r)) ++live;
+  });
+  look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
+          turn_of(self_) + (live < own_report_.needed ? kScarce : Duration::zero());
+}
+
+// A plan goes through all operations that are open somewhere; what says that there are
+// more than can be is refused before.
+Status ViewChange::check_reach(Rank from, const Report& theirs,
+                               const Report& ours) const {
+  const uint64_t max_open = std::max(kMinOpen, kMaxOpenShards / view_.seats.size());
+  const uint64_t high = std::max(theirs.known.value, theirs.settled.value);
+  const uint64_t own_high = std::max(ours.known.value, ours.settled.value);
+  const bool is_ahead = high > ours.settled.value + max_open;
+  const bool is_behind = own_high > theirs.settled.value + max_open;
+  if (!is_ahead && !is_behind) return Status::ok();
+  return Status(
+      Code::kProtocol,
+      concat("rank ", from.value, " knows of operation ", high, " and has all up to ",
+             theirs.settled.value, ", rank ", self_.value, " knows of ", own_high,
+             " and has all up to ", ours.settled.value, ": at most ", max_open,
+             " operations can be open"),
+      from);
+}
+
+Status ViewChange::on_message(Rank from, const ViewMessage& message, TimePoint now) {
+  now_ = now;
+  const bool is_plan = message.step == ViewStep::kState && promised_.has_value();
+  if (is_plan && message.view == view_.number)
+    AIKIDO_TRY(check_reach(from, message.report, own_report_));
+  handle(from, message);
+  return Status::ok();
+}
+
+void ViewChange::handle(Rank from, const ViewMessage& message) {
+  highest_counter_ = std::max(highest_counter_, message.ballot.counter);
+  if (message.step == ViewStep::kView) {
+    if (message.proposed->number > view_.number) install(*message.proposed);
+    return;
+  }
+  if (message.step == ViewStep::kRefuse) {
+    if (!is_removed() || is_refused_) return;
+    is_refused_ = true;
+    look_.reset();
+    return host_->on_refused({Code::kPeerLost, printable(message.text), self_});
+  }
+  const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
+  if (is_silent) return;
+  // Whoever is not where we are gets there first.
+  if (message.view < view_.number || is_removed()) return send_newest(from);
+  if (message.view > view_.number) return;  // its kView was sent before and is coming
+  if (message.step == ViewStep::kJoin) return on_join(from, message);
+  if (!view_.has(from)) return send_newest(from);
+  switch (message.step) {
+    case ViewStep::kPrepare:
+      return answer_prepare(from, message);
+    case ViewStep::kState:
+      return on_state(from, message);
+    case ViewStep::kPropose:
+      return on_propose(from, message);
+    case ViewStep::kAccepted:
+      return on_accepted(from, message);
+    default:
+      return;
+  }
+}
+
+void ViewChange::answer_prepare(Rank from, const ViewMessage& message) {
+  if (promised_ && message.ballot <= *promised_) return;  // the higher one gets through
+  promise(message.ballot);
+  ViewMessage answer;
+  answer.step = ViewStep::kState;
+  answer.view = view_.number;
+  answer.ballot = message.ballot;
+  answer.report = own_report_;
+  answer.accepted = accepted_;
+  host_->send_view(from, answer);
+}
+
+void ViewChange::on_state(Rank from, const ViewMessage& message) {
+  if (!attempt_ || message.ballot != attempt_->ballot || attempt_->proposed) return;
+  attempt_->answers[from] = {message.report, message.accepted};
+  propose_if_due();
+}
+
+// With those that have answered alone, what one of them waits for could not end.
+bool ViewChange::is_scarce() const {
+  const auto& answers = attempt_->answers;
+  return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
+    const Report& report = entry.second.report;
+    if (report.open == Seq()) return false;
+    int32_t num = 0;
+    for (const auto& [rank, answer] : answers) {
+      const Report& other = answer.report;
+      if (report.open >= other.kept && report.open <= other.settled) return false;
+      num += view_.takes_part(rank, report.open) ? 1 : 0;
+    }
+    return num < report.needed;
+  });
+}
+
+void ViewChange::propose_if_due() {
+  if (!attempt_ || attempt_->proposed) return;
+  auto& answers = attempt_->answers;
+  if (!is_majority(static_cast<int32_t>(answers.size()))) return;
+  if (attempt_->majority_at == TimePoint{}) attempt_->majority_at = now_;
+  bool is_complete = true;
+  view_.members.for_each([&](Rank r) {
+    const bool is_asked = !mutated(Mutation::kSuspectNotAsked) || !moved_.contains(r);
+    if (is_asked && !lost_.contains(r) && !answers.contains(r)) is_complete = false;
+  });
+  const Duration took = attempt_->majority_at - attempt_->started;
+  const TimePoint due =
+      attempt_->majority_at +
+      std::max(is_scarce() ? kScarce : kAnswerFloor, kPatience * took);
+  if (!is_complete && now_ < due) {
+    look_ = due;
+    return;
+  }
+  const AcceptedView* earlier = nullptr;
+  ViewPlan plan;
+  plan.moved = moved_;
+  plan.restored = restored_;
+  plan.joining = joining_;
+  for (const auto& [rank, answer] : answers) {
+    plan.answers.emplace(rank, answer.report);
+    if (answer.accepted && !mutated(Mutation::kIgnoreAccepted) &&
+        (earlier == nullptr || answer.accepted->ballot > earlier->ballot))
+      earlier = &*answer.accepted;
+  }
+  attempt_->proposed = earlier != nullptr ? earlier->view : next_view(view_, plan);
+  look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings));
+  accepted_ = AcceptedView{attempt_->ballot, *attempt_->proposed};
+  if (mutated(Mutation::kInstallUnvoted)) return install(View(*attempt_->proposed));
+  ViewMessage message;
+  message.step = ViewStep::kPropose;
+  message.view = view_.number;
+  message.ballot = attempt_->ballot;
+  message.proposed = attempt_->proposed;
+  view_.members.for_each([&](Rank r) {
+    if (r != self_ && !lost_.contains(r)) host_->send_view(r, message);
+  });
+  ViewMessage own;
+  own.ballot = attempt_->ballot;
+  on_accepted(self_, own);
+}
+
+void ViewChange::on_propose(Rank from, const ViewMessage& message) {
+  if (promised_ && message.ballot < *promised_) return;
+  if (message.proposed->number != view_.number + 1) return;
+  promise(message.ballot);
+  accepted_ = AcceptedView{message.ballot, *message.proposed};
+  send(from, ViewStep::kAccepted, message.ballot);
+}
+
+void ViewChange::on_accepted(Rank from, const ViewMessage& message) {
+  if (!attempt_ || message.ballot != attempt_->ballot || !attempt_->proposed) return;
+  attempt_->accepted.insert(from);
+  if (is_majority(attempt_->accepted.count())) install(View(*attempt_->proposed));
+}
+
+void ViewChange::install(const View& view) {
+  if (!promised_) host_->on_promise();
+  const View old = std::exchange(view_, view);
+  promised_.reset();
+  accepted_.reset();
+  attempt_.reset();
+  look_.reset();
+  num_failed_ = 0;
+  num_joins_ = 0;
+  is_refused_ = false;
+  for (auto it = joining_.begin(); it != joining_.end();)
+    it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
+  // Whoever is still in it has answered, and has what can be taken from it taken.
+  for (int32_t r = 0; r < view_.members.world_size(); ++r) {
+    const Rank rank(r);
+    silent_.erase(rank);
+    if (!view_.has(rank) || !owns(rank) || !has_others(rank)) moved_.erase(rank);
+    if (!view_.has(rank) || view_.is_owner(rank)) restored_.erase(rank);
+  }
+  const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
+  if (!is_silent && !mutated(Mutation::kViewNotPassedOn)) {
+    for (int32_t r = 0; r < view_.members.world_size(); ++r) {
+      const Rank rank(r);
+      const bool is_told = old.has(rank) || view_.has(rank);
+      if (is_told && rank != self_ && !lost_.contains(rank)) send_newest(rank);
+    }
+  }
+  host_->on_install(view_);
+  if (is_removed()) return join();
+  consider();
+}
+
+// ---- return ----
+
+void ViewChange::join() {
+  std::vector<Rank> sponsors;
+  view_.members.for_each([&](Rank r) {
+    if (!lost_.contains(r)) sponsors.push_back(r);
+  });
+  if (sponsors.empty() || is_refused_) return look_.reset();
+  ViewMessage message;
+  message.step = ViewStep::kJoin;
+  message.view = view_.number;
+  message.report = host_->report();
+  host_->send_view(sponsors[static_cast<size_t>(num_joins_++) % sponsors.size()],
+                   message);
+  look_ = now_ + kJoinAgain;
+}
+
+void ViewChange::on_join(Rank from, const ViewMessage& message) {
+  if (view_.has(from)) return send_newest(from);
+  const auto ours = promised_ ? own_report_ : host_->report();
+  auto fits = host_->compare(from, message.report);
+  if (const Status reach = check_reach(from, message.report, ours); !reach) {
+    fits = reach;
+  } else if (message.report.settled.value + 1 < view_.cuts.front().first.value) {
+    fits = Status(Code::kPeerLost,
+                  concat("rank ", from.value, " has all results up to operation ",
+                         message.report.settled.value, " only, and how those before ",
+                         view_.cuts.front().first.value,
+                         " are cut is not known any "
+                         "more; copy the state of another rank and reconfigure"));
+  }
+  if (!fits) return;  // it asks again
+  if (!*fits) {
+    ViewMessage refusal;
+    refusal.step = ViewStep::kRefuse;
+    refusal.view = view_.number;
+    refusal.text = fits->message();
+    return host_->send_view(from, refusal);
+  }
+  joining_[from] = message.report;
+  if (!attempt_ && !promised_ && can_change()) start();
+}
+
+// ---- time, messages ----
+
+void ViewChange::on_time(TimePoint now) {
+  now_ = now;
+  if (!look_ || now < *look_) return;
+  look_.reset();
+  if (is_removed()) return join();
+  if (attempt_ && !attempt_->proposed && attempt_->majority_at != TimePoint{})
+    return propose_if_due();
+  if (!can_change()) return;
+  if (promised_) {
+    ++num_failed_;
+  } else if (!is_needed()) {
+    return;
+  }
+  start();
+}
+
+void ViewChange::send(Rank to, ViewStep step, const Ballot& ballot) {
+  ViewMessage message;
+  message.step = step;
+  message.view = view_.number;
+  message.ballot = ballot;
+  host_->send_view(to, message);
+}
+
+void ViewChange::send_newest(Rank to) {
+  ViewMessage message;
+  message.step = ViewStep::kView;
+  message.view = view_.number;
+  message.ballot.counter = highest_counter_;
+  message.proposed = view_;
+  host_->send_view(to, message);
+}
+
+}  // namespace aikido::membership

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// How a view follows from the one before: everything unusual (a late owner, a dead
+// member, a broken connection, shards that move away from a slow link, a return) is
+// this one procedure. Our design, in the manner of Paxos with the members of the old
+// view as acceptors.
+//
+// Note [why a view change keeps results the same]
+// Nobody takes part in a new view before it has said what it has accepted in the old
+// one and promised to accept nothing more there; the old owner is asked like everyone
+// else, and who does not answer is not in the new view. So what an owner alone has
+// exposed is reported by itself, or held by a member that is out and must compare
+// before it returns. A view needs more than half of the one before, is installed after
+// more than half have accepted it, and an accepted one that shows up in an answer is
+// taken over unchanged: of two attempts at most one gets through.
+//
+// A deterministic object fed with messages and `now`. Progress thread.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "membership/view_message.h"
+
+namespace aikido::membership {
+
+class ViewChangeHost {
+ public:
+  virtual ~ViewChangeHost() = default;
+  // A kView goes ahead of everything that is sent to `to` from here on.
+  virtual void send_view(Rank to, const ViewMessage& message) = 0;
+  // What this member has accepted. Not asked between on_promise() and on_install().
+  virtual Report report() const = 0;
+  // From here on no result is accepted, and what was closed and is not had is given up.
+  virtual void on_promise() = 0;
+  virtual void on_install(const View& view) = 0;
+  // May a member with this report come back? Compares what both have. Empty: that
+  // cannot be said yet.
+  virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
+  // This member cannot come back: its data differ, or too much is missing.
+  virtual void on_refused(const Status& why) = 0;
+};
+
+class ViewChange {
+ public:
+  // `host` must outlive it.
+  ViewChange(Rank self, int32_t size, ViewChangeHost* host);
+
+  const View& view() const { return view_; }
+  bool is_promised() const { return promised_.has_value(); }
+  bool is_removed() const { return !view_.has(self_); }
+  // More than half of the view can be reached, and this member is in it.
+  bool can_change() const;
+
+  // `rank` holds up the others: its shards are to be owned by somebody else. It stays
+  // a member if it answers.
+  void suspect(Rank rank, TimePoint now);
+  // Nothing has come from `rank` for long: it is out unless it answers.
+  void on_silent(Rank rank, TimePoint now);
+  // `rank` may own shards again.
+  void restore(Rank rank, TimePoint now);
+  // Its connection is gone: it cannot answer, now or later.
+  void on_lost(Rank rank, TimePoint now);
+
+  // kProtocol when it is none that a member could send.
+  Status on_message(Rank from, const ViewMessage& message, TimePoint now);
+  void on_time(TimePoint now);
+  // Empty: nothing is under way.
+  [[nodiscard]] std::optional<TimePoint> next_look() const { return look_; }
+
+ private:
+  struct Answer {
+    Report report;
+    std::optional<AcceptedView> accepted;
+  };
+  // This member as coordinator.
+  struct Attempt {
+    Ballot ballot;
+    std::map<Rank, Answer> answers;
+    std::optional<View> proposed;
+    RankSet accepted;
+    TimePoint started{};
+    TimePoint majority_at{};  // when more than half had answered
+  };
+
+  bool owns(Rank rank) const;
+  bool has_others(Rank rank) const;
+  bool is_needed() const;
+  void consider();
+  Duration turn_of(Rank rank) const;
+  void start();
+  void propose_if_due();
+  bool is_scarce() const;
+  bool is_majority(int32_t count) const;
+  Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
+  void handle(Rank from, const ViewMessage& message);
+  void answer_prepare(Rank from, const ViewMessage& message);
+  void on_state(Rank from, const ViewMessage& message);
+  void on_propose(Rank from, const ViewMessage& message);
+  void on_accepted(Rank from, const ViewMessage& message);
+  void on_join(Rank from, const ViewMessage& message);
+  void promise(const Ballot& ballot);
+  void install(const View& view);
+  void join();
+  void send(Rank to, ViewStep step, const Ballot& ballot);
+  void send_newest(Rank to);
+
+  const Rank self_;
+  ViewChangeHost* const host_;
+  View view_;
+  Report own_report_;  // while promised
+  std::optional<Ballot> promised_;
+  std::optional<AcceptedView> accepted_;
+  std::optional<Attempt> attempt_;
+  uint32_t highest_counter_ = 0;
+  RankSet lost_, silent_, moved_, restored_;
+  std::map<Rank, Report> joining_;
+  int num_failed_ = 0;     // attempts in a row that came to nothing
+  int32_t num_joins_ = 0;  // asked for, since this member is out
+  bool is_refused_ = false;
+  std::optional<TimePoint> look_;
+  TimePoint now_{};
+};
+
+}  // namespace aikido::membership

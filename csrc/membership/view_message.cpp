@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/view_message.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/wire.h"
+
+namespace aikido::membership {
+namespace {
+
+// Of a sentence.
+constexpr size_t kMaxText = 1024;
+constexpr auto kMaxStep = static_cast<uint8_t>(ViewStep::kRefuse);
+
+void append(std::vector<std::byte>& out, const Ballot& ballot) {
+  append_value(out, ballot.counter);
+  append_value(out, ballot.rank.value);
+}
+
+Ballot take_ballot(WireReader& reader) {
+  Ballot ballot;
+  ballot.counter = reader.take<uint32_t>();
+  ballot.rank = Rank(reader.take<int32_t>());
+  return ballot;
+}
+
+void append(std::vector<std::byte>& out, const Report& report) {
+  append_value(out, report.known.value);
+  append_value(out, report.settled.value);
+  append_value(out, report.kept.value);
+  append_value(out, report.open.value);
+  append_value(out, report.needed);
+  append_value(out, static_cast<uint32_t>(report.failed.size()));
+  for (const Seq seq : report.failed) append_value(out, seq.value);
+  append_value(out, static_cast<uint32_t>(report.had.size()));
+  for (const HadShard& had : report.had) {
+    append_value(out, had.seq.value);
+    append_value(out, had.shard);
+    append_value(out, had.mask);
+  }
+  membership::append(out, report.lost);
+}
+
+Report take_report(WireReader& reader, int32_t size) {
+  Report report;
+  report.known = Seq(reader.take<uint64_t>());
+  report.settled = Seq(reader.take<uint64_t>());
+  report.kept = Seq(reader.take<uint64_t>());
+  report.open = Seq(reader.take<uint64_t>());
+  report.needed = reader.take<int32_t>();
+  report.failed.resize(reader.take_count(sizeof(uint64_t)));
+  for (Seq& seq : report.failed) seq = Seq(reader.take<uint64_t>());
+  report.had.resize(reader.take_count(2 * sizeof(uint64_t) + sizeof(int32_t)));
+  for (HadShard& had : report.had) {
+    had.seq = Seq(reader.take<uint64_t>());
+    had.shard = reader.take<int32_t>();
+    had.mask = reader.take<uint64_t>();
+    if (had.shard < 0 || had.shard >= size || had.seq.value > kMaxSeq)
+      reader.ok = false;
+  }
+  const auto is_out_of_order = [](const HadShard& a, const HadShard& b) {
+    return std::pair(a.seq, a.shard) >= std::pair(b.seq, b.shard);
+  };
+  const auto& had = report.had;
+  const auto& failed = report.failed;
+  const bool is_sorted =
+      std::adjacent_find(had.begin(), had.end(), is_out_of_order) == had.end() &&
+      std::adjacent_find(failed.begin(), failed.end(), std::greater_equal()) ==
+          failed.end();
+  const Seq last_failed = failed.empty() ? Seq() : failed.back();
+  const Seq highest =
+      std::max({report.known, report.settled, report.kept, report.open, last_failed});
+  if (!is_sorted || highest.value > kMaxSeq || report.needed < 0 ||
+      report.needed > size)
+    reader.ok = false;
+  report.lost = take_set(reader, size);
+  return report;
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const ViewMessage& message) {
+  std::vector<std::byte> out;
+  append_value(out, static_cast<uint8_t>(message.step));
+  append_value(out, static_cast<uint8_t>(message.accepted.has_value()));
+  append_value(out, uint16_t{0});
+  append_value(out, message.view);
+  append(out, message.ballot);
+  switch (message.step) {
+    case ViewStep::kState:
+    case ViewStep::kJoin:
+      append(out, message.report);
+      if (message.accepted) {
+        append(out, message.accepted->ballot);
+        append(out, message.accepted->view);
+      }
+      break;
+    case ViewStep::kPropose:
+    case ViewStep::kView:
+      append(out, *message.proposed);
+      break;
+    case ViewStep::kRefuse:
+      append_value(out, static_cast<uint32_t>(std::min(message.text.size(), kMaxText)));
+      for (const char c : message.text.substr(0, kMaxText)) append_value(out, c);
+      break;
+    case ViewStep::kPrepare:
+    case ViewStep::kAccepted:
+      break;
+  }
+  return out;
+}
+
+Result<ViewMessage> decode_view_message(std::span<const std::byte> bytes,
+                                        int32_t size) {
+  WireReader reader{bytes};
+  ViewMessage message;
+  const auto step = reader.take<uint8_t>();
+  const auto num_accepted = reader.take<uint8_t>();
+  const bool is_padded = reader.take<uint16_t>() == 0;
+  message.step = static_cast<ViewStep>(step);
+  message.view = reader.take<uint32_t>();
+  message.ballot = take_ballot(reader);
+  const Status bad(Code::kProtocol, "bytes that are no message about a view");
+  if (!reader.ok || step == 0 || step > kMaxStep || !is_padded) return bad;
+  const bool may_have_accepted =
+      message.step == ViewStep::kState || message.step == ViewStep::kJoin;
+  if (num_accepted > (may_have_accepted ? 1 : 0)) return bad;
+  switch (message.step) {
+    case ViewStep::kState:
+    case ViewStep::kJoin:
+      message.report = take_report(reader, size);
+      if (num_accepted == 1) {
+        const Ballot ballot = take_ballot(reader);
+        if (!reader.ok) return bad;
+        auto view = read_view(bytes, size);
+        if (!view) return view.status();
+        if (view->number != message.view + 1) return bad;
+        message.accepted = AcceptedView{ballot, *std::move(view)};
+      }
+      break;
+    case ViewStep::kPropose:
+    case ViewStep::kView: {
+      auto view = read_view(bytes, size);
+      if (!view) return view.status();
+      // What is proposed follows; a view is the sender's own.
+      const uint32_t ahead = message.step == ViewStep::kPropose ? 1 : 0;
+      if (view->number != message.view + ahead) return bad;
+      message.proposed = *std::move(view);
+      break;
+    }
+    case ViewStep::kRefuse:
+      message.text.resize(reader.take_count(1));
+      if (message.text.size() > kMaxText) return bad;
+      for (char& c : message.text) c = reader.take<char>();
+      break;
+    case ViewStep::kPrepare:
+    case ViewStep::kAccepted:
+      break;
+  }
+  if (!reader.ok || !bytes.empty()) return bad;
+  return message;
+}
+
+}  // namespace aikido::membership

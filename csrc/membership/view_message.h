@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What members tell each other while a view changes. Encoding and decoding are pure.
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "membership/view.h"
+
+namespace aikido::membership {
+
+// Orders the attempts at a change: the higher wins.
+struct Ballot {
+  uint32_t counter = 0;
+  Rank rank{0};
+  friend auto operator<=>(const Ballot&, const Ballot&) = default;
+};
+
+// A result that a member has accepted, exposed to its caller or not.
+struct HadShard {
+  Seq seq;
+  int32_t shard = 0;
+  uint64_t mask = 0;  // fingerprint: equal for equal masks
+  friend bool operator==(const HadShard&, const HadShard&) = default;
+};
+
+// What a member knows of the skippable operations of its group.
+struct Report {
+  Seq known;                  // the highest operation that it has called or heard of
+  Seq settled;                // it needs no result up to this one
+  Seq kept;                   // and can send those from this one on,
+  std::vector<Seq> failed;    // but for these, which ended with an error; ascending
+  Seq open;                   // the lowest one that it waits for; 0: none
+  int32_t needed = 0;         // members, by those that are open
+  std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
+  RankSet lost;               // to whom its connection is broken (kJoin)
+  friend bool operator==(const Report&, const Report&) = default;
+};
+
+struct AcceptedView {
+  Ballot ballot;
+  View view;
+  friend bool operator==(const AcceptedView&, const AcceptedView&) = default;
+};
+
+enum class ViewStep : uint8_t {
+  kPrepare = 1,  // promise to accept nothing more in this view, and say what you have
+  kState,        // the answer
+  kPropose,      // this could be the next view
+  kAccepted,     // the answer
+  kView,         // this is the view
+  kJoin,         // I was left out, or am late to the group: take me in
+  kRefuse,       // you cannot come back like this
+};
+
+struct ViewMessage {
+  ViewStep step = ViewStep::kPrepare;
+  uint32_t view = 1;                     // number of the sender's
+  Ballot ballot;                         // kPrepare .. kAccepted
+  Report report;                         // kState, kJoin
+  std::optional<AcceptedView> accepted;  // kState
+  std::optional<View> proposed;          // kPropose, kView
+  std::string text;                      // kRefuse
+};
+
+std::vector<std::byte> encode(const ViewMessage& message);
+// kProtocol when the bytes are no message of a member of a group of `size`.
+Result<ViewMessage> decode_view_message(std::span<const std::byte> bytes, int32_t size);
+
+}  // namespace aikido::membership

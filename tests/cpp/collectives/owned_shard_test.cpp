@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/owned_shard.h"
+
+#include <cstring>
+
+#include "harness/catch.h"
+#include "harness/views.h"
+
+using namespace aikido;
+using namespace aikido::collectives;
+using namespace aikido::testing;
+
+namespace {
+
+constexpr size_t kBytes = 16;  // four floats
+
+struct Shard {
+  BufferPool pool{0};
+  OwnedShard shard{Rank(1), 3, kBytes};
+
+  // `values` are the next bytes of `from`. False when they have no place.
+  bool give(int32_t from, uint64_t offset, const std::vector<float>& values) {
+    std::byte* place = shard.place(Rank(from), offset, pool);
+    if (place == nullptr) return false;
+    std::memcpy(place, values.data(), values.size() * sizeof(float));
+    shard.arrived(Rank(from), values.size() * sizeof(float));
+    return true;
+  }
+};
+
+const RankSet kAll = RankSet::full(3);
+
+}  // namespace
+
+TEST_CASE("a contribution is whole when its last byte is here, once") {
+  Shard s;
+  std::byte* place = s.shard.place(Rank(0), 0, s.pool);
+  REQUIRE(place != nullptr);
+  CHECK_FALSE(s.shard.arrived(Rank(0), 8));
+  CHECK_FALSE(s.shard.has(Rank(0)));
+  CHECK(s.shard.place(Rank(0), 8, s.pool) == place + 8);
+  CHECK(s.shard.arrived(Rank(0), 8));
+  CHECK(s.shard.has(Rank(0)));
+  // What comes again is not taken.
+  CHECK(s.shard.place(Rank(0), 0, s.pool) == nullptr);
+  CHECK_FALSE(s.shard.arrived(Rank(0), 8));
+  CHECK(s.shard.has(Rank(0)));
+  CHECK_FALSE(s.shard.has(Rank(2)));
+}
+
+TEST_CASE("bytes come in order, and from the beginning when they come again") {
+  Shard s;
+  CHECK(s.shard.place(Rank(0), 4, s.pool) == nullptr);  // without its beginning
+  CHECK_FALSE(s.shard.arrived(Rank(0), 4));             // and nothing has come
+  CHECK(s.give(0, 0, {1, 2}));
+  CHECK_FALSE(s.give(0, 4, {9}));
+  CHECK_FALSE(s.give(0, 12, {9}));
+  CHECK(s.give(0, 0, {3}));  // sent again, in another view
+  CHECK(s.shard.ready(set_of(3, {0}), nullptr) == 4);
+  CHECK(s.give(0, 4, {4, 5, 6}));
+  CHECK(s.shard.has(Rank(0)));
+  s.shard.forget(Rank(0));
+  CHECK_FALSE(s.shard.has(Rank(0)));
+  CHECK(s.shard.ready(set_of(3, {0}), nullptr) == 0);
+  CHECK(s.give(0, 0, {7, 8, 9, 10}));
+  CHECK(s.shard.has(Rank(0)));
+}
+
+TEST_CASE("an empty contribution is whole at once") {
+  BufferPool pool(0);
+  OwnedShard shard(Rank(0), 2, 0);
+  CHECK(shard.place(Rank(1), 0, pool) != nullptr);
+  CHECK(shard.arrived(Rank(1), 0));
+  CHECK(shard.has(Rank(1)));
+}
+
+TEST_CASE("ready is what all that are asked for have reached, ours with the call") {
+  Shard s;
+  const std::vector<float> mine(4, 1.0f);
+  const auto* own = reinterpret_cast<const std::byte*>(mine.data());
+  CHECK(s.shard.ready(set_of(3, {1}), own) == kBytes);
+  CHECK(s.shard.ready(set_of(3, {1}), nullptr) == 0);
+  CHECK(s.give(0, 0, {1, 2, 3}));
+  CHECK(s.give(2, 0, {1}));
+  CHECK(s.shard.ready(kAll, own) == 4);
+  CHECK(s.shard.ready(set_of(3, {0, 1}), own) == 12);
+  CHECK(s.shard.ready(kAll, nullptr) == 0);
+}
+
+TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
+  const std::vector<float> mine = {1e8f, 1, 2, 3};
+  const auto* own = reinterpret_cast<const std::byte*>(mine.data());
+  const auto reduce = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
+  struct Row {
+    std::initializer_list<int32_t> mask;
+    double scale;
+    std::vector<float> expected;
+  };
+  for (const bool is_last_first : {false, true}) {
+    Shard s;
+    const std::vector<float> of_0 = {-1e8f, 10, 20, 30}, of_2 = {1, 100, 200, 300};
+    for (const int32_t r : is_last_first ? std::vector{2, 0} : std::vector{0, 2})
+      CHECK(s.give(r, 0, r == 0 ? of_0 : of_2));
+    for (const Row& row : {
+             // In another order the first would be 0.
+             Row{{0, 1, 2}, 1.0, {1, 111, 222, 333}},
+             Row{{0, 2}, 0.5, {-5e7f, 55, 110, 165}},
+             Row{{1}, 2.0, {2e8f, 2, 4, 6}},
+             Row{{1, 2}, 1.0, {1e8f, 101, 202, 303}},
+         }) {
+      std::vector<float> out(4, -1.0f);
+      auto* bytes = reinterpret_cast<std::byte*>(out.data());
+      // In two parts, as it is folded ahead.
+      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 0, 8, 4, row.scale);
+      CHECK(out[2] == -1.0f);
+      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 8, 16, 4, row.scale);
+      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 16, 16, 4, row.scale);
+      CHECK(out == row.expected);
+    }
+  }
+}
+
+TEST_CASE("more than 64 contributions are folded as well") {
+  constexpr int32_t kMany = 130;
+  BufferPool pool(0);
+  OwnedShard shard(Rank(0), kMany, sizeof(float));
+  const float mine = 1;
+  for (int32_t r = 1; r < kMany; ++r) {
+    const auto value = static_cast<float>(r + 1);
+    std::memcpy(shard.place(Rank(r), 0, pool), &value, sizeof value);
+    CHECK(shard.arrived(Rank(r), sizeof value));
+  }
+  float sum = 0;
+  shard.fold(reinterpret_cast<std::byte*>(&sum),
+             kernels::find_reduce(ReduceOp::kSum, DType::kFloat32),
+             RankSet::full(kMany), reinterpret_cast<const std::byte*>(&mine), 0, 4, 4,
+             1.0);
+  CHECK(sum == kMany * (kMany + 1) / 2);
+}

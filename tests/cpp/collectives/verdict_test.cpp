@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/verdict.h"
+
+#include "harness/catch.h"
+#include "harness/hex.h"
+#include "harness/views.h"
+
+using namespace aikido;
+using namespace aikido::collectives;
+using namespace aikido::testing;
+using straggler::Reason;
+
+TEST_CASE("verdicts come back as they were, to the microsecond") {
+  for (const int32_t n : {1, 8, 9, 65}) {
+    for (const Reason reason :
+         {Reason::kComplete, Reason::kDeadline, Reason::kLogFull}) {
+      Verdict verdict{RankSet(n), reason, std::chrono::nanoseconds(1'234'567)};
+      verdict.mask.insert(Rank(0));
+      verdict.mask.insert(Rank(n - 1));
+      auto decoded = decode_verdict(encode_verdict(verdict), n);
+      REQUIRE(decoded.is_ok());
+      CHECK(decoded->mask == verdict.mask);
+      CHECK(decoded->reason == reason);
+      CHECK(decoded->deadline == std::chrono::microseconds(1234));
+    }
+  }
+}
+
+TEST_CASE("a verdict is these bytes, and as many as the group needs") {
+  const Verdict verdict{set_of(10, {0, 3, 9}), Reason::kComplete,
+                        std::chrono::microseconds(0x0102)};
+  const auto bytes = encode_verdict(verdict);
+  REQUIRE(bytes.size() == 10);
+  CHECK(to_hex(std::span(bytes).subspan(1)) == "00 00 00 02 01 00 00 09 02");
+  CHECK(static_cast<Reason>(bytes[0]) == Reason::kComplete);
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    const auto part = decode_verdict(std::span(bytes).first(n), 10);
+    REQUIRE_FALSE(part.is_ok());
+    CHECK(part.status().message() == concat("a result with ", n, " bytes of verdict"));
+  }
+  CHECK_FALSE(decode_verdict(bytes, 17).is_ok());
+}
+
+TEST_CASE("a deadline that is too long for its bytes is the longest one") {
+  const Verdict verdict{set_of(1, {0}), Reason::kComplete, std::chrono::hours(9999)};
+  auto decoded = decode_verdict(encode_verdict(verdict), 1);
+  REQUIRE(decoded.is_ok());
+  CHECK(decoded->deadline == std::chrono::microseconds(UINT32_MAX));
+}
+
+TEST_CASE("a result of nobody, or for no reason, is none") {
+  auto nobody = decode_verdict(encode_verdict({RankSet(3), Reason::kComplete, {}}), 3);
+  REQUIRE_FALSE(nobody.is_ok());
+  CHECK(nobody.status().code() == Code::kProtocol);
+  CHECK(nobody.status().message() ==
+        "a result of 0 contributions for reason " +
+            std::to_string(static_cast<int>(Reason::kComplete)));
+  auto bytes = encode_verdict({set_of(3, {1}), Reason::kLogFull, {}});
+  bytes[0] = static_cast<std::byte>(static_cast<uint8_t>(Reason::kLogFull) + 1);
+  CHECK_FALSE(decode_verdict(bytes, 3).is_ok());
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// What a group does about its view: who is in it, what is sent on, who may return.
+#include <set>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+
+namespace {
+
+Call skip_call(size_t count) {
+  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = milliseconds(5);
+  call.policy.ceiling = milliseconds(50);
+  call.policy.warmup_operations = 1;
+  return call;
+}
+
+// Each member adds 1.0f per element; these call.
+std::vector<AnswerPtr> call_all(Cluster& cluster, const Call& call,
+                                std::initializer_list<int32_t> ranks) {
+  std::vector<AnswerPtr> answers;
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  for (const int32_t r : ranks) answers.push_back(cluster.allreduce(r, call, input));
+  return answers;
+}
+
+bool all_ok(const std::vector<AnswerPtr>& answers) {
+  return std::all_of(answers.begin(), answers.end(), [&](const AnswerPtr& a) {
+    return a->is_ok() && a->output == answers.front()->output;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a group without trouble stays in its first view") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  for (int i = 0; i < 20; ++i) {
+    const auto answers = call_all(cluster, skip_call(300), {0, 1, 2});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
+    CHECK(all_ok(answers));
+  }
+  for (int32_t r = 0; r < 3; ++r) CHECK(cluster.group(r).view().number == 1);
+}
+
+TEST_CASE("a group goes on in a view without a member that died") {
+  for (const size_t count : {10u, 1000u}) {
+    Cluster cluster({.size = 4});
+    cluster.set_all_delays(milliseconds(1));
+    auto answers = call_all(cluster, skip_call(count), {0, 1, 2, 3});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+    // The first owner dies with its call under way.
+    answers = call_all(cluster, skip_call(count), {1, 2, 3});
+    cluster.kill(0);
+    REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+    CHECK(all_ok(answers));
+    for (const int32_t r : {1, 2, 3}) {
+      const membership::View& view = cluster.group(r).view();
+      CHECK(view.number == 2);
+      CHECK_FALSE(view.has(Rank(0)));
+      CHECK(view == cluster.group(1).view());
+    }
+    // And later calls need nothing more.
+    answers = call_all(cluster, skip_call(count), {1, 2, 3});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+    CHECK(all_ok(answers));
+    CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(0)});
+  }
+}
+
+TEST_CASE("with half of its members lost a group says why it cannot go on") {
+  Cluster cluster({.size = 2});
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, skip_call(10), {0, 1});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  cluster.kill(1);
+  answers = call_all(cluster, skip_call(10), {0});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  CHECK(answers[0]->status.code() == Code::kPeerLost);
+  CHECK(answers[0]->status.culprit() == Rank(1));
+  CHECK(cluster.group(0).view().number == 1);
+}
+
+TEST_CASE("a member that stands still is out, joins again and has the same results") {
+  ClusterOptions options{.size = 4};
+  options.heartbeat.interval = milliseconds(10);
+  options.heartbeat.timeout = milliseconds(50);
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, skip_call(300), {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  cluster.stop(3, milliseconds(2000));
+  std::vector<std::vector<AnswerPtr>> missed;
+  for (int i = 0; i < 3; ++i) {
+    missed.push_back(call_all(cluster, skip_call(300), {0, 1, 2}));
+    REQUIRE(cluster.run_until_done(missed.back(), milliseconds(1000)));
+    REQUIRE(all_ok(missed.back()));
+  }
+  CHECK(cluster.group(0).view().number >= 2);
+  cluster.run_for(milliseconds(3000));
+  for (int32_t r = 0; r < 4; ++r) {
+    CHECK(cluster.group(r).view().has(Rank(3)));
+    CHECK(cluster.group(r).view() == cluster.group(0).view());
+  }
+  // Its caller gets what it missed at once, and is in what comes then.
+  for (const auto& others : missed) {
+    const auto late = call_all(cluster, skip_call(300), {3});
+    REQUIRE(cluster.run_until_done(late, milliseconds(500)));
+    REQUIRE(late[0]->is_ok());
+    CHECK(late[0]->output == others[0]->output);
+    CHECK(late[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
+  }
+  for (int i = 0; i < 20; ++i) {
+    answers = call_all(cluster, skip_call(300), {0, 1, 2, 3});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+    CHECK(all_ok(answers));
+    cluster.run_for(milliseconds(5));
+  }
+  CHECK(answers[0]->outcome.skipped.empty());
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Short names for what view changes are made of. Any thread.
+
+#include <initializer_list>
+#include <vector>
+
+#include "membership/view_message.h"
+
+namespace aikido::testing {
+
+inline RankSet set_of(int32_t size, std::initializer_list<int32_t> ranks) {
+  RankSet set(size);
+  for (const int32_t r : ranks) set.insert(Rank(r));
+  return set;
+}
+
+inline std::vector<Rank> ranks_of(std::initializer_list<int32_t> ranks) {
+  std::vector<Rank> all;
+  for (const int32_t r : ranks) all.emplace_back(r);
+  return all;
+}
+
+// Knows of operations up to `known`, has all results up to `settled`, and these.
+inline membership::Report report_of(int32_t size, uint64_t known, uint64_t settled,
+                                    std::vector<membership::HadShard> had = {}) {
+  membership::Report report;
+  report.known = Seq(known);
+  report.settled = Seq(settled);
+  report.kept = Seq(1);
+  report.had = std::move(had);
+  report.lost = RankSet(size);
+  return report;
+}
+
+}  // namespace aikido::testing

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/next_view.h"
+
+#include <random>
+#include <set>
+
+#include "harness/catch.h"
+#include "harness/views.h"
+
+using namespace aikido;
+using namespace aikido::membership;
+using namespace aikido::testing;
+
+namespace {
+
+// Nobody is moved or restored.
+ViewPlan plan_of(int32_t size, std::map<Rank, Report> answers) {
+  ViewPlan plan;
+  plan.answers = std::move(answers);
+  plan.moved = plan.restored = RankSet(size);
+  return plan;
+}
+
+bool has(const Report& report, Seq seq, int32_t shard) {
+  return seq <= report.settled ||
+         std::any_of(report.had.begin(), report.had.end(), [&](const HadShard& h) {
+           return h.seq == seq && h.shard == shard;
+         });
+}
+
+bool is_sound(const View& view, int32_t size) {
+  std::vector<std::byte> bytes;
+  append(bytes, view);
+  std::span<const std::byte> rest(bytes);
+  auto again = read_view(rest, size);
+  return again.is_ok() && *again == view;
+}
+
+// The operations beyond `open.first`, up to `open.second`. Returns how many shards of
+// them are held.
+size_t check_open(const View& old, const View& next, const ViewPlan& plan,
+                  const std::map<Rank, Report>& all, std::pair<Seq, Seq> open) {
+  size_t held_here = 0;
+  for (Seq seq(open.first.value + 1); seq <= open.second; ++seq.value) {
+    REQUIRE(next.cut_of(seq).owners.size() == old.cut_of(seq).owners.size());
+    for (int32_t s = 0; s < std::ssize(next.cut_of(seq).owners); ++s) {
+      RankSet having(old.members.world_size()), lacking = having;
+      bool is_there = false;
+      for (const auto& [r, report] : all) {
+        (has(report, seq, s) ? having : lacking).insert(r);
+        is_there = is_there || (has(report, seq, s) && plan.answers.contains(r));
+      }
+      const Held* held = next.held_at(seq, s);
+      REQUIRE((held != nullptr) == (is_there && lacking.count() > 0));
+      if (held == nullptr) continue;
+      ++held_here;
+      REQUIRE(having.contains(held->holder));
+      REQUIRE(plan.answers.contains(held->holder));
+      REQUIRE(held->lacking == lacking);
+      const Rank before = old.held_at(seq, s) != nullptr
+                              ? old.held_at(seq, s)->holder
+                              : old.cut_of(seq).owners[static_cast<size_t>(s)];
+      const bool may_stay = plan.answers.contains(before) && having.contains(before) &&
+                            !plan.moved.contains(before);
+      if (may_stay) REQUIRE(held->holder == before);
+      if (plan.moved.contains(held->holder)) {
+        // Nobody else could.
+        for (const auto& [r, report] : plan.answers)
+          if (having.contains(r)) REQUIRE(plan.moved.contains(r));
+      }
+    }
+  }
+  return held_here;
+}
+
+}  // namespace
+
+TEST_CASE("who answers is a member, and keeps its seat") {
+  View old = View::first_of(3);
+  old.number = 4;
+  old.seats[2] = {3, Seq(9)};
+  const View next = next_view(old, plan_of(3, {{Rank(0), report_of(3, 12, 10)},
+                                               {Rank(2), report_of(3, 11, 10)}}));
+  CHECK(next.number == 5);
+  CHECK(next.members == set_of(3, {0, 2}));
+  CHECK(next.seats[2] == Seat{3, Seq(9)});
+  CHECK(is_sound(next, 3));
+}
+
+TEST_CASE("a result that somebody has stays with a holder") {
+  struct Row {
+    const char* name;
+    std::vector<int32_t> holders;  // of shard 1 of operation 5
+    std::vector<int32_t> moved;
+    int32_t holder;  // -1: nobody sends it on
+  };
+  // Of 4 members; rank 1 owns shard 1.
+  for (const Row& row : {
+           Row{"the old owner first", {0, 1, 3}, {}, 1},
+           Row{"another one if it has not got it", {2, 3}, {}, 2},
+           Row{"one that is moved last", {1, 3}, {1}, 3},
+           Row{"even the one that is moved, if only it has it", {1}, {1}, 1},
+           Row{"of two that are moved any", {1, 2}, {1, 2}, 1},
+           Row{"nobody has it", {}, {1}, -1},
+           Row{"all have it", {0, 1, 2, 3}, {}, -1},
+       }) {
+    ViewPlan plan = plan_of(4, {});
+    for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
+    for (const int32_t r : row.holders)
+      plan.answers[Rank(r)].had.push_back({Seq(5), 1, 1});
+    for (const int32_t r : row.moved) plan.moved.insert(Rank(r));
+    const View next = next_view(View::first_of(4), plan);
+    INFO(row.name);
+    CHECK(is_sound(next, 4));
+    const Held* held = next.held_at(Seq(5), 1);
+    if (row.holder < 0) {
+      CHECK(held == nullptr);
+      continue;
+    }
+    REQUIRE(held != nullptr);
+    CHECK(held->holder == Rank(row.holder));
+    CHECK(held->lacking.count() == 4 - static_cast<int32_t>(row.holders.size()));
+    for (const int32_t r : row.holders) CHECK_FALSE(held->lacking.contains(Rank(r)));
+    CHECK(next.held.size() == 1);
+  }
+}
+
+TEST_CASE("a shard that was held before stays with its holder if it can") {
+  View old = View::first_of(3);
+  old.held = {{Seq(5), 0, Rank(2), set_of(3, {0, 1})}};
+  const auto next =
+      next_view(old, plan_of(3, {{Rank(0), report_of(3, 5, 4)},
+                                 {Rank(1), report_of(3, 5, 4, {{Seq(5), 0, 1}})},
+                                 {Rank(2), report_of(3, 5, 4, {{Seq(5), 0, 1}})}}));
+  REQUIRE(next.held.size() == 1);
+  CHECK(next.held[0] == Held{Seq(5), 0, Rank(2), set_of(3, {0})});
+}
+
+TEST_CASE("what is settled counts as had by whoever has settled it") {
+  const View next = next_view(
+      View::first_of(2),
+      plan_of(2, {{Rank(0), report_of(2, 6, 5)}, {Rank(1), report_of(2, 6, 4)}}));
+  REQUIRE(next.held.size() == 2);
+  CHECK(next.held[0] == Held{Seq(5), 0, Rank(0), set_of(2, {1})});
+  CHECK(next.held[1] == Held{Seq(5), 1, Rank(0), set_of(2, {1})});
+}
+
+TEST_CASE("open shards keep their owner if it is there and not moved") {
+  struct Row {
+    std::vector<int32_t> answers, moved;
+    std::initializer_list<int32_t> open, coming;  // owners
+  };
+  // Operations 3 and 4 are open, 5 has not been heard of.
+  for (const Row& row : {
+           Row{{0, 1, 2, 3}, {}, {0, 1, 2, 3}, {0, 1, 2, 3}},
+           Row{{0, 1, 2, 3}, {2}, {0, 1, 3, 3}, {0, 1, 3}},
+           Row{{0, 1, 3}, {}, {0, 1, 3, 3}, {0, 1, 3}},
+           Row{{0, 1, 3}, {0}, {1, 1, 1, 3}, {1, 3}},
+           // Nobody is left that is not moved: somebody must own all the same.
+           Row{{1, 2}, {1, 2}, {1, 1, 1, 1}, {1}},
+       }) {
+    ViewPlan plan = plan_of(4, {});
+    for (const int32_t r : row.answers) plan.answers[Rank(r)] = report_of(4, 4, 2);
+    for (const int32_t r : row.moved) plan.moved.insert(Rank(r));
+    const View next = next_view(View::first_of(4), plan);
+    CHECK(is_sound(next, 4));
+    CHECK(next.cut_of(Seq(3)).owners == ranks_of(row.open));
+    CHECK(next.cut_of(Seq(4)).owners == ranks_of(row.open));
+    CHECK(next.cut_of(Seq(5)).owners == ranks_of(row.coming));
+  }
+}
+
+TEST_CASE("who is restored owns shards of operations to come only") {
+  View old = View::first_of(3);
+  old.cuts = {{Seq(1), ranks_of({0, 1})}};
+  ViewPlan plan = plan_of(3, {});
+  for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(3, 7, 6);
+  CHECK(next_view(old, plan).cuts == old.cuts);  // a member is no owner by itself
+  plan.restored.insert(Rank(2));
+  const View next = next_view(old, plan);
+  CHECK(next.cut_of(Seq(7)).owners == ranks_of({0, 1}));
+  CHECK(next.cut_of(Seq(8)).owners == ranks_of({0, 1, 2}));
+}
+
+TEST_CASE("who returns takes part from the first operation that nobody knows of") {
+  View old = View::first_of(3);
+  old.number = 2;
+  old.members = set_of(3, {0, 1});
+  old.cuts = {{Seq(1), ranks_of({0, 1, 1})}, {Seq(6), ranks_of({0, 1})}};
+  ViewPlan plan =
+      plan_of(3, {{Rank(0), report_of(3, 9, 8)}, {Rank(1), report_of(3, 8, 8)}});
+  plan.joining = {{Rank(2), report_of(3, 20, 4)}};
+  const View next = next_view(old, plan);
+  CHECK(is_sound(next, 3));
+  CHECK(next.members == RankSet::full(3));
+  // Somebody new: what it sent before view 3 is of its former life.
+  CHECK(next.seats[2] == Seat{3, Seq(10)});
+  CHECK_FALSE(next.takes_part(Rank(2), Seq(9)));
+  CHECK_FALSE(next.is_owner(Rank(2)));
+  // It gets what it missed from those that have it: of operation 5 three shards, two
+  // of each later one, and nothing of 9, which nobody has.
+  CHECK(next.held.size() == 3 + 3 * 2);
+  for (const Held& held : next.held) CHECK(held.lacking == set_of(3, {2}));
+}
+
+TEST_CASE("cuts stay while somebody can send results that they cut") {
+  View old = View::first_of(3);
+  // Rank 2 has results up to 4 and is left out while the others go on.
+  View next = next_view(old, plan_of(3, {{Rank(0), report_of(3, 10, 9)},
+                                         {Rank(1), report_of(3, 10, 9)}}));
+  ViewPlan plan =
+      plan_of(3, {{Rank(0), report_of(3, 30, 29)}, {Rank(1), report_of(3, 30, 29)}});
+  plan.moved.insert(Rank(1));
+  next = next_view(next, plan);
+  plan = plan_of(3, {{Rank(0), report_of(3, 50, 49)}, {Rank(1), report_of(3, 50, 49)}});
+  plan.joining = {{Rank(2), report_of(3, 10, 4)}};
+  next = next_view(next, plan);
+  CHECK(is_sound(next, 3));
+  CHECK(next.cut_of(Seq(5)).owners.size() == 3);
+  CHECK(next.cut_of(Seq(11)).owners.size() == 2);
+  CHECK(next.cut_of(Seq(31)).owners.size() == 1);
+  REQUIRE(next.held_at(Seq(5), 2) != nullptr);
+  // All are in again; the log of one still reaches back.
+  plan = plan_of(3, {});
+  for (int32_t r = 0; r < 3; ++r) {
+    plan.answers[Rank(r)] = report_of(3, 60, 55);
+    plan.answers[Rank(r)].kept = Seq(56);
+  }
+  plan.answers[Rank(1)].kept = Seq(12);
+  next = next_view(next, plan);
+  CHECK(next.cuts.front().first == Seq(11));
+  plan.answers[Rank(1)].kept = Seq(56);
+  next = next_view(next, plan);
+  CHECK(next.cuts.size() == 1);
+}
+
+TEST_CASE("who knew of more may be gone: what was cut beyond is cut anew") {
+  View old = View::first_of(4);
+  old.number = 3;
+  old.cuts = {{Seq(1), ranks_of({0, 1, 2, 3})},
+              {Seq(11), ranks_of({0, 1, 2})},
+              {Seq(21), ranks_of({0, 1})}};
+  // Rank 3 had called 20 operations; the others have not heard of the last 15.
+  ViewPlan plan = plan_of(4, {});
+  for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(4, 5, 3);
+  const View next = next_view(old, plan);
+  CHECK(is_sound(next, 4));
+  CHECK(next.cut_of(Seq(5)).owners.size() == 4);
+  CHECK(next.cut_of(Seq(6)).owners == ranks_of({0, 1}));
+  CHECK(next.cuts.size() == 2);
+}
+
+// Random lives: members get results, call ahead, are moved, leave and return.
+TEST_CASE("every view that follows keeps the rules") {
+  std::mt19937 random(20240311);
+  const auto below = [&](size_t n) { return static_cast<int32_t>(random() % n); };
+  int num_held = 0, num_joined = 0, num_recut = 0;
+  for (int run = 0; run < 300; ++run) {
+    const int32_t n = 2 + below(5);
+    View old = View::first_of(n);
+    std::vector<Report> reports(static_cast<size_t>(n), report_of(n, 0, 0));
+    for (int change = 0; change < 12; ++change) {
+      // Somewhat ahead, and some results of what is open.
+      for (int32_t r = 0; r < n; ++r) {
+        Report& mine = reports[static_cast<size_t>(r)];
+        if (!old.has(Rank(r))) continue;
+        mine.settled.value += static_cast<uint64_t>(below(3));
+        mine.known.value =
+            std::max(mine.known, mine.settled).value + static_cast<uint64_t>(below(4));
+        mine.had.clear();
+        for (Seq seq(mine.settled.value + 1); seq <= mine.known; ++seq.value)
+          for (int32_t s = 0; s < std::ssize(old.cut_of(seq).owners); ++s)
+            if (below(3) == 0) mine.had.push_back({seq, s, 1});
+      }
+      ViewPlan plan = plan_of(n, {});
+      old.members.for_each([&](Rank r) {
+        if (below(4) > 0) plan.answers[r] = reports[static_cast<size_t>(r.value)];
+        if (below(4) == 0) plan.moved.insert(r);
+        if (below(4) == 0) plan.restored.insert(r);
+      });
+      if (plan.answers.empty()) break;
+      Seq boundary, low(UINT64_MAX);
+      const auto note = [&](const auto& entry) {
+        low = std::min(low, entry.second.settled);
+      };
+      for (const auto& [r, report] : plan.answers)
+        boundary = std::max({boundary, report.known, report.settled});
+      for (int32_t r = 0; r < n; ++r) {
+        const Report& theirs = reports[static_cast<size_t>(r)];
+        if (!old.has(Rank(r)) && below(2) == 0 && theirs.settled < boundary)
+          plan.joining[Rank(r)] = theirs;
+      }
+      std::for_each(plan.answers.begin(), plan.answers.end(), note);
+      std::for_each(plan.joining.begin(), plan.joining.end(), note);
+      const View next = next_view(old, plan);
+
+      REQUIRE(is_sound(next, n));  // owners and holders are members, cuts ascend
+      REQUIRE(next.members.count() ==
+              static_cast<int32_t>(plan.answers.size() + plan.joining.size()));
+      std::map<Rank, Report> all = plan.answers;
+      all.insert(plan.joining.begin(), plan.joining.end());
+      num_joined += static_cast<int>(plan.joining.size());
+      const size_t held_here = check_open(old, next, plan, all, {low, boundary});
+      REQUIRE(next.held.size() == held_here);
+      num_held += static_cast<int>(held_here);
+      num_recut += next.cuts.size() > 1 ? 1 : 0;
+      const auto& owners = next.cuts.back().owners;
+      REQUIRE(std::set<Rank>(owners.begin(), owners.end()).size() == owners.size());
+      for (const Rank r : owners)
+        if (owners.size() > 1) REQUIRE_FALSE(plan.moved.contains(r));
+      for (const auto& [r, report] : plan.joining)
+        REQUIRE(next.seats[static_cast<size_t>(r.value)] ==
+                Seat{next.number, Seq(boundary.value + 1)});
+      old = next;
+      for (const auto& [r, report] : plan.joining) {
+        Report& mine = reports[static_cast<size_t>(r.value)];
+        mine.known = boundary;
+        mine.had.clear();
+      }
+    }
+  }
+  // It was about something.
+  CHECK(num_held > 1000);
+  CHECK(num_joined > 100);
+  CHECK(num_recut > 500);
+}

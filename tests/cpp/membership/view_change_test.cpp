@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/view_change.h"
+
+#include <deque>
+#include <functional>
+#include <memory>
+
+#include "harness/catch.h"
+#include "harness/views.h"
+
+using namespace aikido;
+using namespace aikido::membership;
+using namespace aikido::testing;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// One of several members whose messages wait in a queue until the test lets them go.
+struct Member final : ViewChangeHost {
+  struct Letter {
+    Rank from, to;
+    ViewMessage message;
+  };
+
+  Member(Rank rank, int32_t size, std::deque<Letter>* queue)
+      : self(rank),
+        mine(report_of(size, 5, 4)),
+        change(rank, size, this),
+        post(queue) {}
+
+  void send_view(Rank to, const ViewMessage& message) override {
+    // As on the wire.
+    auto decoded =
+        decode_view_message(encode(message), change.view().members.world_size());
+    REQUIRE(decoded.is_ok());
+    post->push_back({self, to, *decoded});
+  }
+  Report report() const override {
+    CHECK_FALSE(change.is_promised());
+    return mine;
+  }
+  void on_promise() override { ++num_promises; }
+  void on_install(const View& view) override { installed.push_back(view); }
+  std::optional<Status> compare(Rank, const Report&) const override { return verdict; }
+  void on_refused(const Status& why) override { refusals.push_back(why.message()); }
+
+  const Rank self;
+  Report mine;
+  ViewChange change;
+  std::deque<Letter>* post;
+  int num_promises = 0;
+  std::vector<View> installed;
+  std::vector<std::string> refusals;
+  std::optional<Status> verdict = Status::ok();
+};
+using Letter = Member::Letter;
+
+struct Members {
+  explicit Members(int32_t n) : size(n) {
+    for (int32_t r = 0; r < n; ++r)
+      all.push_back(std::make_unique<Member>(Rank(r), n, &post));
+  }
+  Member& operator[](int32_t r) { return *all[static_cast<size_t>(r)]; }
+  const View& view(int32_t r) { return (*this)[r].change.view(); }
+
+  // Hands out what waits and what it causes, but what `is_lost` says.
+  void pump() {
+    while (!post.empty()) {
+      const Letter letter = post.front();
+      post.pop_front();
+      if (is_lost && is_lost(letter)) continue;
+      ++sent[letter.message.step];
+      Member& to = (*this)[letter.to.value];
+      REQUIRE(to.change.on_message(letter.from, letter.message, now).is_ok());
+    }
+  }
+  // Time passes for everybody, in steps of a millisecond.
+  void run(Duration time) {
+    for (const TimePoint end = now + time; now < end;) {
+      pump();
+      now += milliseconds(1);
+      for (auto& m : all) m->change.on_time(now);
+    }
+    pump();
+  }
+  void lose(Rank rank, std::initializer_list<int32_t> seen_by) {
+    for (const int32_t r : seen_by) (*this)[r].change.on_lost(rank, now);
+  }
+  // All of `ranks` are in the same view and nothing is under way.
+  bool agree(std::initializer_list<int32_t> ranks) {
+    const View& first = view(*ranks.begin());
+    return std::all_of(ranks.begin(), ranks.end(), [&](int32_t r) {
+      const ViewChange& change = (*this)[r].change;
+      return change.view() == first && !change.is_promised() && !change.next_look();
+    });
+  }
+  int count(ViewStep step) { return sent[step]; }
+
+  const int32_t size;
+  std::deque<Letter> post;
+  std::vector<std::unique_ptr<Member>> all;
+  std::function<bool(const Letter&)> is_lost;
+  std::map<ViewStep, int> sent;
+  TimePoint now{milliseconds(1)};
+};
+
+// Nothing from or to these ranks arrives.
+auto without(std::initializer_list<int32_t> ranks) {
+  return [cut = ranks_of(ranks)](const Letter& letter) {
+    return std::any_of(cut.begin(), cut.end(),
+                       [&](Rank r) { return letter.from == r || letter.to == r; });
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a suspicion moves what a member owns, in one exchange, and it stays in") {
+  for (const int32_t n : {2, 3, 4, 7}) {
+    Members members(n);
+    members[0].change.suspect(Rank(1), members.now);
+    CHECK(members[0].change.is_promised());
+    members.pump();  // no time passes
+    for (int32_t r = 0; r < n; ++r) {
+      REQUIRE(members[r].installed.size() == 1);
+      CHECK(members[r].num_promises == 1);
+      CHECK(members.view(r) == members.view(0));
+      CHECK_FALSE(members[r].change.next_look());
+    }
+    CHECK(members.view(0).number == 2);
+    CHECK(members.view(0).members == RankSet::full(n));
+    CHECK_FALSE(members.view(0).is_owner(Rank(1)));
+    CHECK(std::ssize(members.view(0).cut_of(Seq(6)).owners) == n - 1);
+    // What README.md says that it costs.
+    CHECK(members.count(ViewStep::kPrepare) == n - 1);
+    CHECK(members.count(ViewStep::kState) == n - 1);
+    CHECK(members.count(ViewStep::kPropose) == n - 1);
+    CHECK(members.count(ViewStep::kAccepted) == n - 1);
+    // Those that accept after more than half have get it once more.
+    CHECK(members.count(ViewStep::kView) == n * (n - 1) + (n - 1 - n / 2));
+    // It owns nothing more that could be moved.
+    members[0].change.suspect(Rank(1), members.now);
+    CHECK(members.post.empty());
+  }
+}
+
+TEST_CASE(
+    "all notice the same: the first that is healthy coordinates, the others wait") {
+  struct Row {
+    int32_t lost;
+    int32_t coordinator;
+    int64_t after_ms;
+  };
+  for (const Row& row : {Row{3, 0, 0}, Row{0, 1, 0}}) {
+    Members members(4);
+    Rank first = kNoRank;
+    members.is_lost = [&](const Letter& letter) {
+      if (letter.message.step == ViewStep::kPrepare) {
+        CHECK((first == kNoRank || first == letter.from));
+        first = letter.from;
+      }
+      return without({row.lost})(letter);
+    };
+    for (int32_t r = 0; r < 4; ++r)
+      if (r != row.lost) members[r].change.on_lost(Rank(row.lost), members.now);
+    members.run(milliseconds(50));
+    CHECK(first == Rank(row.coordinator));
+    for (int32_t r = 0; r < 4; ++r) {
+      if (r == row.lost) continue;
+      REQUIRE(members[r].installed.size() == 1);
+      CHECK(members.view(r).members.count() == 3);
+      CHECK_FALSE(members.view(r).has(Rank(row.lost)));
+    }
+  }
+  // A suspect that owns things comes last: rank 1 waits for nobody.
+  Members members(3);
+  members[1].change.suspect(Rank(0), members.now);
+  members[0].change.suspect(Rank(1), members.now);
+  members.run(milliseconds(30));
+  CHECK(members.agree({0, 1, 2}));
+}
+
+TEST_CASE("a member that noticed alone waits for its turn") {
+  Members members(4);
+  members[2].change.suspect(Rank(3), members.now);
+  CHECK(members.post.empty());
+  CHECK(members[2].change.next_look() == members.now + milliseconds(20));
+  members.run(milliseconds(19));
+  CHECK(members.view(2).number == 1);
+  members.run(milliseconds(2));
+  CHECK(members.view(2).number == 2);
+  CHECK(members.agree({0, 1, 2, 3}));
+}
+
+TEST_CASE("a silent member is out once it has not answered; a slow one stays") {
+  for (const bool is_slow : {false, true}) {
+    Members members(4);
+    if (!is_slow) members.is_lost = without({3});
+    for (int32_t r = 0; r < 3; ++r) members[r].change.on_silent(Rank(3), members.now);
+    members.run(milliseconds(is_slow ? 5 : 99));
+    CHECK(members.view(0).number == (is_slow ? 2 : 1));
+    members.run(milliseconds(5));
+    CHECK(members.agree({0, 1, 2}));
+    CHECK(members.view(0).number == 2);
+    CHECK(members.view(0).has(Rank(3)) == is_slow);
+    CHECK_FALSE(members.view(0).is_owner(Rank(3)));
+  }
+}
+
+TEST_CASE("answers that take long are waited for longer") {
+  Members members(3);
+  members.is_lost = without({2});
+  members[0].change.on_silent(Rank(2), members.now);
+  members.now += milliseconds(50);  // until the answer of rank 1
+  members.pump();
+  CHECK(members[0].change.next_look() == members.now + milliseconds(200));
+}
+
+TEST_CASE("of two coordinators the higher one gets through, and both ends are met") {
+  Members members(5);
+  members[0].change.suspect(Rank(3), members.now);
+  const auto first = std::exchange(members.post, {});
+  members[1].change.suspect(Rank(4), members.now);
+  members.now += milliseconds(10);
+  members[1].change.on_time(members.now);
+  // The prepares cross: rank 2 hears of 1 first, the others of 0.
+  auto second = std::exchange(members.post, {});
+  for (const Letter& letter : first)
+    if (letter.to != Rank(2)) members.post.push_back(letter);
+  members.post.insert(members.post.end(), second.begin(), second.end());
+  for (const Letter& letter : first)
+    if (letter.to == Rank(2)) members.post.push_back(letter);
+  members.run(seconds(3));
+  REQUIRE(members.agree({0, 1, 2, 3, 4}));
+  CHECK(members.view(0).members == RankSet::full(5));
+  CHECK(members.view(0).cut_of(Seq(9)).owners == ranks_of({0, 1, 2}));
+  for (int32_t r = 0; r < 5; ++r) {
+    // Everybody has seen the same views.
+    for (size_t i = 0; i < members[r].installed.size(); ++i)
+      CHECK(members[r].installed[i].number == i + 2);
+    CHECK(members[r].installed == members[0].installed);
+  }
+}
+
+TEST_CASE("after a promise nothing lower is answered") {
+  Members members(3);
+  ViewMessage prepare;
+  prepare.ballot = {5, Rank(1)};
+  Member& me = members[2];
+  CHECK(me.change.on_message(Rank(1), prepare, members.now).is_ok());
+  REQUIRE(members.post.size() == 1);
+  CHECK(members.post[0].message.step == ViewStep::kState);
+  CHECK(members.post[0].message.report.known == Seq(5));
+  members.post.clear();
+  for (const Ballot ballot :
+       {Ballot{5, Rank(0)}, Ballot{4, Rank(2)}, Ballot{5, Rank(1)}}) {
+    prepare.ballot = ballot;
+    CHECK(me.change.on_message(ballot.rank, prepare, members.now).is_ok());
+    CHECK(members.post.empty());
+  }
+  // Nor is a view of a lower ballot accepted.
+  ViewMessage propose = prepare;
+  propose.step = ViewStep::kPropose;
+  propose.ballot = {4, Rank(0)};
+  propose.proposed = View::first_of(3);
+  propose.proposed->number = 2;
+  CHECK(me.change.on_message(Rank(0), propose, members.now).is_ok());
+  CHECK(members.post.empty());
+  propose.ballot = {5, Rank(1)};
+  CHECK(me.change.on_message(Rank(1), propose, members.now).is_ok());
+  REQUIRE(members.post.size() == 1);
+  CHECK(members.post[0].message.step == ViewStep::kAccepted);
+  CHECK(me.installed.empty());  // it may not be the one
+  CHECK(me.num_promises == 1);
+}
+
+TEST_CASE("a view that was accepted somewhere is taken over unchanged") {
+  Members members(3);
+  members[0].change.suspect(Rank(2), members.now);
+  // Rank 1 accepts, which nobody learns: its answer is lost, and then rank 0.
+  members.is_lost = [](const Letter& letter) {
+    return letter.message.step == ViewStep::kAccepted ||
+           (letter.message.step == ViewStep::kPropose && letter.to == Rank(2));
+  };
+  members.pump();
+  CHECK(members[0].installed.empty());
+  CHECK(members[1].change.is_promised());
+  members.is_lost = without({0});
+  members.lose(Rank(0), {1, 2});
+  members.run(seconds(3));
+  REQUIRE(members.agree({1, 2}));
+  REQUIRE(members[2].installed.size() == 2);
+  // First what rank 0 may have installed, then the one without it.
+  const View& taken = members[2].installed[0];
+  CHECK(taken.members == RankSet::full(3));
+  CHECK(taken.cut_of(Seq(6)).owners == ranks_of({0, 1}));
+  CHECK(members.view(1).number == 3);
+  CHECK(members.view(1).members == set_of(3, {1, 2}));
+}
+
+TEST_CASE("without more than half of the view nothing happens") {
+  struct Row {
+    int32_t size;
+    std::initializer_list<int32_t> lost;
+  };
+  for (const Row& row : {Row{2, {1}}, Row{4, {2, 3}}, Row{5, {2, 3, 4}}}) {
+    Members members(row.size);
+    for (const int32_t r : row.lost) members.lose(Rank(r), {0, 1});
+    members.is_lost = without(row.lost);
+    members.run(seconds(20));
+    CHECK_FALSE(members[0].change.can_change());
+    CHECK(members.view(0).number == 1);
+    CHECK(members[0].installed.empty());
+  }
+  // Silent ones may come back: that is tried until they do.
+  Members members(4);
+  members.is_lost = without({2, 3});
+  for (const int32_t r : {2, 3}) members[0].change.on_silent(Rank(r), members.now);
+  members.run(seconds(20));
+  CHECK(members[0].change.can_change());
+  CHECK(members.view(0).number == 1);
+  const int attempts = members.count(ViewStep::kPrepare);
+  CHECK(attempts > 3);  // and ever less often
+  CHECK(attempts < 30);
+  members.is_lost = without({2});
+  members.run(seconds(20));
+  CHECK(members.agree({0, 1, 3}));
+  CHECK(members.view(0).members == set_of(4, {0, 1, 3}));
+}
+
+TEST_CASE("a view too small for what is under way waits for more answers") {
+  for (const int32_t min : {2, 3}) {
+    Members members(3);
+    for (const int32_t r : {0, 1}) {
+      members[r].mine.open = Seq(5);
+      members[r].mine.needed = min;
+    }
+    members.is_lost = without({2});
+    for (const int32_t r : {0, 1}) members[r].change.on_silent(Rank(2), members.now);
+    // Nor does rank 1 begin a change of its own meanwhile.
+    members.run(milliseconds(4900));
+    CHECK(members.view(0).number == (min == 2 ? 2 : 1));
+    CHECK(members.count(ViewStep::kPrepare) == 1);
+    members.run(milliseconds(200));
+    CHECK(members.view(0).number == 2);
+    CHECK_FALSE(members.view(0).has(Rank(2)));
+  }
+}
+
+TEST_CASE("a member owns shards again when it is restored") {
+  Members members(3);
+  members[0].change.suspect(Rank(2), members.now);
+  members.pump();
+  REQUIRE_FALSE(members.view(0).is_owner(Rank(2)));
+  members[0].change.restore(Rank(1), members.now);  // owns some already
+  CHECK(members.post.empty());
+  members[0].change.restore(Rank(2), members.now);
+  members.pump();
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(0).number == 3);
+  CHECK(members.view(0).is_owner(Rank(2)));
+  // The operation that was open is cut as before.
+  CHECK(members.view(0).cut_of(Seq(5)).owners.size() == 3);
+}
+
+namespace {
+
+// Of 3, rank 2 is out and has heard of it.
+struct LeftOut : Members {
+  LeftOut() : Members(3) {
+    is_lost = without({2});
+    for (const int32_t r : {0, 1}) (*this)[r].change.on_silent(Rank(2), now);
+    run(milliseconds(110));
+    REQUIRE(view(0).members == set_of(3, {0, 1}));
+    is_lost = nullptr;
+    // Rank 2 knows of nothing and prepares a change of its own: it is told.
+    ViewMessage prepare;
+    prepare.ballot = {9, Rank(2)};
+    CHECK((*this)[0].change.on_message(Rank(2), prepare, now).is_ok());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("who was left out is told, joins, and is somebody new") {
+  LeftOut members;
+  members.run(milliseconds(20));
+  REQUIRE(members.agree({0, 1, 2}));
+  CHECK(members.view(2).number == 3);
+  CHECK(members.view(2).members == RankSet::full(3));
+  CHECK(members.view(2).seats[2] == Seat{3, Seq(6)});
+  CHECK_FALSE(members.view(2).is_owner(Rank(2)));
+  REQUIRE(members[2].installed.size() == 2);
+  CHECK_FALSE(members[2].installed[0].has(Rank(2)));
+}
+
+TEST_CASE("who was left out and must not return hears why, and asks no more") {
+  LeftOut members;
+  const Status why(Code::kPeerLost, "it has seen another result\x01");
+  members[0].verdict = members[1].verdict = why;
+  members.run(seconds(5));
+  CHECK(members[2].refusals == std::vector<std::string>{"it has seen another result?"});
+  CHECK(members.count(ViewStep::kJoin) == 1);
+  CHECK(members[2].change.is_removed());
+  CHECK_FALSE(members[2].change.next_look());
+  CHECK(members.view(0).number == 2);
+}
+
+TEST_CASE("who gets no answer to its join asks the next one") {
+  LeftOut members;
+  members[0].verdict.reset();  // cannot say yet
+  members[1].verdict.reset();
+  std::vector<int32_t> sponsors;
+  members.is_lost = [&](const Letter& letter) {
+    if (letter.message.step == ViewStep::kJoin) sponsors.push_back(letter.to.value);
+    return false;
+  };
+  members.run(milliseconds(1600));
+  CHECK(sponsors == std::vector<int32_t>{0, 1, 0, 1});
+  members[1].verdict = Status::ok();
+  members[0].verdict = Status::ok();
+  members.run(milliseconds(600));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(0).members == RankSet::full(3));
+}
+
+TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot return") {
+  struct Row {
+    uint64_t known, settled, first_cut;
+    const char* why;
+  };
+  for (const Row& row : {
+           Row{5, 4, 7, "how those before 7 are cut is not known any more"},
+           Row{100'000, 4, 1, "operations can be open"},
+       }) {
+    LeftOut members;
+    // As it is when many views have gone by.
+    View later = members.view(0);
+    later.number = 9;
+    later.cuts[0].first = Seq(row.first_cut);
+    later.cuts.resize(1);
+    later.cuts[0].owners = ranks_of({0, 1});
+    members[2].mine = report_of(3, row.known, row.settled);
+    ViewMessage message;
+    message.step = ViewStep::kView;
+    message.view = 9;
+    message.proposed = later;
+    CHECK(members[0].change.on_message(Rank(1), message, members.now).is_ok());
+    members.run(seconds(2));
+    REQUIRE(members[2].refusals.size() == 1);
+    CHECK(members[2].refusals[0].find(row.why) != std::string::npos);
+  }
+}
+
+TEST_CASE("one that is out still answers with the view that it knows") {
+  // Rank 2 is out and hears of the view; rank 1 of 4 is not yet in it.
+  Members members(4);
+  View next = View::first_of(4);
+  next.number = 2;
+  next.members = set_of(4, {0, 1, 3});
+  next.cuts[0].owners = ranks_of({0, 1, 1, 3});
+  ViewMessage message;
+  message.step = ViewStep::kView;
+  message.view = 2;
+  message.proposed = next;
+  CHECK(members[2].change.on_message(Rank(3), message, members.now).is_ok());
+  members.post.clear();
+  ViewMessage prepare;
+  prepare.ballot = {1, Rank(1)};
+  CHECK(members[2].change.on_message(Rank(1), prepare, members.now).is_ok());
+  REQUIRE(members.post.size() == 1);
+  CHECK(members.post[0].to == Rank(1));
+  CHECK(members.post[0].message.step == ViewStep::kView);
+  CHECK(members.post[0].message.proposed == next);
+}
+
+TEST_CASE("who is in an older view gets the newest first") {
+  Members members(3);
+  members.is_lost = [](const Letter& letter) {
+    return letter.to == Rank(2) && letter.message.step == ViewStep::kView;
+  };
+  members[0].change.suspect(Rank(1), members.now);
+  members.pump();
+  CHECK(members.view(2).number == 1);
+  CHECK(members[2].change.is_promised());
+  members.is_lost = nullptr;
+  // It has promised and hears of no outcome: it asks, and is told.
+  members.run(milliseconds(600));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(2).number == 2);
+}
+
+TEST_CASE("an attempt whose messages are lost is made again, ever more patiently") {
+  Members members(3);
+  std::vector<TimePoint> starts;
+  members.is_lost = [&](const Letter& letter) {
+    if (letter.message.step == ViewStep::kPrepare && letter.to == Rank(1))
+      starts.push_back(members.now);
+    return true;
+  };
+  members[0].change.suspect(Rank(1), members.now);
+  members.run(seconds(16));
+  std::vector<int64_t> gaps;
+  for (size_t i = 1; i < starts.size(); ++i)
+    gaps.push_back((starts[i] - starts[i - 1]) / milliseconds(500));
+  CHECK(gaps == std::vector<int64_t>{1, 2, 4, 8, 16});
+  members.is_lost = nullptr;
+  members.run(seconds(17));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(0).number == 2);
+}
+
+TEST_CASE("a report that reaches further than members can be apart is refused") {
+  struct Row {
+    uint64_t known, settled;
+    bool is_right;
+  };
+  // Here 5 is known and 4 settled; of 4 members, 65536 operations can be open.
+  for (const Row& row : {Row{5, 4, true}, Row{65540, 4, true}, Row{65541, 4, false},
+                         Row{4, 65541, false}, Row{kMaxSeq, kMaxSeq, false}}) {
+    Members members(4);
+    members[0].change.suspect(Rank(1), members.now);
+    ViewMessage state;
+    state.step = ViewStep::kState;
+    state.ballot = {1, Rank(0)};
+    state.report = report_of(4, row.known, row.settled);
+    const Status status = members[0].change.on_message(Rank(1), state, members.now);
+    CHECK(status.is_ok() == row.is_right);
+    if (!row.is_right) {
+      CHECK(status.code() == Code::kProtocol);
+      CHECK(status.message().find("at most 65536 operations can be open") !=
+            std::string::npos);
+    }
+  }
+  Members members(4);
+  members[0].mine = report_of(4, 70'000, 69'000);
+  members[0].change.suspect(Rank(1), members.now);
+  ViewMessage state;
+  state.step = ViewStep::kState;
+  state.ballot = {1, Rank(0)};
+  state.report = report_of(4, 100, 90);
+  CHECK_FALSE(members[0].change.on_message(Rank(1), state, members.now).is_ok());
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/owner_watch.h"
+
+#include "harness/catch.h"
+#include "straggler/play.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::ms;
+
+constexpr uint64_t kSize = 1 << 20;
+constexpr Duration kLong = std::chrono::seconds(5);  // all else took
+
+PolicyOptions watched() {
+  PolicyOptions options;
+  options.kind = Kind::kSkip;
+  options.floor = ms(5);
+  options.ceiling = ms(1000);
+  options.slack = 1.5;
+  options.warmup_operations = 8;
+  return options;
+}
+
+TEST_CASE("an owner has until the ceiling while nothing is known of its size") {
+  OwnerWatch watch(watched());
+  for (int i = 0; i < 7; ++i) {
+    watch.on_lag(kSize, ms(10));
+    CHECK(watch.deadline(kSize, kLong) == ms(1000));
+  }
+  watch.on_lag(kSize, ms(10));
+  CHECK(watch.deadline(kSize, kLong) == ms(30));
+  // Another size is another matter.
+  CHECK(watch.deadline(kSize << 4, kLong) == ms(1000));
+  CHECK(watch.deadline(0, kLong) == ms(1000));
+}
+
+TEST_CASE("the deadline is of the 19th of 20 lags, between floor and ceiling") {
+  struct Row {
+    const char* name;
+    double usual_ms, rare_ms;
+    int every;  // so many usual ones for a rare one
+    double expected_ms;
+  };
+  for (const Row& row : {
+           Row{"steady", 10, 10, 1, 30},
+           Row{"a rare one does not count", 10, 500, 31, 30},
+           Row{"one in four does", 10, 100, 4, 300},
+           Row{"no less than the floor", 0.1, 0.1, 1, 5},
+           Row{"no more than the ceiling", 900, 900, 1, 1000},
+           Row{"what is beyond the ceiling is the ceiling", 5000, 5000, 1, 1000},
+       }) {
+    OwnerWatch watch(watched());
+    for (int i = 1; i <= 64; ++i)
+      watch.on_lag(kSize, ms(i % (row.every + 1) == 0 ? row.rare_ms : row.usual_ms));
+    INFO(row.name);
+    CHECK(watch.deadline(kSize, kLong) == ms(row.expected_ms));
+  }
+}
+
+TEST_CASE("an owner has no longer than all else took") {
+  OwnerWatch watch(watched());
+  CHECK(watch.deadline(kSize, ms(300)) == ms(300));
+  CHECK(watch.deadline(kSize, ms(1)) == ms(5));
+  for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(200));
+  CHECK(watch.deadline(kSize, ms(300)) == ms(300));
+  CHECK(watch.deadline(kSize, ms(700)) == ms(600));
+}
+
+TEST_CASE("old lags are forgotten, and one before its time is none") {
+  OwnerWatch watch(watched());
+  for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(200));
+  CHECK(watch.deadline(kSize, kLong) == ms(600));
+  for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(-3));
+  CHECK(watch.deadline(kSize, kLong) == ms(5));
+}
+
+}  // namespace
+}  // namespace aikido::straggler
