@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "sim/checks.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "kernels/reduce.h"
+
+namespace aikido::sim {
+
+using collectives::Call;
+using collectives::CallKind;
+using collectives::Outcome;
+using collectives::OutcomeKind;
+using transport::FrameKind;
+
+namespace {
+
+// A good mixer of 64 bits (splitmix64).
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// Of sizes so different that the order of a sum shows; different for every rank,
+// operation and place.
+Bytes make_input(size_t count, uint64_t seed) {
+  constexpr std::array<float, 8> kScales = {1.0f,      0.5f,      0.25f,      16.0f,
+                                            1 / 64.0f, 1 / 128.f, 1 / 1024.f, 64.0f};
+  Bytes data(count * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t r = mix(seed + i);
+    const auto whole =
+        static_cast<float>(static_cast<int32_t>(r % 2'000'001) - 1'000'000);
+    testing::set_element(data.data(), i, whole * kScales[r >> 61]);
+  }
+  return data;
+}
+
+std::string mask_text(uint64_t mask) {
+  std::string text = "{";
+  for (; mask != 0; mask &= mask - 1)
+    text += concat(text.size() > 1 ? "," : "", std::countr_zero(mask));
+  return text + "}";
+}
+
+uint64_t all_of(int32_t members) {
+  return members >= 64 ? ~uint64_t{0} : (uint64_t{1} << members) - 1;
+}
+
+// As it was asked for, whatever a mutation makes of it.
+bool is_partial(const Call& call) {
+  return call.policy.kind != straggler::Kind::kWaitAll;
+}
+
+bool has_majority(uint64_t some, uint64_t all) {
+  return 2 * std::popcount(some & all) > std::popcount(all);
+}
+
+// More than this is patience enough for whatever a schedule does.
+constexpr Duration kPatience = std::chrono::seconds(10);
+
+}  // namespace
+
+Checks::Checks(const Script& script, int32_t members_tolerated)
+    : script_(script),
+      tolerated_(members_tolerated),
+      newest_{1, all_of(script.members)},
+      fewest_(script.members),
+      views_(static_cast<size_t>(script.members), newest_),
+      since_(static_cast<size_t>(script.members), 1),
+      called_at_view_(script.ops.size() + 1),
+      stopped_until_(static_cast<size_t>(script.members)),
+      kept_(static_cast<size_t>(script.members)),
+      may_fail_(script.timeout < kPatience) {
+  const auto n = static_cast<size_t>(script.members);
+  for (size_t i = 0; i < script.ops.size(); ++i) {
+    const Call& call = script.ops[i];
+    ops_.push_back({call,
+                    collectives::ShardPlan(call.count, size_of(call.dtype),
+                                           script.members, script.min_shard_bytes),
+                    std::vector<Exposed>(n)});
+    auto& inputs = inputs_.emplace_back();
+    for (size_t r = 0; r < n; ++r)
+      inputs.push_back(make_input(call.count, mix(mix(script.seed + i) + r)));
+  }
+}
+
+void Checks::broken(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+}
+
+// ---- what happens ----
+
+void Checks::on_call(int32_t rank, uint64_t op, TimePoint now) {
+  Op& o = at(op);
+  Exposed& e = o.by_rank[static_cast<size_t>(rank)];
+  e.is_called = true;
+  e.called_at = now;
+  o.first_called = std::min(o.first_called, now);
+  o.last_called = std::max(o.last_called, now);
+  auto& kept = kept_[static_cast<size_t>(rank)];
+  kept.erase(kept.begin(), kept.upper_bound(op));
+}
+
+void Checks::on_end(int32_t rank, uint64_t op, const Status& status,
+                    const Outcome& outcome, const Bytes& output, TimePoint now) {
+  Op& o = at(op);
+  Exposed& e = o.by_rank[static_cast<size_t>(rank)];
+  const std::string where = concat("operation ", op, " on rank ", rank);
+  if (std::exchange(e.has_ended, true)) return broken("S6: " + where + " ends twice");
+  o.last_end = std::max(o.last_end, now);
+  const TimePoint limit = std::max(e.called_at + script_.timeout,
+                                   stopped_until_[static_cast<size_t>(rank)]);
+  if (now > limit)
+    broken(concat("S6: ", where, " ends ", to_text(now - limit), " too late"));
+  ++num_ends_[!status ? 2 : outcome.kind == OutcomeKind::kPartial ? 1 : 0];
+  if (!status) return check_error(rank, op, status);
+  e.is_ok = true;
+  if (is_too_large()) return;
+  if (is_partial(o.call) && !views_[static_cast<size_t>(rank)].contains(rank))
+    broken(concat("S1: ", where, " ends well, but the member is removed"));
+  if (is_partial(o.call)) {
+    check_partial(rank, op, outcome, output);
+  } else {
+    check_strict(rank, op, outcome, output);
+  }
+}
+
+void Checks::on_memory_touched(int32_t rank, uint64_t op) {
+  broken(concat("S6: the memory of operation ", op, " on rank ", rank,
+                " is written to after its end"));
+}
+
+void Checks::on_view(int32_t rank, const SeenView& view) {
+  SeenView& mine = views_[static_cast<size_t>(rank)];
+  if (mine == view || is_too_large()) return;
+  if (view.number < mine.number)
+    broken(concat("S1: rank ", rank, " goes back from view ", mine.number, " to ",
+                  view.number));
+  mine = view;
+  if (view.number == newest_.number && view.members != newest_.members)
+    broken(concat("S1: view ", view.number, " has members ", mask_text(view.members),
+                  " on rank ", rank, " and ", mask_text(newest_.members),
+                  " elsewhere"));
+  if (view.number <= newest_.number) return;
+  if (2 * std::popcount(view.members & newest_.members) <=
+      std::popcount(newest_.members))
+    broken(concat("S1: view ", view.number, " ", mask_text(view.members),
+                  " has no majority of ", mask_text(newest_.members)));
+  note_returns(std::exchange(newest_, view));
+  fewest_ = std::min(fewest_, std::popcount(view.members));
+  for (uint64_t op = 1; op <= ops_.size(); ++op) check_same(op);
+}
+
+void Checks::on_stop(int32_t rank, TimePoint until) {
+  TimePoint& mine = stopped_until_[static_cast<size_t>(rank)];
+  mine = std::max(mine, until);
+}
+
+void Checks::on_kill(int32_t rank) {
+  killed_ |= uint64_t{1} << rank;
+  ++num_lost_;
+}
+
+void Checks::on_cut(int32_t, int32_t) {
+  ++num_lost_;
+}
+
+void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
+  if (is_too_large()) return;
+  if (header.seq >= 1 && header.seq <= ops_.size() && header.kind == FrameKind::kResult)
+    check_heard(from, header.seq, header);
+  if (header.seq < 1 || header.seq > ops_.size() || header.offset > 0) return;
+  Op& o = at(header.seq);
+  if (header.kind == FrameKind::kContrib) {
+    ++o.num_contributions;
+  } else if (header.kind == FrameKind::kResult) {
+    ++o.num_results;
+  } else if (header.kind != FrameKind::kCalled &&
+             header.kind != FrameKind::kHeartbeat) {
+    ++o.num_others;
+  }
+}
+
+// An owner closes with more than half of its view heard from, so that what it exposes
+// alone it does not expose as one of a few.
+void Checks::check_heard(int32_t rank, uint64_t op,
+                         const transport::FrameHeader& header) {
+  Op& o = at(op);
+  if (!is_partial(o.call) || !o.closed.insert(header.shard).second) return;
+  const SeenView& view = views_[static_cast<size_t>(rank)];
+  const uint64_t heard = o.by_rank[static_cast<size_t>(rank)].heard | uint64_t{1}
+                                                                          << rank;
+  if (!has_majority(heard, view.members))
+    broken(concat("S1: rank ", rank, " closes operation ", op, " having heard from ",
+                  mask_text(heard), " of ", mask_text(view.members)));
+}
+
+void Checks::on_taken(int32_t rank, int32_t from, const transport::FrameHeader& header,
+                      bool is_taken) {
+  if (is_too_large()) return;
+  for (uint64_t op = 1; op <= std::min<uint64_t>(header.called, ops_.size()); ++op)
+    at(op).by_rank[static_cast<size_t>(rank)].heard |= uint64_t{1} << from;
+  if (header.seq < 1 || header.seq > ops_.size()) return;
+  if (header.kind == FrameKind::kPresent)
+    at(header.seq).by_rank[static_cast<size_t>(rank)].heard |= uint64_t{1} << from;
+  const uint64_t since = since_[static_cast<size_t>(from)];
+  if (is_taken && header.kind == FrameKind::kContrib &&
+      is_partial(at(header.seq).call) && header.view < since &&
+      views_[static_cast<size_t>(rank)].number >= since)
+    broken(concat("S2: rank ", rank, " takes a contribution to operation ", header.seq,
+                  " that rank ", from, " sent before it came back in view ", since));
+}
+
+// Who is back does not fill its place in operations that somebody had called in
+// the view before, and of which there was no result.
+void Checks::note_returns(const SeenView& before) {
+  for (int32_t r = 0; r < script_.members; ++r) {
+    if (before.contains(r) || !newest_.contains(r)) continue;
+    since_[static_cast<size_t>(r)] = newest_.number;
+    for (uint64_t op = 1; op <= ops_.size(); ++op) {
+      Op& o = at(op);
+      const bool is_known =
+          (called_at_view_[op] & before.members & newest_.members) != 0;
+      if (is_known && o.closed.empty())
+        o.by_rank[static_cast<size_t>(r)].is_not_for = true;
+    }
+  }
+  for (uint64_t op = 1; op <= ops_.size(); ++op)
+    for (size_t r = 0; r < at(op).by_rank.size(); ++r)
+      if (at(op).by_rank[r].is_called) called_at_view_[op] |= uint64_t{1} << r;
+}
+
+void Checks::on_result(int32_t rank, uint64_t op, uint64_t bytes) {
+  if (op < 1 || op > ops_.size() || !is_partial(at(op).call)) return;
+  if (at(op).by_rank[static_cast<size_t>(rank)].is_called) return;
+  auto& kept = kept_[static_cast<size_t>(rank)];
+  kept[op] += bytes;
+  uint64_t total = 0, largest = 0;
+  for (const auto& [seq, b] : kept) {
+    total += b;
+    largest = std::max(largest, at(seq).call.bytes());
+  }
+  // Owners that do not know yet what the others have sent may each fill it once.
+  if (total > 2 * script_.log_bytes + largest)
+    broken(concat("L6: ", total, " bytes of results are kept for rank ", rank,
+                  ", with a log of ", script_.log_bytes));
+}
+
+void Checks::on_finish(TimePoint now) {
+  if (is_too_large()) return;
+  for (uint64_t op = 1; op <= ops_.size(); ++op) {
+    Op& o = at(op);
+    for (int32_t r = 0; r < script_.members; ++r) {
+      const Exposed& e = o.by_rank[static_cast<size_t>(r)];
+      if (!e.is_called || e.has_ended || (killed_ >> r & 1) != 0) continue;
+      broken(concat("S6: operation ", op, " on rank ", r, " has no answer after ",
+                    to_text(now - e.called_at)));
+    }
+    check_same(op);
+    if (script_.calm) check_calm(op);
+  }
+}
+
+// ---- how a call ends ----
+
+void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
+  const std::string where = concat("operation ", op, " on rank ", rank);
+  if (status.message().find("rank ") == std::string::npos)
+    broken(concat("S6: the error of ", where, " names no rank: ", status.message()));
+  if (status.code() == Code::kInternal || status.code() == Code::kProtocol ||
+      status.code() == Code::kInvalidArgument)
+    broken(concat("S6: ", where, " fails by a defect: ", status.message()));
+  if (must_succeed(rank, at(op)))
+    broken(concat("S6: ", where, " fails without need: ", status.message()));
+}
+
+bool Checks::must_succeed(int32_t rank, const Op& op) const {
+  if (may_fail_) return false;
+  // Strict operations do not wait for who is silent.
+  if (!is_partial(op.call) && script_.silent_after > Duration{}) return false;
+  if (!is_partial(op.call)) return num_lost_ == 0;
+  if (num_lost_ > tolerated_ || !newest_.contains(rank)) return false;
+  // Whoever is out for a while does not fill its place in operations that are open.
+  const int32_t left = fewest_ - num_lost_;
+  return 2 * left > fewest_ &&
+         straggler::quorum_of(op.call.policy, script_.members) <= left;
+}
+
+double Checks::scale_of(const Call& call, int32_t contributors) const {
+  const double n = script_.members;
+  const bool is_mean = call.op == ReduceOp::kAvg;
+  if (call.policy.divisor == straggler::Divisor::kWorld) return is_mean ? 1.0 / n : 1.0;
+  return is_mean ? 1.0 / contributors : n / contributors;
+}
+
+const Bytes& Checks::folded(uint64_t op, size_t begin, size_t end, uint64_t mask,
+                            double scale) {
+  const auto [it, is_new] = folds_.try_emplace({op, begin, mask});
+  Bytes& out = it->second;
+  if (!is_new || begin == end) return out;
+  const Call& call = at(op).call;
+  std::vector<const void*> sources;
+  for (int32_t r = 0; r < script_.members; ++r)
+    if ((mask >> r & 1) != 0) sources.push_back(input(r, op).data() + begin);
+  out.resize(end - begin);
+  kernels::find_reduce(call.op, call.dtype)(out.data(), sources.data(), sources.size(),
+                                            (end - begin) / size_of(call.dtype), scale);
+  return out;
+}
+
+void Checks::check_strict(int32_t rank, uint64_t op, const Outcome& outcome,
+                          const Bytes& output) {
+  const Op& o = at(op);
+  const std::string where = concat("operation ", op, " on rank ", rank);
+  if (outcome.kind != OutcomeKind::kComplete || !outcome.skipped.empty())
+    broken(concat("S5: ", where, " is strict and skips somebody"));
+  Bytes expected;
+  switch (o.call.kind) {
+    case CallKind::kBroadcast:
+      expected = input(o.call.root.value, op);
+      break;
+    case CallKind::kAllgather:
+      for (int32_t r = 0; r < script_.members; ++r)
+        expected.insert(expected.end(), input(r, op).begin(), input(r, op).end());
+      break;
+    case CallKind::kBarrier:
+      if (std::any_of(o.by_rank.begin(), o.by_rank.end(),
+                      [](const Exposed& e) { return !e.is_called; }))
+        broken(concat("S5: ", where, " is a barrier and ends before all have called"));
+      break;
+    default:
+      expected = folded(op, 0, o.call.bytes(), all_of(script_.members),
+                        o.call.op == ReduceOp::kAvg ? 1.0 / script_.members : 1.0);
+  }
+  if (output != expected) broken(concat("S5: ", where, " is not the full result"));
+}
+
+void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
+                           const Bytes& output) {
+  Op& o = at(op);
+  Exposed& e = o.by_rank[static_cast<size_t>(rank)];
+  const std::string where = concat("operation ", op, " on rank ", rank);
+  // A view may cut for fewer owners, but for the same on all members.
+  const collectives::ShardPlan plan(o.call.count, size_of(o.call.dtype),
+                                    static_cast<int32_t>(outcome.shards.size()),
+                                    script_.min_shard_bytes);
+  if (outcome.shards.size() != static_cast<size_t>(plan.num_shards()))
+    return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
+  for (int32_t s = 0; s < plan.num_shards(); ++s) {
+    const auto& shard = outcome.shards[static_cast<size_t>(s)];
+    uint64_t mask = 0;
+    for (const Rank r : shard.contributors) mask |= uint64_t{1} << r.value;
+    e.masks.push_back(mask);
+    const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask));
+    // A full one may be had by its owner before any of it has left.
+    for (int32_t r = 0; mask != all_of(script_.members) && r < script_.members; ++r)
+      if ((mask >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
+        return broken(concat("S2: ", what, ", although rank ", r,
+                             " came back while it was open"));
+    const auto contributors = static_cast<int32_t>(shard.contributors.size());
+    const double scale = scale_of(o.call, contributors);
+    if (shard.scale != scale)
+      return broken(
+          concat("S3: ", what, " is scaled by ", shard.scale, ", not by ", scale));
+    if (newest_.number == 1 &&
+        contributors < straggler::quorum_of(o.call.policy, script_.members))
+      return broken(concat("S5: ", what, " has no quorum"));
+    const size_t begin = plan.first_byte(s), end = plan.first_byte(s + 1);
+    const Bytes& expected = folded(op, begin, end, mask, scale);
+    if (end > begin &&
+        std::memcmp(output.data() + begin, expected.data(), end - begin) != 0)
+      return broken(concat("S2: ", what, " is not the fold of its inputs"));
+  }
+  check_same(op);
+}
+
+// The bytes are the fold of the mask, so equal masks are equal results.
+void Checks::check_same(uint64_t op) {
+  const Op& o = at(op);
+  if (!is_partial(o.call)) return;
+  const Exposed* first = nullptr;
+  size_t first_rank = 0;
+  for (size_t r = 0; r < o.by_rank.size(); ++r) {
+    const Exposed& e = o.by_rank[r];
+    if (!e.is_ok || e.masks.empty() || !newest_.contains(static_cast<int32_t>(r)))
+      continue;
+    if (first == nullptr) {
+      first = &e;
+      first_rank = r;
+      continue;
+    }
+    for (size_t s = 0; s < e.masks.size(); ++s) {
+      if (e.masks[s] != first->masks[s])
+        return broken(concat("S1: operation ", op, ", shard ", s, " is of ",
+                             mask_text(first->masks[s]), " on rank ", first_rank,
+                             " and of ", mask_text(e.masks[s]), " on rank ", r));
+    }
+  }
+}
+
+void Checks::check_calm(uint64_t op) {
+  const Op& o = at(op);
+  const auto owners = static_cast<uint64_t>(o.plan.num_shards());
+  const auto others = static_cast<uint64_t>(script_.members - 1);
+  if (o.last_end > o.last_called + *script_.calm)
+    broken(concat("L1: operation ", op, " takes ", to_text(o.last_end - o.last_called),
+                  " with nobody late, more than ", to_text(*script_.calm)));
+  if (o.num_contributions != owners * others || o.num_results != owners * others ||
+      o.num_others > 0)
+    broken(concat("L1: operation ", op, " with nobody late takes ", o.num_contributions,
+                  " contributions, ", o.num_results, " results and ", o.num_others,
+                  " other messages; ", owners, " owners of ", others + 1,
+                  " members need ", owners * others, " of each and no others"));
+}
+
+}  // namespace aikido::sim

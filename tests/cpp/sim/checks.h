@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What every run must keep to, whatever is delayed, stopped, killed or cut: told of all
+// that the callers of a group see, names the first promise that is broken. Pure.
+//
+//   S1 same result    all that expose a shard expose one mask and the same bytes; after
+//                     a change of the view: all members of the newest
+//                     (what a removed member exposed more than half had heard of)
+//   S2 counted once   the bytes are the fold, in rank order, of the inputs in the mask;
+//                     nothing of the former life of a member that is back
+//   S3 right divisor  times the scale that belongs to the mask
+//   S5 as asked       strict operations are full, or end with an error
+//   S6 an answer      each call ends once, in time; with an error only where a fault
+//                     is, and the error names a rank; its memory is left alone after it
+//   L1 cost           with nobody late: contributions and results, in two hops
+//   L6 bounded log    results that wait for a late caller
+// S4 (the same bits) follows from S2, because inputs show the order of their sum.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/outcome.h"
+#include "collectives/shard_plan.h"
+#include "harness/reduce_data.h"
+#include "sim/script.h"
+
+namespace aikido::sim {
+
+using testing::Bytes;
+
+// The view that a member is in: its number and a bit for each rank.
+struct SeenView {
+  uint64_t number = 1;
+  uint64_t members = 0;
+  bool contains(int32_t rank) const { return (members >> rank & 1) != 0; }
+  friend bool operator==(const SeenView&, const SeenView&) = default;
+};
+
+// Of more members only the times are checked.
+inline constexpr int32_t kMaxCheckedMembers = 64;
+
+class Checks {
+ public:
+  // `members_tolerated`: so many may be killed, or connections cut, while partial
+  // operations of the others still end well. `script` outlives this.
+  Checks(const Script& script, int32_t members_tolerated);
+
+  // What a member contributes to an operation.
+  const Bytes& input(int32_t rank, uint64_t op) const {
+    return inputs_[op - 1][static_cast<size_t>(rank)];
+  }
+
+  void on_call(int32_t rank, uint64_t op, TimePoint now);
+  void on_end(int32_t rank, uint64_t op, const Status& status,
+              const collectives::Outcome& outcome, const Bytes& output, TimePoint now);
+  // Somebody wrote to the memory of a call that had ended.
+  void on_memory_touched(int32_t rank, uint64_t op);
+  void on_view(int32_t rank, const SeenView& view);
+  void on_stop(int32_t rank, TimePoint until);
+  // It counts for nothing from here on.
+  void on_kill(int32_t rank);
+  void on_cut(int32_t a, int32_t b);
+  // A frame leaves.
+  void on_sent(int32_t from, const transport::FrameHeader& header);
+  // A frame is at a member, and its payload is taken or not.
+  void on_taken(int32_t rank, int32_t from, const transport::FrameHeader& header,
+                bool is_taken);
+  // A piece of a result is at a member.
+  void on_result(int32_t rank, uint64_t op, uint64_t bytes);
+  // Nothing happens any more.
+  void on_finish(TimePoint now);
+
+  // The first broken promise; empty: none.
+  const std::string& violation() const { return violation_; }
+  // Calls that ended complete, partial, with an error.
+  const std::array<uint64_t, 3>& num_ends() const { return num_ends_; }
+  uint64_t num_views() const { return newest_.number; }
+
+ private:
+  struct Exposed {
+    bool is_called = false, has_ended = false, is_ok = false;
+    TimePoint called_at{};
+    std::vector<uint64_t> masks;  // by shard
+    uint64_t heard = 0;           // who has called it, or knows of it, as far as known
+    bool is_not_for = false;      // it came back while the operation was open
+  };
+  struct Op {
+    collectives::Call call;
+    collectives::ShardPlan plan;
+    std::vector<Exposed> by_rank;
+    TimePoint first_called = TimePoint::max(), last_called{}, last_end{};
+    std::set<uint16_t> closed{};  // shards of which a result has left
+    uint64_t num_contributions = 0, num_results = 0, num_others = 0;  // messages
+  };
+  Op& at(uint64_t op) { return ops_[op - 1]; }
+  bool is_too_large() const { return script_.members > kMaxCheckedMembers; }
+  void broken(const std::string& what);
+  void check_error(int32_t rank, uint64_t op, const Status& status);
+  bool must_succeed(int32_t rank, const Op& op) const;
+  void check_strict(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
+                    const Bytes& output);
+  void check_partial(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
+                     const Bytes& output);
+  void check_same(uint64_t op);
+  void check_heard(int32_t rank, uint64_t op, const transport::FrameHeader& header);
+  void note_returns(const SeenView& before);
+  void check_calm(uint64_t op);
+  double scale_of(const collectives::Call& call, int32_t contributors) const;
+  // The fold of the inputs of `mask` between two bytes.
+  const Bytes& folded(uint64_t op, size_t begin, size_t end, uint64_t mask,
+                      double scale);
+
+  const Script& script_;
+  int32_t tolerated_;
+  std::vector<std::vector<Bytes>> inputs_;  // by operation and rank
+  std::vector<Op> ops_;
+  std::map<std::array<uint64_t, 3>, Bytes> folds_;  // by operation, first byte, mask
+  SeenView newest_;
+  int32_t fewest_;               // members of a view so far
+  std::vector<SeenView> views_;  // by rank
+  std::vector<uint64_t> since_;  // by rank: the view it came in
+  // By operation: who had called it when the newest view was first seen.
+  std::vector<uint64_t> called_at_view_;
+  std::vector<TimePoint> stopped_until_;            // by rank
+  std::vector<std::map<uint64_t, uint64_t>> kept_;  // by rank: bytes by operation
+  uint64_t killed_ = 0;                             // a bit for each rank
+  int32_t num_lost_ = 0;
+  bool may_fail_ = false;
+  std::array<uint64_t, 3> num_ends_{};
+  std::string violation_;
+};
+
+}  // namespace aikido::sim

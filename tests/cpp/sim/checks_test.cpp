@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "sim/checks.h"
+
+#include "harness/catch.h"
+#include "kernels/reduce.h"
+
+using namespace aikido;
+using namespace aikido::sim;
+using collectives::Outcome;
+using collectives::OutcomeKind;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr const char* kScript =
+    "members 3\nmin-shard 1048576\ntimeout 20s\n"
+    "op allreduce 10 sum skip\nop allreduce 10 sum\n"
+    "at 0ms call * op=1\nat 0ms call * op=2\n";
+
+// Three members that have called both operations, told to the checks by hand.
+struct Told {
+  explicit Told(const std::string& more = "", int32_t tolerated = 0)
+      : script(*parse(more + kScript)), checks(script, tolerated) {
+    for (uint64_t op = 1; op <= 2; ++op)
+      for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start);
+  }
+  // A correct answer of operation 1 with these contributors.
+  void answer(int32_t rank, const std::vector<int32_t>& mask) {
+    end(rank, mask, fold(mask), 3.0 / static_cast<double>(mask.size()));
+  }
+  Bytes fold(const std::vector<int32_t>& mask) {
+    std::vector<const void*> sources;
+    for (const int32_t r : mask) sources.push_back(checks.input(r, 1).data());
+    Bytes out(40);
+    kernels::find_reduce(ReduceOp::kSum, DType::kFloat32)(
+        out.data(), sources.data(), sources.size(), 10,
+        3.0 / static_cast<double>(mask.size()));
+    return out;
+  }
+  void end(int32_t rank, const std::vector<int32_t>& mask, const Bytes& output,
+           double scale, TimePoint at = start) {
+    Outcome outcome;
+    outcome.kind = mask.size() < 3 ? OutcomeKind::kPartial : OutcomeKind::kComplete;
+    auto& shard = outcome.shards.emplace_back();
+    shard.owner = Rank(0);
+    shard.scale = scale;
+    for (const int32_t r : mask) shard.contributors.emplace_back(r);
+    checks.on_end(rank, 1, Status::ok(), outcome, output, at);
+  }
+  void fail(int32_t rank, uint64_t op, const char* why) {
+    checks.on_end(rank, op, Status(Code::kPeerLost, why), {}, Bytes(40), start);
+  }
+  std::string promise() const { return checks.violation().substr(0, 2); }
+
+  static constexpr TimePoint start{Duration(1)};
+  Script script;
+  Checks checks;
+};
+
+}  // namespace
+
+TEST_CASE("correct answers break nothing") {
+  Told told;
+  for (int32_t r = 0; r < 3; ++r) told.answer(r, {0, 2});
+  CHECK(told.checks.violation().empty());
+  CHECK(told.checks.num_ends()[1] == 3);
+}
+
+TEST_CASE("two masks for one shard are noticed") {
+  Told told;
+  told.answer(0, {0, 1, 2});
+  told.answer(1, {0, 1});
+  CHECK(told.checks.violation() ==
+        "S1: operation 1, shard 0 is of {0,1,2} on rank 0 and of {0,1} on rank 1");
+}
+
+TEST_CASE("a removed member may have exposed another mask, but nothing later") {
+  Told told;
+  told.answer(0, {0, 1, 2});
+  told.checks.on_view(1, {2, 0b110});
+  told.answer(1, {1, 2});
+  told.answer(2, {1, 2});
+  CHECK(told.checks.violation().empty());
+  told.checks.on_view(0, {2, 0b110});
+  told.end(0, {1, 2}, {}, 1.5);
+  CHECK(told.promise() == "S6");  // its second end of it
+  Told later;
+  later.checks.on_view(0, {2, 0b110});
+  later.answer(0, {1, 2});
+  CHECK(later.promise() == "S1");
+}
+
+TEST_CASE("views of one number differ, go back or have no majority: noticed") {
+  Told two;
+  two.checks.on_view(0, {2, 0b011});
+  two.checks.on_view(2, {2, 0b110});
+  CHECK(two.promise() == "S1");
+  Told back;
+  back.checks.on_view(0, {2, 0b011});
+  back.checks.on_view(0, {1, 0b111});
+  CHECK(back.promise() == "S1");
+  Told few;
+  few.checks.on_view(0, {2, 0b001});
+  CHECK(few.promise() == "S1");
+}
+
+TEST_CASE("wrong bytes, a wrong scale and no quorum are noticed") {
+  Told wrong;
+  Bytes output = wrong.fold({0, 2});
+  output[7] ^= 1;
+  wrong.end(1, {0, 2}, output, 1.5);
+  CHECK(wrong.promise() == "S2");
+  Told twice;  // rank 2 is counted twice
+  twice.end(1, {0, 2}, twice.fold({0, 2, 2}), 1.5);
+  CHECK(twice.promise() == "S2");
+  Told order;
+  order.end(1, {0, 1, 2}, order.fold({2, 1, 0}), 1.0);
+  CHECK(order.promise() == "S2");
+  Told scale;
+  scale.end(1, {0, 2}, scale.fold({0, 2}), 1.0);
+  CHECK(scale.promise() == "S3");
+  Told quorum;
+  quorum.answer(1, {1});
+  CHECK(quorum.promise() == "S5");
+}
+
+TEST_CASE("a strict operation is full") {
+  Told told;
+  Outcome outcome;
+  told.checks.on_end(0, 2, Status::ok(), outcome, Bytes(40), Told::start);
+  CHECK(told.promise() == "S5");
+}
+
+TEST_CASE("errors need a fault, and a rank") {
+  Told needless;
+  needless.fail(0, 2, "rank 1 is lost");
+  CHECK(needless.promise() == "S6");
+  Told lost;
+  lost.checks.on_kill(1);
+  lost.fail(0, 1, "rank 1 is lost");
+  lost.fail(2, 2, "rank 1 is lost");
+  CHECK(lost.checks.violation().empty());
+  Told nameless;
+  nameless.checks.on_kill(1);
+  nameless.fail(0, 1, "something is lost");
+  CHECK(nameless.promise() == "S6");
+  Told tolerated("", 1);
+  tolerated.checks.on_kill(1);
+  tolerated.fail(0, 2, "rank 1 is lost");  // strict
+  CHECK(tolerated.checks.violation().empty());
+  tolerated.fail(0, 1, "rank 1 is lost");
+  CHECK(tolerated.promise() == "S6");
+}
+
+TEST_CASE("late, second, missing answers and touched memory are noticed") {
+  Told late;
+  late.end(0, {0, 2}, late.fold({0, 2}), 1.5, Told::start + milliseconds(20'001));
+  CHECK(late.promise() == "S6");
+  Told stopped;
+  stopped.checks.on_stop(0, Told::start + milliseconds(30'000));
+  stopped.end(0, {0, 2}, stopped.fold({0, 2}), 1.5, Told::start + milliseconds(30'000));
+  CHECK(stopped.checks.violation().empty());
+  Told missing;
+  missing.checks.on_finish(Told::start);
+  CHECK(missing.promise() == "S6");
+  Told touched;
+  touched.checks.on_memory_touched(0, 1);
+  CHECK(touched.promise() == "S6");
+}
+
+TEST_CASE("more results than the log holds, and messages nobody needs, are noticed") {
+  Script script = *parse("members 2\nlog 10\nop allreduce 10 sum skip\n");
+  Checks log(script, 0);
+  log.on_result(1, 1, 40);
+  CHECK(log.violation().empty());
+  log.on_result(1, 1, 40);
+  CHECK(log.violation().substr(0, 2) == "L6");
+
+  Script calm = *parse("members 2\ncalm 2ms\nop allreduce 10 sum skip\n");
+  Checks path(calm, 0);
+  transport::FrameHeader header;
+  header.seq = header.called = 1;
+  path.on_taken(0, 1, header, true);
+  for (const auto kind :
+       {transport::FrameKind::kContrib, transport::FrameKind::kResult}) {
+    header.kind = kind;
+    path.on_sent(0, header);
+  }
+  path.on_finish(Told::start);
+  CHECK(path.violation().empty());
+  header.kind = transport::FrameKind::kReady;
+  path.on_sent(0, header);
+  path.on_finish(Told::start);
+  CHECK(path.violation().substr(0, 2) == "L1");
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "sim/random_script.h"
+
+#include <algorithm>
+#include <random>
+
+namespace aikido::sim {
+
+using collectives::Call;
+using collectives::CallKind;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+constexpr uint64_t kMostOps = 16;
+
+class Writer {
+ public:
+  Writer(uint64_t seed, int32_t members) : random_(seed) {
+    script_.seed = seed;
+    // Few members meet every rule; many are slow.
+    constexpr int32_t kSizes[] = {2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8};
+    script_.members = members > 0 ? members : kSizes[below(12)];
+  }
+
+  Script write() {
+    script_.chunk_bytes = 64 + below(8) * 64;
+    script_.min_shard_bytes = one_in(3) ? 1 << 20 : 64;
+    // Small, but larger than what most schedules need.
+    if (one_in(6)) script_.log_bytes = kMostOps << 10;
+    if (one_in(10)) script_.window_bytes = kMostOps << 10;
+    if (one_in(12)) return calm();
+    write_network();
+    write_operations();
+    write_calls();
+    if (one_in(2)) write_slowness();
+    if (one_in(3)) write_stops();
+    if (one_in(3)) write_losses();
+    if (one_in(25)) script_.timeout = milliseconds(5 + below(300));
+    sort();
+    return std::move(script_);
+  }
+
+ private:
+  uint64_t below(uint64_t n) { return random_() % n; }
+  bool one_in(uint64_t n) { return below(n) == 0; }
+  int32_t some_rank() {
+    return static_cast<int32_t>(below(static_cast<uint64_t>(script_.members)));
+  }
+  int32_t other_rank(int32_t rank) {
+    const auto others = static_cast<uint64_t>(script_.members - 1);
+    return (rank + 1 + static_cast<int32_t>(below(others))) % script_.members;
+  }
+  // In whole microseconds, which are easier to read.
+  Duration up_to(Duration most) {
+    return microseconds(below(1 + static_cast<uint64_t>(most / microseconds(1))));
+  }
+  Event& add(Duration at, EventKind kind, int32_t a, int32_t b = kEvery) {
+    Event& event = script_.events.emplace_back();
+    event.at = at;
+    event.kind = kind;
+    event.a = a;
+    event.b = b;
+    return event;
+  }
+  void sort() {
+    std::stable_sort(script_.events.begin(), script_.events.end(),
+                     [](const Event& x, const Event& y) { return x.at < y.at; });
+  }
+  // A moment while operations run.
+  Duration moment() { return up_to(one_in(2) ? last_call_ : milliseconds(10)); }
+
+  Call partial() {
+    Call call;
+    call.dtype = DType::kFloat32;
+    call.op = one_in(2) ? ReduceOp::kAvg : ReduceOp::kSum;
+    const bool has_small_log = script_.log_bytes < 1 << 20;
+    call.count = one_in(4)                    ? below(8)
+                 : has_small_log || one_in(8) ? below(600)
+                                              : below(120);
+    call.shape.num_dims = 1;
+    call.shape.dims[0] = call.count;
+    call.policy = policy_;
+    return call;
+  }
+
+  Call strict() {
+    Call call = partial();
+    call.policy = {};
+    const uint64_t which = below(6);
+    if (which == 0) {
+      call = {};
+      call.kind = CallKind::kBarrier;
+    } else if (which == 1) {
+      call.kind = CallKind::kBroadcast;
+      call.op = ReduceOp::kSum;
+      call.root = Rank(some_rank());
+    } else if (which == 2) {
+      call.kind = CallKind::kAllgather;
+      call.op = ReduceOp::kSum;
+    }
+    return call;
+  }
+
+  void write_policy() {
+    policy_.kind = straggler::Kind::kSkip;
+    policy_.floor = milliseconds(1 + below(20));
+    policy_.ceiling = policy_.floor + milliseconds(below(60));
+    policy_.min_contributors =
+        one_in(2)
+            ? 0
+            : static_cast<int32_t>(1 + below(static_cast<uint64_t>(script_.members)));
+    policy_.max_consecutive_skips =
+        static_cast<uint32_t>(one_in(3) ? 1 + below(4) : 50);
+    policy_.warmup_operations = static_cast<uint32_t>(1 + below(4));
+    if (one_in(4)) policy_.divisor = straggler::Divisor::kWorld;
+  }
+
+  void write_operations() {
+    write_policy();
+    const uint64_t num = 1 + below(one_in(3) ? kMostOps : 6);
+    const bool has_strict = one_in(3);
+    for (uint64_t i = 0; i < num; ++i)
+      script_.ops.push_back(has_strict && one_in(3) ? strict() : partial());
+  }
+
+  void write_network() {
+    const Duration most = one_in(2) ? microseconds(200) : microseconds(3000);
+    if (one_in(3)) {
+      add({}, EventKind::kDelay, kEvery, kEvery).duration = up_to(most);
+      return;
+    }
+    for (int32_t a = 0; a < script_.members; ++a)
+      for (int32_t b = 0; b < script_.members; ++b)
+        if (a != b) add({}, EventKind::kDelay, a, b).duration = up_to(most);
+    // Between the lanes there is no order.
+    for (uint64_t i = below(4); i > 0; --i) {
+      const int32_t a = some_rank();
+      Event& event = add(up_to(milliseconds(20)), EventKind::kDelay, a, other_rank(a));
+      event.lane = one_in(2) ? transport::Lane::kControl : transport::Lane::kBulk;
+      event.duration = up_to(milliseconds(30));
+    }
+  }
+
+  void write_calls() {
+    const auto n = static_cast<size_t>(script_.members);
+    const Duration usual = one_in(2) ? microseconds(200) : microseconds(4000);
+    const Duration late = one_in(2) ? milliseconds(20) : milliseconds(200);
+    const uint64_t lateness = one_in(3) ? 2 : 8;  // one call in so many
+    const bool waits = one_in(2);
+    for (size_t r = 0; r < n; ++r) {
+      Duration at{};
+      for (uint64_t op = 1; op <= script_.ops.size(); ++op) {
+        at += up_to(one_in(lateness) ? late : usual);
+        Event& event = add(at, EventKind::kCall, static_cast<int32_t>(r));
+        event.op = op;
+        event.waits = waits;
+        event.in_place = one_in(2);
+        event.priority = static_cast<Priority>(below(3));
+      }
+      last_call_ = std::max(last_call_, at + Duration(1));
+    }
+  }
+
+  // Slow and stalled links, of one member or of any.
+  void write_slowness() {
+    const int32_t slow = some_rank();
+    for (uint64_t i = 1 + below(4); i > 0; --i) {
+      int32_t a = one_in(2) ? slow : some_rank();
+      int32_t b = one_in(3) ? kEvery : other_rank(a);
+      if (one_in(3) && b != kEvery) std::swap(a, b);
+      if (one_in(2)) {
+        add(moment(), EventKind::kRate, a, b).rate = 5'000 + below(200'000);
+        if (one_in(2)) add(last_call_, EventKind::kRate, a, b);
+      } else {
+        add(moment(), EventKind::kStall, a, b).duration = up_to(milliseconds(300));
+      }
+    }
+  }
+
+  void write_stops() {
+    if (one_in(4)) {
+      script_.beat_every = milliseconds(20);
+      script_.silent_after = milliseconds(60 + below(100));
+    }
+    for (uint64_t i = 1 + below(2); i > 0; --i)
+      add(moment(), EventKind::kStop, some_rank()).duration =
+          up_to(one_in(2) ? milliseconds(30) : milliseconds(400));
+  }
+
+  void write_losses() {
+    for (uint64_t i = one_in(3) ? 2 : 1; i > 0; --i) {
+      const int32_t a = some_rank();
+      if (one_in(2)) {
+        add(moment(), EventKind::kKill, a);
+      } else {
+        Event& event = add(moment(), EventKind::kCut, a, other_rank(a));
+        if (one_in(2)) event.duration = up_to(milliseconds(10));
+      }
+    }
+  }
+
+  // Nobody is late, and no frame but contributions and results gets through in time.
+  Script calm() {
+    write_policy();
+    policy_.floor = milliseconds(50);
+    policy_.ceiling = seconds(1);
+    script_.log_bytes = script_.window_bytes = 1 << 20;
+    add({}, EventKind::kDelay, kEvery, kEvery).duration = milliseconds(1);
+    Event& control = add({}, EventKind::kDelay, kEvery, kEvery);
+    control.lane = transport::Lane::kControl;
+    control.duration = seconds(5);
+    script_.calm = milliseconds(2);
+    const uint64_t num = 1 + below(8);
+    for (uint64_t op = 1; op <= num; ++op) {
+      script_.ops.push_back(partial());
+      for (int32_t r = 0; r < script_.members; ++r) {
+        Event& event =
+            add(milliseconds(10 * op) + up_to(milliseconds(5)), EventKind::kCall, r);
+        event.op = op;
+        event.in_place = one_in(2);
+      }
+    }
+    sort();
+    return std::move(script_);
+  }
+
+  std::mt19937_64 random_;
+  Script script_;
+  straggler::PolicyOptions policy_;
+  Duration last_call_{1};
+};
+
+}  // namespace
+
+Script random_script(uint64_t seed, int32_t members) {
+  return Writer(seed, members).write();
+}
+
+}  // namespace aikido::sim

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "sim/simulation.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace aikido::sim {
+
+using collectives::Call;
+using collectives::CallKind;
+using transport::FrameHeader;
+using transport::FrameKind;
+using transport::Wakeups;
+
+namespace {
+
+// What the memory of a caller is filled with once it is its own again.
+constexpr unsigned char kMark = 0xee;
+// Turns without a step in time, after which it is a loop.
+constexpr uint64_t kMaxTurns = 1'000'000;
+// How long a run goes on after the last answer.
+constexpr Duration kAfterwards = std::chrono::milliseconds(200);
+
+std::byte* bytes_of(Bytes& data) {
+  return reinterpret_cast<std::byte*>(data.data());
+}
+
+// The view of a group as its members see it: fixed, for as long as a group has one
+// view.
+SeenView view_of(const engine::Group& group) {
+  return {group.view().number, group.view().members.words().front()};
+}
+
+}  // namespace
+
+struct Simulation::Answer {
+  uint64_t op = 0;
+  Bytes memory;  // output, and input if in place
+  Bytes apart;
+  bool has_ended = false;
+
+  bool is_untouched() const {
+    return std::all_of(memory.begin(), memory.end(),
+                       [](unsigned char b) { return b == kMark; });
+  }
+};
+
+// Between the links of a member and its group: sees what arrives.
+class Simulation::Door final : public transport::LinkHandler {
+ public:
+  Door(Simulation* simulation, int32_t self, LinkHandler* inside)
+      : simulation_(simulation), self_(self), inside_(inside) {}
+  Result<std::byte*> on_frame_begin(Rank from, const FrameHeader& header,
+                                    std::span<const std::byte> extension) override {
+    auto place = inside_->on_frame_begin(from, header, extension);
+    simulation_->checks_.on_taken(self_, from.value, header,
+                                  place && *place != nullptr);
+    return place;
+  }
+  void on_frame(Rank from, const FrameHeader& header) override {
+    if (header.kind == FrameKind::kResult)
+      simulation_->checks_.on_result(self_, header.seq, header.payload_bytes);
+    inside_->on_frame(from, header);
+  }
+  void on_link_lost(Rank from, const Status& why) override {
+    simulation_->log("rank ", self_, " loses rank ", from.value, ": ", why.message());
+    inside_->on_link_lost(from, why);
+  }
+  uint64_t called() const override { return inside_->called(); }
+  int32_t settled() const override { return inside_->settled(); }
+
+ private:
+  Simulation* simulation_;
+  int32_t self_;
+  LinkHandler* inside_;
+};
+
+template <class Visit>
+void Simulation::each(int32_t rank, Visit visit) {
+  for (int32_t r = 0; r < script_.members; ++r)
+    if (rank == kEvery || rank == r) visit(r);
+}
+
+template <class Visit>
+void Simulation::each_pair(int32_t a, int32_t b, Visit visit) {
+  each(a, [&](int32_t x) {
+    each(b, [&](int32_t y) {
+      if (x != y) visit(Rank(x), Rank(y));
+    });
+  });
+}
+
+template <class... Args>
+void Simulation::log(const Args&... args) {
+  if (options_.log != nullptr)
+    *options_.log << to_ms(clock_.now() - start_) << " ms  " << concat(args...) << "\n";
+}
+
+Simulation::Simulation(const Script& script, const Options& options)
+    : script_(script),
+      options_(options),
+      start_(clock_.now()),
+      network_(&clock_, script.chunk_bytes),
+      checks_(script, options.members_tolerated),
+      members_(static_cast<size_t>(script.members)) {
+  for (int32_t r = 0; r < script.members; ++r) {
+    engine::GroupOptions o;
+    o.name = "sim";
+    o.self = Rank(r);
+    o.size = script.members;
+    o.operation.chunk_bytes = script.chunk_bytes;
+    o.operation.eager_bytes = 64;
+    o.operation.min_shard_bytes = script.min_shard_bytes;
+    o.operation.window_bytes = script.window_bytes;
+    o.log_bytes = script.log_bytes;
+    o.heartbeat = {script.beat_every, script.silent_after};
+    o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
+    member(r).group = std::make_unique<engine::Group>(&clock_, o);
+    member(r).door = std::make_unique<Door>(this, r, member(r).group->handler());
+  }
+  network_.set_tap([this](Rank from, Rank to, const FrameHeader& header, TimePoint at) {
+    return on_frame_leaves(from, to, header, at);
+  });
+  connect_all();
+}
+
+Simulation::~Simulation() {
+  // Groups end their calls; nobody listens any more.
+  for (Member& m : members_) {
+    for (const auto& answer : m.answers) answer->has_ended = true;
+  }
+  for (Member& m : members_) m.group.reset();
+}
+
+void Simulation::connect_all() {
+  for (int32_t a = 0; a < script_.members; ++a) {
+    for (int32_t b = a + 1; b < script_.members; ++b) {
+      auto [first, second] = network_.connect(Rank(a), member(a).door.get(), Rank(b),
+                                              member(b).door.get());
+      member(a).group->attach(Rank(b), std::move(first));
+      member(b).group->attach(Rank(a), std::move(second));
+    }
+  }
+}
+
+// ---- the script ----
+
+void Simulation::apply(const Event& e) {
+  const TimePoint now = clock_.now();
+  switch (e.kind) {
+    case EventKind::kCall:
+      each(e.a, [&](int32_t r) {
+        if (member(r).group) member(r).calls.push_back(&e);
+      });
+      return;
+    case EventKind::kDelay:
+      each_pair(e.a, e.b, [&](Rank a, Rank b) {
+        if (e.lane) return network_.set_delay(a, b, *e.lane, e.duration);
+        network_.set_delay(a, b, e.duration);
+      });
+      return;
+    case EventKind::kRate:
+      each_pair(e.a, e.b, [&](Rank a, Rank b) { network_.set_rate(a, b, e.rate); });
+      return;
+    case EventKind::kStall:
+      log("stall ", e.a, "->", e.b, " for ", to_text(e.duration));
+      each_pair(e.a, e.b,
+                [&](Rank a, Rank b) { network_.stall(a, b, now + e.duration); });
+      return;
+    case EventKind::kStop:
+      each(e.a, [&](int32_t r) { stop(r, e.duration); });
+      return;
+    case EventKind::kKill:
+      each(e.a, [&](int32_t r) { kill(r); });
+      return;
+    case EventKind::kCut:
+      each_pair(e.a, e.b, [&](Rank a, Rank b) {
+        log("cut ", a.value, "-", b.value);
+        checks_.on_cut(a.value, b.value);
+        network_.cut(a, b, now + e.duration);
+      });
+      return;
+  }
+}
+
+void Simulation::kill(int32_t rank) {
+  Member& m = member(rank);
+  if (!m.group) return;
+  log("kill ", rank);
+  checks_.on_kill(rank);
+  m.calls.clear();
+  for (const auto& answer : m.answers)
+    if (!std::exchange(answer->has_ended, true)) --num_open_;
+  m.group.reset();
+}
+
+void Simulation::stop(int32_t rank, Duration d) {
+  Member& m = member(rank);
+  if (!m.group) return;
+  log("stop ", rank, " for ", to_text(d));
+  m.stopped_until = std::max(m.stopped_until, clock_.now() + d);
+  checks_.on_stop(rank, m.stopped_until);
+  network_.stop(Rank(rank), m.stopped_until);
+}
+
+// ---- calls ----
+
+// Makes the calls that are due. Returns whether there was one.
+bool Simulation::make_calls(int32_t rank) {
+  Member& m = member(rank);
+  bool did = false;
+  while (!m.calls.empty() && m.stopped_until <= clock_.now()) {
+    const Event& e = *m.calls.front();
+    if (e.waits && !m.answers.empty() && !m.answers.back()->has_ended) break;
+    m.calls.pop_front();
+    call(rank, e);
+    did = true;
+  }
+  return did;
+}
+
+void Simulation::call(int32_t rank, const Event& event) {
+  Member& m = member(rank);
+  const Call& call = script_.ops[event.op - 1];
+  const Bytes& input = checks_.input(rank, event.op);
+  const auto answer = std::make_shared<Answer>();
+  m.answers.push_back(answer);
+  answer->op = event.op;
+  collectives::LocalCall local;
+  const auto n = static_cast<size_t>(script_.members);
+  if (call.kind == CallKind::kAllgather) {
+    const auto own = static_cast<size_t>(rank) * input.size();
+    answer->memory.resize(n * input.size());
+    std::copy(input.begin(), input.end(),
+              answer->memory.begin() + static_cast<ptrdiff_t>(own));
+    std::byte* memory = bytes_of(answer->memory);
+    for (size_t r = 0; r < n; ++r) {
+      if (r == static_cast<size_t>(rank)) continue;
+      const Rank other(static_cast<int32_t>(r));
+      local.out_blocks.push_back({other, memory + own, input.size()});
+      local.in_blocks.push_back({other, memory + r * input.size(), input.size()});
+    }
+  } else {
+    const bool is_root = call.kind == CallKind::kBroadcast && call.root == Rank(rank);
+    const bool is_receiver = call.kind == CallKind::kBroadcast && !is_root;
+    answer->memory = is_receiver ? Bytes(input.size()) : input;
+    std::byte* memory = bytes_of(answer->memory);
+    if (is_receiver) local.in_blocks.push_back({call.root, memory, input.size()});
+    for (size_t r = 0; is_root && r < n; ++r)
+      if (r != static_cast<size_t>(rank))
+        local.out_blocks.push_back(
+            {Rank(static_cast<int32_t>(r)), memory, input.size()});
+    local.input = local.output = memory;
+    if (!event.in_place && call.kind == CallKind::kAllreduce) {
+      answer->apart = input;
+      answer->memory.assign(input.size(), 0);
+      local.input = bytes_of(answer->apart);
+    }
+  }
+  local.priority = event.priority;
+  local.keep_alive = answer;
+  local.on_done = [this, rank, answer](const Status& status,
+                                       const collectives::Outcome& outcome) {
+    end(rank, *answer, status, outcome);
+  };
+  ++num_open_;
+  m.is_touched = true;
+  log("rank ", rank, " calls ", event.op);
+  checks_.on_call(rank, event.op, clock_.now());
+  m.group->call(call, std::move(local), script_.timeout);
+  m.group->end_turn();
+}
+
+void Simulation::end(int32_t rank, Answer& answer, const Status& status,
+                     const collectives::Outcome& outcome) {
+  if (!members_[static_cast<size_t>(rank)].group) return;
+  if (options_.log != nullptr) {
+    std::string skipped;
+    for (const Rank r : outcome.skipped) skipped += concat(" ", r.value);
+    log("rank ", rank, " ends ", answer.op, ": ",
+        !status           ? status.message()
+        : skipped.empty() ? std::string("complete")
+                          : "without" + skipped);
+  }
+  if (!answer.has_ended) --num_open_;
+  answer.has_ended = true;
+  if (answer.op == 1 && ++num_first_ended_ == script_.members - 1)
+    report_.took_first = clock_.now() - start_;
+  look_around();
+  checks_.on_end(rank, answer.op, status, outcome, answer.memory, clock_.now());
+  // The caller's again, who does what it likes with it.
+  std::fill(answer.memory.begin(), answer.memory.end(), kMark);
+  std::fill(answer.apart.begin(), answer.apart.end(), kMark);
+}
+
+// ---- time ----
+
+TimePoint Simulation::on_frame_leaves(Rank from, Rank to, const FrameHeader& header,
+                                      TimePoint arrives) {
+  ++report_.num_frames;
+  Traffic::OfKind& traffic = report_.traffic.by_kind[static_cast<size_t>(header.kind)];
+  if (header.offset == 0) ++traffic.messages;
+  traffic.bytes +=
+      transport::kHeaderBytes + header.extension_bytes + header.payload_bytes;
+  if (header.kind == FrameKind::kResult && member(from.value).group)
+    checks_.on_view(from.value, view_of(*member(from.value).group));
+  checks_.on_sent(from.value, header);
+  for (const Hold& hold : script_.holds) {
+    if ((hold.from != kEvery && Rank(hold.from) != from) ||
+        (hold.to != kEvery && Rank(hold.to) != to) ||
+        (hold.kind != "*" && hold.kind != name_of(header)) ||
+        (hold.op && *hold.op != header.seq) ||
+        (hold.shard && *hold.shard != header.shard))
+      continue;
+    arrives = hold.until == kForEver ? Wakeups::kNever
+                                     : std::max(arrives, start_ + hold.until);
+  }
+  if (options_.log != nullptr) {
+    log(from.value, "->", to.value, " ", name_of(header), " op=", header.seq,
+        " shard=", header.shard, " offset=", header.offset, " of ", header.total_bytes,
+        arrives == Wakeups::kNever ? std::string(" never arrives")
+                                   : " arrives " + to_text(arrives - start_));
+  }
+  return arrives;
+}
+
+TimePoint Simulation::next_look(int32_t rank) {
+  Member& m = member(rank);
+  if (!m.group) return TimePoint::max();
+  const uint64_t steps = network_.num_steps(Rank(rank));
+  if (std::exchange(m.is_touched, false) || steps != m.num_steps) {
+    m.num_steps = steps;
+    m.next_look = m.group->next_look().value_or(TimePoint::max());
+  }
+  return std::max(m.next_look, m.stopped_until);
+}
+
+void Simulation::turn() {
+  uint64_t num_turns = 0;
+  for (bool did = true; std::exchange(did, false);) {
+    network_.pump();
+    for (int32_t r = 0; r < script_.members; ++r) {
+      if (make_calls(r)) did = true;
+      if (next_look(r) > clock_.now()) continue;
+      member(r).group->on_time(clock_.now());
+      member(r).is_touched = true;
+      did = true;
+    }
+    AIKIDO_CHECK(++num_turns < kMaxTurns, "a turn that does not end");
+  }
+  look_around();
+}
+
+void Simulation::look_around() {
+  for (int32_t r = 0; r < script_.members; ++r)
+    if (member(r).group) checks_.on_view(r, view_of(*member(r).group));
+}
+
+TimePoint Simulation::next_event() {
+  TimePoint earliest = network_.next_event().value_or(TimePoint::max());
+  if (next_event_ < script_.events.size())
+    earliest = std::min(earliest, start_ + script_.events[next_event_].at);
+  for (int32_t r = 0; r < script_.members; ++r) {
+    earliest = std::min(earliest, next_look(r));
+    if (!member(r).calls.empty() && member(r).stopped_until > clock_.now())
+      earliest = std::min(earliest, member(r).stopped_until);
+  }
+  return earliest;
+}
+
+bool Simulation::is_over() const {
+  return num_open_ == 0 && next_event_ == script_.events.size() &&
+         std::all_of(members_.begin(), members_.end(),
+                     [](const Member& m) { return m.calls.empty(); });
+}
+
+void Simulation::check_memory() {
+  for (int32_t r = 0; r < script_.members; ++r)
+    for (const auto& answer : member(r).answers)
+      if (member(r).group && answer->has_ended && !answer->is_untouched())
+        checks_.on_memory_touched(r, answer->op);
+}
+
+Report Simulation::run() {
+  TimePoint until = TimePoint::max();
+  while (checks_.violation().empty()) {
+    while (next_event_ < script_.events.size() &&
+           start_ + script_.events[next_event_].at <= clock_.now())
+      apply(script_.events[next_event_++]);
+    turn();
+    if (until == TimePoint::max() && is_over()) {
+      report_.took = clock_.now() - start_;
+      until = clock_.now() + kAfterwards;
+    }
+    const TimePoint next = next_event();
+    if (next > until || next == TimePoint::max()) break;
+    clock_.advance(std::max(next - clock_.now(), Duration{}));
+  }
+  check_memory();
+  if (checks_.violation().empty()) checks_.on_finish(clock_.now());
+  report_.violation = checks_.violation();
+  report_.num_ends = checks_.num_ends();
+  report_.num_views = checks_.num_views();
+  return report_;
+}
+
+Report run(const Script& script, const Options& options) {
+  try {
+    return Simulation(script, options).run();
+  } catch (const std::exception& defect) {
+    Report report;
+    report.violation = concat("a defect: ", defect.what());
+    return report;
+  }
+}
+
+}  // namespace aikido::sim

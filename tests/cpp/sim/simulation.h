@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One run of a script: real engine::Groups on a LoopbackNetwork, in the time of a clock
+// that moves from event to event, with the checks of sim/checks.h after each of them.
+// The same script is the same run. One thread.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "engine/group.h"
+#include "harness/manual_clock.h"
+#include "sim/checks.h"
+#include "sim/script.h"
+#include "transport/loopback_link.h"
+
+namespace aikido::sim {
+
+// Members that may be lost while skippable operations of the others still end well.
+// While it is one, more than half are left in any group of three.
+inline constexpr int32_t kMembersTolerated = 1;
+
+struct Options {
+  int32_t members_tolerated = kMembersTolerated;
+  std::ostream* log = nullptr;  // every call, end, fault and frame, if not null
+};
+
+// Messages and bytes that leave, by kind of frame; headers included.
+struct Traffic {
+  struct OfKind {
+    uint64_t messages = 0, bytes = 0;
+  };
+  std::array<OfKind, size_t{transport::kMaxFrameKind} + 1> by_kind{};
+};
+
+struct Report {
+  std::string violation;  // empty: none
+  uint64_t num_frames = 0;
+  std::array<uint64_t, 3> num_ends{};  // complete, partial, with an error
+  uint64_t num_views = 1;
+  Duration took{};        // until the last answer, in the time of the run
+  Duration took_first{};  // until all but one member had an answer of operation 1
+  Traffic traffic;
+};
+
+class Simulation {
+ public:
+  // `script` outlives it.
+  Simulation(const Script& script, const Options& options);
+  ~Simulation();
+  // Once.
+  Report run();
+
+ private:
+  class Door;
+  struct Answer;
+  struct Member {
+    std::unique_ptr<Door> door;
+    std::unique_ptr<engine::Group> group;  // null: killed
+    TimePoint stopped_until{};
+    TimePoint next_look = TimePoint::max();
+    uint64_t num_steps = 0;          // of the network, when next_look was taken
+    bool is_touched = true;          // next_look may be another
+    std::deque<const Event*> calls;  // due, and not made yet
+    std::vector<std::shared_ptr<Answer>> answers;
+  };
+
+  Member& member(int32_t rank) { return members_[static_cast<size_t>(rank)]; }
+  void connect_all();
+  void apply(const Event& event);
+  void kill(int32_t rank);
+  void stop(int32_t rank, Duration d);
+  bool make_calls(int32_t rank);
+  void call(int32_t rank, const Event& event);
+  void end(int32_t rank, Answer& answer, const Status& status,
+           const collectives::Outcome& outcome);
+  // All that happens without time passing.
+  void turn();
+  TimePoint next_look(int32_t rank);
+  TimePoint next_event();
+  bool is_over() const;
+  void look_around();
+  void check_memory();
+  TimePoint on_frame_leaves(Rank from, Rank to, const transport::FrameHeader& header,
+                            TimePoint arrives);
+  template <class Visit>
+  void each(int32_t rank, Visit visit);
+  template <class Visit>
+  void each_pair(int32_t a, int32_t b, Visit visit);
+  template <class... Args>
+  void log(const Args&... args);
+
+  const Script& script_;
+  Options options_;
+  testing::ManualClock clock_;
+  const TimePoint start_;
+  transport::LoopbackNetwork network_;
+  Checks checks_;
+  std::vector<Member> members_;
+  size_t next_event_ = 0;  // of the script
+  uint64_t num_open_ = 0;  // calls without an answer
+  int32_t num_first_ended_ = 0;
+  Report report_;
+};
+
+// A run, with what escapes from the code as a violation.
+Report run(const Script& script, const Options& options);
+
+}  // namespace aikido::sim
