@@ -116,8 +116,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) {
   const CallSite site = collective("all_gather_into_tensor");
-  check_contiguous(site, "input_tensor", input);
-  check_contiguous(site, "output_tensor", output);
+  check_tensor(site, "input_tensor", input, Use::kRead);
+  check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);

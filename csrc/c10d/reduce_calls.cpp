@@ -127,8 +127,8 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site = collective("reduce_scatter_tensor");
-  check_contiguous(site, "output", output);
-  check_contiguous(site, "input", input);
+  check_tensor(site, "output", output, Use::kWrite);
+  check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);

@@ -206,8 +206,6 @@ void check_pairs(const CallSite& site, const std::vector<at::Tensor>& inputs,
   const int count = static_cast<int>(inputs.size());
   check_list(site, "inputs", inputs, std::nullopt, Use::kRead);
   check_list(site, "outputs", outputs, count, Use::kWrite);
-  for (const at::Tensor& t : inputs) check_contiguous(site, "inputs", t);
-  for (const at::Tensor& t : outputs) check_contiguous(site, "outputs", t);
 }
 
 void check_splits(const CallSite& site, const char* argument, const at::Tensor& tensor,

@@ -37,7 +37,7 @@ enum class Use : uint8_t { kRead, kWrite };
 // Dense, of any strides, on a CPU or CUDA device.
 void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
                   Use use);
-// Contiguous as well: for calls that cut one tensor into the parts of all ranks.
+// Contiguous as well: for calls where c10d itself asks for it.
 void check_contiguous(const CallSite& site, const char* argument,
                       const at::Tensor& tensor);
 // The list holds exactly one tensor, which passes check_tensor.
