@@ -420,8 +420,12 @@ void PartialAllreduce::renew(int32_t s) {
   if (mine.is_had) {
     cancel_results(s);
     const membership::Held* held = host_->view().held_at(seq_, s);
-    if (held != nullptr && owner == host_->self())
-      send_result(s, 0, plan_.num_bytes(s), held->lacking);
+    if (held == nullptr || owner != host_->self()) return;
+    const RankSet late = last_to_get(held->lacking, mine.mask);
+    RankSet others = held->lacking;
+    late.for_each([&](Rank r) { others.erase(r); });
+    send_result(s, 0, plan_.num_bytes(s), others, false);
+    send_result(s, 0, plan_.num_bytes(s), late, true);
     return;
   }
   if (owner != host_->self()) {

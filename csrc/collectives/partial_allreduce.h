@@ -109,7 +109,9 @@ class PartialAllreduce final : public Operation {
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
-  void send_result(int32_t s, size_t begin, size_t end, const RankSet& to);
+  RankSet last_to_get(const RankSet& members, const RankSet& mask) const;
+  void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
+                   bool is_late);
   void send_to_late(int32_t s);
   void cancel_results(int32_t s);
   void have_own();

@@ -16,7 +16,8 @@ using transport::FrameKind;
 
 namespace {
 constexpr int kMaxDoublings = 12;
-// How long results to late members wait for those of the others at the most.
+// How long results to late members wait for those of the others: at most this, or as
+// long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
 }  // namespace
 
@@ -165,8 +166,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   if (!(mine.mask == participants_)) own.folded = 0;
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());
-  mine.late = in_time;
-  mine.mask.for_each([&](Rank r) { mine.late.erase(r); });
+  mine.late = last_to_get(in_time, mine.mask);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
   size_t begin = 0;
   do {
@@ -174,10 +174,12 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     own.fold(result() + first, reduce_, mine.mask,
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
              end, element, scale_for(mine.mask.count()));
-    send_result(s, begin, end, in_time);
+    send_result(s, begin, end, in_time, false);
     begin = end;
   } while (begin < total);
-  mine.late_due = host_->clock().now() + kLateDelay;
+  const TimePoint now = host_->clock().now();
+  const Duration took = is_started() ? now - local_.called_at : Duration::zero();
+  mine.late_due = now + std::max(kLateDelay, took);
   send_to_late(s);
   note_mask(s);
   note_progress();
@@ -188,19 +190,35 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   have_own();
 }
 
-// Those that are late have time: their result goes when those of the others have left,
-// or when the operation is over here, but not much later than it is there: one of the
-// others may take nothing for long.
+// Note [late results leave last]
+// Who has not called has time, and who is late again and again owns nothing any more,
+// mostly behind a link on which nothing helps: their results leave when the operation
+// is over here. Handed to a socket before, they would share the uplink with results
+// that others wait for. Who is late by chance gets them with the others: it would end
+// later, call later, and be late again.
+RankSet PartialAllreduce::last_to_get(const RankSet& members,
+                                      const RankSet& mask) const {
+  RankSet late(host_->size());
+  members.for_each([&](Rank r) {
+    const bool is_on_its_way =
+        host_->called_by(r) >= seq_.value && host_->view().is_owner(r);
+    if (!mask.contains(r) && !is_on_its_way) late.insert(r);
+  });
+  return late;
+}
+
 void PartialAllreduce::send_to_late(int32_t s) {
   Shard& mine = shard(s);
-  const bool is_due = host_->clock().now() >= mine.late_due || is_over();
-  if (mine.late.count() == 0 || (mine.results_in_flight > 0 && !is_due)) return;
-  send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()));
+  if (mine.late.count() == 0) return;
+  // An owner whose caller is late itself has nothing else to send.
+  const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
+  if (!is_free && host_->clock().now() < mine.late_due) return;
+  send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()), true);
 }
 
 // A piece of the result of a shard.
 void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
-                                   const RankSet& to) {
+                                   const RankSet& to, bool is_late) {
   const Shard& mine = shard(s);
   std::vector<std::byte> verdict;  // goes with the first piece only
   if (begin == 0) verdict = encode_verdict({mine.mask, mine.reason, mine.deadline});
@@ -208,7 +226,6 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
     if (!to.contains(rank)) continue;
-    const bool is_late = !mine.mask.contains(rank);
     if (!is_late) ++shard(s).results_in_flight;
     local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
                           ? priority - 1

@@ -361,6 +361,7 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 
 void Group::on_time(TimePoint now) {
   beat(now);
+  change_owners();
   view_change_.on_time(now);
   for (const auto& operation : operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only
@@ -405,6 +406,7 @@ std::optional<TimePoint> Group::next_look() const {
   };
   if (!is_leaving_) consider(heartbeats_.next_look());
   if (!is_leaving_) consider(view_change_.next_look());
+  if (is_owner_due_) consider(clock_->now());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());

@@ -196,7 +196,12 @@ class Group final : public transport::Timed,
   void note_failed(uint64_t seq);
   void update_settled();
   void note_owners(const membership::View& view);
-  void restore_owners();
+  struct OwnerChange {
+    Rank rank;
+    bool owns;  // shards of operations to come, from now on
+  };
+  std::vector<OwnerChange> owner_changes() const;
+  void change_owners();
   Status hopeless(const collectives::Operation& operation) const;
 
   void start_held(Active& active);
@@ -241,6 +246,7 @@ class Group final : public transport::Timed,
   Rank missed_ = kNoRank;   // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
+  bool is_owner_due_ = false;  // owner_changes() has some
   std::atomic<uint64_t> committed_ahead_{0};
   GroupCounters counters_;
 };

@@ -24,6 +24,8 @@ namespace {
 // A member whose shards went to others owns some again when its contributions were in
 // this many operations in a row; twice as many each further time.
 constexpr uint32_t kHealthyRun = 16;
+// Operations in a row without a member after which it is to own nothing.
+constexpr uint32_t kLateRun = 4;
 constexpr uint32_t kMaxDoublings = 8;
 
 bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
@@ -237,21 +239,49 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   return {};
 }
 
-// Shards go back to members that have been in time for long. The first owner sees to
-// it.
-void Group::restore_owners() {
-  if (view().number == 1 || view().cuts.back().owners.front() != options_.self) return;
+// Shards go from members that are late again and again, because who waits for its
+// caller or sits behind a slow link serves the others badly, and back to those that
+// have been in time for long. One owner sees to it, the first that is in time.
+std::vector<Group::OwnerChange> Group::owner_changes() const {
+  const auto any = [&](auto&& is_so) {
+    return std::any_of(policies_.begin(), policies_.end(),
+                       [&](const auto& policy) { return is_so(policy->history()); });
+  };
+  const auto is_late = [&](Rank r) {
+    return any([&](const auto& h) { return h.consecutive_skips(r) >= kLateRun; });
+  };
+  Rank first = kNoRank;
   view().members.for_each([&](Rank r) {
-    if (view().is_owner(r)) return;
+    if (first == kNoRank && view().is_owner(r) && !is_late(r)) first = r;
+  });
+  std::vector<OwnerChange> changes;
+  if (first != options_.self) return changes;
+  view().members.for_each([&](Rank r) {
+    if (view().is_owner(r)) {
+      if (is_late(r)) changes.push_back({r, false});
+      return;
+    }
     const auto doublings =
         std::min(std::max(1u, standing_[static_cast<size_t>(r.value)].num_moved) - 1,
                  kMaxDoublings);
-    const bool is_healthy =
-        std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
-          return policy->history().healthy_run(r) >= kHealthyRun << doublings;
-        });
-    if (is_healthy) view_change_.restore(r, clock_->now());
+    if (any([&](const auto& h) {
+          return h.healthy_run(r) >= kHealthyRun << doublings;
+        }))
+      changes.push_back({r, true});
   });
+  return changes;
+}
+
+// Not in the middle of anything: a change begins with a report of all operations.
+void Group::change_owners() {
+  if (!std::exchange(is_owner_due_, false)) return;
+  for (const OwnerChange& change : owner_changes()) {
+    if (change.owns) {
+      view_change_.restore(change.rank, clock_->now());
+    } else {
+      suspect(change.rank);
+    }
+  }
 }
 
 // ---- results for others ----
@@ -291,7 +321,7 @@ void Group::keep(uint64_t seq,
   kept_.emplace(seq, operation);
   kept_bytes_ += operation->call().bytes();
   trim_kept();
-  restore_owners();
+  is_owner_due_ = is_owner_due_ || !owner_changes().empty();
 }
 
 // What all members have is of no use to anybody, but to one that is out and may return:

@@ -416,9 +416,11 @@ std::string run_schedule(uint64_t seed) {
       if (who == n || due[r] < due[who]) who = r;
     }
     if (who == n) {
+      const auto is_done = [](const AnswerPtr& a) { return a->is_done(); };
       bool is_over = true;
       for (size_t r = 0; r < n; ++r)
-        is_over = is_over && next[r] == num_operations && answers[r].back()->is_done();
+        is_over = is_over && next[r] == num_operations &&
+                  std::all_of(answers[r].begin(), answers[r].end(), is_done);
       if (is_over) break;
       cluster.run_for(milliseconds(1));
       continue;
