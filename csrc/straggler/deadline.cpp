@@ -60,28 +60,33 @@ class Cheapest {
 
 Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor) {
   AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
-  return std::max(median_period / world_size, floor);
+  return std::max(median_period / kDiscount / world_size, floor);
+}
+
+Duration grace_of(Duration price, const PolicyOptions& options) {
+  return std::clamp(price, options.floor, options.ceiling);
+}
+
+bool is_regularly_late(const Window& lags, Duration grace) {
+  const auto sorted = lags.sorted();
+  const auto beyond =
+      sorted.end() - std::upper_bound(sorted.begin(), sorted.end(), grace);
+  return beyond >= kRegularlyLate && lags.longest_of_last(kRecovered) > grace;
 }
 
 Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
                            const PolicyOptions& options) {
   AIKIDO_CHECK(!lags.empty(), "no lags");
-  const Duration grace =
-      std::clamp(price / kGraceDivisor, options.floor, options.ceiling);
+  const Duration grace = grace_of(price, options);
   CostOfDeadline cost(lags, price);
-  const auto beyond = lags.end() - std::upper_bound(lags.begin(), lags.end(), grace);
-  size_t i = 0;
   Cheapest below(cost);
-  if (beyond >= kRegularlyLate) {
-    below.offer(Duration::zero());
-    for (; i < lags.size() && with_slack(lags[i], options) < grace; ++i)
-      below.offer(with_slack(lags[i], options));
+  below.offer(Duration::zero());
+  for (const Duration lag : lags) {
+    const Duration deadline = with_slack(lag, options);
+    if (deadline >= grace) break;
+    below.offer(deadline);
   }
-  Cheapest best(cost);
-  best.offer(grace);
-  for (; i < lags.size(); ++i)
-    best.offer(std::max(with_slack(lags[i], options), grace));
-  return below.cost() < best.cost() ? below.deadline() : best.deadline();
+  return cost.at(grace) <= below.cost() ? grace : below.deadline();
 }
 
 Deadlines::Deadlines(const PolicyOptions& options, const History& history)
@@ -99,7 +104,10 @@ Deadlines::Answer Deadlines::of(Rank rank, uint64_t bytes) {
   if (cached.version != lags.version() || cached.price != price) {
     cached.version = lags.version();
     cached.price = price;
-    cached.deadline = cheapest_deadline(lags.sorted(), price, options_);
+    const Duration grace = grace_of(price, options_);
+    cached.deadline = is_regularly_late(lags, grace)
+                          ? cheapest_deadline(lags.sorted(), price, options_)
+                          : grace;
   }
   return {cached.deadline, false};
 }

@@ -41,6 +41,14 @@ Duration Window::median() const {
   return size_ == 0 ? Duration::zero() : sorted_[(size_ - 1) / 2];
 }
 
+Duration Window::longest_of_last(size_t count) const {
+  Duration longest{0};
+  for (size_t back = 1; back <= std::min(count, size_); ++back)
+    longest =
+        std::max(longest, in_order_of_time_[(oldest_ + kWindow - back) % kWindow]);
+  return longest;
+}
+
 History::History(int32_t world_size, uint64_t log_limit_bytes)
     : world_size_(world_size),
       log_limit_bytes_(log_limit_bytes),

@@ -43,6 +43,8 @@ class Window {
   std::span<const Duration> sorted() const { return {sorted_.data(), size_}; }
   // The lower median; 0 when empty.
   Duration median() const;
+  // The longest of the last `count`; 0 when empty.
+  Duration longest_of_last(size_t count) const;
   // Grows with every push: what was made from the window is stale when it differs.
   uint64_t version() const { return version_; }
 

@@ -21,9 +21,10 @@ std::vector<Duration> lags(std::vector<std::pair<int, double>> counts) {
   return all;
 }
 
-TEST_CASE("a lost contribution costs the n-th part of a period, at least the floor") {
-  CHECK(price_of_loss(ms(400), 4, ms(20)) == ms(100));
-  CHECK(price_of_loss(ms(400), 8, ms(20)) == ms(50));
+TEST_CASE(
+    "a lost contribution costs half the n-th part of a period, at least the floor") {
+  CHECK(price_of_loss(ms(400), 4, ms(20)) == ms(50));
+  CHECK(price_of_loss(ms(400), 8, ms(20)) == ms(25));
   CHECK(price_of_loss(ms(0.3), 8, ms(20)) == ms(20));
 }
 
@@ -35,23 +36,17 @@ TEST_CASE("the deadline is what would have cost least") {
   };
   const Row rows[] = {
       {"nothing but zero", lags({{64, 0}}), 20, 20},
-      {"the grace grows with the price", lags({{64, 0}}), 100, 25},
+      {"the grace is the price", lags({{64, 0}}), 100, 100},
       {"up to the ceiling", lags({{64, 0}}), 50'000, 10'000},
-      {"below the floor", lags({{60, 1}, {4, 19}}), 20, 28.5},
-      {"ties go to the longer", lags({{60, 1}, {4, 16}}), 20, 24},
-      {"one long lag is not worth it", lags({{63, 1}, {1, 300}}), 100, 25},
-      {"one lag that is", lags({{63, 1}, {1, 100}}), 100, 150},
+      {"worth it", lags({{60, 1}, {4, 19}}), 20, 20},
+      {"one long lag is not", lags({{63, 1}, {1, 300}}), 100, 1.5},
       {"always too late", lags({{64, 300}}), 100, 0},
-      {"always late, but worth it", lags({{64, 90}}), 100, 135},
+      {"always late, but worth it", lags({{64, 90}}), 100, 100},
       {"the price decides", lags({{64, 90}}), 80, 0},
-      {"three late: the grace stays", lags({{61, 1}, {3, 300}}), 100, 25},
-      {"late within the grace is not late", lags({{40, 1}, {21, 25}, {3, 300}}), 100,
-       25},
-      {"four late: regularly", lags({{60, 1}, {4, 300}}), 100, 1.5},
       {"mostly late, sometimes just so", lags({{54, 300}, {10, 0.5}}), 100, 0.75},
       {"mostly late, else among the first", lags({{54, 300}, {10, 0}}), 100, 0},
-      {"none is taken only if cheaper", lags({{5, 20}, {16, 300}}), 100, 25},
-      {"the ceiling", lags({{8, 9000}}), 20'000, 10'000},
+      {"nothing beyond the grace", lags({{40, 1}, {21, 60}}), 100, 100},
+      {"ties go to the grace", lags({{1, 20}}), 20, 20},
       {"beyond the ceiling", lags({{8, 12'000}}), 20'000, 0},
   };
   for (const Row& row : rows) {
@@ -79,26 +74,42 @@ TEST_CASE("no other allowed deadline is cheaper, for lags of any kind") {
     std::sort(all.begin(), all.end());
     const Duration price = ms(20 + dice.exponential(50));
     const Duration best = cheapest_deadline(all, price, options);
-    const Duration grace = std::max(price / kGraceDivisor, options.floor);
-    const auto beyond = all.end() - std::upper_bound(all.begin(), all.end(), grace);
-    std::vector<Duration> others = {grace};
+    const Duration grace = grace_of(price, options);
+    std::vector<Duration> others = {grace, Duration::zero()};
     for (Duration lag : all) {
       const auto d = Duration(static_cast<int64_t>(1.5 * double(lag.count())));
-      if (d >= grace || beyond >= kRegularlyLate) others.push_back(d);
+      if (d < grace) others.push_back(d);
     }
-    if (beyond >= kRegularlyLate) others.push_back(Duration::zero());
-    bool is_best = best <= options.ceiling;
+    bool is_best = best <= grace;
     for (Duration d : others) is_best &= cost(all, best, price) <= cost(all, d, price);
     CHECK(is_best);
-    // On average nobody costs the others more than grace + price.
-    CHECK(cost(all, best, price) / static_cast<int64_t>(all.size()) <= grace + price);
+    // On average nobody costs the others more than that.
+    CHECK(cost(all, best, price) / static_cast<int64_t>(all.size()) <= 2 * price);
   }
+}
+
+TEST_CASE("late again and again, until it is in time for long") {
+  const auto window = [](std::vector<std::pair<int, double>> counts) {
+    Window all;
+    for (auto [count, lag_ms] : counts)
+      for (int i = 0; i < count; ++i) all.push(ms(lag_ms));
+    return all;
+  };
+  CHECK_FALSE(is_regularly_late(window({}), ms(20)));
+  CHECK_FALSE(is_regularly_late(window({{40, 20}}), ms(20)));
+  CHECK_FALSE(is_regularly_late(window({{40, 1}, {3, 300}}), ms(20)));
+  CHECK(is_regularly_late(window({{40, 1}, {4, 300}}), ms(20)));
+  CHECK(is_regularly_late(window({{60, 300}, {15, 1}}), ms(20)));
+  CHECK_FALSE(is_regularly_late(window({{60, 300}, {16, 1}}), ms(20)));
+  CHECK(is_regularly_late(window({{60, 300}, {16, 1}, {1, 300}}), ms(20)));
 }
 
 TEST_CASE("slack and floor scale the answer") {
   PolicyOptions options = skip_options();
   options.slack = 3;
-  CHECK(cheapest_deadline(lags({{64, 50}}), ms(100), options) == ms(150));
+  const auto mostly_late = lags({{54, 300}, {10, 20}});
+  CHECK(cheapest_deadline(mostly_late, ms(2000), options) == ms(2000));
+  CHECK(cheapest_deadline(lags({{30, 300}, {30, 20}}), ms(100), options) == ms(60));
   options.floor = ms(500);
   CHECK(cheapest_deadline(lags({{64, 50}}), ms(500), options) == ms(500));
 }
@@ -135,39 +146,39 @@ TEST_CASE("a member has the ceiling until enough lags of the class are known") {
     fed.feed(1, 400);
   }
   CHECK_FALSE(fed.deadlines.of(Rank(3), kBytes).is_warming_up);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
   CHECK(fed.deadlines.of(Rank(3), kBytes * 4).is_warming_up);
   CHECK(fed.deadlines.of(Rank(3), kBytes / 4).is_warming_up);
 }
 
 TEST_CASE("deadlines follow new lags, new periods, and the size class asked for") {
   Fed fed;
-  for (int i = 0; i < 64; ++i) fed.feed(60, 400);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(90));
+  for (int i = 0; i < 64; ++i) fed.feed(40, 400);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
   for (int i = 0; i < 64; ++i) fed.feed(300, 400);
   CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(0));
-  for (int i = 0; i < 64; ++i) fed.feed(300, 2000);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(450));
+  for (int i = 0; i < 64; ++i) fed.feed(300, 4000);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(500));
   for (int i = 0; i < 64; ++i) fed.feed(2, 400, 16);
-  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(25));
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(450));
-  CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(125));
+  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(50));
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(500));
+  CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(500));
 }
 
 TEST_CASE("a new period changes the deadline of a member without new lags") {
   Fed fed;
   for (int i = 0; i < 64; ++i) fed.feed(1, 400);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
-  for (int i = 0; i < 64; ++i) fed.feed_without_3(800);
   CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
+  for (int i = 0; i < 64; ++i) fed.feed_without_3(800);
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(100));
 }
 
 TEST_CASE("equally long histories of two size classes are kept apart") {
   Fed fed;
   for (int i = 0; i < 64; ++i) fed.feed(60, 400, 16);
   for (int i = 0; i < 64; ++i) fed.feed(1, 400);
-  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(90));
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(25));
+  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(0));
+  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
 }
 
 }  // namespace

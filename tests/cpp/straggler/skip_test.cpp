@@ -41,23 +41,23 @@ struct Row {
 
 TEST_CASE("each kind of lateness meets the deadline that is cheapest for it") {
   const Row rows[] = {
-      {"steady", 400, [](int) { return 1.0; }, 0, 0, 25.1875, Reason::kComplete},
+      {"steady", 400, [](int) { return 1.0; }, 0, 0, 50.375, Reason::kComplete},
       {"hiccups below the floor", 400, [](int i) { return i % 9 ? 0.5 : 13; }, 0, 0,
-       25.15625, Reason::kComplete},
+       50.3125, Reason::kComplete},
       {"a long hiccup now and then", 400, [](int i) { return i % 90 == 89 ? 300 : 1; },
-       2, 3, 25.1875, Reason::kDeadline},
+       2, 3, 50.375, Reason::kDeadline},
       {"always late", 400, [](int) { return 300.0; }, 198, 200, 0,
        Reason::kExpectedLate},
       {"late in a fifth", 400, [](int i) { return i % 5 == 4 ? 300 : 1; }, 39, 41, 1.5,
        Reason::kDeadline},
       {"late in a third of tiny operations", 0.3,
        [](int i) { return i % 3 == 2 ? 150 : 0.2; }, 66, 68, 0.3, Reason::kDeadline},
-      {"late by less than a contribution is worth", 400, [](int) { return 60.0; }, 0, 0,
-       90, Reason::kComplete},
+      {"late by less than a contribution is worth", 400, [](int) { return 45.0; }, 0, 0,
+       55.875, Reason::kComplete},
       {"two-point, both too late", 400, [](int i) { return i % 2 ? 300 : 150; }, 195,
        200, 0, Reason::kExpectedLate},
-      {"two-point, one worth waiting for", 400, [](int i) { return i % 2 ? 400 : 30; },
-       97, 103, 45, Reason::kDeadline},
+      {"two-point, one worth waiting for", 400, [](int i) { return i % 2 ? 400 : 15; },
+       97, 103, 22.5, Reason::kDeadline},
       {"bursts of ten", 400, [](int i) { return i % 100 >= 90 ? 300 : 1; }, 20, 22, 1.5,
        Reason::kDeadline},
   };
@@ -115,10 +115,10 @@ TEST_CASE("a drift is followed while waiting pays, given up, and taken back") {
   };
   const auto all =
       play_all(group, 700, ms(400), [&](int i) { return with_lag(lag(i)); });
-  CHECK(num_skips(all, 3, 0, 130) == 0);
+  CHECK(num_skips(all, 3, 0, 54) == 0);
   CHECK(num_skips(all, 3, 250, 350) == 100);
   CHECK(all[300].decision.reason == Reason::kExpectedLate);
-  CHECK(num_skips(all, 3, 550, 700) == 0);
+  CHECK(num_skips(all, 3, 566, 700) == 0);
 }
 
 TEST_CASE("while warming up a member has up to the ceiling") {
@@ -240,7 +240,7 @@ TEST_CASE("a known late member does not take the time of another that is missing
   const Decision waits = policy->decide(now);
   CHECK(waits.reason == Reason::kWithinDeadline);  // for member 2; 3 is expected late
   CHECK(waits.rank == Rank(2));
-  CHECK(waits.deadline == ms(402) / 4 / kGraceDivisor);
+  CHECK(waits.deadline == ms(402) / 4 / kDiscount);
   policy->on_arrival(Rank(2), now + ms(1));
   CHECK(policy->decide(now + ms(1)).reason == Reason::kExpectedLate);
 }
