@@ -218,22 +218,31 @@ void Checks::on_taken(int32_t rank, int32_t from, const transport::FrameHeader& 
 }
 
 // Who is back does not fill its place in operations that somebody had called in
-// the view before, and of which there was no result.
+// the view before, and of which there was no result: none had left its owner, and no
+// member that is in both views had exposed one. An owner exposes a full one at once,
+// and it may leave late.
 void Checks::note_returns(const SeenView& before) {
   for (int32_t r = 0; r < script_.members; ++r) {
     if (before.contains(r) || !newest_.contains(r)) continue;
     since_[static_cast<size_t>(r)] = newest_.number;
     for (uint64_t op = 1; op <= ops_.size(); ++op) {
       Op& o = at(op);
-      const bool is_known =
-          (called_at_view_[op] & before.members & newest_.members) != 0;
-      if (is_known && o.closed.empty())
+      const uint64_t both = before.members & newest_.members;
+      const bool is_known = (called_at_view_[op] & both) != 0;
+      if (is_known && o.closed.empty() && !is_exposed(o, both))
         o.by_rank[static_cast<size_t>(r)].is_not_for = true;
     }
   }
   for (uint64_t op = 1; op <= ops_.size(); ++op)
     for (size_t r = 0; r < at(op).by_rank.size(); ++r)
       if (at(op).by_rank[r].is_called) called_at_view_[op] |= uint64_t{1} << r;
+}
+
+// By one of `members`.
+bool Checks::is_exposed(const Op& op, uint64_t members) const {
+  for (size_t r = 0; r < op.by_rank.size(); ++r)
+    if ((members >> r & 1) != 0 && op.by_rank[r].is_ok) return true;
+  return false;
 }
 
 void Checks::on_result(int32_t rank, uint64_t op, uint64_t bytes) {
@@ -358,8 +367,7 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
     for (const Rank r : shard.contributors) mask |= uint64_t{1} << r.value;
     e.masks.push_back(mask);
     const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask));
-    // A full one may be had by its owner before any of it has left.
-    for (int32_t r = 0; mask != all_of(script_.members) && r < script_.members; ++r)
+    for (int32_t r = 0; r < script_.members; ++r)
       if ((mask >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
                              " came back while it was open"));

@@ -111,6 +111,7 @@ class Checks {
   void check_same(uint64_t op);
   void check_heard(int32_t rank, uint64_t op, const transport::FrameHeader& header);
   void note_returns(const SeenView& before);
+  bool is_exposed(const Op& op, uint64_t members) const;
   void check_calm(uint64_t op);
   double scale_of(const collectives::Call& call, int32_t contributors) const;
   // The fold of the inputs of `mask` between two bytes.

@@ -105,6 +105,33 @@ TEST_CASE("views of one number differ, go back or have no majority: noticed") {
   CHECK(few.promise() == "S1");
 }
 
+TEST_CASE("who is back while an operation is open is not in it") {
+  const auto come_back = [](Told& told) {
+    told.checks.on_view(0, {2, 0b011});
+    told.checks.on_view(0, {3, 0b111});
+  };
+  Told open;
+  come_back(open);
+  open.answer(0, {0, 1, 2});
+  CHECK(open.promise() == "S2");
+  Told without;
+  come_back(without);
+  without.answer(0, {0, 1});
+  CHECK(without.checks.violation().empty());
+  // Its result has not left for the others yet, but is there.
+  Told exposed;
+  exposed.answer(1, {0, 1, 2});
+  come_back(exposed);
+  exposed.answer(0, {0, 1, 2});
+  CHECK(exposed.checks.violation().empty());
+  // Nobody of the view that it comes back to has it.
+  Told alone;
+  alone.answer(2, {0, 1, 2});
+  come_back(alone);
+  alone.answer(0, {0, 1, 2});
+  CHECK(alone.promise() == "S2");
+}
+
 TEST_CASE("wrong bytes, a wrong scale and no quorum are noticed") {
   Told wrong;
   Bytes output = wrong.fold({0, 2});
