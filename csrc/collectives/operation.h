@@ -89,6 +89,9 @@ class OperationHost {
   virtual void suspect(Rank rank) = 0;
   // The highest collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;
+  // `rank` needs no result up to this operation, as far as known: it has them, or its
+  // calls have failed.
+  virtual uint64_t settled_by(Rank rank) const = 0;
   // The operation came to its end outside of a frame, call or look at the time.
   virtual void on_over(Seq seq) = 0;
 };
@@ -137,6 +140,8 @@ class Operation : public transport::SendOwner,
   virtual void on_view() {}
   // `rank` has called this operation, or a later one.
   virtual void on_called(Rank) {}
+  // Another member needs no result of this operation any more.
+  virtual void on_settled() {}
   // A frame without payload: kAck, kAskPresent, kPresent.
   virtual void on_notice(Rank, const transport::FrameHeader&) {}
   // What is had of it, for a report. Adds to `had`, in the order of shards.

@@ -226,15 +226,20 @@ void PartialAllreduce::acknowledge(int32_t s) {
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
 
+// What a shard counts for with those that have not called, the first time it is asked.
+uint64_t PartialAllreduce::charge(int32_t s) {
+  if (std::exchange(shard(s).is_charged, true)) return 0;
+  const bool is_first = !std::exchange(is_charged_, true);
+  return plan_.num_bytes(s) + (is_first ? straggler::History::kOperationCharge : 0);
+}
+
 void PartialAllreduce::had(int32_t s) {
   Shard& mine = shard(s);
   mine.is_had = true;
   let_go(s);
   --shards_left_;
   note_progress();
-  const size_t charge = is_charged_ ? 0 : straggler::History::kOperationCharge;
-  is_charged_ = true;
-  group_policy_.history().on_committed(seq_, mine.mask, plan_.num_bytes(s) + charge);
+  group_policy_.history().on_committed(seq_, mine.mask, charge(s));
   copy_to_caller(s);
   if (is_partial_) acknowledge(s);
 }
@@ -365,8 +370,10 @@ void PartialAllreduce::on_promise() {
   }
 }
 
-// What a member has that is out it keeps as it is, until it is back.
+// What a member has that is out it keeps as it is, until it is back. It sends nothing:
+// its cut may be that of an earlier view.
 void PartialAllreduce::on_removed() {
+  participants_ = host_->view().participants(seq_);
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     withdraw(s);
     cancel_results(s);

@@ -16,9 +16,9 @@
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
 // view, and stays. What an owner has closed is had at once if every shard of the
-// operation is full, and else when one other member has acknowledged it. A slow owner
-// can so give up a result that nobody else has got, and the others need no bytes from
-// behind its link.
+// operation is full, and else when one other member has acknowledged it, or none needs
+// it: where the call has failed on all others, nobody will. A slow owner can so give up
+// a result that nobody else has got, and the others need no bytes from behind its link.
 //
 // Note [the input stays until the result is whole]
 // The result of a shard is written beside the caller's memory and copied there when it
@@ -47,6 +47,7 @@ class PartialAllreduce final : public Operation {
   void on_promise() override;
   void on_view() override;
   void on_called(Rank rank) override;
+  void on_settled() override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::HadShard>& had) const override;
   void on_time(TimePoint now) override;
@@ -62,6 +63,7 @@ class PartialAllreduce final : public Operation {
     Duration deadline{};
     size_t bytes = 0;  // of the result, here
     bool is_had = false;
+    bool is_charged = false;                // to those that have not called it
     bool is_acknowledged = false;           // by us
     transport::MessageId contribution = 0;  // our message to its owner
     uint32_t contributed_in = 0;            // and the view it was last right in
@@ -119,6 +121,7 @@ class PartialAllreduce final : public Operation {
 
   void note_mask(int32_t s);
   void acknowledge(int32_t s);
+  uint64_t charge(int32_t s);
   void had(int32_t s);
   void copy_to_caller(int32_t s);
   void expose_if_done();
@@ -138,7 +141,7 @@ class PartialAllreduce final : public Operation {
   std::vector<Shard> shards_;
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full
-  bool is_charged_ = false;  // to those that have not called it
+  bool is_charged_ = false;  // some shard of it
   std::vector<Sending> sending_;
   // The whole bucket as committed. Results are read from here, not from the caller's
   // memory, which is the caller's again once the operation is over.

@@ -159,6 +159,8 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.reason = decision.reason;
   mine.deadline = decision.deadline;
   own.is_closed = true;
+  // It is sent now, and had when somebody has acknowledged it.
+  group_policy_.history().on_closed(seq_, charge(s));
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
@@ -249,7 +251,10 @@ void PartialAllreduce::cancel_results(int32_t s) {
 // Note [closed is not had]
 void PartialAllreduce::have_own() {
   if (!host_->view().has(host_->self())) return;
-  const bool is_alone = host_->view().members.count() == 1;
+  bool is_alone = true;  // of those that still need it
+  host_->view().members.for_each([&](Rank r) {
+    if (r != host_->self() && host_->settled_by(r) < seq_.value) is_alone = false;
+  });
   const bool is_all_full =
       std::all_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
         return mine.mask.count() > 0 && is_full(mine) &&
@@ -261,6 +266,12 @@ void PartialAllreduce::have_own() {
     const bool is_free = is_alone || is_all_full || mutated(Mutation::kNoAck);
     if (own->is_acknowledged || is_free) had(s);
   }
+}
+
+void PartialAllreduce::on_settled() {
+  if (host_->is_promised() || has_failed()) return;
+  have_own();
+  expose_if_done();
 }
 
 // With divisor contributors a mean is over those who are in it, and a sum is scaled up

@@ -144,6 +144,7 @@ class Group final : public transport::Timed,
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;
   uint64_t called_by(Rank rank) const override;
+  uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override { settle(seq.value); }
 
   // ViewChangeHost (group_views.cpp)

@@ -79,6 +79,11 @@ uint64_t Group::called_by(Rank rank) const {
                                : peers_[static_cast<size_t>(rank.value)].called();
 }
 
+uint64_t Group::settled_by(Rank rank) const {
+  return rank == options_.self ? settled_
+                               : peers_[static_cast<size_t>(rank.value)].settled();
+}
+
 // Who went while no operation could leave anybody out was of no interest.
 void Group::on_first_policy() {
   for (int32_t r = 0; r < options_.size; ++r)
@@ -91,10 +96,11 @@ void Group::note_open(const collectives::Operation& operation, Report& report) c
   const Call& call = operation.call();
   if (!call.is_partial()) return;
   report.known = std::max(report.known, operation.seq());
-  if (operation.has_failed() || operation.is_decided()) return;
-  if (report.open == Seq()) report.open = operation.seq();
+  if (operation.has_failed() || operation.is_committed()) return;
   report.needed =
       std::max(report.needed, straggler::quorum_of(call.policy, options_.size));
+  if (operation.is_decided()) return;
+  if (report.open == Seq()) report.open = operation.seq();
 }
 
 Report Group::report() const {
@@ -158,9 +164,14 @@ void Group::note_owners(const View& view) {
     const bool is_owner = view.is_owner(Rank(r));
     if (std::exchange(standing.was_owner, is_owner) && !is_owner) ++standing.num_moved;
     const bool is_member = view.has(Rank(r));
-    if (std::exchange(standing.was_member, is_member) && !is_member)
+    if (!std::exchange(standing.was_member, is_member) || is_member) continue;
+    // What all have is neither kept here, nor among those that failed here.
+    standing.return_floor = settled_;
+    if (!kept_.empty())
+      standing.return_floor = std::min(standing.return_floor, kept_.begin()->first - 1);
+    if (!failed_.empty())
       standing.return_floor =
-          kept_.empty() ? settled_ : std::min(settled_, kept_.begin()->first - 1);
+          std::min(standing.return_floor, failed_.begin()->value - 1);
   }
 }
 
@@ -190,7 +201,9 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
-    if (!is_here && theirs.seq.value > settled_) return std::nullopt;
+    // Not known here yet, or not at all: another member says it.
+    if (!is_here && (theirs.seq.value > settled_ || failed_.contains(theirs.seq)))
+      return std::nullopt;
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
                         " than the others"));
@@ -307,7 +320,15 @@ void Group::update_settled() {
 }
 
 void Group::note_settled(Rank from, uint64_t settled) {
-  if (peer(from).note_settled(settled)) trim_kept();
+  if (!peer(from).note_settled(settled)) return;
+  trim_kept();
+  if (policies_.empty() || active_.empty() || active_.begin()->first > settled) return;
+  for (const auto& operation : operations()) {
+    if (operation->seq().value > settled) break;
+    operation->on_settled();
+    settle(operation->seq().value);
+  }
+  update_committed_ahead();
 }
 
 // It counts as settled, and is not had.
@@ -327,8 +348,10 @@ void Group::keep(uint64_t seq,
 // What all members have is of no use to anybody, but to one that is out and may return:
 // for it the log is kept within its limit.
 void Group::trim_kept() {
-  // What one that is out has exposed it must be able to say when it returns.
-  if ((kept_.empty() && failed_.empty()) || view_change_.is_removed()) return;
+  // What one that is out has exposed it must be able to say when it returns, and what
+  // has been reported as kept may be wanted in the next view.
+  if ((kept_.empty() && failed_.empty()) || view_change_.is_removed() || is_promised())
+    return;
   uint64_t all = settled_;
   uint64_t returning = settled_;
   for (int32_t r = 0; r < options_.size; ++r) {

@@ -10,23 +10,6 @@
 namespace aikido::membership {
 namespace {
 
-bool has(const Report& report, Seq seq, int32_t shard) {
-  if (seq <= report.settled) return true;
-  const auto it =
-      std::lower_bound(report.had.begin(), report.had.end(), std::pair(seq, shard),
-                       [](const HadShard& h, const std::pair<Seq, int32_t>& k) {
-                         return std::pair(h.seq, h.shard) < k;
-                       });
-  return it != report.had.end() && it->seq == seq && it->shard == shard;
-}
-
-// And may send it to others.
-bool keeps(const Report& report, Seq seq, int32_t shard) {
-  const auto& failed = report.failed;
-  return has(report, seq, shard) && seq >= report.kept &&
-         !std::binary_search(failed.begin(), failed.end(), seq);
-}
-
 // Who may own shards: the old owners that are left, and those restored. Never empty.
 std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& plan) {
   std::vector<Rank> owners;
@@ -73,7 +56,7 @@ Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t shard) {
   Rank best = kNoRank;
   int best_grade = -1;
   for (const auto& [rank, report] : plan.answers) {
-    if (!keeps(report, seq, shard)) continue;
+    if (!report.keeps(seq, shard)) continue;
     const int grade = plan.moved.contains(rank) ? 0 : rank == owner ? 2 : 1;
     if (grade > best_grade) best = rank;
     best_grade = std::max(grade, best_grade);
@@ -118,7 +101,7 @@ View next_view(const View& old, const ViewPlan& plan) {
                 RankSet(old.members.world_size())};
       if (held.holder == kNoRank) continue;
       const auto note = [&](const auto& entry) {
-        if (!has(entry.second, seq, s)) held.lacking.insert(entry.first);
+        if (!entry.second.has(seq, s)) held.lacking.insert(entry.first);
       };
       std::for_each(plan.answers.begin(), plan.answers.end(), note);
       std::for_each(plan.joining.begin(), plan.joining.end(), note);

@@ -137,6 +137,11 @@ void ViewChange::consider() {
 }
 
 void ViewChange::start() {
+  // What a member that returns lacks may have been forgotten since it asked.
+  std::erase_if(joining_, [&](const auto& entry) {
+    const auto fits = host_->compare(entry.first, entry.second);
+    return !fits || !*fits;  // it asks again
+  });
   const Ballot ballot{highest_counter_ + 1, self_};
   highest_counter_ = ballot.counter;
   promise(ballot);
@@ -248,9 +253,26 @@ void ViewChange::on_state(Rank from, const ViewMessage& message) {
   propose_if_due();
 }
 
+// A result that somebody waits for is with those alone that have not answered, and too
+// few have to make another.
+bool ViewChange::is_out_of_reach(const Held& held) const {
+  bool is_lacked = false;
+  int32_t num = 0, needed = 0;
+  for (const auto& [rank, answer] : attempt_->answers) {
+    if (answer.report.keeps(held.seq, held.shard)) return false;
+    if (!answer.report.has(held.seq, held.shard)) is_lacked = true;
+    num += view_.takes_part(rank, held.seq) ? 1 : 0;
+    needed = std::max(needed, answer.report.needed);
+  }
+  return is_lacked && num < needed;
+}
+
 // With those that have answered alone, what one of them waits for could not end.
 bool ViewChange::is_scarce() const {
   const auto& answers = attempt_->answers;
+  if (std::any_of(view_.held.begin(), view_.held.end(),
+                  [&](const Held& held) { return is_out_of_reach(held); }))
+    return true;
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second.report;
     if (report.open == Seq()) return false;
@@ -275,9 +297,9 @@ void ViewChange::propose_if_due() {
     if (is_asked && !lost_.contains(r) && !answers.contains(r)) is_complete = false;
   });
   const Duration took = attempt_->majority_at - attempt_->started;
-  const TimePoint due =
-      attempt_->majority_at +
-      std::max(is_scarce() ? kScarce : kAnswerFloor, kPatience * took);
+  TimePoint due = attempt_->majority_at + std::max(kAnswerFloor, kPatience * took);
+  if (!is_complete && now_ >= due && is_scarce())
+    due = std::max(due, attempt_->majority_at + kScarce);
   if (!is_complete && now_ < due) {
     look_ = due;
     return;

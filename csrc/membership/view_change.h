@@ -94,6 +94,7 @@ class ViewChange {
   void start();
   void propose_if_due();
   bool is_scarce() const;
+  bool is_out_of_reach(const Held& held) const;
   bool is_majority(int32_t count) const;
   Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
   void handle(Rank from, const ViewMessage& message);

@@ -81,6 +81,19 @@ Report take_report(WireReader& reader, int32_t size) {
 
 }  // namespace
 
+bool Report::has(Seq seq, int32_t shard) const {
+  if (seq <= settled) return true;
+  const auto it = std::lower_bound(
+      had.begin(), had.end(), std::pair(seq, shard),
+      [](const HadShard& h, const auto& k) { return std::pair(h.seq, h.shard) < k; });
+  return it != had.end() && it->seq == seq && it->shard == shard;
+}
+
+bool Report::keeps(Seq seq, int32_t shard) const {
+  return has(seq, shard) && seq >= kept &&
+         !std::binary_search(failed.begin(), failed.end(), seq);
+}
+
 std::vector<std::byte> encode(const ViewMessage& message) {
   std::vector<std::byte> out;
   append_value(out, static_cast<uint8_t>(message.step));

@@ -41,6 +41,10 @@ struct Report {
   int32_t needed = 0;         // members, by those that are open
   std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
   RankSet lost;               // to whom its connection is broken (kJoin)
+
+  // Is no result of this shard needed, and may one be sent to others?
+  bool has(Seq seq, int32_t shard) const;
+  bool keeps(Seq seq, int32_t shard) const;
   friend bool operator==(const Report&, const Report&) = default;
 };
 

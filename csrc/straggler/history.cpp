@@ -116,7 +116,7 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
   mask.for_each_missing([&](Rank rank) {
     if (participants_.contains(rank)) note_skipped(member(rank), seq);
   });
-  keep(seq, bytes);
+  on_closed(seq, bytes);
 }
 
 const Window& History::lags(Rank rank, uint64_t bytes) const {
@@ -231,7 +231,7 @@ void History::note_included(Member& m, Seq seq) {
 
 // Enters a result into the log for those that have not called it, and drops what all
 // have called.
-void History::keep(Seq seq, uint64_t bytes) {
+void History::on_closed(Seq seq, uint64_t bytes) {
   Seq lowest = seq;
   participants_.for_each([&](Rank rank) {
     Member& m = member(rank);

@@ -88,9 +88,12 @@ class History {
   // committed without it, its lag is taken from this notice if it is not known yet. To
   // be heard from without having called is something else.
   void on_called(Rank rank, Seq seq, TimePoint now);
+  // `bytes` of a result of `seq` go to those that have not called. It may be given up.
+  void on_closed(Seq seq, uint64_t bytes);
   // A result of `seq` with the contributions of `mask` is final and kept for those that
-  // have not called: `bytes` of it. Once per shard or once per operation; a member that
-  // is missing in one shard was skipped in the operation.
+  // have not called: `bytes` of it besides what went to them at the close. Once per
+  // shard or once per operation; a member that is missing in one shard was skipped in
+  // the operation.
   void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
 
   // --- Answers.
@@ -153,7 +156,6 @@ class History {
   void note_called(Rank rank, Seq seq);
   void note_skipped(Member& m, Seq seq);
   void note_included(Member& m, Seq seq);
-  void keep(Seq seq, uint64_t bytes);
 
   int32_t world_size_;
   RankSet participants_;
