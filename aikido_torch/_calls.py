@@ -10,7 +10,7 @@ import torch.distributed as dist
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Policy, WaitAll
+from aikido_torch.straggler import Carry, Policy, WaitAll
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 
@@ -24,6 +24,7 @@ def all_reduce(
     priority: int = 0,
     async_op: bool = False,
     timeout: timedelta | None = None,
+    carry: Carry | None = None,
 ) -> _C.AikidoWork:
     """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
 
@@ -38,6 +39,9 @@ def all_reduce(
         priority: higher goes first on the wire.
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
+        carry: adds to `tensor` what the last call with it left out of this rank's, and
+            keeps what this one leaves out; see `aikido_torch.straggler.Carry`. If this
+            call is refused, `tensor` has it in it, and nothing is pending.
 
     Returns:
         The work. `work.outcome()` tells who contributed once it is done.
@@ -60,7 +64,11 @@ def all_reduce(
     native = (policy if policy is not None else WaitAll()).native()
     if isinstance(op, dist.ReduceOp.RedOpType):
         op = dist.ReduceOp(op)
+    if carry is not None:
+        carry.add_to(tensor)
     work = backend.all_reduce(tensor, op, native, priority, timeout or _GROUP_TIMEOUT)
+    if carry is not None:
+        carry.watch(work, backend.place[0])
     if not async_op:
         work.wait()
     return work

@@ -16,6 +16,27 @@ next from where it was, it would be late for ever and all its work thrown away.
 runs on the committed gradients, without forward or backward, or, when that is fewer
 bytes, the state of another rank is copied. Either way the rank is bit-identical with
 the others again.
+
+A gradient that came too late is lost with `register(late="drop")`, the default. With
+`late="carry"` it is added, element by element, to what this rank gives to the same
+bucket in its own next step, and counts once:
+
+- It was computed for older parameters, by as many steps as lie between. Replayed and
+  copied steps leave it as it is. Several late ones add up, in the bucket's dtype. What
+  is pending at the end of the training is lost; it is in no checkpoint. So is what was
+  given to a call that failed, since others may have counted it.
+- It counts once this rank is in time again. One that is late in every step adds up more
+  and more and gives nothing, until the others wait for it (`max_consecutive_skips`).
+- The step that gets it has one contribution more than it is divided by. With
+  `SkipStraggler(divisor="world")` the steps add up to what they would with `WaitAll()`,
+  but for what is pending. With "contributors" late gradients weigh more than others:
+  the step that went without one was divided by fewer already.
+- Clipping in `apply` sees the sum. A GradScaler has to be in `state`: what is pending
+  follows its scale. A late gradient that is not finite is dropped, and what is carried
+  into a step that the scaler skips is lost with that step.
+- Accumulate under `no_sync`, as always: each synchronised backward is a step.
+- Each bucket takes its memory once more from the first step that may skip, and one copy
+  of it in every own step.
 """
 
 from aikido_torch.ddp._decide import StateCopy

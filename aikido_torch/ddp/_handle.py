@@ -3,7 +3,7 @@
 """The hook of DistributedDataParallel, and catching up with the others."""
 
 import weakref
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Literal
@@ -20,7 +20,7 @@ from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Policy, StepCounters, WaitAll
+from aikido_torch.straggler import Carry, Policy, StepCounters, WaitAll
 
 __all__ = ["CatchUp", "Handle"]
 
@@ -89,6 +89,7 @@ class Handle:
         copied_steps: those of them that `catch_up` passed over with a copy.
         served_copies: of this rank's state, for others.
         skipped_steps: those in which (part of) this rank's own gradient was left out.
+        carried_steps: own steps to which something was added that had been left out.
     """
 
     def __init__(
@@ -103,12 +104,14 @@ class Handle:
         copy: StateCopy | None,
         batches_per_step: int,
         number: int,
+        carries_late: bool = False,
     ) -> None:
         self.steps = 0
         self.replayed_steps = 0
         self.copied_steps = 0
         self.served_copies = 0
         self.skipped_steps = 0
+        self.carried_steps = 0
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._by_step: dict[int, StepCounters] = {}
         self._backend = backend_of(model.process_group)
@@ -120,6 +123,10 @@ class Handle:
         self._copy = copy
         self._batches_per_step = batches_per_step
         self._buckets: dict[int, Bucket] = {}
+        self._carries_late = carries_late and policy != WaitAll()
+        self._carries: defaultdict[int, Carry] = defaultdict(Carry)  # by bucket
+        self._last_carried = -1
+        self._scale = 1.0
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
         self._running: list[tuple[int, _C.AikidoWork]] = []  # with their step
@@ -320,10 +327,15 @@ class Handle:
         if bucket.index() == 0:
             self._check_current()
             self._collect()
+            self._scale = self._state.gradient_scale() if self._carries_late else 1.0
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
-        work = self._start(bucket.buffer(), self._wait_all if strict else self._policy)
+            work = self._start(bucket.buffer(), self._wait_all)
+        elif self._carries_late:
+            work = self._start_carrying(bucket)
+        else:
+            work = self._start(bucket.buffer(), self._policy)
         if bucket.is_last():
             if strict:
                 # Fewer buckets than before the rebuild.
@@ -333,6 +345,18 @@ class Handle:
         # DDP takes the value of a Python callback only.
         future: torch.futures.Future[torch.Tensor] = work.get_future().then(_only)
         return future
+
+    def _start_carrying(self, bucket: GradBucket) -> _C.AikidoWork:
+        carry = self._carries[bucket.index()]
+        if (
+            carry.add_to(bucket.buffer(), self._scale)
+            and self._last_carried < self.steps
+        ):
+            self._last_carried = self.steps
+            self.carried_steps += 1
+        work = self._start(bucket.buffer(), self._policy)
+        carry.watch(work, self._backend.place[0])
+        return work
 
     def _note_unused(self, *_: object) -> None:
         if self.steps <= self._strict_steps:

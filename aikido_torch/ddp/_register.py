@@ -4,6 +4,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -19,6 +20,7 @@ from aikido_torch.straggler import Policy, SkipStraggler
 __all__ = ["register"]
 
 _numbers = itertools.count()
+_LATE = ("drop", "carry")
 
 
 def register(
@@ -31,6 +33,7 @@ def register(
     state: Mapping[str, Stateful] | None = None,
     copy: StateCopy | None = None,
     batches_per_step: int = 1,
+    late: Literal["drop", "carry"] = "drop",
 ) -> Handle:
     """Installs the communication hook that averages gradients under `policy`.
 
@@ -56,6 +59,8 @@ def register(
             equal on all ranks at this call, and else left alone.
         batches_per_step: for `CatchUp.batches_to_skip`; more than one when gradients
             are accumulated.
+        late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
+            this rank's next one; `aikido_torch.ddp` says how.
 
     Raises:
         ConfigError: the model makes DDP run strict collectives in every step, for which
@@ -65,11 +70,6 @@ def register(
     _check_model(model)
     backend_of(model.process_group)
     _check_optimizer(model, optimizer, apply)
-    if not isinstance(batches_per_step, int) or batches_per_step < 1:
-        raise ConfigError(
-            f"batches_per_step is {batches_per_step!r}; it takes a whole number, at "
-            "least 1."
-        )
     policy = policy or SkipStraggler()
     is_whole = state is not None or (apply is None and after_step is None)
     rule = copy or StateCopy()
@@ -77,12 +77,14 @@ def register(
     layout = layout_of(model.module, optimizer)
     layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
     layout |= {"policy": repr(policy), "copy": repr(rule)}
-    layout |= {"batches_per_step": str(batches_per_step)}
+    layout |= {"batches_per_step": str(batches_per_step), "late": late}
     agreed = agree(
         layout,
         Registration(next(_numbers), torch.get_rng_state().numpy().tobytes()),
         model.process_group,
     )
+    # After that, so that a rank with a choice of its own is told to all.
+    _check_choices(policy, late, batches_per_step, model.process_group.size())
     handle = Handle(
         model,
         policy,
@@ -96,6 +98,7 @@ def register(
         copy=rule if is_whole else None,
         batches_per_step=batches_per_step,
         number=agreed.number,
+        carries_late=late == "carry",
     )
     model.register_comm_hook(None, handle._hook)
     return handle
@@ -120,6 +123,24 @@ def _check_model(model: DistributedDataParallel) -> None:
             "every forward, for which all ranks wait; wrap it with "
             "forward_sync_buffers=False (broadcast_buffers=False where torch has no "
             "forward_sync_buffers)."
+        )
+
+
+def _check_choices(
+    policy: Policy, late: str, batches_per_step: int, world_size: int
+) -> None:
+    if not isinstance(batches_per_step, int) or batches_per_step < 1:
+        raise ConfigError(
+            f"batches_per_step is {batches_per_step!r}; it takes a whole number, at "
+            "least 1."
+        )
+    if late not in _LATE:
+        raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
+    least = getattr(policy, "min_contributors", None)
+    if least is not None and least > world_size:
+        raise ConfigError(
+            f"register: SkipStraggler: min_contributors is {least} but the group has "
+            f"ranks 0 to {world_size - 1}; it must be at most {world_size}."
         )
 
 

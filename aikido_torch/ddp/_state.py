@@ -89,6 +89,14 @@ class TrainingState:
             for leaf in _tensors(part)
         )
 
+    def gradient_scale(self) -> float:
+        """That of the GradScaler among the others; 1 without."""
+        scale = 1.0
+        for other in self._others.values():
+            if isinstance(other, torch.amp.GradScaler):
+                scale *= other.get_scale()
+        return scale
+
     def take(self) -> Snapshot:
         """A copy in memory of its own. Blocks for the copying alone."""
         parts: dict[str, Any] = {

@@ -88,7 +88,9 @@ void register_outcome(py::module_& m) {
       .def_property_readonly(
           "contributors",
           [](const collectives::ShardOutcome& s) { return values(s.contributors); })
-      .def_readonly("scale", &collectives::ShardOutcome::scale);
+      .def_readonly("scale", &collectives::ShardOutcome::scale)
+      .def_readonly("first_element", &collectives::ShardOutcome::first_element)
+      .def_readonly("num_elements", &collectives::ShardOutcome::num_elements);
   py::class_<Outcome>(m, "Outcome",
                       "How a call ended: who contributed, who was skipped and why.")
       .def_property_readonly("kind",

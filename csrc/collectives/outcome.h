@@ -20,6 +20,9 @@ struct ShardOutcome {
   Rank owner;
   std::vector<Rank> contributors;  // ascending
   double scale = 1.0;              // what the sum was multiplied by
+  // Which elements of the tensor these are.
+  uint64_t first_element = 0;
+  uint64_t num_elements = 0;
 };
 
 struct Outcome {

@@ -292,9 +292,12 @@ void PartialAllreduce::expose_if_done() {
 Outcome PartialAllreduce::make_outcome() const {
   Outcome outcome;
   RankSet in_all = RankSet::full(host_->size());
-  for (const Shard& mine : shards_) {
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    const Shard& mine = shard(s);
     ShardOutcome& so = outcome.shards.emplace_back();
     so.owner = mine.owner;
+    so.first_element = plan_.first_element(s);
+    so.num_elements = plan_.num_elements(s);
     mine.mask.for_each([&](Rank r) { so.contributors.push_back(r); });
     mine.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
     so.scale = scale_for(mine.mask.count());

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import WaitAll
+from aikido_torch.straggler import SkipStraggler, WaitAll
 
 
 class _Unfit:
@@ -84,6 +84,25 @@ def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ConfigError, match=f"batches_per_step is {number!r}; it takes"):
         ddp.register(model, optimizer=optimizer, batches_per_step=number)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"late": "keep"}, "late is 'keep'; it takes drop or carry."),
+        (
+            {"policy": SkipStraggler(min_contributors=2)},
+            "register: SkipStraggler: min_contributors is 2 but the group has ranks 0 "
+            "to 0; it must be at most 1.",
+        ),
+    ],
+)
+def test_a_choice_that_there_is_not_is_refused(group_of_one, arguments, text):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as caught:
+        ddp.register(model, optimizer=optimizer, **arguments)
+    assert str(caught.value) == text
 
 
 def test_an_optimizer_that_evaluates_the_model_needs_a_way_to_be_applied(group_of_one):

@@ -90,6 +90,19 @@ def test_the_size_is_that_of_the_tensors():
     assert side.learn(1).state.nbytes() == 24 * 4 + 8 + 18 * 4
 
 
+def test_the_scale_of_gradients_is_that_of_the_scalers():
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def state(**others):
+        return TrainingState(net, optimizer, others, has_rng=False)
+
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    assert state(scheduler=scheduler).gradient_scale() == 1.0
+    assert state(scheduler=scheduler, scaler=scaler).gradient_scale() == 8.0
+
+
 def test_random_generators_are_part_of_it_when_asked():
     for has_rng in (True, False):
         there, here = (Side(OPTIMIZERS[0], has_rng=has_rng) for _ in range(2))

@@ -247,11 +247,12 @@ def test_a_late_rank_comes_back_with_the_same_bits(way):
                 assert results[donor]["buffers"][step] == buffers, name
 
 
-def fail_to_fit(rank, size):
-    """The late rank lacks a buffer that the others have made after registering."""
+def fail_to_fit(rank, size, own):
+    """The late rank has a buffer otherwise that all have made after registering."""
     training = Training(rank, Recipe(norm=True), "copy")
-    if rank != LATE_RANK:
-        training.net.register_buffer("extra", torch.zeros(4))
+    count = own if rank == LATE_RANK else 4
+    if count:
+        training.net.register_buffer("extra", torch.zeros(count))
     step = 0
     try:
         while step < 100:
@@ -269,8 +270,9 @@ def fail_to_fit(rank, size):
     return "no error", True
 
 
-def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_none():
-    results = run_ranks(3, fail_to_fit)
+@pytest.mark.parametrize("count", [0, 5])
+def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_none(count):
+    results = run_ranks(3, fail_to_fit, count)
     texts = {text for text, _ in results}
     assert len(texts) == 1, texts
     # On a busy machine another rank may be late first, and ask rank 2.
@@ -279,10 +281,10 @@ def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_none():
         r"(.*) on rank (\d); nothing was copied; give all ranks the same model.",
         texts.pop(),
     )
-    extra = "torch.float32 [4]"
+    lates = f"torch.float32 [{count}]" if count else "missing"
     own, asker, theirs, donor = fits.groups()
-    assert {own, theirs} == {"missing", extra}
-    assert (asker == "2") == (own == "missing")
+    assert {own, theirs} == {lates, "torch.float32 [4]"}
+    assert (asker == "2") == (own == lates)
     assert "2" in (asker, donor)
     assert all(is_unchanged for _, is_unchanged in results)
 
@@ -297,12 +299,14 @@ def register_differently(rank, size, what):
     if what == "state" and rank == 2:
         state = {}
     policy = SkipStraggler(floor_ms=30 if what == "policy" and rank == 2 else 20)
+    late_gradients = "carry" if what == "late" and rank == 1 else "drop"
     with pytest.raises(ConfigError) as caught:
         ddp.register(
             DistributedDataParallel(net),
             optimizer=optimizer,
             policy=policy,
             state=state,
+            late=late_gradients,
         )
     return str(caught.value)
 
@@ -325,6 +329,11 @@ def register_differently(rank, size, what):
             "state",
             "register: state differs between ranks: state.scaler is GradScaler on rank "
             "0 but missing on rank 2; give all ranks the same state.",
+        ),
+        (
+            "late",
+            "register: late differs between ranks: late is drop on rank 0 but carry on "
+            "rank 1; give all ranks the same late.",
         ),
         ("policy", "register: policy differs between ranks: policy is SkipStraggler("),
     ],

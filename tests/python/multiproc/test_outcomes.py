@@ -62,6 +62,7 @@ def all_reduce_late(rank, size):
         seen[name] = {
             "facts": facts(outcome),
             "values": tensor.unique().tolist(),
+            "parts": [(s.first_element, s.num_elements) for s in outcome.shards],
             "bytes": tensor.view(torch.uint8).numpy().tobytes()[:64],
             "call_s": call_s,
             "was_committed": outcome.was_committed,
@@ -101,6 +102,10 @@ def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
             assert call["facts"]["shards"] == [
                 (owner, [0, 1, 2], pytest.approx(scale)) for owner in range(SIZE)
             ]
+            # They follow each other and are the whole tensor.
+            ends = [first + num for first, num in call["parts"]]
+            assert [first for first, _ in call["parts"]] == [0, *ends[:-1]]
+            assert ends[-1] == COUNT
             assert call["was_committed"] == (rank == LATE)
             assert call["call_s"] < 0.3
             assert "kind='partial', skipped=[3], reason='deadline'" in call["text"]
