@@ -1,4 +1,5 @@
 # make demo   what aikido is for, on this machine        ARGS="--json FILE"
+#             as root: with hosts and a slow link between them, for a moment
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
 # make lint   what pre-commit runs
 # make clean  removes .venv and build

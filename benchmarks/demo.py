@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trains the same model twice with one rank that is often late: wait, then skip.
+"""Trains the same model with one rank that is often late: wait for it, then skip it.
 
 Four ranks train a small network on scikit-learn's handwritten digits, or one that
-guesses the next character of a text (`--task text`). The last rank sleeps before the
-backward pass in a third of its steps. `wait_all` waits for it, as every strict
-allreduce does; `skip` goes on without it when waiting costs more than its contribution
-is worth.
+guesses the next character of a text (`--task text`). Where network namespaces can be
+made, each rank is a host of its own with a link of its own, and the last rank's uplink
+is slow in a third of the steps and then well again. Elsewhere the last rank sleeps
+before the backward pass in a third of its steps. `gloo` and `wait_all` wait for it, as
+every strict allreduce does; `skip` goes on without it when waiting costs more than its
+contribution is worth.
 """
 
 import contextlib
 import enum
+import functools
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,18 +29,32 @@ from rich.table import Table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.demo_plan import Plan
+from benchmarks.demo_plan import Plan, slow_steps, steps_per_second, uplink_mbit
+from benchmarks.lab import Lab, Link
 from benchmarks.launch import RanksFailedError, run_ranks
 from benchmarks.models import RECIPES, Task
 
 LIMIT_S = 600
+PROGRAM = "demo_train.py"
+
+OnEvent = Callable[[dict], None]
+# Runs all ranks of a plan to their end; raises RanksFailedError.
+Run = Callable[[Plan, OnEvent], None]
 
 
 class Mode(enum.StrEnum):
     """What the group does about a late rank."""
 
+    GLOO = "gloo"
     WAIT_ALL = "wait_all"
     SKIP = "skip"
+
+
+class Straggler(enum.StrEnum):
+    """What makes the last rank late."""
+
+    UPLINK = "uplink"
+    SLEEP = "sleep"
 
 
 class StepBar:
@@ -70,6 +88,13 @@ class StepBar:
         if self._bar:
             self._bar.stop()
 
+    def say(self, what: str) -> None:
+        """Something happens to the ranks now."""
+        if self._bar:
+            self._bar.update(self._task, description=f"{self._label}: {what}")
+        else:
+            self._console.print(f"{self._label}: {what}")
+
     def show(self, step: int) -> None:
         if self._bar:
             self._bar.update(self._task, completed=step)
@@ -78,26 +103,55 @@ class StepBar:
             self._console.print(f"{self._label}: step {step} of {self._steps}")
 
 
-def run_mode(console: Console, plan: Plan) -> dict:
+def run_here(plan: Plan, on_event: OnEvent) -> None:
+    run_ranks(
+        PROGRAM,
+        plan.to_json(),
+        num_ranks=plan.num_ranks,
+        limit_s=LIMIT_S,
+        on_event=on_event,
+    )
+
+
+def run_in_lab(lab: Lab, plan: Plan, on_event: OnEvent) -> None:
+    """One host for each rank; the last one's uplink changes with the step."""
+
+    def on_rank_event(rank: int, event: dict) -> None:
+        on_event(event)
+        rate = uplink_mbit(plan, event.get("step", plan.steps))
+        if rate != lab.links[plan.late_rank].up_mbit:
+            lab.change(plan.late_rank, up_mbit=rate)
+            on_event({"uplink_mbit": rate})
+
+    program = str(Path(__file__).resolve().with_name(PROGRAM))
+    try:
+        lab.run(
+            [sys.executable, program, plan.to_json()],
+            deadline_s=LIMIT_S,
+            on_event=on_rank_event,
+        )
+    finally:
+        lab.change(plan.late_rank, up_mbit=plan.mbit)
+
+
+def run_mode(console: Console, plan: Plan, run: Run) -> dict:
     """One run in one mode; returns its row of the result."""
     found: dict = {}
     with StepBar(console, f"{plan.mode:>8}", plan.steps) as bar:
 
         def on_event(event: dict) -> None:
-            bar.show(event.get("step", plan.steps))
+            if "step" in event:
+                bar.show(event["step"])
+            if "uplink_mbit" in event:
+                bar.say(f"uplink at {event['uplink_mbit']:g} Mbit/s")
             found.update(event.get("result", {}))
 
-        run_ranks(
-            "demo_train.py",
-            plan.to_json(),
-            num_ranks=plan.num_ranks,
-            limit_s=LIMIT_S,
-            on_event=on_event,
-        )
+        run(plan, on_event)
+        bar.show(plan.steps)
     curve = found.pop("curve")
     target = RECIPES[Task(plan.task)].target_accuracy
     reached = [c["seconds"] for c in curve if c["accuracy"] >= target]
-    return {
+    row = {
         "seconds": found["seconds"],
         "steps_per_second": found["steps_per_second"],
         "seconds_to_target": reached[0] if reached else None,
@@ -105,6 +159,12 @@ def run_mode(console: Console, plan: Plan) -> dict:
         "skipped": found["skipped"],
         "hashes_equal": found["hashes_equal"],
     }
+    if plan.slow_mbit is not None:
+        row["slow_steps_per_second"] = steps_per_second(curve, slow_steps(plan))
+    return row
+
+
+SLOW_ROW = "steps per second while the uplink is slow"
 
 
 def comparison(results: dict[str, dict], target: float) -> Table:
@@ -114,6 +174,7 @@ def comparison(results: dict[str, dict], target: float) -> Table:
     rows = (
         ("seconds", lambda r: seconds(r["seconds"])),
         ("steps per second", lambda r: f"{r['steps_per_second']:.1f}"),
+        (SLOW_ROW, lambda r: seconds(r["slow_steps_per_second"])),
         (
             f"seconds to {target:.0%} test accuracy",
             lambda r: seconds(r["seconds_to_target"]),
@@ -129,16 +190,73 @@ def comparison(results: dict[str, dict], target: float) -> Table:
     table.add_column("")
     for mode in results:
         table.add_column(mode, justify="right")
+    has_slow = all("slow_steps_per_second" in result for result in results.values())
     for name, cell in rows:
+        if name == SLOW_ROW and not has_slow:
+            continue
         table.add_row(name, *(cell(result) for result in results.values()))
     return table
+
+
+def plan_for(mode: Mode, straggler: Straggler, **values: Any) -> Plan:
+    """A plan without what the other straggler takes."""
+    others = {
+        Straggler.UPLINK: ("delay_ms", "late_share"),
+        Straggler.SLEEP: ("mbit", "slow_mbit"),
+    }
+    for name in others[straggler]:
+        values.pop(name)
+    return Plan(mode=mode.value, **values)
+
+
+def describe(plan: Plan) -> str:
+    """One line about what all modes met."""
+    if plan.slow_mbit is None:
+        late = (
+            f"rank {plan.late_rank} is {plan.delay_ms:g} ms late in "
+            f"{plan.late_share:.0%} of its steps"
+        )
+    else:
+        slow = slow_steps(plan)
+        late = (
+            f"links of {plan.mbit:g} Mbit/s; the uplink of rank {plan.late_rank} has "
+            f"{plan.slow_mbit:g} Mbit/s from step {slow.start} to {slow.stop}"
+        )
+    return f"{plan.num_ranks} ranks, {plan.steps} steps; {late}"
+
+
+def choose(asked: Straggler | None, console: Console) -> Straggler:
+    """What was asked for; else a slow uplink where that is possible."""
+    if asked is Straggler.SLEEP:
+        return asked
+    reason = Lab.unavailable()
+    if reason is None:
+        return Straggler.UPLINK
+    if asked is not None:
+        raise typer.BadParameter(f"--straggler {asked}: {reason}")
+    reason = reason.rstrip(".")
+    console.print(f"{reason}. So the late rank sleeps instead of having a slow uplink.")
+    return Straggler.SLEEP
 
 
 def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=5, help="Optimizer steps per mode.")] = 300,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=5, help="Optimizer steps per mode.", show_default="200; 300"),
+    ] = None,
+    straggler: Annotated[
+        Straggler | None,
+        typer.Option(
+            help="What makes the last rank late.", show_default="uplink if possible"
+        ),
+    ] = None,
+    mbit: Annotated[float, typer.Option(min=1, help="Of each link, each way.")] = 200,
+    slow_mbit: Annotated[
+        float, typer.Option(min=0.1, help="Of the last rank's uplink while slow.")
+    ] = 20,
     delay_ms: Annotated[
         float, typer.Option(min=0, help="How long the last rank sleeps when late.")
     ] = 150,
@@ -153,33 +271,40 @@ def main(
     if json_file and not json_file.resolve().parent.is_dir():
         raise typer.BadParameter(f"--json {json_file}: there is no such folder")
     console = Console()
+    straggler = choose(straggler, console)
+    is_uplink = straggler is Straggler.UPLINK
+    recipe = RECIPES[task]
     results: dict[str, dict] = {}
-    with tempfile.TemporaryDirectory() as folder:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         data = Path(folder) / "data.npz"
-        recipe = RECIPES[task]
         recipe.save(data, seed)
-        for mode in [only] if only else list(Mode):
-            plan = Plan(
-                mode=mode.value,
-                data=str(data),
-                steps=steps,
-                delay_ms=delay_ms,
-                late_share=late_share,
-                seed=seed,
-                task=task.value,
-                learning_rate=recipe.learning_rate,
-            )
+        make_plan = functools.partial(
+            plan_for,
+            straggler=straggler,
+            data=str(data),
+            steps=steps or (200 if is_uplink else 300),
+            seed=seed,
+            task=task.value,
+            learning_rate=recipe.learning_rate,
+            delay_ms=delay_ms,
+            late_share=late_share,
+            mbit=mbit,
+            slow_mbit=slow_mbit,
+        )
+        run: Run = run_here
+        if is_uplink:
+            links = [Link(up_mbit=mbit, down_mbit=mbit)] * Plan.num_ranks
+            run = functools.partial(run_in_lab, stack.enter_context(Lab(links)))
+        usual = [m for m in Mode if is_uplink or m is not Mode.GLOO]
+        for mode in [only] if only else usual:
+            plan = make_plan(mode)
             try:
-                results[mode.value] = run_mode(console, plan)
+                results[mode.value] = run_mode(console, plan, run)
             except RanksFailedError as error:
                 typer.echo(f"{mode.value}: {error}", err=True)
                 raise typer.Exit(1) from None
-    console.print(
-        f"4 ranks, {steps} steps; rank 3 is {delay_ms:g} ms late in "
-        f"{late_share:.0%} of its steps",
-        comparison(results, recipe.target_accuracy),
-        sep="\n",
-    )
+    console.print(describe(plan), comparison(results, recipe.target_accuracy), sep="\n")
     if json_file:
         json_file.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -7,20 +7,27 @@ No torch here: the process that starts the ranks reads this too.
 
 import dataclasses
 import json
+from collections.abc import Sequence
 
 import numpy as np
+
+BACKENDS = {"gloo": "gloo", "wait_all": "aikido", "skip": "aikido"}  # by mode
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
     """One run: the same in both modes but for `mode` itself."""
 
-    mode: str  # "wait_all" or "skip"
+    mode: str  # "gloo", "wait_all" or "skip"
     data: str  # file as models.py writes it
     steps: int
-    delay_ms: float  # how long the late rank sleeps
-    late_share: float  # in which share of its steps, 0 .. 1
     seed: int
+    delay_ms: float = 0.0  # how long the late rank sleeps
+    late_share: float = 0.0  # in which share of its steps, 0 .. 1
+    # Of every link, and of the late rank's uplink in the middle of the run; None: there
+    # are no links, or it stays as it is.
+    mbit: float | None = None
+    slow_mbit: float | None = None
     num_ranks: int = 4
     late_rank: int = 3
     task: str = "digits"  # see models.py
@@ -45,6 +52,31 @@ def late_steps(plan: Plan) -> np.ndarray:
     late[: round(plan.steps * plan.late_share)] = True
     np.random.default_rng((plan.seed, 1)).shuffle(late)
     return late
+
+
+def slow_steps(plan: Plan) -> range:
+    """The steps in which the late rank's uplink is slow; by step as well."""
+    if plan.slow_mbit is None:
+        return range(0)
+    begin = round(0.3 * plan.steps)
+    return range(begin, begin + round(0.3 * plan.steps))
+
+
+def uplink_mbit(plan: Plan, step: int) -> float | None:
+    """The rate that the late rank's uplink is to have once `step` steps are done."""
+    return plan.slow_mbit if step in slow_steps(plan) else plan.mbit
+
+
+def steps_per_second(curve: Sequence[dict], steps: range) -> float | None:
+    """Of rank 0 within `steps`, by the steps and seconds of its copies.
+
+    None: fewer than two copies were taken there.
+    """
+    within = [c for c in curve if steps.start <= c["step"] <= steps.stop]
+    if len(within) < 2:
+        return None
+    first, last = within[0], within[-1]
+    return (last["step"] - first["step"]) / (last["seconds"] - first["seconds"])
 
 
 class ShardedBatches:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank of the demo: trains with DistributedDataParallel on aikido.
+"""One rank of the demo: trains with DistributedDataParallel on aikido, or on Gloo.
 
-Started by demo.py through torchrun, with a Plan as its one argument.
+Started by demo.py, with a Plan as its one argument.
 
 Accuracy over time is had without letting anybody wait for it: rank 0 copies its
 parameters every few steps (a fraction of a millisecond, in both modes) and evaluates
@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import aikido_torch
 from aikido_torch.straggler import SkipStraggler, WaitAll
-from benchmarks.demo_plan import Plan, ShardedBatches, late_steps
+from benchmarks.demo_plan import BACKENDS, Plan, ShardedBatches, late_steps
 from benchmarks.launch import emit
 from benchmarks.models import RECIPES, Task
 
@@ -65,9 +65,11 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     model = RECIPES[Task(plan.task)].make()
     ddp_model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
-    handle = aikido_torch.ddp.register(
-        ddp_model, policy=POLICIES[plan.mode](), optimizer=optimizer
-    )
+    handle = None
+    if plan.mode in POLICIES:
+        handle = aikido_torch.ddp.register(
+            ddp_model, policy=POLICIES[plan.mode](), optimizer=optimizer
+        )
     batches = ShardedBatches(
         len(data["train_y"]),
         rank=rank,
@@ -90,10 +92,12 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
             time.sleep(plan.delay_ms / 1e3)
         loss.backward()
         optimizer.step()
-        # What the others did in the meantime is applied here, without its data.
-        missed = handle.catch_up()
-        batches.skip(missed.batches_to_skip)
-        step += 1 + missed
+        step += 1
+        if handle is not None:
+            # What the others did in the meantime is applied here, without its data.
+            missed = handle.catch_up()
+            batches.skip(missed.batches_to_skip)
+            step += missed
         if rank == 0 and snapshots.take_if_due(step, time.monotonic() - begin):
             emit(step=step)
     end = time.monotonic()
@@ -105,7 +109,7 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     mine = {
         "begin": begin,
         "end": end,
-        "skipped": handle.skipped_steps,
+        "skipped": handle.skipped_steps if handle is not None else 0,
         "hash": digest.hexdigest(),
     }
     reports: list = [None] * plan.num_ranks
@@ -130,7 +134,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with np.load(plan.data) as arrays:
         data = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    dist.init_process_group("aikido")
+    dist.init_process_group(BACKENDS[plan.mode])
     try:
         train(plan, data)
     finally:

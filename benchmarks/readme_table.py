@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Puts the figures of one demo and one allreduce run into the README.
 
-    make demo ARGS="--json demo.json"
+    make demo ARGS="--straggler sleep --json demo.json"
     python benchmarks/allreduce.py --json allreduce.json
     python benchmarks/readme_table.py demo.json allreduce.json
 
@@ -29,7 +29,7 @@ def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
         return "not reached" if reached is None else f"{reached:.1f} s"
 
     rows = [
-        ("`make demo`", "`WaitAll`", "`SkipStraggler`", "ratio"),
+        ("`make demo`, `--straggler sleep`", "`WaitAll`", "`SkipStraggler`", "ratio"),
         ("---", "--:", "--:", "--:"),
         (
             "time for the same number of steps",

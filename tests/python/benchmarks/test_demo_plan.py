@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.demo_plan import Plan, ShardedBatches, late_steps
+from benchmarks.demo_plan import (
+    Plan,
+    ShardedBatches,
+    late_steps,
+    slow_steps,
+    steps_per_second,
+    uplink_mbit,
+)
 
 
 def plan(**changes) -> Plan:
@@ -84,6 +91,22 @@ def test_both_modes_meet_the_same_late_steps():
     ours, other = late_steps(plan(mode="skip")), late_steps(plan(mode="wait_all"))
     assert np.array_equal(ours, other)
     assert not np.array_equal(ours, late_steps(plan(seed=1)))
+
+
+def test_the_uplink_is_slow_in_the_middle_and_then_well_again():
+    slow = plan(mbit=200.0, slow_mbit=20.0)
+    rates = [uplink_mbit(slow, step) for step in range(91)]
+    assert rates == [200] * 27 + [20] * 27 + [200] * 37
+    assert slow_steps(plan()) == range(0)
+    assert [uplink_mbit(plan(mbit=50.0), step) for step in (0, 45)] == [50, 50]
+    assert uplink_mbit(plan(), 45) is None
+
+
+def test_the_speed_within_steps_is_that_of_the_copies_taken_there():
+    curve = [{"step": s, "seconds": s / 5 if s < 20 else s} for s in range(0, 60, 10)]
+    assert steps_per_second(curve, range(10)) == pytest.approx(5)
+    assert steps_per_second(curve, range(25, 55)) == pytest.approx(1)
+    assert steps_per_second(curve, range(41, 49)) is None
 
 
 def test_a_plan_survives_its_text_form():

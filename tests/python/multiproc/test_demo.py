@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`make demo`, shortened: two runs of four ranks each."""
+"""`make demo`, shortened: runs of four ranks each."""
 
 import json
+import signal
 import subprocess
 import sys
 
 import pytest
 
+from benchmarks.lab import Lab, network
 from benchmarks.launch import RanksFailedError, run_ranks
 from rules import tree
 
@@ -29,7 +31,7 @@ def demo(tmp_path, *arguments):
 
 def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     # Long enough for the warm-up of the deadlines (8 operations) to be a small part.
-    figures, text = demo(tmp_path, "--steps", "60")
+    figures, text = demo(tmp_path, "--steps", "60", "--straggler", "sleep")
     assert list(figures) == ["wait_all", "skip"]
     for mode, figure in figures.items():
         assert list(figure) == [
@@ -53,15 +55,58 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
 
 def test_without_lateness_one_mode_runs_alone(tmp_path):
     figures, _ = demo(
-        tmp_path, "--steps", "10", "--late-share", "0", "--only", "wait_all"
+        tmp_path,
+        *("--straggler", "sleep", "--late-share", "0"),
+        *("--steps", "10", "--only", "wait_all"),
     )
     assert list(figures) == ["wait_all"]
     assert figures["wait_all"]["seconds_to_target"] is None
     assert 0 <= figures["wait_all"]["accuracy"] <= 1
 
 
+@pytest.fixture
+def _lab():
+    if reason := Lab.unavailable():
+        pytest.skip(reason)
+
+
+@pytest.mark.usefixtures("_lab")
+def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
+    tmp_path,
+):
+    figures, text = demo(tmp_path, "--steps", "100", "--straggler", "uplink")
+    assert list(figures) == ["gloo", "wait_all", "skip"]
+    for mode, figure in figures.items():
+        assert figure["hashes_equal"] is True
+        assert f"{mode}: uplink at 20 Mbit/s" in text
+        assert f"{mode}: uplink at 200 Mbit/s" in text
+    gloo, wait_all, skip = figures.values()
+    assert gloo["skipped"] == wait_all["skipped"] == [0, 0, 0, 0]
+    assert skip["skipped"][3] > 0
+    for waits in (gloo, wait_all):
+        # 430 kB at 20 Mbit/s are 172 ms.
+        assert waits["slow_steps_per_second"] < 1 / 0.172 + 1
+        assert skip["slow_steps_per_second"] > 1.5 * waits["slow_steps_per_second"]
+
+
+@pytest.mark.usefixtures("_lab")
+def test_a_demo_that_is_ended_leaves_no_hosts_behind(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, DEMO, "--straggler", "uplink", "--only", "wait_all"],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
+    for line in process.stdout:
+        if "uplink at 20" in line:
+            process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 128 + signal.SIGTERM
+    hosts = [network.Name.of_namespace(name) for name in network.namespaces()]
+    assert process.pid not in [host.pid for host in hosts if host]
+
+
 def test_what_the_ranks_say_is_kept_when_they_fail():
-    with pytest.raises(RanksFailedError, match=r"(?s)ended with code.*missing 6 requ"):
+    with pytest.raises(RanksFailedError, match=r"(?s)ended with code.*missing 4 requ"):
         run_ranks(
             "demo_train.py", "{}", num_ranks=2, limit_s=60, on_event=lambda event: None
         )
