@@ -62,6 +62,13 @@ bool operator==(const Call& a, const Call& b) {
          a.count == b.count && a.shape == b.shape && a.policy == b.policy;
 }
 
+double scale_of(const Call& call, int32_t contributors, int32_t size) {
+  const bool is_mean = call.op == ReduceOp::kAvg;
+  if (call.policy.divisor == straggler::Divisor::kWorld)
+    return is_mean ? 1.0 / size : 1.0;
+  return is_mean ? 1.0 / contributors : static_cast<double>(size) / contributors;
+}
+
 std::string describe(const Call& call) {
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier || call.kind == CallKind::kMonitoredBarrier)
@@ -100,7 +107,13 @@ Status validate(const Call& call, int32_t size) {
   }
   if (!call.is_partial()) return Status::ok();
   const bool is_sum = call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg;
-  if (call.kind != CallKind::kAllreduce || !is_sum || !is_floating(call.dtype)) {
+  const bool can_skip =
+      call.kind == CallKind::kAllreduce || call.kind == CallKind::kReduceScatter;
+  if (!can_skip) {
+    return refuse(Code::kUnsupported,
+                  "only all_reduce and reduce_scatter may leave a rank out");
+  }
+  if (!is_sum || !is_floating(call.dtype)) {
     return refuse(Code::kUnsupported,
                   "only sums and means of floating point may leave a rank out");
   }

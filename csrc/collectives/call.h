@@ -75,8 +75,18 @@ struct Call {
            (mutated(Mutation::kStrictShrinks) && kind == CallKind::kAllreduce);
   }
 
+  // May leave a member out, and all members get the same result: they agree on it, and
+  // may need it from each other.
+  bool is_agreed() const { return is_partial() && kind == CallKind::kAllreduce; }
+
   friend bool operator==(const Call& a, const Call& b);
 };
+
+// What a sum of so many contributions of a group of `size` is multiplied by. With
+// divisor contributors a mean is over those who are in it, and a sum is scaled up to
+// what it would be if the missing were like them; with divisor world the missing count
+// as zeros.
+double scale_of(const Call& call, int32_t contributors, int32_t size);
 
 // "all_reduce(sum, float32[1024]) with SkipStraggler(...)".
 std::string describe(const Call& call);

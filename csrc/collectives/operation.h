@@ -78,6 +78,8 @@ class OperationHost {
   virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
   virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
+  // The same for a message whose rest goes again from other memory.
+  virtual size_t recall(Rank to, transport::MessageId id) = 0;
   // If a payload of this kind and number (of the message or collective) is being
   // received, the rest is thrown away: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
@@ -134,6 +136,10 @@ class Operation : public transport::SendOwner,
   virtual bool is_decided() const { return is_committed(); }
   // What others contribute from now on is not kept.
   virtual bool is_closed() const { return false; }
+
+  // It is over here, and what others are still to get of it is on its way: it hears of
+  // the view, and of the results that others send.
+  virtual bool is_sending() const { return false; }
 
   // The view has changed, or is about to.
   virtual void on_promise() {}

@@ -28,7 +28,9 @@ struct ShardOutcome {
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kComplete;
   Seq seq;
-  std::vector<ShardOutcome> shards;  // empty unless the call could skip
+  // Empty unless the call could skip. Of a reduce_scatter: the own one, and those of
+  // owners that have said that this member is not in theirs.
+  std::vector<ShardOutcome> shards;
   // What the policy used here as owner of a shard (zero elsewhere), and why it closed.
   Duration deadline{};
   std::string reason;
@@ -40,6 +42,9 @@ struct Outcome {
   // Members that are in every shard, and those missing in at least one; ascending.
   std::vector<Rank> contributors;
   std::vector<Rank> skipped;
+  // Owners of shards without this member's contribution, ascending. Of a
+  // reduce_scatter: those that had said so when it ended.
+  std::vector<Rank> skipped_by;
   // Of an aborted call: the members that it was still waiting for; ascending.
   std::vector<Rank> missing;
 };

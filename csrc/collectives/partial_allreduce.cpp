@@ -290,29 +290,15 @@ void PartialAllreduce::expose_if_done() {
 }
 
 Outcome PartialAllreduce::make_outcome() const {
-  Outcome outcome;
-  RankSet in_all = RankSet::full(host_->size());
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    const Shard& mine = shard(s);
-    ShardOutcome& so = outcome.shards.emplace_back();
-    so.owner = mine.owner;
-    so.first_element = plan_.first_element(s);
-    so.num_elements = plan_.num_elements(s);
-    mine.mask.for_each([&](Rank r) { so.contributors.push_back(r); });
-    mine.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
-    so.scale = scale_for(mine.mask.count());
-    if (!mine.mask.is_full() &&
-        (outcome.reason.empty() || mine.deadline > outcome.deadline)) {
-      outcome.deadline = mine.deadline;
-      outcome.reason = straggler::name_of(mine.reason);
-    }
+  std::vector<OwnedVerdict> known;
+  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
+    const Shard& mine = shard(i);
+    known.push_back({mine.owner,
+                     {mine.mask, mine.reason, mine.deadline},
+                     plan_.first_element(i),
+                     plan_.num_elements(i)});
   }
-  in_all.for_each([&](Rank r) { outcome.contributors.push_back(r); });
-  in_all.for_each_missing([&](Rank r) { outcome.skipped.push_back(r); });
-  outcome.kind =
-      outcome.skipped.empty() ? OutcomeKind::kComplete : OutcomeKind::kPartial;
-  if (outcome.reason.empty())
-    outcome.reason = straggler::name_of(straggler::Reason::kComplete);
+  Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
   outcome.cancelled_bytes = cancelled_bytes_;
   outcome.was_committed = was_committed_;
   return outcome;

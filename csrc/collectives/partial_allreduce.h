@@ -126,7 +126,6 @@ class PartialAllreduce final : public Operation {
   void copy_to_caller(int32_t s);
   void expose_if_done();
   Outcome make_outcome() const;
-  double scale_for(int32_t contributors) const;
   std::byte* result();
 
   // Waiting for owners.

@@ -92,7 +92,8 @@ void PartialAllreduce::fold_ahead(int32_t s) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
     own->fold(result() + first, reduce_, participants_, local_.input + first,
-              own->folded, end, element, scale_for(participants_.count()));
+              own->folded, end, element,
+              scale_of(call_, participants_.count(), host_->size()));
     own->folded = end;
   }
 }
@@ -175,7 +176,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
     own.fold(result() + first, reduce_, mine.mask,
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
-             end, element, scale_for(mine.mask.count()));
+             end, element, scale_of(call_, mine.mask.count(), host_->size()));
     send_result(s, begin, end, in_time, false);
     begin = end;
   } while (begin < total);
@@ -272,18 +273,6 @@ void PartialAllreduce::on_settled() {
   if (host_->is_promised() || has_failed()) return;
   have_own();
   expose_if_done();
-}
-
-// With divisor contributors a mean is over those who are in it, and a sum is scaled up
-// to what it would be if the missing were like them; with divisor world the missing
-// count as zeros.
-double PartialAllreduce::scale_for(int32_t contributors) const {
-  const bool is_mean = call_.op == ReduceOp::kAvg;
-  if (call_.policy.divisor == straggler::Divisor::kWorld) {
-    return is_mean ? 1.0 / host_->size() : 1.0;
-  }
-  return is_mean ? 1.0 / contributors
-                 : static_cast<double>(host_->size()) / contributors;
 }
 
 // ---- about other owners ----

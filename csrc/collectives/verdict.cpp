@@ -19,6 +19,38 @@ constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
 
 }  // namespace
 
+Outcome outcome_of(const Call& call, Rank self, int32_t size,
+                   std::span<const OwnedVerdict> shards) {
+  Outcome outcome;
+  RankSet in_all = RankSet::full(size);
+  for (const auto& [owner, verdict, first_element, num_elements] : shards) {
+    ShardOutcome& shard = outcome.shards.emplace_back();
+    shard.owner = owner;
+    shard.first_element = first_element;
+    shard.num_elements = num_elements;
+    verdict.mask.for_each([&](Rank r) { shard.contributors.push_back(r); });
+    verdict.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
+    shard.scale = scale_of(call, verdict.mask.count(), size);
+    if (!verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
+    if (!verdict.mask.is_full() &&
+        (outcome.reason.empty() || verdict.deadline > outcome.deadline)) {
+      outcome.deadline = verdict.deadline;
+      outcome.reason = straggler::name_of(verdict.reason);
+    }
+  }
+  in_all.for_each([&](Rank r) { outcome.contributors.push_back(r); });
+  in_all.for_each_missing([&](Rank r) { outcome.skipped.push_back(r); });
+  std::sort(outcome.skipped_by.begin(), outcome.skipped_by.end());
+  outcome.skipped_by.erase(
+      std::unique(outcome.skipped_by.begin(), outcome.skipped_by.end()),
+      outcome.skipped_by.end());
+  outcome.kind =
+      outcome.skipped.empty() ? OutcomeKind::kComplete : OutcomeKind::kPartial;
+  if (outcome.reason.empty())
+    outcome.reason = straggler::name_of(straggler::Reason::kComplete);
+  return outcome;
+}
+
 std::vector<std::byte> encode_verdict(const Verdict& verdict) {
   const auto size = static_cast<size_t>(verdict.mask.world_size());
   std::vector<std::byte> out(kHeadBytes + (size + 7) / 8);

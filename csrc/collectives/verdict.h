@@ -12,6 +12,8 @@
 #include "base/clock.h"
 #include "base/rank_set.h"
 #include "base/status.h"
+#include "collectives/call.h"
+#include "collectives/outcome.h"
 #include "straggler/decision.h"
 
 namespace aikido::collectives {
@@ -21,6 +23,18 @@ struct Verdict {
   straggler::Reason reason = straggler::Reason::kComplete;
   Duration deadline{};  // whole microseconds on the wire
 };
+
+struct OwnedVerdict {
+  Rank owner;
+  Verdict verdict;
+  // Of which elements of the tensor.
+  uint64_t first_element = 0;
+  uint64_t num_elements = 0;
+};
+// How a call ended for `self`, of a group of `size`, by what the owners of its shards
+// said: kind, shards, who was left out and why.
+Outcome outcome_of(const Call& call, Rank self, int32_t size,
+                   std::span<const OwnedVerdict> shards);
 
 std::vector<std::byte> encode_verdict(const Verdict& verdict);
 // kProtocol with a sentence when the bytes are none of a group of `size`.

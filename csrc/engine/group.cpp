@@ -9,6 +9,7 @@
 #include "collectives/block_exchange.h"
 #include "collectives/direct_reduction.h"
 #include "collectives/partial_allreduce.h"
+#include "collectives/partial_reduce_scatter.h"
 #include "engine/failures.h"
 #include "engine/incoming.h"
 
@@ -165,6 +166,10 @@ std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_cal
     case CallKind::kMonitoredBarrier:
       break;
   }
+  if (call.is_partial() && call.kind == CallKind::kReduceScatter) {
+    return std::make_shared<collectives::PartialReduceScatter>(host, seq, call,
+                                                               first_caller);
+  }
   if (call.is_partial()) {
     return std::make_shared<collectives::PartialAllreduce>(host, seq, call,
                                                            first_caller);
@@ -250,6 +255,14 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
   if (!closed_) return nobody;
   auto it = active_.find(header.seq);
   if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
+  if (it == active_.end() && header.kind == FrameKind::kResult &&
+      sending_.contains(header.seq)) {
+    auto decoded = read_call(extension, options_.size, options_.largest_call_bytes);
+    if (!decoded) return decoded.status();
+    const auto sending = sending_.at(header.seq);
+    const auto& theirs = *decoded;
+    if (theirs && theirs->call == sending->call()) return Found{sending, theirs->rest};
+  }
   if (it == active_.end() && header.seq <= called_) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
@@ -351,6 +364,16 @@ size_t Group::cancel(Rank to, transport::MessageId id) {
   const size_t bytes = peer(to).cancel(id);
   counters_.cancelled_bytes.fetch_add(bytes, std::memory_order_relaxed);
   return bytes;
+}
+
+size_t Group::recall(Rank to, transport::MessageId id) {
+  return peer(to).cancel(id);
+}
+
+void Group::on_over(Seq seq) {
+  settle(seq.value);
+  const auto it = sending_.find(seq.value);
+  if (it != sending_.end() && !it->second->is_sending()) sending_.erase(it);
 }
 
 void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {

@@ -140,12 +140,13 @@ class Group final : public transport::Timed,
   straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
+  size_t recall(Rank to, transport::MessageId id) override;
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;
   uint64_t called_by(Rank rank) const override;
   uint64_t settled_by(Rank rank) const override;
-  void on_over(Seq seq) override { settle(seq.value); }
+  void on_over(Seq seq) override;
 
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;
@@ -239,6 +240,8 @@ class Group final : public transport::Timed,
   // Skippable operations that are over here, whose results others may need.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
   uint64_t kept_bytes_ = 0;
+  // Those that are over here while others are still to get something of them.
+  std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
   std::set<Seq> failed_;    // that others may still need
   uint64_t forgotten_ = 0;  // results up to this one are not kept for a return
   uint64_t settled_ = 0;    // no result up to this one is needed here

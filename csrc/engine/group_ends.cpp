@@ -45,11 +45,13 @@ void Group::settle(uint64_t seq) {
   // A failure frees memory everywhere, and where all results are here all
   // contributions were folded, called or not.
   const auto operation = it->second.operation;
-  const bool is_partial = operation->call().is_partial();
-  if (operation->has_failed() || is_partial) {
-    for (Peer& p : peers_) p.note_over(seq, !operation->has_failed() || !is_partial);
+  const Call& call = operation->call();
+  if (operation->has_failed() || call.is_agreed()) {
+    for (Peer& p : peers_)
+      p.note_over(seq, !operation->has_failed() || !call.is_partial());
   }
-  if (!operation->has_failed() && operation->call().is_partial()) keep(seq, operation);
+  if (!operation->has_failed() && call.is_agreed()) keep(seq, operation);
+  if (operation->is_sending()) sending_.emplace(seq, operation);
   active_.erase(it);
   update_settled();
   start_barriers();
@@ -66,7 +68,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) loss_ = why;
-  if (operation.call().is_partial()) note_failed(seq.value);
+  if (operation.call().is_agreed()) note_failed(seq.value);
   // The others go on without a member that is out.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
   if (tell && !is_out) tell_abort(seq, why);

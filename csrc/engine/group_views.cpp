@@ -145,6 +145,7 @@ void Group::on_install(const View& view) {
   note_owners(view);
   const auto kept = kept_;
   for (const auto& [seq, operation] : kept) operation->on_view();
+  for (const auto& [seq, operation] : sending_) operation->on_view();
   for (const auto& operation : operations()) {
     if (operation->has_failed() || !operation->call().is_partial()) continue;
     const uint64_t seq = operation->seq().value;

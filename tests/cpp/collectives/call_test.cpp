@@ -124,6 +124,30 @@ TEST_CASE("a call is described as its user wrote it") {
   CHECK(describe(call) == "monitored_barrier()");
 }
 
+TEST_CASE("what is in it is scaled to what all would be, or to the world") {
+  Call call = sample(true);
+  const auto scales = [&] {
+    call.op = ReduceOp::kSum;
+    const double sum = scale_of(call, 3, 4);
+    call.op = ReduceOp::kAvg;
+    return std::pair(sum, scale_of(call, 3, 4));
+  };
+  call.policy.divisor = straggler::Divisor::kContributors;
+  CHECK(scales() == std::pair(4.0 / 3, 1.0 / 3));
+  call.policy.divisor = straggler::Divisor::kWorld;
+  CHECK(scales() == std::pair(1.0, 1.0 / 4));
+}
+
+TEST_CASE("members agree on a skippable all_reduce, not on a reduce_scatter") {
+  Call call = sample(true);
+  CHECK(call.is_agreed());
+  call.kind = CallKind::kReduceScatter;
+  CHECK(call.is_partial());
+  CHECK_FALSE(call.is_agreed());
+  CHECK(validate(call, 4).is_ok());
+  CHECK_FALSE(sample(false).is_agreed());
+}
+
 TEST_CASE("only calls that a group can do are valid") {
   const auto message = [](auto change, int32_t size = 4) {
     Call call = sample(true);
@@ -142,7 +166,10 @@ TEST_CASE("only calls that a group can do are valid") {
           c.op = ReduceOp::kSum;
           c.dtype = DType::kInt32;
         }).find("only sums and means of floating point") != std::string::npos);
-  CHECK(message([](Call& c) { c.kind = CallKind::kAllgather; }) != "");
+  CHECK(message([](Call& c) {
+          c.kind = CallKind::kAllgather;
+        }).find("only all_reduce and reduce_scatter may leave a rank out") !=
+        std::string::npos);
   CHECK(message([](Call& c) {
           c.policy.min_contributors = 5;
         }).find("min_contributors is 5") != std::string::npos);

@@ -60,3 +60,33 @@ TEST_CASE("a result of nobody, or for no reason, is none") {
   bytes[0] = static_cast<std::byte>(static_cast<uint8_t>(Reason::kLogFull) + 1);
   CHECK_FALSE(decode_verdict(bytes, 3).is_ok());
 }
+
+TEST_CASE("an outcome is what the owners of its shards say") {
+  Call call;
+  call.dtype = DType::kFloat32;
+  call.op = ReduceOp::kAvg;
+  call.policy.kind = straggler::Kind::kSkip;
+  using std::chrono::milliseconds;
+  const Verdict full{RankSet::full(3), Reason::kComplete, {}};
+  const Verdict short_of_1{set_of(3, {0, 2}), Reason::kExpectedLate, {}};
+  const Verdict alone{set_of(3, {0}), Reason::kDeadline, milliseconds(5)};
+  const std::vector<OwnedVerdict> shards{
+      {Rank(2), alone}, {Rank(0), short_of_1}, {Rank(1), full}, {Rank(2), short_of_1}};
+  const Outcome outcome = outcome_of(call, Rank(1), 3, shards);
+  using Ranks = std::vector<Rank>;
+  CHECK(outcome.kind == OutcomeKind::kPartial);
+  CHECK(outcome.contributors == Ranks{Rank(0)});
+  CHECK(outcome.skipped == Ranks{Rank(1), Rank(2)});
+  CHECK(outcome.skipped_by == Ranks{Rank(0), Rank(2)});
+  CHECK(outcome.reason == "deadline");
+  CHECK(outcome.deadline == milliseconds(5));
+  REQUIRE(outcome.shards.size() == 4);
+  CHECK(outcome.shards[1].owner == Rank(0));
+  CHECK(outcome.shards[1].contributors == Ranks{Rank(0), Rank(2)});
+  CHECK(outcome.shards[1].scale == 0.5);
+  const std::vector<OwnedVerdict> one{{Rank(1), full}};
+  const Outcome complete = outcome_of(call, Rank(1), 3, one);
+  CHECK(complete.kind == OutcomeKind::kComplete);
+  CHECK(complete.reason == "complete");
+  CHECK(complete.skipped_by.empty());
+}

@@ -32,9 +32,10 @@ struct Answer {
   collectives::Outcome outcome;
   Rank peer = kNoRank;  // messages only
   TimePoint at{};
-  Bytes output;                   // as it was at the completion
-  bool memory_is_free = false;    // keep_alive was released
-  std::shared_ptr<Bytes> memory;  // filled with 0xee at the completion
+  Bytes output;                               // as it was at the completion
+  bool memory_is_free = false;                // keep_alive was released
+  std::shared_ptr<Bytes> memory;              // filled with 0xee at the completion
+  std::shared_ptr<std::vector<Bytes>> input;  // the same, where it is apart in blocks
 
   bool is_done() const { return times > 0; }
   bool is_ok() const { return times == 1 && status.is_ok(); }
@@ -193,16 +194,21 @@ class Cluster {
   // blocks[r] is this member's contribution to what rank r gets.
   AnswerPtr reduce_scatter(int32_t rank, const Call& call,
                            const std::vector<Bytes>& blocks,
-                           Duration timeout = milliseconds(10'000)) {
+                           Duration timeout = milliseconds(10'000),
+                           bool in_place = false) {
     auto answer = std::make_shared<Answer>();
-    answer->memory = std::make_shared<Bytes>(blocks[static_cast<size_t>(rank)].size());
+    const Bytes& own = blocks[static_cast<size_t>(rank)];
+    answer->memory =
+        in_place ? std::make_shared<Bytes>(own) : std::make_shared<Bytes>(own.size());
     const auto input = std::make_shared<std::vector<Bytes>>(blocks);
+    answer->input = input;
     collectives::LocalCall local;
     for (int32_t r = 0; r < size_; ++r) {
       Bytes& block = (*input)[static_cast<size_t>(r)];
       local.out_blocks.push_back({Rank(r), bytes_of(block), block.size()});
     }
     local.output = bytes_of(*answer->memory);
+    if (in_place) local.out_blocks[static_cast<size_t>(rank)].data = local.output;
     start(rank, call, std::move(local), answer, timeout, input);
     return answer;
   }
@@ -332,6 +338,8 @@ class Cluster {
     answer.at = clock.now();
     answer.output = *answer.memory;
     std::fill(answer.memory->begin(), answer.memory->end(), 0xee);
+    if (!answer.input) return;
+    for (Bytes& block : *answer.input) std::fill(block.begin(), block.end(), 0xee);
   }
   std::optional<TimePoint> next_event() const {
     auto earliest = network.next_event();

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/partial_reduce_scatter.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace aikido::collectives {
+
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+// How long a copy takes: so much, and a nanosecond for each byte (with the faults of
+// fresh memory it is not much faster).
+constexpr Duration kCopyStart = std::chrono::microseconds(100);
+
+}  // namespace
+
+PartialReduceScatter::PartialReduceScatter(OperationHost* host, Seq seq, Call call,
+                                           Rank first_caller)
+    : Operation(host, seq, std::move(call), first_caller),
+      reduce_(kernels::find_reduce(call_.op, call_.dtype)),
+      group_policy_(host->policy(call_.policy)),
+      participants_(host->view().participants(seq)),
+      receiving_(host->size()),
+      given_(static_cast<size_t>(host->size())) {}
+
+Status PartialReduceScatter::on_start() {
+  const size_t bytes = block(host_->self()).bytes;
+  if (own_ && own_bytes_ != bytes) return misfit(sized_by_, own_bytes_, bytes);
+  if (host_->view().has(host_->self()) && !takes_part()) {
+    fail(left_out());
+    return Status::ok();
+  }
+  if (!own_) make_own(bytes);
+  contribute();
+  if (takes_part()) own_->policy->on_arrival(host_->self(), host_->clock().now());
+  fold_ahead();
+  close_if_due();
+  return Status::ok();
+}
+
+// ---- the contributor ----
+
+void PartialReduceScatter::contribute() {
+  if (!is_started() || !takes_part()) return;
+  const int32_t n = host_->size();
+  // Each member begins with another owner, so that no owner is everybody's first.
+  for (int32_t step = 1; step < n; ++step) {
+    const Rank rank((host_->self().value + step) % n);
+    Contribution& mine = to(rank);
+    const bool is_late = mine.without_us.mask.count() > 0;
+    if (is_late || mine.is_posted || !participants_.contains(rank)) continue;
+    give(rank, block(rank).data, 0);
+  }
+}
+
+// `data`: our block for `rank` from this byte on.
+void PartialReduceScatter::give(Rank rank, const std::byte* data, size_t from_byte) {
+  Contribution& mine = to(rank);
+  const size_t bytes = block(rank).bytes;
+  mine.is_posted = mine.is_under_way = true;
+  mine.token = ++num_messages_ * static_cast<uint32_t>(host_->size()) +
+               static_cast<uint32_t>(rank.value);
+  mine.id = post(rank, FrameKind::kContrib, rank.value, data, bytes - from_byte,
+                 from_byte, bytes, from_byte == 0, mine.token);
+}
+
+// Our contribution is of no use there.
+void PartialReduceScatter::withdraw(Rank rank) {
+  Contribution& mine = to(rank);
+  mine.is_posted = false;
+  if (!std::exchange(mine.is_under_way, false)) return;
+  cancelled_bytes_ += host_->cancel(rank, mine.id);
+  mine.copy = {};
+}
+
+// Note [a slow receiver holds nobody up]. What has left stays as it is.
+void PartialReduceScatter::disown(Rank rank) {
+  Contribution& mine = to(rank);
+  const OutBlock& out = block(rank);
+  if (!mine.is_under_way || out.bytes == 0) return;
+  const size_t left = host_->recall(rank, mine.id);
+  if (left == 0) return;
+  mine.copy = host_->pool().take(left);
+  std::memcpy(mine.copy.data(), out.data + out.bytes - left, left);
+  give(rank, mine.copy.data(), out.bytes - left);
+}
+
+void PartialReduceScatter::on_message_sent(uint32_t token) {
+  const auto n = static_cast<uint32_t>(host_->size());
+  const Rank rank(static_cast<int32_t>(token % n));
+  Contribution& mine = to(rank);
+  if (rank != host_->self() && token == mine.token) {
+    mine.is_under_way = false;
+    mine.copy = {};
+  }
+  finish_if_done();
+  if (is_over() && !is_sending()) host_->on_over(seq_);
+}
+
+size_t PartialReduceScatter::num_under_way() const {
+  return static_cast<size_t>(
+      std::count_if(given_.begin(), given_.end(),
+                    [](const Contribution& mine) { return mine.is_under_way; }));
+}
+
+size_t PartialReduceScatter::bytes_under_way() const {
+  size_t bytes = 0;
+  for (size_t r = 0; r < given_.size(); ++r)
+    if (given_[r].is_under_way) bytes += local_.out_blocks[r].bytes;
+  return bytes;
+}
+
+bool PartialReduceScatter::was_skipped() const {
+  return std::any_of(given_.begin(), given_.end(), [](const Contribution& mine) {
+    return mine.without_us.mask.count() > 0;
+  });
+}
+
+Status PartialReduceScatter::read_verdict(Rank from, std::span<const std::byte> bytes) {
+  auto verdict = decode_verdict(bytes, host_->size());
+  if (!verdict) return verdict.status();
+  if (verdict->mask.contains(host_->self())) {
+    return {Code::kProtocol,
+            concat("rank ", from.value, " says that rank ", host_->self().value,
+                   " is not in its block, and that it is"),
+            from};
+  }
+  to(from).without_us = std::move(*verdict);
+  withdraw(from);
+  return Status::ok();
+}
+
+// ---- frames ----
+
+Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& header,
+                                               std::span<const std::byte> rest) {
+  receiving_.erase(from);
+  std::byte* const nowhere = nullptr;
+  if (header.kind == FrameKind::kReady) return nowhere;  // only asks: it has come
+  const auto owner = static_cast<int32_t>(header.shard);
+  if (header.kind == FrameKind::kResult && owner == from.value &&
+      header.total_bytes == 0) {
+    AIKIDO_TRY(read_verdict(from, rest));
+    return nowhere;
+  }
+  if (header.kind == FrameKind::kContrib && owner == host_->self().value)
+    return place_contribution(from, header);
+  return misfit(from, header.total_bytes, 0);
+}
+
+Result<std::byte*> PartialReduceScatter::place_contribution(Rank from,
+                                                            const FrameHeader& header) {
+  std::byte* const nowhere = nullptr;
+  const membership::View& view = host_->view();
+  if (is_closed_ || !takes_part() || !participants_.contains(from)) return nowhere;
+  if (header.view < view.seats[static_cast<size_t>(from.value)].since) return nowhere;
+  if (!own_ && header.total_bytes <= call_.bytes()) {
+    sized_by_ = from;
+    make_own(header.total_bytes);
+  }
+  if (!own_ || header.total_bytes != own_bytes_)
+    return misfit(from, header.total_bytes, own_bytes_);
+  if (own_->has(from)) return nowhere;
+  std::byte* const place = own_->place(from, header.offset, host_->pool());
+  if (place == nullptr) return misfit(from, header.total_bytes, own_bytes_);
+  receiving_.insert(from);
+  return place;
+}
+
+void PartialReduceScatter::arrived(Rank from, const FrameHeader& header) {
+  if (receiving_.contains(from) && own_) {
+    receiving_.erase(from);
+    if (own_->arrived(from, header.payload_bytes))
+      own_->policy->on_arrival(from, host_->clock().now());
+    fold_ahead();
+    close_if_due();
+  }
+  finish_if_done();
+}
+
+// ---- the owner ----
+
+void PartialReduceScatter::make_own(size_t bytes) {
+  own_bytes_ = bytes;
+  own_ = std::make_unique<OwnedShard>(host_->self(), host_->size(), bytes);
+  start_policy();
+}
+
+// With what is here already.
+void PartialReduceScatter::start_policy() {
+  const TimePoint now = host_->clock().now();
+  own_->folded = 0;
+  own_->policy = group_policy_.start(seq_, call_.bytes());
+  own_->policy->expect(participants_);
+  participants_.for_each([&](Rank rank) {
+    const bool is_here = rank == host_->self() ? is_started() : own_->has(rank);
+    if (is_here) own_->policy->on_arrival(rank, now);
+  });
+}
+
+// What is arriving must not be written to memory that somebody else gets.
+void PartialReduceScatter::forget(Rank rank) {
+  if (receiving_.contains(rank))
+    host_->drop_incoming(rank, FrameKind::kContrib, seq_.value);
+  receiving_.erase(rank);
+  if (own_) own_->forget(rank);
+}
+
+void PartialReduceScatter::let_go() {
+  for (int32_t r = 0; r < host_->size(); ++r) forget(Rank(r));
+  own_.reset();
+}
+
+void PartialReduceScatter::fold(size_t end, const RankSet& mask) {
+  own_->fold(local_.output, reduce_, mask, block(host_->self()).data, own_->folded, end,
+             size_of(call_.dtype), scale_of(call_, mask.count(), host_->size()));
+  own_->folded = end;
+}
+
+// Most of the work before the close. Not where the output is the own input, which is
+// needed again if somebody turns out to be late.
+void PartialReduceScatter::fold_ahead() {
+  if (!own_ || !is_started() || !takes_part()) return;
+  const std::byte* own = block(host_->self()).data;
+  if (own < local_.output + own_bytes_ && local_.output < own + own_bytes_) return;
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const size_t ready = own_->ready(participants_, own);
+  while (own_->folded < own_bytes_) {
+    const size_t end = std::min(own_bytes_, own_->folded + chunk);
+    if (end > ready) return;
+    fold(end, participants_);
+  }
+}
+
+void PartialReduceScatter::close_if_due() {
+  if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
+  const straggler::Decision decision = own_->policy->decide(host_->clock().now());
+  if (decision.closes()) close(decision);
+  finish_if_done();
+}
+
+void PartialReduceScatter::close(const straggler::Decision& decision) {
+  verdict_ = {own_->policy->arrived(), decision.reason, decision.deadline};
+  is_closed_ = true;
+  if (!(verdict_.mask == participants_)) own_->folded = 0;
+  fold(own_bytes_, verdict_.mask);
+  let_go();
+  group_policy_.history().on_committed(
+      seq_, verdict_.mask, call_.bytes() + straggler::History::kOperationCharge);
+  const auto encoded = encode_verdict(verdict_);
+  host_->view().members.for_each([&](Rank rank) {
+    if (!verdict_.mask.contains(rank))
+      post(rank, FrameKind::kResult, host_->self().value, nullptr, 0, 0, 0, true,
+           static_cast<uint32_t>(host_->self().value), encoded);
+  });
+  copy_at_ = host_->clock().now() + kCopyStart +
+             Duration(static_cast<int64_t>(bytes_under_way()));
+}
+
+void PartialReduceScatter::finish_if_done() {
+  if (!is_started() || is_over() || has_failed() || !is_closed_) return;
+  if (num_under_way() > 0 && host_->clock().now() < copy_at_) return;
+  set_over();
+  for (int32_t r = 0; r < host_->size(); ++r) disown(Rank(r));
+  succeed(make_outcome());
+  release_caller();
+}
+
+Outcome PartialReduceScatter::make_outcome() const {
+  std::vector<OwnedVerdict> known;
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    const Verdict& theirs = given_[static_cast<size_t>(r)].without_us;
+    if (Rank(r) == host_->self()) {
+      known.push_back({Rank(r), verdict_});
+    } else if (theirs.mask.count() > 0) {
+      known.push_back({Rank(r), theirs});
+    }
+  }
+  Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
+  outcome.cancelled_bytes = cancelled_bytes_;
+  return outcome;
+}
+
+void PartialReduceScatter::on_time(TimePoint) {
+  close_if_due();
+  finish_if_done();
+}
+
+std::optional<TimePoint> PartialReduceScatter::next_look() const {
+  if (!is_started() || is_over()) return std::nullopt;
+  if (is_closed_) return copy_at_;
+  if (!own_ || !takes_part()) return std::nullopt;
+  return own_->policy->next_look();
+}
+
+std::vector<Rank> PartialReduceScatter::missing() const {
+  std::vector<Rank> ranks;
+  participants_.for_each([&](Rank rank) {
+    if (rank == host_->self()) return;
+    const bool is_missing = is_closed_
+                                ? given_[static_cast<size_t>(rank.value)].is_under_way
+                                : !own_ || !own_->has(rank);
+    if (is_missing) ranks.push_back(rank);
+  });
+  return ranks;
+}
+
+// ---- views ----
+
+Status PartialReduceScatter::left_out() const {
+  return {Code::kAborted,
+          concat(describe(call_), ", collective ", seq_.value, ": the group went on ",
+                 "without rank ", host_->self().value,
+                 " while nothing came from it, and nobody keeps what the others had "
+                 "for its block; copy what is missing from another rank's state, and "
+                 "go on with the next call"),
+          host_->self()};
+}
+
+void PartialReduceScatter::on_view() {
+  const membership::View& view = host_->view();
+  const RankSet before = std::exchange(participants_, view.participants(seq_));
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    if (participants_.contains(Rank(r)) && view.has(host_->self())) continue;
+    withdraw(Rank(r));
+    if (!is_closed_) forget(Rank(r));
+  }
+  // One that is out joins first.
+  if (is_over() || is_closed_ || !view.has(host_->self())) return finish_if_done();
+  if (!takes_part()) {
+    let_go();
+    if (is_started()) fail(left_out());
+    return;
+  }
+  if (is_started() && !own_) make_own(block(host_->self()).bytes);
+  if (own_ && !(participants_ == before)) start_policy();
+  contribute();
+  fold_ahead();
+  close_if_due();
+}
+
+}  // namespace aikido::collectives
