@@ -81,6 +81,8 @@ class Outcome:
     @property
     def skipped(self) -> list[int]: ...
     @property
+    def skipped_by(self) -> list[int]: ...
+    @property
     def scale(self) -> float: ...
     @property
     def shards(self) -> list[ShardOutcome]: ...
@@ -121,6 +123,24 @@ class AikidoBackend(Backend):
     def all_reduce(
         self,
         tensor: torch.Tensor,
+        op: ReduceOp,
+        policy: PolicyOptions,
+        priority: int,
+        timeout: timedelta,
+    ) -> AikidoWork: ...
+    def reduce_scatter(
+        self,
+        output: torch.Tensor,
+        inputs: list[torch.Tensor],
+        op: ReduceOp,
+        policy: PolicyOptions,
+        priority: int,
+        timeout: timedelta,
+    ) -> AikidoWork: ...
+    def reduce_scatter_tensor(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
         op: ReduceOp,
         policy: PolicyOptions,
         priority: int,

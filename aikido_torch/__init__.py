@@ -33,7 +33,11 @@ if _built_for != _running:
 from aikido_torch import ddp, errors, straggler  # noqa: E402
 from aikido_torch._backend import register_backend  # noqa: E402
 from aikido_torch._C import AikidoWork, Outcome  # noqa: E402
-from aikido_torch._calls import all_reduce  # noqa: E402
+from aikido_torch._calls import (  # noqa: E402
+    all_reduce,
+    reduce_scatter,
+    reduce_scatter_tensor,
+)
 from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
 
@@ -49,6 +53,8 @@ __all__ = [
     "errors",
     "reconfigure",
     "reconfigure_handle",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
     "register_backend",
     "straggler",
 ]

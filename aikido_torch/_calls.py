@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """Collectives that say more than `torch.distributed` has room for."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
@@ -50,23 +51,13 @@ def all_reduce(
         ConfigError: an argument is wrong or differs between ranks.
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
-    if not isinstance(tensor, torch.Tensor):
-        raise ConfigError(
-            f"all_reduce: tensor is a {type(tensor).__name__}; pass a torch.Tensor."
-        )
-    if policy is not None and not isinstance(policy, Policy):
-        raise ConfigError(
-            f"all_reduce: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
-        )
-    backend = backend_of(group)
-    if policy is not None and policy != WaitAll():
-        _check_own_group(backend)
-    native = (policy if policy is not None else WaitAll()).native()
-    if isinstance(op, dist.ReduceOp.RedOpType):
-        op = dist.ReduceOp(op)
+    _check_tensor("all_reduce", "tensor", tensor)
+    backend, native = _prepare("all_reduce", group, policy)
     if carry is not None:
         carry.add_to(tensor)
-    work = backend.all_reduce(tensor, op, native, priority, timeout or _GROUP_TIMEOUT)
+    work = backend.all_reduce(
+        tensor, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
+    )
     if carry is not None:
         carry.watch(work, backend.place[0])
     if not async_op:
@@ -74,11 +65,132 @@ def all_reduce(
     return work
 
 
-def _check_own_group(backend: _C.AikidoBackend) -> None:
+def reduce_scatter(
+    output: torch.Tensor,
+    input_list: Sequence[torch.Tensor],
+    *,
+    op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    policy: Policy | None = None,
+    priority: int = 0,
+    async_op: bool = False,
+    timeout: timedelta | None = None,
+) -> _C.AikidoWork:
+    """Reduces `input_list[r]` of all ranks into `output` of rank r.
+
+    With a policy that may skip each rank decides for its own output which ranks it
+    waits for, so the contributors differ between ranks. Its own contribution is always
+    in. A late rank is left out of the outputs of others, which `outcome().skipped_by`
+    names as far as they had said so, and finds its own output decided when it calls.
+
+    Args:
+        output: as `input_list[rank]`, and may share its memory.
+        input_list: one tensor for each rank, floating point if the policy may skip. It
+            may be written to once the call is over, also if a slow rank has not taken
+            its part yet.
+        op: SUM or AVG if the policy may skip, else any; scaled as by `all_reduce`, by
+            the number of those in this rank's output.
+        group: an aikido group; None is the default group.
+        policy: the same on every rank; None is `WaitAll()`.
+        priority: higher goes first on the wire.
+        async_op: return at once; `wait()` on the work.
+        timeout: of this call; None is the group's.
+
+    Returns:
+        The work. `work.outcome()` tells who is in this rank's output once it is done.
+
+    Raises:
+        ConfigError: an argument is wrong or differs between ranks.
+        AbortedError: also if the group went on without this rank while nothing came
+            from it (stopped, cut off): then its output is nowhere.
+        PeerLostError, TimedOutError: see `aikido_torch.errors`.
+    """
+    _check_tensor("reduce_scatter", "output", output)
+    for r, tensor in enumerate(input_list):
+        _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
+    backend, native = _prepare("reduce_scatter", group, policy)
+    work = backend.reduce_scatter(
+        output,
+        list(input_list),
+        _plain(op),
+        native,
+        priority,
+        timeout or _GROUP_TIMEOUT,
+    )
+    if not async_op:
+        work.wait()
+    return work
+
+
+def reduce_scatter_tensor(
+    output: torch.Tensor,
+    input: torch.Tensor,
+    *,
+    op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
+    group: dist.ProcessGroup | None = None,
+    policy: Policy | None = None,
+    priority: int = 0,
+    async_op: bool = False,
+    timeout: timedelta | None = None,
+) -> _C.AikidoWork:
+    """`reduce_scatter` of the equal parts of one tensor, one behind another.
+
+    Args:
+        output: of any strides; may be this rank's part of `input`.
+        input: of any strides, of world size times as many elements.
+        op: see `reduce_scatter`, as are all others.
+        group: an aikido group; None is the default group.
+        policy: the same on every rank; None is `WaitAll()`.
+        priority: higher goes first on the wire.
+        async_op: return at once; `wait()` on the work.
+        timeout: of this call; None is the group's.
+
+    Returns:
+        The work. `work.outcome()` tells who is in this rank's output once it is done.
+
+    Raises:
+        ConfigError, AbortedError, PeerLostError, TimedOutError: see `reduce_scatter`.
+    """
+    _check_tensor("reduce_scatter_tensor", "output", output)
+    _check_tensor("reduce_scatter_tensor", "input", input)
+    backend, native = _prepare("reduce_scatter_tensor", group, policy)
+    work = backend.reduce_scatter_tensor(
+        output, input, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
+    )
+    if not async_op:
+        work.wait()
+    return work
+
+
+def _check_tensor(call: str, argument: str, tensor: object) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise ConfigError(
+            f"{call}: {argument} is a {type(tensor).__name__}; pass a torch.Tensor."
+        )
+
+
+def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
+    return dist.ReduceOp(op) if isinstance(op, dist.ReduceOp.RedOpType) else op
+
+
+def _prepare(
+    call: str, group: dist.ProcessGroup | None, policy: Policy | None
+) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
+    if policy is not None and not isinstance(policy, Policy):
+        raise ConfigError(
+            f"{call}: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
+        )
+    backend = backend_of(group)
+    if policy is not None and policy != WaitAll():
+        _check_own_group(call, backend)
+    return backend, (policy if policy is not None else WaitAll()).native()
+
+
+def _check_own_group(call: str, backend: _C.AikidoBackend) -> None:
     model = catching_up_on.get(backend)
     if model is not None and model() is not None:
         raise ConfigError(
-            "all_reduce: a model was registered on this group with a policy that "
+            f"{call}: a model was registered on this group with a policy that "
             "skips, and its catch_up takes every committed result for a bucket of its "
             "own; make calls that may skip on a group of their own: "
             "new_group(backend='aikido')."

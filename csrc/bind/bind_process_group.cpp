@@ -101,6 +101,8 @@ void register_outcome(py::module_& m) {
                              [](const Outcome& o) { return values(o.contributors); })
       .def_property_readonly("skipped",
                              [](const Outcome& o) { return values(o.skipped); })
+      .def_property_readonly("skipped_by",
+                             [](const Outcome& o) { return values(o.skipped_by); })
       .def_property_readonly("scale",
                              [](const Outcome& o) {
                                return o.shards.empty() ? 1.0 : o.shards.front().scale;
@@ -137,6 +139,43 @@ py::dict counters(AikidoBackend& backend) {
 
 using BackendClass =
     py::class_<AikidoBackend, c10::intrusive_ptr<AikidoBackend>, ::c10d::Backend>;
+
+// Calls with a policy and a priority.
+void register_calls(BackendClass& backend) {
+  backend
+      .def(
+          "all_reduce",
+          [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
+             const straggler::PolicyOptions& policy, Priority priority,
+             std::chrono::milliseconds timeout) {
+            return self.allreduce_with(tensor, op, {policy, priority}, timeout);
+          },
+          py::arg("tensor"), py::arg("op"), py::arg("policy"), py::arg("priority"),
+          py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "reduce_scatter",
+          [](AikidoBackend& self, const at::Tensor& output,
+             const std::vector<at::Tensor>& inputs, const ::c10d::ReduceOp& op,
+             const straggler::PolicyOptions& policy, Priority priority,
+             std::chrono::milliseconds timeout) {
+            return self.reduce_scatter_with(output, inputs, op, {policy, priority},
+                                            timeout);
+          },
+          py::arg("output"), py::arg("inputs"), py::arg("op"), py::arg("policy"),
+          py::arg("priority"), py::arg("timeout"),
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "reduce_scatter_tensor",
+          [](AikidoBackend& self, const at::Tensor& output, const at::Tensor& input,
+             const ::c10d::ReduceOp& op, const straggler::PolicyOptions& policy,
+             Priority priority, std::chrono::milliseconds timeout) {
+            return self.reduce_scatter_tensor_with(output, input, op,
+                                                   {policy, priority}, timeout);
+          },
+          py::arg("output"), py::arg("input"), py::arg("op"), py::arg("policy"),
+          py::arg("priority"), py::arg("timeout"),
+          py::call_guard<py::gil_scoped_release>());
+}
 
 // What changes the members of a group, or makes groups of it.
 void register_members(BackendClass& backend) {
@@ -201,7 +240,7 @@ void register_process_group(py::module_& m) {
       "Numeric address of this machine as `peer` sees it.");
 
   py::class_<AikidoWork, c10::intrusive_ptr<AikidoWork>, ::c10d::Work>(
-      m, "AikidoWork", "The handle of a call of aikido_torch.all_reduce.")
+      m, "AikidoWork", "The handle of a call of aikido_torch.")
       .def("outcome", &AikidoWork::outcome,
            "How the call ended, None before that. Raises what it failed with.");
 
@@ -222,17 +261,9 @@ void register_process_group(py::module_& m) {
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
            py::arg("connect") = true, py::call_guard<py::gil_scoped_release>())
-      .def(
-          "all_reduce",
-          [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
-             const straggler::PolicyOptions& policy, Priority priority,
-             std::chrono::milliseconds timeout) {
-            return self.allreduce_with(tensor, op, {policy, priority}, timeout);
-          },
-          py::arg("tensor"), py::arg("op"), py::arg("policy"), py::arg("priority"),
-          py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
       .def_property_readonly("counters", &counters);
+  register_calls(backend);
   register_members(backend);
 }
 

@@ -30,7 +30,7 @@
 namespace aikido::adapter {
 
 // What one call may say beyond c10d's own options.
-struct AllreduceExtras {
+struct ReductionExtras {
   straggler::PolicyOptions policy;
   Priority priority = 0;
 };
@@ -109,9 +109,16 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr reduce_scatter_tensor_coalesced(
       Tensors& outputs, Tensors& inputs,
       const ::c10d::ReduceScatterOptions& opts) override;
-  // Allreduce with a policy and a priority: what aikido_torch.all_reduce calls.
+  // With a policy and a priority: what the functions of aikido_torch call.
   OwnWork allreduce_with(at::Tensor tensor, const ::c10d::ReduceOp& op,
-                         const AllreduceExtras& extras, Milliseconds timeout);
+                         const ReductionExtras& extras, Milliseconds timeout);
+  OwnWork reduce_scatter_with(const at::Tensor& output, const Tensors& list,
+                              const ::c10d::ReduceOp& op, const ReductionExtras& extras,
+                              Milliseconds timeout);
+  OwnWork reduce_scatter_tensor_with(const at::Tensor& output, const at::Tensor& input,
+                                     const ::c10d::ReduceOp& op,
+                                     const ReductionExtras& extras,
+                                     Milliseconds timeout);
 
   // ---- exchanges
   WorkPtr broadcast(Tensors& tensors, const ::c10d::BroadcastOptions& opts) override;
@@ -204,9 +211,14 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr exchange_all(::c10d::OpType type, const char* title, const Tensors& given,
                        Tensors inputs, const Tensors& outputs,
                        AikidoWork::Memory memory, Milliseconds timeout);
-  WorkPtr scatter_reduced(::c10d::OpType type, const char* title,
-                          const ::c10d::ReduceOp& op, const at::Tensor& output,
-                          const Tensors& blocks, AikidoWork::Memory memory,
+  struct Scatter {
+    ::c10d::OpType type;
+    const char* call;
+    const char* title;
+  };
+  OwnWork scatter_reduced(const Scatter& scatter, const ::c10d::ReduceOp& op,
+                          const at::Tensor& output, const Tensors& blocks,
+                          AikidoWork::Memory memory, const ReductionExtras& extras,
                           Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
   void check_process() const;

@@ -29,7 +29,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
 
 AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                                                      const ::c10d::ReduceOp& op,
-                                                     const AllreduceExtras& extras,
+                                                     const ReductionExtras& extras,
                                                      Milliseconds timeout) {
   const CallSite site = collective("all_reduce");
   check_tensor(site, "tensor", tensor, Use::kWrite);
@@ -78,17 +78,18 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
 }
 
 // `blocks[r]`: what this rank gives to the result of rank r.
-AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* title,
-                                                      const ::c10d::ReduceOp& op,
-                                                      const at::Tensor& output,
-                                                      const Tensors& blocks,
-                                                      AikidoWork::Memory memory,
-                                                      Milliseconds timeout) {
-  const CallSite site = collective("reduce_scatter");
+AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
+    const Scatter& scatter, const ::c10d::ReduceOp& op, const at::Tensor& output,
+    const Tensors& blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
+    Milliseconds timeout) {
+  const CallSite site = collective(scatter.call);
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
+  call.policy = extras.policy;
+  check_policy(site, call.policy, call.op, call.dtype, getSize());
   call.count = 0;
   LocalCall local;
   local.output = mutable_bytes_of(output);
+  local.priority = extras.priority;
   for (size_t r = 0; r < blocks.size(); ++r) {
     const bool is_own = static_cast<int>(r) == getRank();
     const at::Tensor block = apart(blocks[r], {output}, is_own ? 0 : kNoOutput);
@@ -99,8 +100,8 @@ AikidoBackend::WorkPtr AikidoBackend::scatter_reduced(OpType type, const char* t
     local.out_blocks.push_back(
         {Rank(static_cast<int32_t>(r)), bytes_of(block), block.nbytes()});
   }
-  return submit(std::move(call), type, title, std::move(local), {output},
-                std::move(memory), timeout);
+  return submit(std::move(call), scatter.type, scatter.title, std::move(local),
+                {output}, std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
@@ -108,7 +109,17 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     const ::c10d::ReduceScatterOptions& opts) {
   const CallSite site = collective("reduce_scatter");
   const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
-  const Tensors& list = check_single_list(site, "input_list", inputs);
+  return reduce_scatter_with(output, check_single_list(site, "input_list", inputs),
+                             opts.reduceOp, {}, opts.timeout);
+}
+
+AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& output,
+                                                          const Tensors& list,
+                                                          const ::c10d::ReduceOp& op,
+                                                          const ReductionExtras& extras,
+                                                          Milliseconds timeout) {
+  const CallSite site = collective("reduce_scatter");
+  check_tensor(site, "output", output, Use::kWrite);
   check_list(site, "input_list", list, getSize(), Use::kRead);
   check_same_kind(site, "output", output, "input_list", list);
   check_same(site, "output", output, "input_list[rank]",
@@ -119,13 +130,19 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
   const at::Tensor host = stage_out(output, copies);
   Tensors held = blocks;
   held.push_back(host);
-  return scatter_reduced(OpType::REDUCE_SCATTER, "aikido:reduce_scatter", opts.reduceOp,
-                         host, blocks, {{output}, std::move(copies), std::move(held)},
-                         opts.timeout);
+  return scatter_reduced(
+      {OpType::REDUCE_SCATTER, "reduce_scatter", "aikido:reduce_scatter"}, op, host,
+      blocks, {{output}, std::move(copies), std::move(held)}, extras, timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::ReduceScatterOptions& opts) {
+  return reduce_scatter_tensor_with(output, input, opts.reduceOp, {}, opts.timeout);
+}
+
+AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
+    const at::Tensor& output, const at::Tensor& input, const ::c10d::ReduceOp& op,
+    const ReductionExtras& extras, Milliseconds timeout) {
   const CallSite site = collective("reduce_scatter_tensor");
   check_tensor(site, "output", output, Use::kWrite);
   check_tensor(site, "input", input, Use::kRead);
@@ -133,10 +150,11 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
   AikidoWork::Copies copies;
   const at::Tensor host_in = stage_in(input);
   const at::Tensor host_out = stage_out(output, copies);
-  return scatter_reduced(OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor",
-                         opts.reduceOp, host_out, equal_blocks(host_in, getSize()),
-                         {{output}, std::move(copies), {host_in, host_out}},
-                         opts.timeout);
+  return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                          "aikido:reduce_scatter_tensor"},
+                         op, host_out, equal_blocks(host_in, getSize()),
+                         {{output}, std::move(copies), {host_in, host_out}}, extras,
+                         timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(

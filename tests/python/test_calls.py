@@ -53,3 +53,35 @@ def test_integers_are_reduced_strictly_only(group_of_one):
 def test_without_a_group_it_says_what_to_call():
     with pytest.raises(ConfigError, match="call init_process_group"):
         aikido_torch.all_reduce(torch.ones(3))
+
+
+@pytest.mark.parametrize("policy", [None, WaitAll(), SkipStraggler()])
+def test_reduce_scatter_in_both_forms_gives_the_rank_its_block(group_of_one, policy):
+    block, output = torch.tensor([1.0, 2.0]), torch.empty(2)
+    work = aikido_torch.reduce_scatter(
+        output, [block], policy=policy, group=group_of_one
+    )
+    assert output.tolist() == [1, 2]
+    later = aikido_torch.reduce_scatter_tensor(
+        block, block, op=dist.ReduceOp.AVG, policy=policy, async_op=True
+    )
+    assert later.wait()
+    assert block.tolist() == [1, 2]
+    for outcome in (work.outcome(), later.outcome()):
+        assert (outcome.kind, outcome.skipped, outcome.skipped_by) == (
+            "complete",
+            [],
+            [],
+        )
+
+
+def test_reduce_scatter_names_the_argument_that_is_wrong(group_of_one):
+    ones = torch.ones(3)
+    with pytest.raises(ConfigError, match=r"reduce_scatter: input_list\[1\] is a list"):
+        aikido_torch.reduce_scatter(ones, [ones, [ones]])
+    with pytest.raises(ConfigError, match="reduce_scatter_tensor: policy is 3; pass"):
+        aikido_torch.reduce_scatter_tensor(ones, ones, policy=3)
+    with pytest.raises(ConfigError, match="reduce_scatter on rank 0: policy Skip"):
+        aikido_torch.reduce_scatter(
+            ones, [ones], op=dist.ReduceOp.MAX, policy=SkipStraggler()
+        )

@@ -184,7 +184,8 @@ CALLS = (
     all_reduce, all_reduce_that_may_skip, all_reduce_coalesced, reduce, reduce_scatter,
     reduce_scatter_tensor, reduce_scatter_tensor_coalesced, broadcast, all_gather,
     all_gather_in_place, all_gather_coalesced, all_gather_into_tensor,
-    all_gather_into_tensor_coalesced, gather, scatter, all_to_all, send_and_receive, receive_from_anybody,
+    all_gather_into_tensor_coalesced, gather, scatter, all_to_all, send_and_receive,
+    receive_from_anybody,
 )  # fmt: skip
 
 
