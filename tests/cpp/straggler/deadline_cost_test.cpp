@@ -150,7 +150,7 @@ Ratio ratio_of(const Kind& kind, const Setting& setting) {
         return kind.lateness(i, r, setting.n, setting.late_ms, dice);
       });
   const Duration compute = ms(setting.period_ms);
-  const Duration price = std::max(compute / setting.n, skip_options().floor);
+  const Duration price = std::max(compute / (2 * setting.n), skip_options().floor);
   double warm = std::numeric_limits<double>::max(), all = warm;
   for (double d = 0; d < 700; d += std::max(0.5, d / 50)) {
     const Costs costs = cost_of_fixed(trace, ms(d));
