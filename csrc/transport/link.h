@@ -36,6 +36,7 @@ struct OutMessage {
   uint8_t extension_bytes = 0;
   const std::byte* data = nullptr;  // must stay as it is until on_sent
   size_t bytes = 0;
+  size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
   bool is_held = false;              // stays until let_go()
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know

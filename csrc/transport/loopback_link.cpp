@@ -142,7 +142,8 @@ MessageId LoopbackLink::send(OutMessage message) {
     refresh();
     return id;
   }
-  if (!message.is_held) scheduler_.push(id, message.priority, message.bytes);
+  if (!message.is_held)
+    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes);
   messages_.emplace(id, Queued{std::move(message), false});
   refresh();
   return id;
@@ -152,7 +153,8 @@ void LoopbackLink::let_go(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
-  if (std::exchange(m.is_held, false)) scheduler_.push(id, m.priority, m.bytes);
+  if (std::exchange(m.is_held, false))
+    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes);
   refresh();
 }
 

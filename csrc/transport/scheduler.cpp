@@ -8,8 +8,10 @@
 
 namespace aikido::transport {
 
-void Scheduler::push(MessageId id, Priority priority, size_t bytes) {
-  const bool is_new = queue_.emplace(Key{priority, id}, Progress{bytes, 0}).second;
+void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most) {
+  const size_t chunk = most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
+  const bool is_new =
+      queue_.emplace(Key{priority, id}, Progress{bytes, 0, chunk}).second;
   AIKIDO_CHECK(is_new, "message ", id, " is queued twice");
   queued_bytes_ += bytes;
 }
@@ -18,7 +20,7 @@ std::optional<Chunk> Scheduler::pop() {
   if (queue_.empty()) return std::nullopt;
   const auto head = queue_.begin();
   Progress& p = head->second;
-  Chunk chunk{head->first.id, p.offset, std::min(chunk_bytes_, p.bytes - p.offset),
+  Chunk chunk{head->first.id, p.offset, std::min(p.chunk_bytes, p.bytes - p.offset),
               false};
   p.offset += chunk.bytes;
   queued_bytes_ -= chunk.bytes;

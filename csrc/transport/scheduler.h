@@ -33,7 +33,11 @@ class Scheduler {
 
   // Queues a message; one of 0 bytes still makes one chunk of 0 bytes. The id must be
   // new.
-  void push(MessageId id, Priority priority, size_t bytes);
+  void push(MessageId id, Priority priority, size_t bytes) {
+    push(id, priority, bytes, chunk_bytes_);
+  }
+  // In chunks of `most` bytes if that is less; 0: no less.
+  void push(MessageId id, Priority priority, size_t bytes, size_t most);
 
   // Takes the next chunk; empty when nothing waits.
   std::optional<Chunk> pop();
@@ -56,6 +60,7 @@ class Scheduler {
   struct Progress {
     size_t bytes;
     size_t offset;
+    size_t chunk_bytes;
   };
 
   size_t chunk_bytes_;

@@ -88,7 +88,8 @@ MessageId TcpLink::send(OutMessage message) {
     want_flush();
     return id;
   }
-  if (!message.is_held) scheduler_.push(id, message.priority, message.bytes);
+  if (!message.is_held)
+    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes);
   messages_.emplace(id, Queued{std::move(message), 0, false});
   want_flush();
   return id;
@@ -98,7 +99,8 @@ void TcpLink::let_go(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
-  if (std::exchange(m.is_held, false)) scheduler_.push(id, m.priority, m.bytes);
+  if (std::exchange(m.is_held, false))
+    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes);
   want_flush();
 }
 

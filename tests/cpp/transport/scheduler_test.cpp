@@ -24,6 +24,16 @@ TEST_CASE("a message goes in chunks, the last one is marked") {
   CHECK_FALSE(s.pop().has_value());
 }
 
+TEST_CASE("a message may ask for smaller chunks, not for larger ones") {
+  Scheduler s(100);
+  s.push(1, 0, 100, 40);
+  s.push(2, 0, 150, 400);
+  s.push(3, 0, 150, 0);
+  std::vector<size_t> sizes;
+  while (const auto chunk = s.pop()) sizes.push_back(chunk->bytes);
+  CHECK(sizes == std::vector<size_t>{40, 40, 20, 100, 50, 100, 50});
+}
+
 TEST_CASE("no bytes are still one chunk") {
   Scheduler s(100);
   s.push(1, 0, 0);
