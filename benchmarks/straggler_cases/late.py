@@ -5,7 +5,7 @@
 import statistics
 
 from benchmarks.straggler_cases import records, runs
-from benchmarks.straggler_cases.case import Bar, Case, Context, NotSupportedError, Row
+from benchmarks.straggler_cases.case import Bar, Case, Context, Row
 from benchmarks.straggler_cases.links import REST, learning, measure, spreads
 from benchmarks.straggler_cases.plan import (
     BAD,
@@ -155,17 +155,7 @@ def _p95(samples: records.Samples) -> float:
     return samples.p95
 
 
-def needs_rebalance() -> None:
-    from aikido_torch.straggler import WaitAll
-
-    try:
-        WaitAll(rebalance=True)
-    except TypeError:
-        raise NotSupportedError("not supported: WaitAll has no rebalance") from None
-
-
 def exact_late(case: Case, context: Context) -> list[Row]:
-    needs_rebalance()
     ops, num_bytes = context.pick(10, 30), 4 * MIB
     late = {BAD: [LATE_S] * ops}
     blocks = learning(("exact", "gloo")) + interleaved(
@@ -201,8 +191,30 @@ def exact_late(case: Case, context: Context) -> list[Row]:
     ]
 
 
+def exact_healthy(case: Case, context: Context) -> list[Row]:
+    ops, repeats = context.pick(10, 30), context.pick(3, 6)
+    blocks = learning(("exact", "strict")) + interleaved(
+        [
+            Block(name=arm, arm=arm, ops=n, warm_up=1)
+            for arm, n in (("exact", ops), ("strict", ops), ("gloo", 4))
+        ],
+        repeats,
+    )
+    with runs.lab_of() as lab:
+        found = measure(lab, blocks, context)
+    ours, strict = (records.samples(found, name) for name in ("exact", "strict"))
+    return [
+        case.judge(
+            0,
+            value=ours.median,
+            reference=strict.median,
+            gloo=records.samples(found, "gloo").median,
+            **spreads(ours=ours, healthy=strict),
+        )
+    ]
+
+
 def exact_half_rate(case: Case, context: Context) -> list[Row]:
-    needs_rebalance()
     ops = context.pick(10, 30)
     half = {BAD: (MBIT / 2, MBIT / 2)}
     blocks = learning(("exact",)) + interleaved(
@@ -255,6 +267,12 @@ CASES = [
         what="WaitAll(rebalance=True), one rank 300 ms late",
         bars=(Bar(what="median op", of="300 ms + 1.10 S/B", bar=1.0),),
         measure=exact_late,
+    ),
+    Case(
+        name="exact-healthy",
+        what="WaitAll(rebalance=True), nobody is late",
+        bars=(Bar(what="median op", of="WaitAll()", bar=1.01),),
+        measure=exact_healthy,
     ),
     Case(
         name="exact-half-rate",
