@@ -45,7 +45,7 @@ def source_address(peer: str) -> str: ...
 
 class PolicyOptions:
     @staticmethod
-    def wait_all() -> PolicyOptions: ...
+    def wait_all(*, rebalance: bool) -> PolicyOptions: ...
     @staticmethod
     def skip(
         *,
@@ -56,6 +56,7 @@ class PolicyOptions:
         warmup_operations: int,
         slack: float,
         divisor: str,
+        masks: str,
     ) -> PolicyOptions: ...
     def __eq__(self, other: object, /) -> bool: ...
 

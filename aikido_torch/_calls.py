@@ -181,7 +181,7 @@ def _prepare(
             f"{call}: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
         )
     backend = backend_of(group)
-    if policy is not None and policy != WaitAll():
+    if policy is not None and not isinstance(policy, WaitAll):
         _check_own_group(call, backend)
     return backend, (policy if policy is not None else WaitAll()).native()
 

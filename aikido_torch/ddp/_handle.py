@@ -132,7 +132,7 @@ class Handle:
         self._running: list[tuple[int, _C.AikidoWork]] = []  # with their step
         self._last_skipped = -1
         self._exchange: Exchange | None = None
-        self._skips = policy != WaitAll()
+        self._skips = not isinstance(policy, WaitAll)
         _, size = self._backend.place
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)

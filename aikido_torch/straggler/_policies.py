@@ -22,12 +22,33 @@ class Policy:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
+@refuse_unknown_names
+@dataclass(frozen=True, kw_only=True)
 class WaitAll(Policy):
-    """Nobody is skipped: the strict allreduce."""
+    """Nobody is skipped: the full result, the same bits whoever is late.
+
+    Attributes:
+        rebalance: a rank that is late again and again, because it calls late or its
+            link is slow, owns no shard until it has been in time for long. After it
+            has come an allreduce of S bytes then takes as long as S bytes over its
+            link, not 2 (n-1) / n times that. It is in every result, and a lost rank
+            ends the call with an error, as without it.
+
+    Raises:
+        ConfigError: rebalance is not a bool; or there is no such option.
+    """
+
+    rebalance: bool = False
+
+    def __post_init__(self) -> None:
+        self.native()
 
     def native(self) -> _C.PolicyOptions:
-        return _C.PolicyOptions.wait_all()
+        if not isinstance(self.rebalance, bool):
+            raise ConfigError(
+                f"WaitAll: rebalance is {self.rebalance!r}; it takes True or False."
+            )
+        return _C.PolicyOptions.wait_all(rebalance=self.rebalance)
 
 
 @refuse_unknown_names
@@ -48,6 +69,10 @@ class SkipStraggler(Policy):
         warmup_operations: arrivals to see before a deadline is below the ceiling.
         slack: head-room over the lag that a deadline is made from, at least 1.
         divisor: "contributors" divides a mean by those who are in it, "world" by all.
+        masks: "shard": each shard of a tensor is closed by itself, so a late rank may
+            be in some of them. "bucket": a rank is in the whole result or in none of
+            it. Then one rank sums the whole tensor, in turns: a single call takes n
+            times as long, n calls under way at the same time as long as before.
 
     Raises:
         ConfigError: a value is out of its range, and the text has both; or there is no
@@ -61,6 +86,7 @@ class SkipStraggler(Policy):
     warmup_operations: int = 8
     slack: float = 1.5
     divisor: str = "contributors"
+    masks: str = "shard"
 
     def __post_init__(self) -> None:
         self.native()
@@ -88,6 +114,12 @@ class SkipStraggler(Policy):
                 raise ConfigError(
                     f"SkipStraggler: {name} is {value}; it must not be negative."
                 )
+        for name in ("divisor", "masks"):
+            if not isinstance(getattr(self, name), str):
+                raise ConfigError(
+                    f"SkipStraggler: {name} is {getattr(self, name)!r}; it takes a "
+                    "name."
+                )
         least = self.min_contributors
         if least is not None and least < 1:
             raise ConfigError(
@@ -103,4 +135,5 @@ class SkipStraggler(Policy):
             warmup_operations=self.warmup_operations,
             slack=self.slack,
             divisor=self.divisor,
+            masks=self.masks,
         )

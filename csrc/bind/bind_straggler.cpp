@@ -10,9 +10,16 @@ namespace {
 namespace py = pybind11;
 using straggler::PolicyOptions;
 
+PolicyOptions make_wait_all(bool rebalance) {
+  PolicyOptions options;
+  options.rebalance = rebalance;
+  return options;
+}
+
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
-                        double slack, const std::string& divisor) {
+                        double slack, const std::string& divisor,
+                        const std::string& masks) {
   PolicyOptions options;
   options.kind = straggler::Kind::kSkip;
   options.min_contributors = min_contributors;
@@ -31,6 +38,13 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
   }
   options.divisor = divisor == "world" ? straggler::Divisor::kWorld
                                        : straggler::Divisor::kContributors;
+  if (masks != "shard" && masks != "bucket") {
+    adapter::raise(
+        {Code::kInvalidArgument, "SkipStraggler: masks is \"" + masks +
+                                     "\"; it takes \"shard\" or \"bucket\""});
+  }
+  options.masks =
+      masks == "bucket" ? straggler::Masks::kBucket : straggler::Masks::kShard;
   // The size of the world is not known yet: the largest one rules nothing out.
   adapter::raise_if_failed(
       straggler::validate(options, std::numeric_limits<int32_t>::max()));
@@ -42,11 +56,11 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
 void register_straggler(py::module_& m) {
   py::class_<PolicyOptions>(m, "PolicyOptions",
                             "A straggler policy in the engine's form.")
-      .def_static("wait_all", [] { return PolicyOptions{}; })
+      .def_static("wait_all", &make_wait_all, py::kw_only(), py::arg("rebalance"))
       .def_static("skip", &make_skip, py::kw_only(), py::arg("min_contributors"),
                   py::arg("floor_ms"), py::arg("ceiling_ms"),
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
-                  py::arg("slack"), py::arg("divisor"))
+                  py::arg("slack"), py::arg("divisor"), py::arg("masks"))
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
       .def(
           "__eq__",

@@ -272,6 +272,8 @@ void check_rank(const CallSite& site, const char* argument, int64_t rank, int si
 
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
                   ReduceOp op, DType dtype, int size) {
+  const Status valid = straggler::validate(policy, size);
+  if (!valid) refuse(site, valid.message());
   if (policy.kind == straggler::Kind::kWaitAll) return;
   if (op != ReduceOp::kSum && op != ReduceOp::kAvg) {
     refuse(site, "policy ", straggler::to_string(policy), " with op ", name_of(op),
@@ -282,8 +284,6 @@ void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
            name_of(dtype),
            ": a member may be left out of floating point data only; use WaitAll()");
   }
-  const Status valid = straggler::validate(policy, size);
-  if (!valid) refuse(site, valid.message());
 }
 
 }  // namespace aikido::adapter

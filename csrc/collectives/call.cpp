@@ -113,7 +113,10 @@ Status validate(const Call& call, int32_t size) {
     return refuse(Code::kUnsupported,
                   "only all_reduce and reduce_scatter may leave a rank out");
   }
-  if (!is_sum || !is_floating(call.dtype)) {
+  const bool may_skip = call.policy.kind != straggler::Kind::kWaitAll;
+  if (!may_skip && call.kind != CallKind::kAllreduce)
+    return refuse(Code::kUnsupported, "WaitAll(rebalance=True) is for all_reduce only");
+  if (may_skip && (!is_sum || !is_floating(call.dtype))) {
     return refuse(Code::kUnsupported,
                   "only sums and means of floating point may leave a rank out");
   }

@@ -69,9 +69,9 @@ struct Call {
   straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
-  // May a member be left out of it?
+  // Goes by the view (PartialAllreduce): may leave a member out, or moves its shards.
   bool is_partial() const {
-    return policy.kind != straggler::Kind::kWaitAll ||
+    return policy.uses_view() ||
            (mutated(Mutation::kStrictShrinks) && kind == CallKind::kAllreduce);
   }
 

@@ -70,6 +70,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   }
   m.data = data;
   m.bytes = bytes;
+  m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
   m.owner = shared_from_this();
   m.token = token;

@@ -173,6 +173,9 @@ class Operation : public transport::SendOwner,
   // Whether messages of this kind are sent from the caller's memory.
   virtual bool is_callers(transport::FrameKind) const { return true; }
 
+  // Of a frame of this kind at most; 0: as the link has it.
+  virtual size_t chunk_of(transport::FrameKind) const { return 0; }
+
   // A message of this operation, owned by it: counts as pending until it is sent.
   transport::MessageId post(Rank to, transport::FrameKind kind, int32_t shard,
                             const std::byte* data, size_t bytes, size_t offset,

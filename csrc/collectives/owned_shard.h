@@ -61,6 +61,7 @@ class OwnedShard {
 
  public:
   size_t folded = 0;  // ahead, of all members
+  size_t sent = 0;    // of the result, ahead of the close
   bool is_closed = false;
   bool is_acknowledged = false;
   bool has_asked = false;  // who knows of the operation

@@ -33,25 +33,36 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
   cut();
 }
 
+ShardPlan PartialAllreduce::plan_in_view() const {
+  const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
+  const size_t num_owners = host_->view().cut_of(seq_).owners.size();
+  return {call_.count, size_of(call_.dtype),
+          is_whole ? 1 : static_cast<int32_t>(num_owners),
+          host_->settings().min_shard_bytes};
+}
+
+// Note [one mask for the bucket]
+int32_t PartialAllreduce::first_in_view() const {
+  if (call_.policy.masks == straggler::Masks::kShard) return 0;
+  return static_cast<int32_t>(seq_.value % host_->view().cut_of(seq_).owners.size());
+}
+
 Rank PartialAllreduce::owner_of(int32_t s) const {
-  const membership::Held* held = host_->view().held_at(seq_, s);
+  const membership::Held* held = host_->view().held_at(seq_, number_of(s));
   if (held != nullptr) return held->holder;
-  return host_->view().cut_of(seq_).owners[static_cast<size_t>(s)];
+  return host_->view().cut_of(seq_).owners[static_cast<size_t>(number_of(s))];
 }
 
 // Begins anew, with the cut of the view.
 void PartialAllreduce::cut() {
-  const auto num_owners =
-      static_cast<int32_t>(host_->view().cut_of(seq_).owners.size());
-  plan_ = ShardPlan(call_.count, size_of(call_.dtype), num_owners,
-                    host_->settings().min_shard_bytes);
+  plan_ = plan_in_view();
+  first_ = first_in_view();
   participants_ = host_->view().participants(seq_);
   shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
   shards_left_ = plan_.num_shards();
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    shard(s).owner = owner_of(s);
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) shard(s).owner = owner_of(s);
+  for (int32_t s = 0; s < plan_.num_shards(); ++s)
     if (shard(s).owner == host_->self()) take_over(s);
-  }
 }
 
 std::byte* PartialAllreduce::result() {
@@ -108,9 +119,10 @@ void PartialAllreduce::withdraw(int32_t s) {
 
 Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
-  receiving_[static_cast<size_t>(from.value)] = kNothing;
   std::byte* const nowhere = nullptr;
-  if (header.kind == FrameKind::kReady) return nowhere;  // only asks: it has come
+  // Only asks: it has come, and maybe in the middle of another frame.
+  if (header.kind == FrameKind::kReady) return nowhere;
+  receiving_[static_cast<size_t>(from.value)] = kNothing;
   const auto s = static_cast<int32_t>(header.shard);
   const bool is_now = header.view == host_->view().number;
   const bool is_known =
@@ -168,6 +180,7 @@ Status PartialAllreduce::read_mask(Shard& mine,
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
+  if (header.kind == FrameKind::kReady) return;
   const auto s = static_cast<int32_t>(header.shard);
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
   if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;
@@ -246,7 +259,8 @@ void PartialAllreduce::had(int32_t s) {
 
 bool PartialAllreduce::is_decided() const {
   for (int32_t s = 0; s < plan_.num_shards(); ++s)
-    if (!shard(s).is_had && host_->view().held_at(seq_, s) == nullptr) return false;
+    if (!shard(s).is_had && host_->view().held_at(seq_, number_of(s)) == nullptr)
+      return false;
   return true;
 }
 
@@ -269,7 +283,7 @@ void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
     uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
     for (const uint64_t word : shard(s).mask.words())
       hash = (hash ^ word) * 0x100000001b3;
-    had.push_back({seq_, s, hash});
+    had.push_back({seq_, number_of(s), hash});
   }
 }
 
@@ -375,11 +389,7 @@ void PartialAllreduce::on_removed() {
 
 void PartialAllreduce::on_view() {
   if (!host_->view().has(host_->self())) return on_removed();
-  const auto num_owners =
-      static_cast<int32_t>(host_->view().cut_of(seq_).owners.size());
-  const ShardPlan plan(call_.count, size_of(call_.dtype), num_owners,
-                       host_->settings().min_shard_bytes);
-  if (plan.num_shards() != plan_.num_shards()) {
+  if (plan_in_view().num_shards() != plan_.num_shards() || first_in_view() != first_) {
     // All have it, and the view says nothing of it any more.
     if (is_committed()) return expose_if_done();
     // Nobody has got anything of it: it is new in this view.
@@ -415,7 +425,7 @@ void PartialAllreduce::renew(int32_t s) {
   mine.owner = owner;
   if (mine.is_had) {
     cancel_results(s);
-    const membership::Held* held = host_->view().held_at(seq_, s);
+    const membership::Held* held = host_->view().held_at(seq_, number_of(s));
     if (held == nullptr || owner != host_->self()) return;
     const RankSet late = last_to_get(held->lacking, mine.mask);
     RankSet others = held->lacking;

@@ -13,6 +13,17 @@
 // lives on after its end until all members have the results, because a change of the
 // view (membership/view_change.h) may make any holder the one to send them.
 //
+// Note [a full sum goes out as it is folded]
+// With WaitAll(rebalance=True) a shard has one possible mask, all members, so a piece
+// of its result goes out as soon as everybody's bytes for it are here, before the shard
+// is closed: a receiver may take it whoever sends it. The last member's upload and the
+// download of the result so take the time of one. While somebody owns nothing, and is
+// so the last, the pieces are small: that of the last one is all that is added.
+//
+// Note [one mask for the bucket]
+// With masks="bucket" an operation is one shard, and the owners of a cut take turns: it
+// has the number that its owner has in the cut, so a view knows it like any other.
+//
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
 // view, and stays. What an owner has closed is had at once if every shard of the
@@ -88,10 +99,17 @@ class PartialAllreduce final : public Operation {
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib;
   }
+  size_t chunk_of(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kContrib ? piece_bytes() : 0;
+  }
+  size_t piece_bytes() const;
   Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
   const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
   void cut();
   void on_removed();
+  ShardPlan plan_in_view() const;
+  int32_t first_in_view() const;
+  int32_t number_of(int32_t s) const { return first_ + s; }  // in the cut
   Rank owner_of(int32_t s) const;
   void renew(int32_t s);
   void note_progress();
@@ -108,6 +126,7 @@ class PartialAllreduce final : public Operation {
   Status read_mask(Shard& shard, std::span<const std::byte> verdict) const;
 
   void fold_ahead(int32_t s);
+  void send_ahead(int32_t s);
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
@@ -134,6 +153,7 @@ class PartialAllreduce final : public Operation {
   std::optional<TimePoint> suspicion() const;
 
   ShardPlan plan_;
+  int32_t first_ = 0;  // the number of the first shard in the cut
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   RankSet participants_;

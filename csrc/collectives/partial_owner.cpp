@@ -16,6 +16,10 @@ using transport::FrameKind;
 
 namespace {
 constexpr int kMaxDoublings = 12;
+// Of a shard whose result goes out while a late contribution comes in. A frame costs as
+// much as a few kilobytes.
+constexpr size_t kPieces = 128;
+constexpr size_t kLeastPiece = 8 << 10;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -29,9 +33,15 @@ void PartialAllreduce::take_over(int32_t s) {
         std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
   OwnedShard& own = *mine.own;
   if (own.is_closed) return;  // with a mutation only
-  own.policy = group_policy_.start(seq_, call_.bytes());
+  if (num_views_ == 0) {
+    RankSet owners(host_->size());
+    for (const Shard& each : shards_) owners.insert(each.owner);
+    own.policy = group_policy_.start(seq_, call_.bytes(), owners);
+  } else {
+    own.policy = group_policy_.start(seq_, call_.bytes());
+  }
   own.policy->expect(participants_);
-  own.folded = 0;
+  own.folded = own.sent = 0;
   own.has_asked = false;
   own.present = RankSet(host_->size());
   for (int32_t r = 0; r < host_->size(); ++r) {
@@ -78,6 +88,16 @@ void PartialAllreduce::let_go(int32_t s) {
   shard(s).own.reset();
 }
 
+// What is folded and sent at a time: whole elements.
+size_t PartialAllreduce::piece_bytes() const {
+  const size_t element = size_of(call_.dtype);
+  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const auto& owners = host_->view().cut_of(seq_).owners;
+  if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
+  const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
+  return std::min(chunk, piece / element * element);
+}
+
 // Most of the work before the close: chunks that all members' bytes have reached.
 void PartialAllreduce::fold_ahead(int32_t s) {
   OwnedShard* own = shard(s).own.get();
@@ -86,7 +106,7 @@ void PartialAllreduce::fold_ahead(int32_t s) {
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
-  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const size_t chunk = piece_bytes();
   const size_t ready = own->ready(participants_, local_.input);
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
@@ -95,7 +115,20 @@ void PartialAllreduce::fold_ahead(int32_t s) {
               own->folded, end, element,
               scale_of(call_, participants_.count(), host_->size()));
     own->folded = end;
+    send_ahead(s);
   }
+}
+
+// Note [a full sum goes out as it is folded]
+void PartialAllreduce::send_ahead(int32_t s) {
+  Shard& mine = shard(s);
+  OwnedShard& own = *mine.own;
+  if (!call_.policy.rebalance || !participants_.is_full()) return;
+  if (host_->is_promised() || is_over() || has_failed()) return;
+  mine.mask = participants_;
+  RankSet others = participants_;
+  others.erase(host_->self());
+  send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
 }
 
 void PartialAllreduce::on_time(TimePoint) {
@@ -165,21 +198,22 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
-  const size_t chunk = host_->settings().chunk_bytes / element * element;
+  const size_t chunk = piece_bytes();
   if (!(mine.mask == participants_)) own.folded = 0;
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());
   mine.late = last_to_get(in_time, mine.mask);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
-  size_t begin = 0;
-  do {
+  size_t begin = own.sent;
+  while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
     own.fold(result() + first, reduce_, mine.mask,
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
              end, element, scale_of(call_, mine.mask.count(), host_->size()));
     send_result(s, begin, end, in_time, false);
     begin = end;
-  } while (begin < total);
+    if (total == 0) break;
+  }
   const TimePoint now = host_->clock().now();
   const Duration took = is_started() ? now - local_.called_at : Duration::zero();
   mine.late_due = now + std::max(kLateDelay, took);
@@ -332,8 +366,12 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
+  // Full sums wait for their owner as long as for all else: bytes of it are on their
+  // way already, and a change would send them again.
   const Duration patience =
-      group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+      call_.policy.rebalance
+          ? std::clamp(took, call_.policy.floor, call_.policy.ceiling)
+          : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
 }
 

@@ -79,9 +79,13 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
 // ---- calls of the local member ----
 
 void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
+  if (std::exchange(is_full_sum_over_, false)) {
+    is_owner_due_ = true;
+    change_owners();
+  }
   const uint64_t seq = ++called_;
   counters_.operations.fetch_add(1, std::memory_order_relaxed);
-  if (call.is_partial())
+  if (call.policy.kind != straggler::Kind::kWaitAll)
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
   auto it = active_.find(seq);
@@ -96,7 +100,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   const auto operation = it->second.operation;
   it->second.deadline = clock_->now() + timeout;
   // A member that is left out may be late for long.
-  if (!call.is_partial()) it->second.probe_at = clock_->now() + kProbeAfter;
+  if (call.policy.kind == straggler::Kind::kWaitAll)
+    it->second.probe_at = clock_->now() + kProbeAfter;
   for (const auto& policy : policies_) {
     policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }

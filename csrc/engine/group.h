@@ -250,7 +250,8 @@ class Group final : public transport::Timed,
   Rank missed_ = kNoRank;   // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
-  bool is_owner_due_ = false;  // owner_changes() has some
+  bool is_owner_due_ = false;      // owner_changes() has some
+  bool is_full_sum_over_ = false;  // which shows who is late for them
   std::atomic<uint64_t> committed_ahead_{0};
   GroupCounters counters_;
 };

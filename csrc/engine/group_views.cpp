@@ -163,7 +163,10 @@ void Group::note_owners(const View& view) {
   for (int32_t r = 0; r < options_.size; ++r) {
     Standing& standing = standing_[static_cast<size_t>(r)];
     const bool is_owner = view.is_owner(Rank(r));
-    if (std::exchange(standing.was_owner, is_owner) && !is_owner) ++standing.num_moved;
+    if (std::exchange(standing.was_owner, is_owner) && !is_owner) {
+      ++standing.num_moved;
+      for (const auto& policy : policies_) policy->on_moved(Rank(r));
+    }
     const bool is_member = view.has(Rank(r));
     if (!std::exchange(standing.was_member, is_member) || is_member) continue;
     // What all have is neither kept here, nor among those that failed here.
@@ -240,6 +243,9 @@ Status Group::hopeless(const collectives::Operation& operation) const {
         lost ? Status(Code::kPeerLost,
                       concat("rank ", absent.value, " did not answer in time"), absent)
              : lost;
+    if (operation.call().policy.kind == straggler::Kind::kWaitAll)
+      return why.with_context(concat("only ", live, " of ", options_.size,
+                                     " members are left, and it needs all of them"));
     return why.with_context(
         concat("only ", live, " of ", options_.size,
                " members are left, fewer than min_contributors=", needed));
@@ -259,10 +265,17 @@ Status Group::hopeless(const collectives::Operation& operation) const {
 std::vector<Group::OwnerChange> Group::owner_changes() const {
   const auto any = [&](auto&& is_so) {
     return std::any_of(policies_.begin(), policies_.end(),
-                       [&](const auto& policy) { return is_so(policy->history()); });
+                       [&](const auto& policy) { return is_so(*policy); });
   };
+  int32_t num_owners = 0;
+  view().members.for_each([&](Rank r) { num_owners += view().is_owner(r) ? 1 : 0; });
+  // With half of the members as owners each has more to send than a full sum gains.
+  const bool gains = 2 * (num_owners - 1) > view().members.count();
   const auto is_late = [&](Rank r) {
-    return any([&](const auto& h) { return h.consecutive_skips(r) >= kLateRun; });
+    return any([&](const auto& policy) {
+      const bool is_skipped = policy.history().consecutive_skips(r) >= kLateRun;
+      return is_skipped || (policy.is_slow(r) && (gains || !view().is_owner(r)));
+    });
   };
   Rank first = kNoRank;
   view().members.for_each([&](Rank r) {
@@ -278,8 +291,8 @@ std::vector<Group::OwnerChange> Group::owner_changes() const {
     const auto doublings =
         std::min(std::max(1u, standing_[static_cast<size_t>(r.value)].num_moved) - 1,
                  kMaxDoublings);
-    if (any([&](const auto& h) {
-          return h.healthy_run(r) >= kHealthyRun << doublings;
+    if (!is_late(r) && any([&](const auto& policy) {
+          return policy.healthy_run(r) >= kHealthyRun << doublings;
         }))
       changes.push_back({r, true});
   });
@@ -343,7 +356,13 @@ void Group::keep(uint64_t seq,
   kept_.emplace(seq, operation);
   kept_bytes_ += operation->call().bytes();
   trim_kept();
-  is_owner_due_ = is_owner_due_ || !owner_changes().empty();
+  // The results of a full sum are still on their way to some, and a change of owners
+  // would send them again. At the next call there is little to be sent.
+  if (operation->call().policy.rebalance) {
+    is_full_sum_over_ = true;
+  } else {
+    is_owner_due_ = is_owner_due_ || !owner_changes().empty();
+  }
 }
 
 // What all members have is of no use to anybody, but to one that is out and may return:

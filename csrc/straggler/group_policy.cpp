@@ -13,7 +13,8 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
     : options_(options),
       history_(world_size, log_limit_bytes),
       deadlines_(options, history_),
-      owner_watch_(options) {
+      owner_watch_(options),
+      rebalance_(world_size) {
   const Status status = validate(options, world_size);
   AIKIDO_CHECK(status.is_ok(), status.message());
 }
@@ -22,6 +23,12 @@ std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes) {
   if (options_.kind == Kind::kWaitAll)
     return std::make_unique<WaitAll>(history_.world_size());
   return std::make_unique<Skip>(options_, history_, deadlines_, seq, bytes);
+}
+
+std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes,
+                                           const RankSet& owners) {
+  if (!options_.rebalance) return start(seq, bytes);
+  return std::make_unique<WaitAll>(history_.world_size(), &rebalance_, owners);
 }
 
 }  // namespace aikido::straggler

@@ -30,6 +30,9 @@
 //   a result is final       group.history().on_committed(seq, mask, bytes)
 //   it came after the close group.history().on_late_arrival(seq, rank, now)
 //   a member has called     group.history().on_called(rank, seq, now)
+//
+// With WaitAll(rebalance=True) nobody is skipped, and what is known of the members says
+// who should own nothing (rebalance.h).
 
 #include <memory>
 
@@ -37,6 +40,7 @@
 #include "straggler/history.h"
 #include "straggler/owner_watch.h"
 #include "straggler/policy.h"
+#include "straggler/rebalance.h"
 
 namespace aikido::straggler {
 
@@ -51,6 +55,9 @@ class GroupPolicy {
   // The policy of one shard of operation `seq`, which has `bytes` in all. It must not
   // outlive the group.
   std::unique_ptr<Policy> start(Seq seq, uint64_t bytes);
+  // The same, and notes who is late for a full sum. `owners`: of the operation's
+  // shards. Not for a shard that has changed hands: what was there already has no time.
+  std::unique_ptr<Policy> start(Seq seq, uint64_t bytes, const RankSet& owners);
 
   // For how long an owner may wait for `rank` in an operation of `bytes`.
   Duration deadline_of(Rank rank, uint64_t bytes) {
@@ -59,6 +66,18 @@ class GroupPolicy {
   // For how long the result of one owner may be missing when those of all others are
   // here (owner_watch.h).
   OwnerWatch& owner_watch() { return owner_watch_; }
+
+  // `rank` holds up the others again and again: it should own nothing.
+  bool is_slow(Rank rank) const {
+    return options_.rebalance && rebalance_.is_slow(rank);
+  }
+  // Operations in a row that `rank` was in, or in time for if all are in all of them.
+  uint32_t healthy_run(Rank rank) const {
+    return options_.rebalance ? rebalance_.in_time_run(rank)
+                              : history_.healthy_run(rank);
+  }
+  // It owns nothing any more.
+  void on_moved(Rank rank) { rebalance_.on_moved(rank); }
 
   const PolicyOptions& options() const { return options_; }
   History& history() { return history_; }
@@ -69,6 +88,7 @@ class GroupPolicy {
   History history_;
   Deadlines deadlines_;
   OwnerWatch owner_watch_;
+  Rebalance rebalance_;
 };
 
 }  // namespace aikido::straggler

@@ -7,6 +7,7 @@
 #include <concepts>
 
 #include "base/check.h"
+#include "base/mutation.h"
 
 namespace aikido::straggler {
 namespace {
@@ -15,6 +16,11 @@ constexpr Duration kLongest = std::chrono::hours(1);
 constexpr uint32_t kMostSkips = 1'000'000;
 constexpr uint32_t kMostWarmup = 64;
 constexpr double kMostSlack = 100;
+
+Status misplaced(const char* argument, const char* policy) {
+  return {Code::kInvalidArgument,
+          concat(argument, " is an option of ", policy, " only.")};
+}
 
 Status refuse(const char* argument, const std::string& value,
               const std::string& range) {
@@ -61,6 +67,10 @@ class Reader {
 
 Status validate(const PolicyOptions& o, int32_t world_size) {
   if (world_size < 1) return refuse("world_size", concat(world_size), "at least 1");
+  if (o.kind == Kind::kSkip && o.rebalance)
+    return misplaced("rebalance=True", "WaitAll");
+  if (o.kind == Kind::kWaitAll && o.masks != Masks::kShard)
+    return misplaced("masks=\"bucket\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll) return Status::ok();
   if (o.min_contributors < 0 || o.min_contributors > world_size)
     return refuse("min_contributors", concat(o.min_contributors),
@@ -83,17 +93,21 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
 }
 
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
+  if (options.kind == Kind::kWaitAll && !mutated(Mutation::kStrictShrinks))
+    return world_size;
   return options.min_contributors > 0 ? options.min_contributors : world_size / 2 + 1;
 }
 
 std::string to_string(const PolicyOptions& o) {
-  if (o.kind == Kind::kWaitAll) return "WaitAll()";
+  if (o.kind == Kind::kWaitAll)
+    return o.rebalance ? "WaitAll(rebalance=True)" : "WaitAll()";
   return concat("SkipStraggler(min_contributors=", o.min_contributors,
                 ", floor_ms=", to_ms(o.floor), ", ceiling_ms=", to_ms(o.ceiling),
                 ", max_consecutive_skips=", o.max_consecutive_skips,
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
                 ", divisor=\"",
-                o.divisor == Divisor::kContributors ? "contributors" : "world", "\")");
+                o.divisor == Divisor::kContributors ? "contributors" : "world",
+                "\", masks=\"", o.masks == Masks::kShard ? "shard" : "bucket", "\")");
 }
 
 EncodedPolicy encode(const PolicyOptions& o) {
@@ -101,7 +115,8 @@ EncodedPolicy encode(const PolicyOptions& o) {
   Writer out(bytes);
   out.put(static_cast<uint8_t>(o.kind));
   out.put(static_cast<uint8_t>(o.divisor));
-  out.put(uint16_t{0});
+  out.put(static_cast<uint8_t>(o.rebalance));
+  out.put(static_cast<uint8_t>(o.masks));
   out.put(static_cast<uint32_t>(o.min_contributors));
   out.put(static_cast<uint64_t>(o.floor.count()));
   out.put(static_cast<uint64_t>(o.ceiling.count()));
@@ -115,17 +130,22 @@ Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyByt
   Reader in(b);
   const auto kind = in.get<uint8_t>();
   const auto divisor = in.get<uint8_t>();
-  const auto zero = in.get<uint16_t>();
+  const auto rebalance = in.get<uint8_t>();
+  const auto masks = in.get<uint8_t>();
   if (kind > static_cast<uint8_t>(Kind::kSkip) ||
-      divisor > static_cast<uint8_t>(Divisor::kWorld) || zero != 0)
-    return Status(Code::kProtocol,
-                  concat("a straggler policy on the wire has kind ", +kind,
-                         ", divisor ", +divisor, " and filler ", zero,
-                         "; this version knows kinds 0 and 1, divisors 0 and 1, filler "
-                         "0: run the same version on all members."));
+      divisor > static_cast<uint8_t>(Divisor::kWorld) || rebalance > 1 ||
+      masks > static_cast<uint8_t>(Masks::kBucket))
+    return Status(
+        Code::kProtocol,
+        concat("a straggler policy on the wire has kind ", +kind, ", divisor ",
+               +divisor, ", rebalance ", +rebalance, " and masks ", +masks,
+               "; this version knows 0 and 1 of each: run the same version "
+               "on all members."));
   PolicyOptions o;
   o.kind = static_cast<Kind>(kind);
   o.divisor = static_cast<Divisor>(divisor);
+  o.rebalance = rebalance != 0;
+  o.masks = static_cast<Masks>(masks);
   o.min_contributors = static_cast<int32_t>(in.get<uint32_t>());
   o.floor = Duration(static_cast<int64_t>(in.get<uint64_t>()));
   o.ceiling = Duration(static_cast<int64_t>(in.get<uint64_t>()));

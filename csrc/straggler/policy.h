@@ -27,10 +27,15 @@ namespace aikido::straggler {
 enum class Kind : uint8_t { kWaitAll, kSkip };
 // What a mean divides by: those whose contribution is in, or all members.
 enum class Divisor : uint8_t { kContributors, kWorld };
+// What has one mask: a shard, or the whole bucket, which then has a single owner.
+enum class Masks : uint8_t { kShard, kBucket };
 
 struct PolicyOptions {
   Kind kind = Kind::kWaitAll;
   Divisor divisor = Divisor::kContributors;
+  // kWaitAll only: who is late again and again owns nothing (rebalance.h).
+  bool rebalance = false;
+  Masks masks = Masks::kShard;  // kSkip only
   // Contributions without which nothing closes: 1 .. world size. 0: more than half of
   // the members.
   int32_t min_contributors = 0;
@@ -45,27 +50,32 @@ struct PolicyOptions {
   // Head-room of a deadline over the lag that it is made from: 1 .. 100.
   double slack = 1.5;
 
+  // Goes by the view of the group, which moves shards and may leave members out.
+  bool uses_view() const { return kind == Kind::kSkip || rebalance; }
+
   friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
 };
 
 // kInvalidArgument with a sentence that names the argument, its value and its range.
 Status validate(const PolicyOptions& options, int32_t world_size);
 
-// K, the number of contributions that make a quorum, with the default filled in.
+// K, the number of contributions that make a quorum, with the default filled in; all
+// for kWaitAll.
 // Requires: validated options.
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
-// As a Python user writes it: `WaitAll()`, `SkipStraggler(min_contributors=3, ...)`.
+// As a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,
+// `SkipStraggler(min_contributors=3, ...)`.
 std::string to_string(const PolicyOptions& options);
 
-// The wire form, little endian: kind u8, divisor u8, zero u16, min_contributors i32,
-// floor ns i64, ceiling ns i64, max_consecutive_skips u32, warmup_operations u32,
-// slack f64.
+// The wire form, little endian: kind u8, divisor u8, rebalance u8, masks u8,
+// min_contributors i32, floor ns i64, ceiling ns i64, max_consecutive_skips u32,
+// warmup_operations u32, slack f64.
 inline constexpr size_t kEncodedPolicyBytes = 40;
 using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
 EncodedPolicy encode(const PolicyOptions& options);
-// kProtocol when the kind, the divisor or the zero is something else. Does not check
-// ranges: validate() does.
+// kProtocol when one of the first four bytes is something else. Does not check ranges:
+// validate() does.
 Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyBytes> b);
 
 // A 64-bit hash of the encoding (FNV-1a): equal for equal options on every machine, and

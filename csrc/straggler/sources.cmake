@@ -5,5 +5,6 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/history.cpp
   straggler/owner_watch.cpp
   straggler/policy.cpp
+  straggler/rebalance.cpp
   straggler/skip.cpp
   straggler/wait_all.cpp)

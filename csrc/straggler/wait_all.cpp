@@ -10,8 +10,10 @@ void WaitAll::expect(const RankSet& members) {
   if (mutated(Mutation::kStrictShrinks)) expected_ = members;
 }
 
-void WaitAll::on_arrival(Rank rank, TimePoint /*now*/) {
-  arrived_.insert(rank);
+void WaitAll::on_arrival(Rank rank, TimePoint now) {
+  if (!arrived_.insert(rank) || rebalance_ == nullptr) return;
+  arrivals_[static_cast<size_t>(rank.value)] = now;
+  if (arrived_.is_full()) rebalance_->on_operation(arrivals_, owners_);
 }
 
 Decision WaitAll::decide(TimePoint /*now*/) const {

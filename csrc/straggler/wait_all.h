@@ -2,9 +2,13 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The baseline: closes when every member has arrived, and skips nobody. One thread.
+// The baseline: closes when every member has arrived, and skips nobody. Tells a
+// Rebalance, if it has one, when each of them came. One thread.
+
+#include <vector>
 
 #include "straggler/policy.h"
+#include "straggler/rebalance.h"
 
 namespace aikido::straggler {
 
@@ -12,6 +16,13 @@ class WaitAll final : public Policy {
  public:
   explicit WaitAll(int32_t world_size)
       : expected_(RankSet::full(world_size)), arrived_(world_size) {}
+  // `owners`: of the shards of the operation. `rebalance` must outlive it.
+  WaitAll(int32_t world_size, Rebalance* rebalance, const RankSet& owners)
+      : expected_(RankSet::full(world_size)),
+        arrived_(world_size),
+        rebalance_(rebalance),
+        owners_(owners),
+        arrivals_(static_cast<size_t>(world_size)) {}
 
   // It waits for everybody all the same.
   void expect(const RankSet& members) override;
@@ -25,6 +36,9 @@ class WaitAll final : public Policy {
  private:
   RankSet expected_;
   RankSet arrived_;
+  Rebalance* rebalance_ = nullptr;
+  RankSet owners_;
+  std::vector<TimePoint> arrivals_;
 };
 
 }  // namespace aikido::straggler

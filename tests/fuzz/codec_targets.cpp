@@ -162,8 +162,11 @@ std::vector<Bytes> frame_seeds() {
   call.count = 4096;
   call.shape.num_dims = 2;
   call.shape.dims = {64, 64};
-  for (const bool is_partial : {false, true}) {
-    if (is_partial) call.policy.kind = straggler::Kind::kSkip;
+  for (const int policy : {0, 1, 2, 3}) {
+    call.policy = {};
+    call.policy.rebalance = policy == 1;
+    if (policy > 1) call.policy.kind = straggler::Kind::kSkip;
+    if (policy > 2) call.policy.masks = straggler::Masks::kBucket;
     const auto encoded = collectives::encode(call);
     FrameHeader header;
     header.kind = transport::FrameKind::kContrib;

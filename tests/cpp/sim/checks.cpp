@@ -54,7 +54,12 @@ uint64_t all_of(int32_t members) {
 
 // As it was asked for, whatever a mutation makes of it.
 bool is_partial(const Call& call) {
-  return call.policy.kind != straggler::Kind::kWaitAll;
+  return call.policy.uses_view();
+}
+
+// One mask for the bucket: it has a single owner.
+int32_t num_owners(const Call& call, int32_t members) {
+  return call.policy.masks == straggler::Masks::kBucket ? 1 : members;
 }
 
 bool has_majority(uint64_t some, uint64_t all) {
@@ -82,7 +87,8 @@ Checks::Checks(const Script& script, int32_t members_tolerated)
     const Call& call = script.ops[i];
     ops_.push_back({call,
                     collectives::ShardPlan(call.count, size_of(call.dtype),
-                                           script.members, script.min_shard_bytes),
+                                           num_owners(call, script.members),
+                                           script.min_shard_bytes),
                     std::vector<Exposed>(n)});
     auto& inputs = inputs_.emplace_back();
     for (size_t r = 0; r < n; ++r)
@@ -359,7 +365,9 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   const collectives::ShardPlan plan(o.call.count, size_of(o.call.dtype),
                                     static_cast<int32_t>(outcome.shards.size()),
                                     script_.min_shard_bytes);
-  if (outcome.shards.size() != static_cast<size_t>(plan.num_shards()))
+  const bool is_whole = num_owners(o.call, script_.members) == 1;
+  if (outcome.shards.size() != static_cast<size_t>(plan.num_shards()) ||
+      (is_whole && plan.num_shards() != 1))
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
   for (int32_t s = 0; s < plan.num_shards(); ++s) {
     const auto& shard = outcome.shards[static_cast<size_t>(s)];
@@ -371,6 +379,8 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
       if ((mask >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
                              " came back while it was open"));
+    if (o.call.policy.rebalance && mask != all_of(script_.members))
+      return broken(concat("S5: ", what, " leaves out somebody that it must not"));
     const auto contributors = static_cast<int32_t>(shard.contributors.size());
     const double scale = scale_of(o.call, contributors);
     if (shard.scale != scale)

@@ -20,8 +20,9 @@ constexpr const char* kScript =
 
 // Three members that have called both operations, told to the checks by hand.
 struct Told {
-  explicit Told(const std::string& more = "", int32_t tolerated = 0)
-      : script(*parse(more + kScript)), checks(script, tolerated) {
+  explicit Told(const std::string& more = "", int32_t tolerated = 0,
+                const std::string& lines = kScript)
+      : script(*parse(more + lines)), checks(script, tolerated) {
     for (uint64_t op = 1; op <= 2; ++op)
       for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start);
   }
@@ -157,6 +158,28 @@ TEST_CASE("a strict operation is full") {
   Outcome outcome;
   told.checks.on_end(0, 2, Status::ok(), outcome, Bytes(40), Told::start);
   CHECK(told.promise() == "S5");
+}
+
+TEST_CASE("a full sum that moves shards is full too, and one mask is one shard") {
+  std::string lines = kScript;
+  lines.replace(lines.find("skip"), 4, "rebalance");
+  Told full("", 0, lines);
+  full.answer(0, {0, 1, 2});
+  CHECK(full.checks.violation().empty());
+  full.answer(1, {0, 1});
+  CHECK(full.checks.violation() ==
+        "S5: operation 1 on rank 1, shard 0 of {0,1} leaves out somebody that it must "
+        "not");
+  lines = kScript;
+  lines.replace(lines.find("skip"), 4, "skip bucket")
+      .replace(lines.find("1048576"), 7, "1");
+  Told whole("", 0, lines);
+  whole.answer(0, {0, 1});
+  CHECK(whole.checks.violation().empty());
+  Outcome outcome;
+  outcome.shards.resize(3);
+  whole.checks.on_end(1, 1, Status::ok(), outcome, Bytes(40), Told::start);
+  CHECK(whole.checks.violation() == "S2: operation 1 on rank 1 has 3 shards");
 }
 
 TEST_CASE("errors need a fault, and a rank") {

@@ -19,7 +19,7 @@ constexpr uint64_t kMostOps = 16;
 
 class Writer {
  public:
-  Writer(uint64_t seed, int32_t members) : random_(seed) {
+  Writer(uint64_t seed, int32_t members) : random_(seed), options_(seed ^ 0x5bd1e995) {
     script_.seed = seed;
     // Few members meet every rule; many are slow.
     constexpr int32_t kSizes[] = {2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8};
@@ -84,6 +84,10 @@ class Writer {
     call.shape.num_dims = 1;
     call.shape.dims[0] = call.count;
     call.policy = policy_;
+    if (has_rebalance_ && options_() % 2 == 0) {
+      call.policy = {};
+      call.policy.rebalance = true;
+    }
     return call;
   }
 
@@ -117,6 +121,12 @@ class Writer {
         static_cast<uint32_t>(one_in(3) ? 1 + below(4) : 50);
     policy_.warmup_operations = static_cast<uint32_t>(1 + below(4));
     if (one_in(4)) policy_.divisor = straggler::Divisor::kWorld;
+    if (options_() % 5 == 0) policy_.masks = straggler::Masks::kBucket;
+    has_rebalance_ = options_() % 5 == 0;
+    // Late in every operation, so that it is to own nothing.
+    if (has_rebalance_ && options_() % 2 == 0)
+      always_late_ =
+          static_cast<size_t>(options_()) % static_cast<size_t>(script_.members);
   }
 
   void write_operations() {
@@ -150,11 +160,12 @@ class Writer {
     const Duration usual = one_in(2) ? microseconds(200) : microseconds(4000);
     const Duration late = one_in(2) ? milliseconds(20) : milliseconds(200);
     const uint64_t lateness = one_in(3) ? 2 : 8;  // one call in so many
-    const bool waits = one_in(2);
+    const bool waits = one_in(2) || always_late_ < n;
     for (size_t r = 0; r < n; ++r) {
       Duration at{};
       for (uint64_t op = 1; op <= script_.ops.size(); ++op) {
         at += up_to(one_in(lateness) ? late : usual);
+        if (r == always_late_) at += milliseconds(30);
         Event& event = add(at, EventKind::kCall, static_cast<int32_t>(r));
         event.op = op;
         event.waits = waits;
@@ -229,6 +240,9 @@ class Writer {
   }
 
   std::mt19937_64 random_;
+  std::mt19937_64 options_;  // of policies
+  bool has_rebalance_ = false;
+  size_t always_late_ = SIZE_MAX;
   Script script_;
   straggler::PolicyOptions policy_;
   Duration last_call_{1};

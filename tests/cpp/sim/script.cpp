@@ -148,6 +148,8 @@ straggler::PolicyOptions parse_policy(Line& line) {
       policy.warmup_operations = static_cast<uint32_t>(Line::number(*warmup));
     } else if (line.take("world")) {
       policy.divisor = straggler::Divisor::kWorld;
+    } else if (line.take("bucket")) {
+      policy.masks = straggler::Masks::kBucket;
     } else {
       line.end();
     }
@@ -178,6 +180,7 @@ Call parse_op(Line& line, int32_t members) {
     if (op != "sum" && op != "avg") throw Wrong{concat("'", op, "' is not sum or avg")};
     call.op = op == "sum" ? ReduceOp::kSum : ReduceOp::kAvg;
     if (line.take("skip")) call.policy = parse_policy(line);
+    if (line.take("rebalance")) call.policy.rebalance = true;
   } else {
     throw Wrong{concat("no operation is called '", kind, "'")};
   }
@@ -325,10 +328,12 @@ std::string op_text(const Call& call) {
       concat("allreduce ", call.count, call.op == ReduceOp::kAvg ? " avg" : " sum");
   if (!call.is_partial()) return text;
   const straggler::PolicyOptions& p = call.policy;
+  if (p.rebalance) return text + " rebalance";
   text += concat(" skip min=", p.min_contributors, " floor=", to_text(p.floor),
                  " ceiling=", to_text(p.ceiling), " skips=", p.max_consecutive_skips,
                  " warmup=", p.warmup_operations);
   if (p.divisor == straggler::Divisor::kWorld) text += " world";
+  if (p.masks == straggler::Masks::kBucket) text += " bucket";
   return text;
 }
 

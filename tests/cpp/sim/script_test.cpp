@@ -34,6 +34,8 @@ TEST_CASE("lines say what they look like") {
       "members 3\n"
       "op allreduce 100 avg skip min=2 floor=1ms world  # as here\n"
       "op barrier\n"
+      "op allreduce 10 sum skip bucket\n"
+      "op allreduce 10 sum rebalance\n"
       "hold 0->* RESULT op=1 shard=2 until 40ms\n"
       "hold 1->2 PREPARE\n"
       "at 2ms call 1 op=1 apart\n"
@@ -42,11 +44,14 @@ TEST_CASE("lines say what they look like") {
       "at 0ms delay *->2 control 1500us\n");
   REQUIRE(parsed.is_ok());
   const Script& s = *parsed;
-  REQUIRE(s.ops.size() == 2);
+  REQUIRE(s.ops.size() == 4);
   CHECK(s.ops[0].is_partial());
   CHECK(s.ops[0].policy.min_contributors == 2);
   CHECK(s.ops[0].policy.divisor == straggler::Divisor::kWorld);
   CHECK_FALSE(s.ops[1].is_partial());
+  CHECK(s.ops[2].policy.masks == straggler::Masks::kBucket);
+  CHECK(s.ops[3].policy.kind == straggler::Kind::kWaitAll);
+  CHECK(s.ops[3].policy.rebalance);
   REQUIRE(s.holds.size() == 2);
   CHECK(s.holds[0].to == kEvery);
   CHECK(s.holds[0].shard == 2);

@@ -39,6 +39,42 @@ TEST_CASE("the policies of one group share what is known of the members") {
   }
 }
 
+TEST_CASE("who is late for full sums is known to the group, and its run is another") {
+  PolicyOptions options;
+  GroupPolicy strict(options, 3, 1000);
+  options.rebalance = true;
+  GroupPolicy exact(options, 3, 1000);
+  const auto play = [](GroupPolicy& group, uint64_t seq, bool is_noted, int lag) {
+    const TimePoint now{std::chrono::seconds(seq)};
+    auto policy = is_noted ? group.start(Seq(seq), 100, RankSet::full(3))
+                           : group.start(Seq(seq), 100);
+    for (const int32_t r : {0, 1, 2})
+      policy->on_arrival(Rank(r), now + std::chrono::milliseconds(r == 0   ? 0
+                                                                  : r == 1 ? 50
+                                                                           : 50 + lag));
+    CHECK(policy->decide(now).closes());
+    group.history().on_committed(Seq(seq), policy->arrived(), 100);
+  };
+  for (uint64_t seq = 1; seq <= 4; ++seq) {
+    play(strict, seq, true, 300);
+    play(exact, seq, true, 300);
+  }
+  CHECK(exact.is_slow(Rank(2)));
+  CHECK_FALSE(exact.is_slow(Rank(1)));
+  CHECK(exact.healthy_run(Rank(2)) == 0);
+  CHECK(exact.healthy_run(Rank(1)) == 4);
+  CHECK_FALSE(strict.is_slow(Rank(2)));
+  CHECK(strict.healthy_run(Rank(2)) == 4);
+  // Of a shard that has changed hands nothing is noted.
+  for (uint64_t seq = 5; seq <= 8; ++seq) play(exact, seq, false, 0);
+  CHECK(exact.is_slow(Rank(2)));
+  for (uint64_t seq = 9; seq <= 12; ++seq) play(exact, seq, true, 0);
+  CHECK_FALSE(exact.is_slow(Rank(2)));
+  CHECK(exact.healthy_run(Rank(2)) == 4);
+  exact.on_moved(Rank(2));
+  CHECK(exact.healthy_run(Rank(2)) == 0);
+}
+
 TEST_CASE("a group with options out of range is a defect of its maker") {
   PolicyOptions options;
   options.kind = Kind::kSkip;

@@ -66,6 +66,29 @@ TEST_CASE("options out of range are refused with argument, value and range") {
         "SkipStraggler: world_size is 0 but must be at least 1.");
 }
 
+TEST_CASE("an option of one policy is none of the other") {
+  PolicyOptions options = skip_options();
+  options.rebalance = true;
+  CHECK(validate(options, 4).message() ==
+        "rebalance=True is an option of WaitAll only.");
+  options.kind = Kind::kWaitAll;
+  CHECK(validate(options, 4).is_ok());
+  options.masks = Masks::kBucket;
+  CHECK(validate(options, 4).message() ==
+        "masks=\"bucket\" is an option of SkipStraggler only.");
+  CHECK(validate(options, 4).code() == Code::kInvalidArgument);
+}
+
+TEST_CASE("to wait for all means a quorum of all, and rebalancing goes by the view") {
+  PolicyOptions options;
+  CHECK(quorum_of(options, 4) == 4);
+  CHECK_FALSE(options.uses_view());
+  options.rebalance = true;
+  CHECK(quorum_of(options, 4) == 4);
+  CHECK(options.uses_view());
+  CHECK(skip_options().uses_view());
+}
+
 TEST_CASE("the ends of every range are allowed") {
   const Change changes[] = {
       [](auto&) {},
@@ -98,17 +121,22 @@ TEST_CASE("the default quorum is more than half") {
 }
 
 TEST_CASE("options print as a Python user writes them") {
-  CHECK(to_string(PolicyOptions{}) == "WaitAll()");
+  PolicyOptions exact;
+  CHECK(to_string(exact) == "WaitAll()");
+  exact.rebalance = true;
+  CHECK(to_string(exact) == "WaitAll(rebalance=True)");
   PolicyOptions options = skip_options();
   options.min_contributors = 3;
   CHECK(to_string(options) ==
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=10000, "
         "max_consecutive_skips=100, warmup_operations=8, slack=1.5, "
-        "divisor=\"contributors\")");
+        "divisor=\"contributors\", masks=\"shard\")");
   options.divisor = Divisor::kWorld;
   options.floor = std::chrono::microseconds(2500);
   CHECK(to_string(options).find("floor_ms=2.5,") != std::string::npos);
-  CHECK(to_string(options).find("divisor=\"world\")") != std::string::npos);
+  CHECK(to_string(options).find("divisor=\"world\",") != std::string::npos);
+  options.masks = Masks::kBucket;
+  CHECK(to_string(options).find("masks=\"bucket\")") != std::string::npos);
 }
 
 TEST_CASE("every field is in the encoding and in the fingerprint") {
@@ -116,6 +144,8 @@ TEST_CASE("every field is in the encoding and in the fingerprint") {
       [](auto&) {},
       [](auto& o) { o.kind = Kind::kWaitAll; },
       [](auto& o) { o.divisor = Divisor::kWorld; },
+      [](auto& o) { o.rebalance = true; },
+      [](auto& o) { o.masks = Masks::kBucket; },
       [](auto& o) { o.min_contributors = 300; },
       [](auto& o) { o.floor = Duration(123'456'789'012); },
       [](auto& o) { o.ceiling = Duration(3'000'000'000'001); },
@@ -158,6 +188,11 @@ TEST_CASE("the wire form of the default skip policy does not change") {
         "64000000"
         "08000000"
         "000000000000f83f");
+  options.masks = Masks::kBucket;
+  CHECK(hex(encode(options)).substr(0, 8) == "01010001");
+  options = {};
+  options.rebalance = true;
+  CHECK(hex(encode(options)).substr(0, 8) == "00000100");
 }
 
 TEST_CASE("nonsense on the wire is a protocol failure, not a policy") {

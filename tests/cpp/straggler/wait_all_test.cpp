@@ -30,6 +30,22 @@ TEST_CASE("wait all closes with the last arrival and never before") {
   }
 }
 
+TEST_CASE("the times of the first copies are told when all are there") {
+  Rebalance rebalance(3);
+  for (int i = 1; i <= 4; ++i) {
+    const TimePoint now{std::chrono::seconds(i)};
+    WaitAll policy(3, &rebalance, RankSet::full(3));
+    policy.on_arrival(Rank(2), now);
+    policy.on_arrival(Rank(0), now);
+    CHECK(rebalance.in_time_run(Rank(0)) == static_cast<uint32_t>(i - 1));
+    policy.on_arrival(Rank(2), now + std::chrono::milliseconds(400));  // a second copy
+    policy.on_arrival(Rank(1), now + std::chrono::milliseconds(300));
+    CHECK(rebalance.in_time_run(Rank(0)) == static_cast<uint32_t>(i));
+  }
+  CHECK(rebalance.is_slow(Rank(1)));
+  CHECK_FALSE(rebalance.is_slow(Rank(2)));
+}
+
 TEST_CASE("a strict policy waits for everybody, whoever is expected") {
   WaitAll policy(3);
   RankSet members = RankSet::full(3);

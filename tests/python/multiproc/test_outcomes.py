@@ -175,7 +175,7 @@ def test_bad_arguments_are_named_before_anything_is_sent():
     policy = (
         "SkipStraggler(min_contributors=0, floor_ms=60, ceiling_ms=60, "
         'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
-        'rs")'
+        'rs", masks="shard")'
     )
     for rank, (texts, after) in enumerate(run_ranks(2, call_badly)):
         here = f"on rank {rank}"
@@ -378,3 +378,49 @@ def test_an_owner_whose_python_lock_is_held_does_not_delay_the_others():
     for seen in others:
         assert seen["skipped"] > 0
         assert seen["slowest"] < 0.5
+
+
+def sum_in_full(rank, size):
+    policy = WaitAll(rebalance=True)
+    seen = []
+    for op, dtype in (
+        (dist.ReduceOp.SUM, torch.float32),
+        (dist.ReduceOp.AVG, torch.float64),
+        (dist.ReduceOp.MAX, torch.int32),
+    ):
+        tensor = torch.full((COUNT,), rank + 1).to(dtype)
+        work = aikido_torch.all_reduce(tensor, op=op, policy=policy)
+        outcome = work.outcome()
+        shards = [s.contributors for s in outcome.shards]
+        assert all(ranks == list(range(size)) for ranks in shards)
+        seen.append((tensor.unique().tolist(), outcome.kind, outcome.skipped))
+    try:
+        aikido_torch.all_reduce(torch.ones(COUNT), policy=WaitAll(rebalance=rank == 1))
+    except AikidoError as error:
+        return seen, str(error)
+    return seen, None
+
+
+def test_full_sums_are_for_all_ops_and_a_difference_is_told_to_all():
+    for seen, text in run_ranks(3, sum_in_full):
+        kinds = {str(kind).rpartition(".")[2].lower() for _, kind, _ in seen}
+        assert kinds == {"complete"}
+        assert [values for values, _, _ in seen] == [[6.0], [2.0], [3]]
+        assert all(skipped == [] for _, _, skipped in seen)
+        assert "WaitAll(rebalance=True)" in text
+
+
+def count_in_whole(rank, size):
+    policy = SkipStraggler(masks="bucket", floor_ms=60, ceiling_ms=60)
+    owners = []
+    for _ in range(size):
+        tensor = torch.ones(COUNT)
+        outcome = aikido_torch.all_reduce(tensor, policy=policy).outcome()
+        assert tensor.tolist() == [size] * COUNT
+        owners += [shard.owner for shard in outcome.shards]
+    return owners
+
+
+def test_with_one_mask_for_the_bucket_owners_take_turns():
+    for owners in run_ranks(3, count_in_whole):
+        assert sorted(owners) == [0, 1, 2]

@@ -143,9 +143,10 @@ def test_a_stub_that_differs_is_named():
         "        slack: float,\n": (
             "",
             "PolicyOptions.skip takes ['min_contributors', 'floor_ms', 'ceiling_ms', "
-            "'max_consecutive_skips', 'warmup_operations', 'slack', 'divisor'], in the "
+            "'max_consecutive_skips', 'warmup_operations', 'slack', 'divisor', "
+            "'masks'], in the "
             "stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
-            "'max_consecutive_skips', 'warmup_operations', 'divisor']",
+            "'max_consecutive_skips', 'warmup_operations', 'divisor', 'masks']",
         ),
     }
     for before, (after, breach) in changes.items():

@@ -16,20 +16,29 @@ def test_policies_are_values_that_the_engine_sees_as_equal():
     assert SkipStraggler(floor_ms=1).native() != SkipStraggler().native()
     assert WaitAll().native() != SkipStraggler().native()
     assert (WaitAll().native() == "WaitAll()") is False
+    assert WaitAll(rebalance=True) != WaitAll()
+    assert WaitAll(rebalance=True).native() != WaitAll().native()
+    bucket = SkipStraggler(masks="bucket")
+    assert bucket.native() != SkipStraggler().native()
+    assert bucket.native() == SkipStraggler(masks="bucket").native()
     with pytest.raises(dataclasses.FrozenInstanceError):
         SkipStraggler().slack = 3
 
 
 def test_the_engine_prints_them_as_python_does():
     assert repr(WaitAll().native()) == "WaitAll()"
+    assert repr(WaitAll(rebalance=True).native()) == "WaitAll(rebalance=True)"
+    assert repr(WaitAll(rebalance=True)) == "WaitAll(rebalance=True)"
     assert repr(SkipStraggler(min_contributors=3, ceiling_ms=1500.5).native()) == (
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=1500.5, "
         'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
-        'rs")'
+        'rs", masks="shard")'
     )
+    assert 'masks="bucket")' in repr(SkipStraggler(masks="bucket").native())
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
         "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=10000.0, "
-        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world')"
+        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world', "
+        "masks='shard')"
     )
 
 
@@ -50,12 +59,31 @@ def test_the_engine_prints_them_as_python_does():
         ({"slack": 0.5}, "slack is 0.5 but must be between 1 and 100."),
         ({"slack": float("nan")}, "slack is nan but must be between 1 and 100."),
         ({"divisor": "all"}, 'divisor is "all"; it takes "contributors" or "world"'),
+        ({"masks": "rank"}, 'masks is "rank"; it takes "shard" or "bucket"'),
+        ({"masks": None}, "masks is None; it takes a name."),
+        ({"divisor": 1}, "divisor is 1; it takes a name."),
+        ({"rebalance": True}, 'there is no option "rebalance"; there are min_contri'),
     ],
 )
 def test_a_value_out_of_its_range_is_refused_with_the_range(options, text):
     with pytest.raises(ConfigError) as caught:
         SkipStraggler(**options)
     assert str(caught.value).startswith(f"SkipStraggler: {text}")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rebalance": "yes"}, "rebalance is 'yes'; it takes True or False."),
+        ({"rebalance": 1}, "rebalance is 1; it takes True or False."),
+        ({"rebalanced": True}, 'there is no option "rebalanced"; did you mean "rebala'),
+        ({"masks": "bucket"}, 'there is no option "masks"; there are rebalance'),
+    ],
+)
+def test_wait_all_refuses_what_it_has_not(options, text):
+    with pytest.raises(ConfigError) as caught:
+        WaitAll(**options)
+    assert str(caught.value).startswith(f"WaitAll: {text}")
 
 
 @pytest.mark.parametrize("ms", [float("nan"), float("inf"), -float("inf"), 1e300])
