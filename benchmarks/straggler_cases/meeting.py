@@ -81,7 +81,13 @@ class Host:
         os.close(self._woken)
 
     def at(self, moment: float, act: Callable[[], None]) -> None:
-        """From the callbacks: does it then, unless `forget` comes first."""
+        """From the callbacks: does it then, unless `forget` comes first.
+
+        At once if that moment has come: what else was read in the same turn may forget.
+        """
+        if moment <= time.monotonic():
+            act()
+            return
         heapq.heappush(self._due, (moment, next(self._order), act))
 
     def forget(self) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import json
 import threading
 import time
 
@@ -110,3 +111,25 @@ def test_what_is_due_is_done_then_unless_it_is_forgotten(tmp_path):
     rank.meet("end", 0)
     host.close()
     assert done == ["soon"]
+
+
+def test_what_is_due_at_once_is_not_forgotten_by_what_was_read_with_it(tmp_path):
+    done = []
+
+    def on_met(key, values):
+        host.forget()
+        return time.monotonic()
+
+    def on_told(rank, message):
+        host.at(time.monotonic(), lambda: done.append(message["reached"]))
+
+    host = Host(str(tmp_path), 1, on_met=on_met, on_told=on_told)
+    rank = Meeting(str(tmp_path), 0, within_s=WITHIN_S)
+    end = {"meet": ["end", 0], "value": None}
+    lines = [{"reached": 4}, end]
+    rank._connection.sendall(
+        "".join(json.dumps(line) + "\n" for line in lines).encode()
+    )
+    assert rank._lines.readline()
+    host.close()
+    assert done == [4]
