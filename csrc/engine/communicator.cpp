@@ -255,6 +255,11 @@ uint64_t Communicator::num_calls() const {
   return num_calls_;
 }
 
+uint64_t Communicator::committed_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(group_->known_up_to(), num_calls_) - num_calls_;
+}
+
 Epoch Communicator::epoch() const {
   const std::lock_guard lock(mutex_);
   return epoch_;

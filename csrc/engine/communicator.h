@@ -63,7 +63,10 @@ class Communicator final : private transport::Doorkeeper {
   Epoch epoch() const;
   // Why the group is of no use any more. Blocks for a turn of the progress thread.
   Status failure();
-  uint64_t committed_ahead() const { return group_->committed_ahead(); }
+  // Results of operations that are committed but not yet called here, counted without a
+  // gap from the next call: what was called before on this thread does not count, even
+  // if the progress thread has not heard of it.
+  uint64_t committed_ahead() const;
   const GroupCounters& counters() const { return group_->counters(); }
   Engine& engine() { return *engine_; }
 

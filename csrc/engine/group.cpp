@@ -114,7 +114,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   } else {
     start_held(it->second);
   }
-  update_committed_ahead();
+  update_known();
 }
 
 void Group::refuse(const Status& why) {
@@ -331,7 +331,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   if (operation->has_failed() || operation->is_over()) return;
   operation->arrived(from, header);
   settle(header.seq);
-  if (operation->call().is_partial()) update_committed_ahead();
+  if (operation->call().is_partial()) update_known();
 }
 
 void Group::note_called(Rank from, uint64_t called) {
@@ -409,7 +409,7 @@ void Group::on_time(TimePoint now) {
       fail(*operation, time_out(*operation, now - operation->called_at()), true);
     }
   }
-  update_committed_ahead();
+  update_known();
   const Status silent = silence();
   if (mailbox_.on_time(now, silent)) missed_ = silent.culprit();
 }
@@ -463,15 +463,14 @@ void Group::end_turn() {
   for (Peer& p : peers_) p.tell_called();
 }
 
-void Group::update_committed_ahead() {
+void Group::update_known() {
   update_settled();
-  uint64_t ahead = 0;
+  uint64_t known = called_;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
-    if (it->first != called_ + ahead + 1 || !it->second.operation->is_committed())
-      break;
-    ++ahead;
+    if (it->first != known + 1 || !it->second.operation->is_committed()) break;
+    ++known;
   }
-  committed_ahead_.store(ahead);
+  known_up_to_.store(known);
 }
 
 }  // namespace aikido::engine

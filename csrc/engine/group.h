@@ -102,9 +102,9 @@ class Group final : public transport::Timed,
   // if no frame has done so.
   void end_turn();
 
-  // Results of operations that are committed but not yet called here, counted without a
-  // gap from the next call. Any thread.
-  uint64_t committed_ahead() const { return committed_ahead_.load(); }
+  // The highest number up to which every operation has been called here or is
+  // committed. Any thread.
+  uint64_t known_up_to() const { return known_up_to_.load(); }
   const GroupCounters& counters() const { return counters_; }
 
  private:
@@ -209,7 +209,7 @@ class Group final : public transport::Timed,
   void start_held(Active& active);
   void start_barriers();
   void settle(uint64_t seq);
-  void update_committed_ahead();
+  void update_known();
   Status unreachable(Rank rank) const;
   Status loss(Rank rank) const;
   Status silence() const;
@@ -252,7 +252,7 @@ class Group final : public transport::Timed,
   bool is_starting_barriers_ = false;
   bool is_owner_due_ = false;      // owner_changes() has some
   bool is_full_sum_over_ = false;  // which shows who is late for them
-  std::atomic<uint64_t> committed_ahead_{0};
+  std::atomic<uint64_t> known_up_to_{0};
   GroupCounters counters_;
 };
 

@@ -62,7 +62,7 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   const auto operation = it->second.operation;
   operation->on_notice(from, header);
   settle(header.seq);
-  update_committed_ahead();
+  update_known();
 }
 
 // Not when half of the members would own nothing: then it is not one that is slow.
@@ -155,7 +155,7 @@ void Group::on_install(const View& view) {
     settle(seq);
   }
   check_all_lost();
-  update_committed_ahead();
+  update_known();
   trim_kept();
 }
 
@@ -342,7 +342,7 @@ void Group::note_settled(Rank from, uint64_t settled) {
     operation->on_settled();
     settle(operation->seq().value);
   }
-  update_committed_ahead();
+  update_known();
 }
 
 // It counts as settled, and is not had.

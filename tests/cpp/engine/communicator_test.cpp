@@ -43,6 +43,34 @@ TEST_CASE("four members connect and reduce a megabyte", "[tcp]") {
   for (auto& m : members) m.communicator->shutdown(seconds(5));
 }
 
+TEST_CASE("what was called is not ahead, whether the engine has heard or not",
+          "[tcp]") {
+  auto members = connect_all(3);
+  straggler::PolicyOptions skip;
+  skip.kind = straggler::Kind::kSkip;
+  skip.ceiling = skip.floor = milliseconds(20);
+  std::vector<std::vector<float>> data(3, std::vector<float>(64, 1.0f));
+  std::vector<std::future<End>> ends;
+  for (size_t r = 0; r < 2; ++r)
+    ends.push_back(allreduce(*members[r].communicator, data[r], seconds(20), skip));
+  for (auto& end : ends) REQUIRE(end.get().status.is_ok());
+  Communicator& late = *members[2].communicator;
+  const auto until = std::chrono::steady_clock::now() + seconds(20);
+  while (late.committed_ahead() == 0 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(milliseconds(1));
+  REQUIRE(late.committed_ahead() == 1);
+
+  std::promise<void> go_on;
+  late.engine().post([stopped = go_on.get_future().share()] { stopped.wait(); });
+  auto last = allreduce(late, data[2], seconds(20), skip);
+  CHECK(late.committed_ahead() == 0);
+  go_on.set_value();
+  REQUIRE(last.get().status.is_ok());
+  CHECK(late.committed_ahead() == 0);
+  CHECK(data[2] == data[0]);
+  for (auto& m : members) m.communicator->shutdown(seconds(5));
+}
+
 TEST_CASE("large and small messages pass each other between members", "[tcp]") {
   auto members = connect_all(2);
   std::vector<std::byte> large(3 << 20, std::byte{7}), small(8, std::byte{1});

@@ -73,8 +73,10 @@ struct End {
 };
 
 inline std::future<End> allreduce(Communicator& c, std::vector<float>& data,
-                                  Duration timeout = seconds(20)) {
+                                  Duration timeout = seconds(20),
+                                  const straggler::PolicyOptions& policy = {}) {
   collectives::Call call;
+  call.policy = policy;
   call.kind = collectives::CallKind::kAllreduce;
   call.dtype = DType::kFloat32;
   call.count = data.size();
