@@ -204,6 +204,8 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   in_time.erase(host_->self());
   mine.late = last_to_get(in_time, mine.mask);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
+  // They learn at once that their bytes are of no use any more.
+  if (total > 0) send_result(s, 0, 0, mine.late, true);
   size_t begin = own.sent;
   while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
