@@ -58,7 +58,8 @@ Group::Group(const Clock* clock, GroupOptions options)
       heartbeats_(options_.heartbeat, options_.size),
       mailbox_(this),
       view_change_(options_.self, options_.size, this),
-      standing_(static_cast<size_t>(options_.size)) {
+      standing_(static_cast<size_t>(options_.size)),
+      ownership_(options_.size) {
   for (int32_t r = 0; r < options_.size; ++r) {
     peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes,
                         options_.log_bytes);

@@ -28,6 +28,7 @@
 #include "engine/heartbeats.h"
 #include "engine/peer.h"
 #include "membership/view_change.h"
+#include "straggler/ownership.h"
 #include "transport/event_loop.h"
 #include "transport/link.h"
 
@@ -198,11 +199,7 @@ class Group final : public transport::Timed,
   void note_failed(uint64_t seq);
   void update_settled();
   void note_owners(const membership::View& view);
-  struct OwnerChange {
-    Rank rank;
-    bool owns;  // shards of operations to come, from now on
-  };
-  std::vector<OwnerChange> owner_changes() const;
+  std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
   Status hopeless(const collectives::Operation& operation) const;
 
@@ -230,13 +227,12 @@ class Group final : public transport::Timed,
   // What a member means to the view, besides what the view says itself.
   struct Standing {
     bool was_member = true;
-    bool was_owner = true;
-    uint32_t num_moved = 0;     // how often its shards went to others
     uint64_t return_floor = 0;  // while it is out: everything up to here it has
   };
   membership::ViewChange view_change_;
   Status refused_;                  // not ok: this member is out of the view for good
   std::vector<Standing> standing_;  // by rank
+  straggler::Ownership ownership_;
   // Skippable operations that are over here, whose results others may need.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
   uint64_t kept_bytes_ = 0;

@@ -21,12 +21,8 @@ using transport::FrameKind;
 
 namespace {
 
-// A member whose shards went to others owns some again when its contributions were in
-// this many operations in a row; twice as many each further time.
-constexpr uint32_t kHealthyRun = 16;
-// Operations in a row without a member after which it is to own nothing.
-constexpr uint32_t kLateRun = 4;
-constexpr uint32_t kMaxDoublings = 8;
+// One that has called all operations but so many keeps up.
+constexpr uint64_t kBehind = 4;
 
 bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
   return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
@@ -160,13 +156,13 @@ void Group::on_install(const View& view) {
 }
 
 void Group::note_owners(const View& view) {
+  RankSet owners(options_.size);
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (view.is_owner(Rank(r))) owners.insert(Rank(r));
+  for (const Rank moved : ownership_.on_owners(owners, Seq(called_)))
+    for (const auto& policy : policies_) policy->on_moved(moved);
   for (int32_t r = 0; r < options_.size; ++r) {
     Standing& standing = standing_[static_cast<size_t>(r)];
-    const bool is_owner = view.is_owner(Rank(r));
-    if (std::exchange(standing.was_owner, is_owner) && !is_owner) {
-      ++standing.num_moved;
-      for (const auto& policy : policies_) policy->on_moved(Rank(r));
-    }
     const bool is_member = view.has(Rank(r));
     if (!std::exchange(standing.was_member, is_member) || is_member) continue;
     // What all have is neither kept here, nor among those that failed here.
@@ -259,50 +255,27 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   return {};
 }
 
-// Shards go from members that are late again and again, because who waits for its
-// caller or sits behind a slow link serves the others badly, and back to those that
-// have been in time for long. One owner sees to it, the first that is in time.
-std::vector<Group::OwnerChange> Group::owner_changes() const {
-  const auto any = [&](auto&& is_so) {
-    return std::any_of(policies_.begin(), policies_.end(),
-                       [&](const auto& policy) { return is_so(*policy); });
-  };
-  int32_t num_owners = 0;
-  view().members.for_each([&](Rank r) { num_owners += view().is_owner(r) ? 1 : 0; });
-  // With half of the members as owners each has more to send than a full sum gains.
-  const bool gains = 2 * (num_owners - 1) > view().members.count();
-  const auto is_late = [&](Rank r) {
-    return any([&](const auto& policy) {
-      const bool is_skipped = policy.history().consecutive_skips(r) >= kLateRun;
-      return is_skipped || (policy.is_slow(r) && (gains || !view().is_owner(r)));
-    });
-  };
-  Rank first = kNoRank;
-  view().members.for_each([&](Rank r) {
-    if (first == kNoRank && view().is_owner(r) && !is_late(r)) first = r;
-  });
-  std::vector<OwnerChange> changes;
-  if (first != options_.self) return changes;
-  view().members.for_each([&](Rank r) {
-    if (view().is_owner(r)) {
-      if (is_late(r)) changes.push_back({r, false});
-      return;
+// One owner sees to it that shards go from who is late and come back.
+std::vector<straggler::Ownership::Change> Group::owner_changes() const {
+  const auto seen = [this](Rank r) {
+    straggler::Ownership::Seen all;
+    for (const auto& policy : policies_) {
+      const straggler::History& history = policy->history();
+      all.skips_in_a_row = std::max(all.skips_in_a_row, history.consecutive_skips(r));
+      all.healthy_run = std::max(all.healthy_run, policy->healthy_run(r));
+      all.is_slow |= policy->is_slow(r);
+      all.keeps_up |=
+          !policy->options().rebalance && history.called(r).value + kBehind >= called_;
     }
-    const auto doublings =
-        std::min(std::max(1u, standing_[static_cast<size_t>(r.value)].num_moved) - 1,
-                 kMaxDoublings);
-    if (!is_late(r) && any([&](const auto& policy) {
-          return policy.healthy_run(r) >= kHealthyRun << doublings;
-        }))
-      changes.push_back({r, true});
-  });
-  return changes;
+    return all;
+  };
+  return ownership_.changes(options_.self, view().members, Seq(called_), seen);
 }
 
 // Not in the middle of anything: a change begins with a report of all operations.
 void Group::change_owners() {
   if (!std::exchange(is_owner_due_, false)) return;
-  for (const OwnerChange& change : owner_changes()) {
+  for (const auto& change : owner_changes()) {
     if (change.owns) {
       view_change_.restore(change.rank, clock_->now());
     } else {

@@ -4,6 +4,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/group_policy.cpp
   straggler/history.cpp
   straggler/owner_watch.cpp
+  straggler/ownership.cpp
   straggler/policy.cpp
   straggler/rebalance.cpp
   straggler/skip.cpp

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/ownership.h"
+
+#include "harness/catch.h"
+
+namespace aikido::straggler {
+namespace {
+
+using Change = Ownership::Change;
+using Seen = Ownership::Seen;
+
+const Rank kOther(1), kLate(3);
+
+RankSet owners_but(int32_t size, Rank missing) {
+  RankSet owners = RankSet::full(size);
+  owners.erase(missing);
+  return owners;
+}
+
+// What rank 0 of four would change, if `seen` is what is known of rank 3 and all others
+// are well.
+std::vector<Change> changes(const Ownership& ownership, uint64_t now, const Seen& seen,
+                            Rank self = Rank(0)) {
+  return ownership.changes(self, RankSet::full(4), Seq(now), [&](Rank r) {
+    return r == kLate ? seen : Seen{0, static_cast<uint32_t>(now), false, true};
+  });
+}
+
+Seen skipped(uint32_t in_a_row) {
+  return {in_a_row, 0, false, true};
+}
+
+TEST_CASE("who is skipped four times in a row gives its shards away") {
+  const Ownership ownership(4);
+  CHECK(changes(ownership, 100, skipped(3)).empty());
+  CHECK(changes(ownership, 100, skipped(4)) == std::vector{Change{kLate, false}});
+  CHECK(changes(ownership, 100, Seen{0, 50, true, true}) ==
+        std::vector{Change{kLate, false}});
+}
+
+TEST_CASE("only the first owner in time changes anything") {
+  const Ownership ownership(4);
+  CHECK(changes(ownership, 100, skipped(4), kOther).empty());
+  const auto two_late = [](Rank r) {
+    return r.value == 0 || r == kLate ? skipped(9) : Seen{};
+  };
+  const RankSet all = RankSet::full(4);
+  CHECK(ownership.changes(Rank(0), all, Seq(100), two_late).empty());
+  CHECK(ownership.changes(kOther, all, Seq(100), two_late) ==
+        std::vector{Change{Rank(0), false}, Change{kLate, false}});
+}
+
+TEST_CASE("nobody is moved for full sums where that gains nothing") {
+  Ownership ownership(3);
+  const auto slow = [](Rank r) { return Seen{0, 0, r.value == 2, false}; };
+  const RankSet all = RankSet::full(3);
+  CHECK(ownership.changes(Rank(0), all, Seq(9), slow).size() == 1);
+  ownership.on_owners(owners_but(3, kOther), Seq(9));
+  CHECK(ownership.changes(Rank(0), all, Seq(10), slow).empty());
+}
+
+TEST_CASE("shards come back after a run in time or a wait, whichever is first") {
+  struct Row {
+    const char* name;
+    Seen seen;
+    uint64_t after;  // operations; 0: never
+  };
+  for (const Row& row : {
+           Row{"always in time", {0, 1000, false, true}, Ownership::kHealthyRun},
+           Row{"skipped, and keeps up", skipped(1000), Ownership::kTrialAfter},
+           Row{"skipped, and behind", {1000, 0, false, false}, 0},
+           Row{"slow for full sums", {0, 1000, true, true}, 0},
+       }) {
+    INFO(row.name);
+    Ownership ownership(4);
+    CHECK(ownership.on_owners(owners_but(4, kLate), Seq(50)) == std::vector{kLate});
+    uint64_t after = 0;
+    for (uint64_t now = 50; now < 50 + 10'000 && after == 0; ++now)
+      if (!changes(ownership, now, row.seen).empty()) after = now - 50;
+    CHECK(after == row.after);
+  }
+}
+
+TEST_CASE("what it missed as one that owned nothing is not held against it") {
+  Ownership ownership(4);
+  ownership.on_owners(owners_but(4, kLate), Seq(50));
+  ownership.on_owners(RankSet::full(4), Seq(82));
+  CHECK(changes(ownership, 85, skipped(40)).empty());
+  CHECK(changes(ownership, 86, skipped(41)).size() == 1);
+  CHECK(changes(ownership, 200, skipped(3)).empty());
+}
+
+// Operations for which it owned nothing, each time that it is late as an owner at once,
+// or after it has been one for `as_owner` operations.
+std::vector<uint64_t> waits(int times, uint64_t as_owner) {
+  Ownership ownership(4);
+  std::vector<uint64_t> found;
+  uint64_t now = 100;
+  for (int i = 0; i < times; ++i) {
+    ownership.on_owners(owners_but(4, kLate), Seq(now));
+    const uint64_t begin = now;
+    while (changes(ownership, now, skipped(1000)).empty()) ++now;
+    found.push_back(now - begin);
+    ownership.on_owners(RankSet::full(4), Seq(now));
+    now += as_owner;
+  }
+  return found;
+}
+
+TEST_CASE(
+    "each trial that fails doubles the wait, to a limit, and one that lasts ends "
+    "that") {
+  CHECK(waits(5, 4) == std::vector<uint64_t>{32, 64, 128, 256, 512});
+  CHECK(waits(12, 4).back() == Ownership::kTrialAfter << Ownership::kMaxDoublings);
+  CHECK(waits(4, 32) == std::vector<uint64_t>{32, 32, 32, 32});
+  CHECK(waits(4, 31) == std::vector<uint64_t>{32, 64, 128, 256});
+}
+
+}  // namespace
+}  // namespace aikido::straggler
