@@ -92,7 +92,7 @@ class OperationHost {
   // The highest collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;
   // `rank` needs no result up to this operation, as far as known: it has them, or its
-  // calls have failed.
+  // calls have failed, or it does without.
   virtual uint64_t settled_by(Rank rank) const = 0;
   // The operation came to its end outside of a frame, call or look at the time.
   virtual void on_over(Seq seq) = 0;
@@ -146,8 +146,14 @@ class Operation : public transport::SendOwner,
   virtual void on_view() {}
   // `rank` has called this operation, or a later one.
   virtual void on_called(Rank) {}
-  // Another member needs no result of this operation any more.
-  virtual void on_settled() {}
+  // The local member has what follows from it by other means and will not call it: its
+  // result is dropped, and what the others need of this member it still does. Requires:
+  // not started.
+  virtual void pass_over() {}
+  // What is had of it counts no more. Requires: not started, and out of the view.
+  virtual void start_over() {}
+  // `rank` needs no result of this operation any more, and will not contribute.
+  virtual void on_settled(Rank) {}
   // A frame without payload: kAck, kAskPresent, kPresent.
   virtual void on_notice(Rank, const transport::FrameHeader&) {}
   // What is had of it, for a report. Adds to `had`, in the order of shards.

@@ -147,7 +147,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   const bool is_now = header.view == host_->view().number;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
   if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
-  if (mine.is_had) return nowhere;
+  if (mine.is_had || is_passed_) return nowhere;
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
@@ -258,6 +258,7 @@ void PartialAllreduce::had(int32_t s) {
 }
 
 bool PartialAllreduce::is_decided() const {
+  if (is_passed_) return true;
   for (int32_t s = 0; s < plan_.num_shards(); ++s)
     if (!shard(s).is_had && host_->view().held_at(seq_, number_of(s)) == nullptr)
       return false;
@@ -294,6 +295,11 @@ void PartialAllreduce::copy_to_caller(int32_t s) {
 }
 
 void PartialAllreduce::expose_if_done() {
+  if (is_passed_ && !is_over() && (is_closed() || !is_needed())) {
+    for (int32_t s = 0; s < plan_.num_shards(); ++s) let_go(s);
+    set_over();
+    for (int32_t s = 0; s < plan_.num_shards(); ++s) send_to_late(s);
+  }
   if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
   // One that is out may have what the others have not: it joins first.
   if (!host_->view().has(host_->self())) return;
@@ -346,6 +352,51 @@ std::vector<Rank> PartialAllreduce::missing() const {
   return ranks;
 }
 
+// ---- passed over ----
+
+void PartialAllreduce::pass_over() {
+  is_passed_ = true;
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    Shard& mine = shard(s);
+    if (mine.own && !mine.own->is_closed) {
+      mine.own->policy->expect(expected());
+      close_if_due(s);
+    } else if (!mine.is_had && !mine.own) {
+      drop(mine.owner, FrameKind::kResult, s);
+      mine.bytes = 0;
+    }
+  }
+  expose_if_done();
+}
+
+void PartialAllreduce::start_over() {
+  for (int32_t r = 0; r < host_->size(); ++r)
+    for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+      drop(Rank(r), FrameKind::kContrib, s);
+      drop(Rank(r), FrameKind::kResult, s);
+    }
+  cut();
+}
+
+void PartialAllreduce::on_settled(Rank rank) {
+  if (has_failed()) return;
+  if (pending_sends_ > 0) {
+    std::erase_if(sending_, [&](const Sending& piece) {
+      if (piece.to == rank) host_->cancel(rank, piece.id);
+      return piece.to == rank;
+    });
+  }
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    if (shard(s).late.count() > 0) shard(s).late.erase(rank);
+    OwnedShard* own = shard(s).own.get();
+    if (own == nullptr || own->is_closed) continue;
+    own->policy->expect(expected());
+    close_if_due(s);
+  }
+  if (!host_->is_promised()) have_own();
+  expose_if_done();
+}
+
 // ---- views ----
 
 // What is arriving must not be written to memory that somebody else gets.
@@ -388,10 +439,13 @@ void PartialAllreduce::on_removed() {
 }
 
 void PartialAllreduce::on_view() {
-  if (!host_->view().has(host_->self())) return on_removed();
+  if (!host_->view().has(host_->self())) {
+    on_removed();
+    return expose_if_done();
+  }
   if (plan_in_view().num_shards() != plan_.num_shards() || first_in_view() != first_) {
     // All have it, and the view says nothing of it any more.
-    if (is_committed()) return expose_if_done();
+    if (is_committed() && !is_passed_) return expose_if_done();
     // Nobody has got anything of it: it is new in this view.
     for (int32_t s = 0; s < plan_.num_shards(); ++s) {
       withdraw(s);

@@ -31,6 +31,12 @@
 // it: where the call has failed on all others, nobody will. A slow owner can so give up
 // a result that nobody else has got, and the others need no bytes from behind its link.
 //
+// Note [passed over]
+// A member that has copied the state of another one needs no result of the operations
+// behind it, and never calls them. It takes none of what still comes for it, and those
+// that send it stop. The shards that it owns it closes all the same, without a
+// contribution of its own, and nobody waits for one.
+//
 // Note [the input stays until the result is whole]
 // The result of a shard is written beside the caller's memory and copied there when it
 // is whole. Until then the input is there to be sent again, to another owner.
@@ -51,14 +57,16 @@ class PartialAllreduce final : public Operation {
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
-  bool is_committed() const override { return shards_left_ == 0; }
+  bool is_committed() const override { return shards_left_ == 0 || is_passed_; }
   bool is_decided() const override;
   bool is_closed() const override;
   bool was_skipped() const override;
   void on_promise() override;
   void on_view() override;
   void on_called(Rank rank) override;
-  void on_settled() override;
+  void pass_over() override;
+  void start_over() override;
+  void on_settled(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::HadShard>& had) const override;
   void on_time(TimePoint now) override;
@@ -110,6 +118,8 @@ class PartialAllreduce final : public Operation {
   ShardPlan plan_in_view() const;
   int32_t first_in_view() const;
   int32_t number_of(int32_t s) const { return first_ + s; }  // in the cut
+  RankSet expected() const;
+  bool is_needed() const;
   Rank owner_of(int32_t s) const;
   void renew(int32_t s);
   void note_progress();
@@ -161,6 +171,7 @@ class PartialAllreduce final : public Operation {
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full
   bool is_charged_ = false;  // some shard of it
+  bool is_passed_ = false;
   std::vector<Sending> sending_;
   // The whole bucket as committed. Results are read from here, not from the caller's
   // memory, which is the caller's again once the operation is over.

@@ -40,7 +40,7 @@ void PartialAllreduce::take_over(int32_t s) {
   } else {
     own.policy = group_policy_.start(seq_, call_.bytes());
   }
-  own.policy->expect(participants_);
+  own.policy->expect(expected());
   own.folded = own.sent = 0;
   own.has_asked = false;
   own.present = RankSet(host_->size());
@@ -54,6 +54,16 @@ void PartialAllreduce::take_over(int32_t s) {
       own.policy->on_arrival(rank, host_->clock().now());
     }
   }
+}
+
+// Whose contribution may still come.
+RankSet PartialAllreduce::expected() const {
+  RankSet ranks = participants_;
+  if (is_passed_) ranks.erase(host_->self());
+  participants_.for_each([&](Rank r) {
+    if (r != host_->self() && host_->settled_by(r) >= seq_.value) ranks.erase(r);
+  });
+  return ranks;
 }
 
 Result<std::byte*> PartialAllreduce::place_contribution(Rank from,
@@ -285,13 +295,19 @@ void PartialAllreduce::cancel_results(int32_t s) {
   std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
 }
 
+// By another member of the view.
+bool PartialAllreduce::is_needed() const {
+  bool is_needed = false;
+  host_->view().members.for_each([&](Rank r) {
+    if (r != host_->self() && host_->settled_by(r) < seq_.value) is_needed = true;
+  });
+  return is_needed;
+}
+
 // Note [closed is not had]
 void PartialAllreduce::have_own() {
   if (!host_->view().has(host_->self())) return;
-  bool is_alone = true;  // of those that still need it
-  host_->view().members.for_each([&](Rank r) {
-    if (r != host_->self() && host_->settled_by(r) < seq_.value) is_alone = false;
-  });
+  const bool is_alone = !is_needed();
   const bool is_all_full =
       std::all_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
         return mine.mask.count() > 0 && is_full(mine) &&
@@ -303,12 +319,6 @@ void PartialAllreduce::have_own() {
     const bool is_free = is_alone || is_all_full || mutated(Mutation::kNoAck);
     if (own->is_acknowledged || is_free) had(s);
   }
-}
-
-void PartialAllreduce::on_settled() {
-  if (host_->is_promised() || has_failed()) return;
-  have_own();
-  expose_if_done();
 }
 
 // ---- about other owners ----

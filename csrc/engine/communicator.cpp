@@ -240,6 +240,23 @@ uint64_t Communicator::refuse(const Status& why) {
   return ++num_calls_;
 }
 
+Status Communicator::pass_over(Seq seq) {
+  Status passed;
+  engine_->run_and_wait([&] {
+    passed = group_->pass_over(seq);
+    group_->end_turn();
+  });
+  const std::lock_guard lock(mutex_);
+  if (passed) num_calls_ = std::max(num_calls_, seq.value);
+  return passed;
+}
+
+bool Communicator::is_settled(Seq seq, Rank except) {
+  bool is_settled = false;
+  engine_->run_and_wait([&] { is_settled = group_->is_settled(seq, except); });
+  return is_settled;
+}
+
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
   engine_->post([this, shared] { group_->send(std::move(*shared)); });

@@ -43,6 +43,11 @@ class Communicator final : private transport::Doorkeeper {
   // all. Blocks until `timeout` at most, or abort(). kTimedOut names who has not come.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
+  // Group::pass_over() and is_settled(). They block for a turn of the progress thread;
+  // no call may be made at the same time.
+  Status pass_over(Seq seq);
+  bool is_settled(Seq seq, Rank except);
+
   // Returns the number of the collective, counted from 1. Never blocks.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
   // A collective that its caller refuses to make: takes a number, which is returned,
@@ -67,6 +72,7 @@ class Communicator final : private transport::Doorkeeper {
   // gap from the next call: what was called before on this thread does not count, even
   // if the progress thread has not heard of it.
   uint64_t committed_ahead() const;
+  Standing standing() const { return group_->standing(); }
   const GroupCounters& counters() const { return group_->counters(); }
   Engine& engine() { return *engine_; }
 

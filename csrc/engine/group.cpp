@@ -58,11 +58,13 @@ Group::Group(const Clock* clock, GroupOptions options)
       heartbeats_(options_.heartbeat, options_.size),
       mailbox_(this),
       view_change_(options_.self, options_.size, this),
-      standing_(static_cast<size_t>(options_.size)),
+      past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
+  // A full log grows by half while its member is left out (straggler/history.h).
+  const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
     peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes,
-                        options_.log_bytes);
+                        most_results);
   }
 }
 
@@ -269,7 +271,7 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     const auto& theirs = *decoded;
     if (theirs && theirs->call == sending->call()) return Found{sending, theirs->rest};
   }
-  if (it == active_.end() && header.seq <= called_) {
+  if (it == active_.end() && header.seq <= called_ && !unheard_.contains(header.seq)) {
     counters_.stale_frames.fetch_add(1, std::memory_order_relaxed);
     check_past(from, header.seq, extension);
     return nobody;
@@ -286,7 +288,13 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     it = active_
              .emplace(header.seq, Active{make(Seq(header.seq), theirs->call, from), {}})
              .first;
-    check_lost(*it->second.operation);
+    if (unheard_.erase(header.seq) > 0) {
+      pass_unheard(it->second.operation);
+    } else {
+      check_lost(*it->second.operation);
+    }
+    it = active_.find(header.seq);
+    if (it == active_.end()) return nobody;
   }
   // Shared: a mismatch takes a started operation out of the table.
   const std::shared_ptr<Operation> operation = it->second.operation;
@@ -391,6 +399,7 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 void Group::on_time(TimePoint now) {
   beat(now);
   change_owners();
+  leave_out_full();
   view_change_.on_time(now);
   for (const auto& operation : operations()) {
     if (operation->has_failed()) continue;  // waits for its caller only
@@ -435,7 +444,7 @@ std::optional<TimePoint> Group::next_look() const {
   };
   if (!is_leaving_) consider(heartbeats_.next_look());
   if (!is_leaving_) consider(view_change_.next_look());
-  if (is_owner_due_) consider(clock_->now());
+  if (is_owner_due_ || full_ != kNoRank) consider(clock_->now());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());

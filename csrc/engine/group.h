@@ -57,6 +57,12 @@ struct GroupCounters {
   std::atomic<uint64_t> cancelled_bytes{0};
 };
 
+enum class Standing : uint8_t {
+  kMember,
+  kReturning,  // out of the view; asks to be taken in
+  kRefused,    // out, and comes back by pass_over() only
+};
+
 class Group final : public transport::Timed,
                     private transport::LinkHandler,
                     private collectives::OperationHost,
@@ -85,6 +91,20 @@ class Group final : public transport::Timed,
 
   // Fails everything, now and later, and tells the others.
   void abort(const Status& why);
+  // This member has got what follows from all collectives up to `seq` by other means,
+  // as by a copy of the state of another member: these count as called, and their
+  // results are dropped. If it is out of the view, refused or not, it asks to come back
+  // with nothing but that. Requires: the member that gave the state had all results up
+  // to `seq`, and so had all other members of its view (is_settled() there): nobody
+  // will decide them again. The shards that are owned here are still served.
+  // kInvalidArgument, and nothing has changed: a call up to `seq` is under way or has
+  // been made beyond it, or one of them is strict. kRetryLater, and nothing has
+  // changed: this member has had more results than that.
+  Status pass_over(Seq seq);
+  // This member is in the view, and all in it but `except` have all results up to `seq`
+  // that it has. So a state behind them may be given to `except`.
+  bool is_settled(Seq seq, Rank except) const;
+
   // Orderly end: says goodbye behind what is queued. Collectives under way and later
   // calls fail.
   void leave();
@@ -106,6 +126,8 @@ class Group final : public transport::Timed,
   // The highest number up to which every operation has been called here or is
   // committed. Any thread.
   uint64_t known_up_to() const { return known_up_to_.load(); }
+  // Of this member, in the view of skippable operations. Any thread.
+  Standing standing() const { return standing_here_.load(); }
   const GroupCounters& counters() const { return counters_; }
 
  private:
@@ -194,6 +216,19 @@ class Group final : public transport::Timed,
                  membership::Report& report) const;
   std::vector<membership::HadShard> had_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);
+  // Out and back (group_returns.cpp).
+  Status check_passable(uint64_t seq) const;
+  void drop_passed(uint64_t seq, bool is_out);
+  void pass_unheard(const std::shared_ptr<collectives::Operation>& operation);
+  bool may_leave() const;
+  bool can_spare(Rank rank) const;
+  void note_full(uint64_t bytes);
+  void leave_out_full();
+  void stay_out_if_full();
+  bool is_too_much(const membership::Report& report) const;
+  void update_standing();
+  std::string way_back(bool is_cut) const;
+
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
   void trim_kept();
   void note_failed(uint64_t seq);
@@ -225,30 +260,34 @@ class Group final : public transport::Timed,
   collectives::Mailbox mailbox_;
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   // What a member means to the view, besides what the view says itself.
-  struct Standing {
+  struct Past {
     bool was_member = true;
     uint64_t return_floor = 0;  // while it is out: everything up to here it has
   };
   membership::ViewChange view_change_;
-  Status refused_;                  // not ok: this member is out of the view for good
-  std::vector<Standing> standing_;  // by rank
+  Status refused_;  // not ok: this member is out of the view, and not taken back
+  std::vector<Past> past_;  // by rank
   straggler::Ownership ownership_;
   // Skippable operations that are over here, whose results others may need.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
   uint64_t kept_bytes_ = 0;
   // Those that are over here while others are still to get something of them.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
-  std::set<Seq> failed_;    // that others may still need
-  uint64_t forgotten_ = 0;  // results up to this one are not kept for a return
-  uint64_t settled_ = 0;    // no result up to this one is needed here
-  Status closed_;           // not ok: aborted or left
-  Status loss_;             // why a call could not end, or who died
-  Rank missed_ = kNoRank;   // lost or silent when a message of ours ended for it
+  std::set<Seq> failed_;        // that others may still need
+  uint64_t forgotten_ = 0;      // results up to this one are not kept for a return
+  uint64_t settled_ = 0;        // no result up to this one is needed here
+  uint64_t passed_ = 0;         // the highest that was passed over
+  std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
+  Status closed_;               // not ok: aborted or left
+  Status loss_;                 // why a call could not end, or who died
+  Rank missed_ = kNoRank;       // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
+  Rank full_ = kNoRank;            // to be left out: its log is full
   bool is_owner_due_ = false;      // owner_changes() has some
   bool is_full_sum_over_ = false;  // which shows who is late for them
   std::atomic<uint64_t> known_up_to_{0};
+  std::atomic<Standing> standing_here_{Standing::kMember};
   GroupCounters counters_;
 };
 

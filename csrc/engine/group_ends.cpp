@@ -50,10 +50,12 @@ void Group::settle(uint64_t seq) {
     for (Peer& p : peers_)
       p.note_over(seq, !operation->has_failed() || !call.is_partial());
   }
-  if (!operation->has_failed() && call.is_agreed()) keep(seq, operation);
+  const bool is_kept = !operation->has_failed() && call.is_agreed();
+  if (is_kept) keep(seq, operation);
   if (operation->is_sending()) sending_.emplace(seq, operation);
   active_.erase(it);
   update_settled();
+  if (is_kept) note_full(operation->call().bytes());
   start_barriers();
 }
 

@@ -108,6 +108,7 @@ Report Group::report() const {
   if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
   if (!active_.empty())
     report.kept = std::min(report.kept, Seq(active_.begin()->first));
+  if (passed_ > 0) report.kept = std::max(report.kept, Seq(passed_ + 1));
   report.failed.assign(failed_.begin(), failed_.end());
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
@@ -139,6 +140,7 @@ void Group::on_promise() {
 void Group::on_install(const View& view) {
   for (const auto& policy : policies_) policy->history().set_members(view.members);
   note_owners(view);
+  if (view.has(options_.self)) refused_ = Status::ok();
   const auto kept = kept_;
   for (const auto& [seq, operation] : kept) operation->on_view();
   for (const auto& [seq, operation] : sending_) operation->on_view();
@@ -153,6 +155,8 @@ void Group::on_install(const View& view) {
   check_all_lost();
   update_known();
   trim_kept();
+  stay_out_if_full();
+  update_standing();
 }
 
 void Group::note_owners(const View& view) {
@@ -162,39 +166,41 @@ void Group::note_owners(const View& view) {
   for (const Rank moved : ownership_.on_owners(owners, Seq(called_)))
     for (const auto& policy : policies_) policy->on_moved(moved);
   for (int32_t r = 0; r < options_.size; ++r) {
-    Standing& standing = standing_[static_cast<size_t>(r)];
+    Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
-    if (!std::exchange(standing.was_member, is_member) || is_member) continue;
+    if (!std::exchange(past.was_member, is_member) || is_member) continue;
     // What all have is neither kept here, nor among those that failed here.
-    standing.return_floor = settled_;
+    past.return_floor = settled_;
     if (!kept_.empty())
-      standing.return_floor = std::min(standing.return_floor, kept_.begin()->first - 1);
+      past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
     if (!failed_.empty())
-      standing.return_floor =
-          std::min(standing.return_floor, failed_.begin()->value - 1);
+      past.return_floor = std::min(past.return_floor, failed_.begin()->value - 1);
   }
 }
 
 // A member that returns must not have exposed what differs from what is had here.
 std::optional<Status> Group::compare(Rank rank, const Report& report) const {
-  const auto out = [&](const std::string& why) {
-    return Status(Code::kPeerLost,
-                  concat("rank ", rank.value, " was left out of group \"",
-                         options_.name, "\" while it was late, and cannot return: ",
-                         why, "; copy the state of another rank and reconfigure"),
-                  rank);
+  const auto out = [&](const std::string& why, bool is_cut = false) {
+    return Status(
+        Code::kPeerLost,
+        concat("rank ", rank.value, " was left out of group \"", options_.name,
+               "\" while it was late, and cannot return: ", why, way_back(is_cut)),
+        rank);
   };
   for (int32_t r = 0; r < options_.size; ++r) {
     if (view().has(Rank(r)) && report.lost.contains(Rank(r)))
-      return out(concat("its connection to rank ", r, " is broken"));
+      return out(concat("its connection to rank ", r, " is broken"), true);
   }
   if (report.settled.value < forgotten_ ||
       (!report.had.empty() && report.had.front().seq.value <= forgotten_ &&
-       forgotten_ > standing_[static_cast<size_t>(rank.value)].return_floor)) {
+       forgotten_ > past_[static_cast<size_t>(rank.value)].return_floor)) {
     return out(concat("the results from operation ", report.settled.value + 1, " to ",
                       forgotten_, " are not kept any more"));
   }
-  const uint64_t floor = standing_[static_cast<size_t>(rank.value)].return_floor;
+  // What was passed over is neither known here nor kept: another member says it.
+  if (report.settled.value < passed_) return std::nullopt;
+  if (is_too_much(report)) return out("the results that it lacks fill half of the log");
+  const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
   const auto ours = had_from(floor + 1);
   for (const auto& theirs : report.had) {
     if (theirs.seq.value <= floor) continue;  // had by everybody, so the same
@@ -202,7 +208,8 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
     // Not known here yet, or not at all: another member says it.
-    if (!is_here && (theirs.seq.value > settled_ || failed_.contains(theirs.seq)))
+    if (!is_here && (theirs.seq.value > settled_ || theirs.seq.value <= passed_ ||
+                     failed_.contains(theirs.seq)))
       return std::nullopt;
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
@@ -214,12 +221,13 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
 
 void Group::on_refused(const Status& why) {
   refused_ = why;
+  update_standing();
   check_all_lost();
 }
 
 // Why a skippable operation cannot end any more.
 Status Group::hopeless(const collectives::Operation& operation) const {
-  if (!refused_) return refused_;
+  if (!refused_) return operation.is_started() ? refused_ : Status::ok();
   if (operation.is_committed()) return {};  // only its caller is not here yet
   Status lost;
   int32_t live = 0;
@@ -293,6 +301,8 @@ int32_t Group::settled() const {
 }
 
 void Group::update_settled() {
+  // Calls that fail for a refusal are no results.
+  if (!refused_) return;
   const uint64_t before = settled_;
   for (;; ++settled_) {
     const auto it = active_.find(settled_ + 1);
@@ -307,14 +317,21 @@ void Group::update_settled() {
 }
 
 void Group::note_settled(Rank from, uint64_t settled) {
+  const uint64_t before = peer(from).settled();
   if (!peer(from).note_settled(settled)) return;
-  trim_kept();
-  if (policies_.empty() || active_.empty() || active_.begin()->first > settled) return;
-  for (const auto& operation : operations()) {
-    if (operation->seq().value > settled) break;
-    operation->on_settled();
+  // What is still on its way to it goes nowhere any more.
+  std::vector<std::shared_ptr<collectives::Operation>> over;
+  for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= settled;
+       ++it)
+    over.push_back(it->second);
+  for (auto it = active_.upper_bound(before);
+       it != active_.end() && it->first <= settled; ++it)
+    if (!it->second.operation->has_failed()) over.push_back(it->second.operation);
+  for (const auto& operation : over) {
+    operation->on_settled(from);
     settle(operation->seq().value);
   }
+  trim_kept();
   update_known();
 }
 
@@ -343,7 +360,8 @@ void Group::keep(uint64_t seq,
 void Group::trim_kept() {
   // What one that is out has exposed it must be able to say when it returns, and what
   // has been reported as kept may be wanted in the next view.
-  if ((kept_.empty() && failed_.empty()) || view_change_.is_removed() || is_promised())
+  if ((kept_.empty() && failed_.empty() && unheard_.empty()) ||
+      view_change_.is_removed() || is_promised())
     return;
   uint64_t all = settled_;
   uint64_t returning = settled_;
@@ -353,10 +371,11 @@ void Group::trim_kept() {
     if (view().has(Rank(r))) {
       all = std::min(all, p.settled());
     } else {
-      returning = std::min(returning, standing_[static_cast<size_t>(r)].return_floor);
+      returning = std::min(returning, past_[static_cast<size_t>(r)].return_floor);
     }
   }
   failed_.erase(failed_.begin(), failed_.upper_bound(Seq(all)));
+  unheard_.erase(unheard_.begin(), unheard_.upper_bound(all));
   while (!kept_.empty() && kept_.begin()->first <= all) {
     const auto& [seq, operation] = *kept_.begin();
     if (seq > returning && kept_bytes_ <= options_.log_bytes) return;

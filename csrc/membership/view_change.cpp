@@ -67,7 +67,7 @@ bool ViewChange::owns(Rank rank) const {
 // Something is to be changed that is not changed yet.
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
-  bool is_needed = !joining_.empty();
+  bool is_needed = !joining_.empty() || left_out_ != kNoRank;
   view_.members.for_each([&](Rank r) {
     if (lost_.contains(r) || silent_.contains(r) || moved_.contains(r) ||
         restored_.contains(r))
@@ -91,6 +91,24 @@ void ViewChange::suspect(Rank rank, TimePoint now) {
   if (!view_.has(rank) || !owns(rank) || !moved_.insert(rank)) return;
   restored_.erase(rank);
   consider();
+}
+
+void ViewChange::leave_out(Rank rank, TimePoint now) {
+  now_ = now;
+  if (rank == self_ || !view_.has(rank) || left_out_ != kNoRank) return;
+  left_out_ = rank;
+  consider();
+}
+
+void ViewChange::stay_out() {
+  is_refused_ = true;
+  look_.reset();
+}
+
+void ViewChange::rejoin(TimePoint now) {
+  now_ = now;
+  is_refused_ = false;
+  if (is_removed()) join();
 }
 
 void ViewChange::restore(Rank rank, TimePoint now) {
@@ -123,9 +141,15 @@ Duration ViewChange::turn_of(Rank rank) const {
   view_.members.for_each([&](Rank r) {
     const bool is_before =
         moved_.contains(r) == moved_.contains(rank) ? r < rank : !moved_.contains(r);
-    if (is_before && !lost_.contains(r)) ++turns;
+    if (is_before && !lost_.contains(r) && r != left_out_) ++turns;
   });
   return std::min(turns, kMaxTurns) * kTurn;
+}
+
+// For what it has, and whether it takes part in the next view.
+bool ViewChange::is_asked(Rank rank) const {
+  if (mutated(Mutation::kSuspectNotAsked) && moved_.contains(rank)) return false;
+  return !lost_.contains(rank) && rank != left_out_;
 }
 
 // Looks at what there is to do after a change of circumstances.
@@ -151,9 +175,7 @@ void ViewChange::start() {
   attempt_->started = now_;
   attempt_->answers[self_] = {own_report_, accepted_};
   view_.members.for_each([&](Rank r) {
-    const bool is_asked = !mutated(Mutation::kSuspectNotAsked) || !moved_.contains(r);
-    if (r != self_ && !lost_.contains(r) && is_asked)
-      send(r, ViewStep::kPrepare, ballot);
+    if (r != self_ && is_asked(r)) send(r, ViewStep::kPrepare, ballot);
   });
   propose_if_due();
 }
@@ -293,8 +315,7 @@ void ViewChange::propose_if_due() {
   if (attempt_->majority_at == TimePoint{}) attempt_->majority_at = now_;
   bool is_complete = true;
   view_.members.for_each([&](Rank r) {
-    const bool is_asked = !mutated(Mutation::kSuspectNotAsked) || !moved_.contains(r);
-    if (is_asked && !lost_.contains(r) && !answers.contains(r)) is_complete = false;
+    if (is_asked(r) && !answers.contains(r)) is_complete = false;
   });
   const Duration took = attempt_->majority_at - attempt_->started;
   TimePoint due = attempt_->majority_at + std::max(kAnswerFloor, kPatience * took);
@@ -355,7 +376,8 @@ void ViewChange::install(const View& view) {
   look_.reset();
   num_failed_ = 0;
   num_joins_ = 0;
-  is_refused_ = false;
+  left_out_ = kNoRank;
+  is_refused_ = is_refused_ && is_removed();
   for (auto it = joining_.begin(); it != joining_.end();)
     it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
   // Whoever is still in it has answered, and has what can be taken from it taken.

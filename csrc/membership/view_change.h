@@ -40,7 +40,7 @@ class ViewChangeHost {
   // May a member with this report come back? Compares what both have. Empty: that
   // cannot be said yet.
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
-  // This member cannot come back: its data differ, or too much is missing.
+  // This member cannot come back by itself: its data differ, or too much is missing.
   virtual void on_refused(const Status& why) = 0;
 };
 
@@ -60,10 +60,18 @@ class ViewChange {
   void suspect(Rank rank, TimePoint now);
   // Nothing has come from `rank` for long: it is out unless it answers.
   void on_silent(Rank rank, TimePoint now);
+  // `rank` is to be out of the next view, although it would answer: it is neither asked
+  // nor waited for. Forgotten when the view changes; one at a time.
+  void leave_out(Rank rank, TimePoint now);
   // `rank` may own shards again.
   void restore(Rank rank, TimePoint now);
   // Its connection is gone: it cannot answer, now or later.
   void on_lost(Rank rank, TimePoint now);
+
+  // This member is out, and stays out until rejoin(): asks nobody to take it in.
+  void stay_out();
+  // It may ask again although it was refused: what it reports is another state.
+  void rejoin(TimePoint now);
 
   // kProtocol when it is none that a member could send.
   Status on_message(Rank from, const ViewMessage& message, TimePoint now);
@@ -88,6 +96,7 @@ class ViewChange {
 
   bool owns(Rank rank) const;
   bool has_others(Rank rank) const;
+  bool is_asked(Rank rank) const;
   bool is_needed() const;
   void consider();
   Duration turn_of(Rank rank) const;
@@ -118,10 +127,11 @@ class ViewChange {
   std::optional<Attempt> attempt_;
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
+  Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
-  int num_failed_ = 0;     // attempts in a row that came to nothing
-  int32_t num_joins_ = 0;  // asked for, since this member is out
-  bool is_refused_ = false;
+  int num_failed_ = 0;       // attempts in a row that came to nothing
+  int32_t num_joins_ = 0;    // asked for, since this member is out
+  bool is_refused_ = false;  // while it is out
   std::optional<TimePoint> look_;
   TimePoint now_{};
 };

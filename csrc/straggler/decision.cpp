@@ -74,7 +74,8 @@ std::string explain(const Decision& decision) {
           " was skipped max_consecutive_skips times in a row and must be in.");
     case Reason::kLogFull:
       return concat(head, "the log of results kept for ", who,
-                    " is full, so it must be in.");
+                    decision.closes() ? " is full, so it is left out."
+                                      : " is full, so it must be in.");
   }
   return head + "for an unknown reason.";
 }

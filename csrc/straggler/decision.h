@@ -28,7 +28,8 @@ enum class Reason : uint8_t {
   kWithinDeadline,  // a missing member has time left
   kWarmingUp,       // too little is known of a missing member: it has up to the ceiling
   kLimiter,         // a missing member was skipped as often in a row as is allowed
-  kLogFull,         // the log of results kept for a missing member has no room left
+  // Either.
+  kLogFull,  // the log of results kept for a missing member has no room left
 };
 
 // "known_behind" and the like, as logs, the trace and Python print it.

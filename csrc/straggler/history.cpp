@@ -161,6 +161,13 @@ bool History::would_overflow(Rank rank, uint64_t bytes) const {
   return used > log_limit_bytes_ || bytes > log_limit_bytes_ - used;
 }
 
+bool History::would_overflow_far(Rank rank, uint64_t bytes) const {
+  const uint64_t more = log_limit_bytes_ / 2;
+  const uint64_t used = member(rank).outstanding_bytes;
+  const uint64_t limit = log_limit_bytes_ + more;
+  return used > 0 && (used > limit || bytes > limit - used);
+}
+
 size_t History::size_class(uint64_t bytes) {
   return bytes == 0 ? 0 : static_cast<size_t>(std::bit_width(bytes) - 1) / 2;
 }

@@ -120,6 +120,10 @@ class History {
   uint64_t outstanding_bytes(Rank rank) const;
   // Whether `bytes` more would not fit into its part of the log.
   bool would_overflow(Rank rank, uint64_t bytes) const;
+  // The same with half as much room again, and for a single result of any size: for
+  // what goes on while a member whose log is full is being left out.
+  bool would_overflow_far(Rank rank, uint64_t bytes) const;
+  const RankSet& members() const { return participants_; }
 
   // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1).
   static size_t size_class(uint64_t bytes);

@@ -16,6 +16,9 @@ constexpr Duration kLongest = std::chrono::hours(1);
 constexpr uint32_t kMostSkips = 1'000'000;
 constexpr uint32_t kMostWarmup = 64;
 constexpr double kMostSlack = 100;
+constexpr uint8_t kRebalanceFlag = 1 << 0;
+constexpr uint8_t kLeaveFlag = 1 << 1;
+constexpr uint8_t kKnownFlags = kRebalanceFlag | kLeaveFlag;
 
 Status misplaced(const char* argument, const char* policy) {
   return {Code::kInvalidArgument,
@@ -71,6 +74,8 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
     return misplaced("rebalance=True", "WaitAll");
   if (o.kind == Kind::kWaitAll && o.masks != Masks::kShard)
     return misplaced("masks=\"bucket\"", "SkipStraggler");
+  if (o.kind == Kind::kWaitAll && o.log_full != LogFull::kWait)
+    return misplaced("log_full=\"leave\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll) return Status::ok();
   if (o.min_contributors < 0 || o.min_contributors > world_size)
     return refuse("min_contributors", concat(o.min_contributors),
@@ -98,6 +103,11 @@ int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
   return options.min_contributors > 0 ? options.min_contributors : world_size / 2 + 1;
 }
 
+bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size) {
+  return options.log_full == LogFull::kLeave && 2 * (members - 1) > members &&
+         members - 1 >= quorum_of(options, world_size);
+}
+
 std::string to_string(const PolicyOptions& o) {
   if (o.kind == Kind::kWaitAll)
     return o.rebalance ? "WaitAll(rebalance=True)" : "WaitAll()";
@@ -107,7 +117,8 @@ std::string to_string(const PolicyOptions& o) {
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
                 ", divisor=\"",
                 o.divisor == Divisor::kContributors ? "contributors" : "world",
-                "\", masks=\"", o.masks == Masks::kShard ? "shard" : "bucket", "\")");
+                "\", masks=\"", o.masks == Masks::kShard ? "shard" : "bucket", "\"",
+                o.log_full == LogFull::kLeave ? ", log_full=\"leave\"" : "", ")");
 }
 
 EncodedPolicy encode(const PolicyOptions& o) {
@@ -115,7 +126,8 @@ EncodedPolicy encode(const PolicyOptions& o) {
   Writer out(bytes);
   out.put(static_cast<uint8_t>(o.kind));
   out.put(static_cast<uint8_t>(o.divisor));
-  out.put(static_cast<uint8_t>(o.rebalance));
+  out.put(static_cast<uint8_t>((o.rebalance ? kRebalanceFlag : 0) |
+                               (o.log_full == LogFull::kLeave ? kLeaveFlag : 0)));
   out.put(static_cast<uint8_t>(o.masks));
   out.put(static_cast<uint32_t>(o.min_contributors));
   out.put(static_cast<uint64_t>(o.floor.count()));
@@ -130,21 +142,22 @@ Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyByt
   Reader in(b);
   const auto kind = in.get<uint8_t>();
   const auto divisor = in.get<uint8_t>();
-  const auto rebalance = in.get<uint8_t>();
+  const auto flags = in.get<uint8_t>();
   const auto masks = in.get<uint8_t>();
   if (kind > static_cast<uint8_t>(Kind::kSkip) ||
-      divisor > static_cast<uint8_t>(Divisor::kWorld) || rebalance > 1 ||
+      divisor > static_cast<uint8_t>(Divisor::kWorld) || (flags & ~kKnownFlags) != 0 ||
       masks > static_cast<uint8_t>(Masks::kBucket))
     return Status(
         Code::kProtocol,
         concat("a straggler policy on the wire has kind ", +kind, ", divisor ",
-               +divisor, ", rebalance ", +rebalance, " and masks ", +masks,
-               "; this version knows 0 and 1 of each: run the same version "
-               "on all members."));
+               +divisor, ", flags ", +flags, " and masks ", +masks,
+               "; this version knows flags up to ", +kKnownFlags,
+               " and 0 and 1 of the others: run the same version on all members."));
   PolicyOptions o;
   o.kind = static_cast<Kind>(kind);
   o.divisor = static_cast<Divisor>(divisor);
-  o.rebalance = rebalance != 0;
+  o.rebalance = (flags & kRebalanceFlag) != 0;
+  o.log_full = (flags & kLeaveFlag) != 0 ? LogFull::kLeave : LogFull::kWait;
   o.masks = static_cast<Masks>(masks);
   o.min_contributors = static_cast<int32_t>(in.get<uint32_t>());
   o.floor = Duration(static_cast<int64_t>(in.get<uint64_t>()));

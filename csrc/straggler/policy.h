@@ -29,6 +29,9 @@ enum class Kind : uint8_t { kWaitAll, kSkip };
 enum class Divisor : uint8_t { kContributors, kWorld };
 // What has one mask: a shard, or the whole bucket, which then has a single owner.
 enum class Masks : uint8_t { kShard, kBucket };
+// What becomes of a member for whose results the log has no room left: the others wait
+// for it, or go on in a view without it, and it copies the state of one of them.
+enum class LogFull : uint8_t { kWait, kLeave };
 
 struct PolicyOptions {
   Kind kind = Kind::kWaitAll;
@@ -49,6 +52,7 @@ struct PolicyOptions {
   uint32_t warmup_operations = 8;
   // Head-room of a deadline over the lag that it is made from: 1 .. 100.
   double slack = 1.5;
+  LogFull log_full = LogFull::kWait;  // kSkip only
 
   // Goes by the view of the group, which moves shards and may leave members out.
   bool uses_view() const { return kind == Kind::kSkip || rebalance; }
@@ -64,13 +68,17 @@ Status validate(const PolicyOptions& options, int32_t world_size);
 // Requires: validated options.
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
+// Whether one of `members` may be left out for a full log: more than half of them and a
+// quorum are left. Requires: validated options.
+bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size);
+
 // As a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,
 // `SkipStraggler(min_contributors=3, ...)`.
 std::string to_string(const PolicyOptions& options);
 
-// The wire form, little endian: kind u8, divisor u8, rebalance u8, masks u8,
+// The wire form, little endian: kind u8, divisor u8, flags u8, masks u8,
 // min_contributors i32, floor ns i64, ceiling ns i64, max_consecutive_skips u32,
-// warmup_operations u32, slack f64.
+// warmup_operations u32, slack f64. Flags: bit 0 is rebalance, bit 1 LogFull::kLeave.
 inline constexpr size_t kEncodedPolicyBytes = 40;
 using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
 EncodedPolicy encode(const PolicyOptions& options);
@@ -86,7 +94,7 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // Only these are waited for; at first everybody. Before the first arrival.
+  // Only these are waited for; at first everybody. Again only with fewer.
   virtual void expect(const RankSet& members) = 0;
 
   // `rank` has delivered its whole contribution to this shard. Requires: a rank of the

@@ -6,7 +6,7 @@ namespace aikido::straggler {
 
 Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
            Seq seq, uint64_t bytes)
-    : max_consecutive_skips_(options.max_consecutive_skips),
+    : options_(options),
       quorum_(quorum_of(options, history.world_size())),
       history_(history),
       deadlines_(deadlines),
@@ -69,10 +69,14 @@ Skip::Terms Skip::terms() const {
 }
 
 Skip::Terms Skip::terms_of(Rank rank) const {
-  if (history_.consecutive_skips(rank) >= max_consecutive_skips_)
+  if (history_.consecutive_skips(rank) >= options_.max_consecutive_skips)
     return {true, Reason::kLimiter, Duration::zero(), rank};
-  if (history_.would_overflow(rank, bytes_))
-    return {true, Reason::kLogFull, Duration::zero(), rank};
+  if (history_.would_overflow(rank, bytes_)) {
+    const bool is_left_out =
+        can_leave_one(options_, history_.members().count(), history_.world_size()) &&
+        !history_.would_overflow_far(rank, bytes_);
+    return {!is_left_out, Reason::kLogFull, Duration::zero(), rank};
+  }
   if (history_.is_behind(rank, seq_))
     return {false, Reason::kKnownBehind, Duration::zero(), rank};
   const auto [deadline, is_warming_up] = deadlines_.of(rank, bytes_);

@@ -6,7 +6,9 @@
 // a quorum of K when the time of every missing member is over. Each member that is
 // missing after the quorum
 //   - must be waited for when it was skipped max_consecutive_skips times in a row
-//     (kLimiter), or the log of results kept for it has no room (kLogFull);
+//     (kLimiter), or the log of results kept for it has no room (kLogFull), unless such
+//     a member is to be left out of the view: then it gets no time, as long as there
+//     are enough members to do so, and up to half as much as the log again;
 //   - gets no time when it is known to be behind: skipped in an earlier operation that
 //     it has not even called;
 //   - else has until t_q + its own deadline (deadline.h).
@@ -46,7 +48,7 @@ class Skip final : public Policy {
   Terms terms() const;
   Terms terms_of(Rank rank) const;
 
-  uint32_t max_consecutive_skips_;
+  PolicyOptions options_;
   int32_t quorum_;
   History& history_;
   Deadlines& deadlines_;

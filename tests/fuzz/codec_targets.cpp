@@ -162,11 +162,12 @@ std::vector<Bytes> frame_seeds() {
   call.count = 4096;
   call.shape.num_dims = 2;
   call.shape.dims = {64, 64};
-  for (const int policy : {0, 1, 2, 3}) {
+  for (const int policy : {0, 1, 2, 3, 4}) {
     call.policy = {};
     call.policy.rebalance = policy == 1;
     if (policy > 1) call.policy.kind = straggler::Kind::kSkip;
     if (policy > 2) call.policy.masks = straggler::Masks::kBucket;
+    if (policy > 3) call.policy.log_full = straggler::LogFull::kLeave;
     const auto encoded = collectives::encode(call);
     FrameHeader header;
     header.kind = transport::FrameKind::kContrib;

@@ -208,6 +208,33 @@ TEST_CASE("a silent member is out once it has not answered; a slow one stays") {
   }
 }
 
+TEST_CASE("a member is left out although it would answer, and is not waited for") {
+  Members members(4);
+  for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+  members[1].change.leave_out(Rank(3), members.now);
+  members.run(milliseconds(30));  // the turn of 1, and no answer time-out
+  for (const int32_t r : {0, 1, 2}) {
+    CHECK(members.view(r).number == 2);
+    CHECK(members.view(r).members == set_of(4, {0, 1, 2}));
+  }
+  // It has heard, and asks to be taken in as any other.
+  CHECK(members[3].installed.size() >= 1);
+  CHECK(members.sent[ViewStep::kJoin] > 0);
+}
+
+TEST_CASE("who stays out asks nobody until it has another state") {
+  Members members(4);
+  members[3].change.stay_out();
+  members[1].change.leave_out(Rank(3), members.now);
+  members.run(seconds(3));
+  CHECK(members.sent[ViewStep::kJoin] == 0);
+  CHECK_FALSE(members.view(0).has(Rank(3)));
+  members[3].change.rejoin(members.now);
+  members.run(milliseconds(100));
+  CHECK(members.sent[ViewStep::kJoin] == 1);
+  for (int32_t r = 0; r < 4; ++r) CHECK(members.view(r).has(Rank(3)));
+}
+
 TEST_CASE("answers that take long are waited for longer") {
   Members members(3);
   members.is_lost = without({2});

@@ -76,6 +76,10 @@ TEST_CASE("an option of one policy is none of the other") {
   options.masks = Masks::kBucket;
   CHECK(validate(options, 4).message() ==
         "masks=\"bucket\" is an option of SkipStraggler only.");
+  options = {};
+  options.log_full = LogFull::kLeave;
+  CHECK(validate(options, 4).message() ==
+        "log_full=\"leave\" is an option of SkipStraggler only.");
   CHECK(validate(options, 4).code() == Code::kInvalidArgument);
 }
 
@@ -137,6 +141,9 @@ TEST_CASE("options print as a Python user writes them") {
   CHECK(to_string(options).find("divisor=\"world\",") != std::string::npos);
   options.masks = Masks::kBucket;
   CHECK(to_string(options).find("masks=\"bucket\")") != std::string::npos);
+  options.log_full = LogFull::kLeave;
+  CHECK(to_string(options).find("\"bucket\", log_full=\"leave\")") !=
+        std::string::npos);
 }
 
 TEST_CASE("every field is in the encoding and in the fingerprint") {
@@ -152,6 +159,7 @@ TEST_CASE("every field is in the encoding and in the fingerprint") {
       [](auto& o) { o.max_consecutive_skips = 70'000; },
       [](auto& o) { o.warmup_operations = 9; },
       [](auto& o) { o.slack = 1.25; },
+      [](auto& o) { o.log_full = LogFull::kLeave; },
   };
   std::set<uint64_t> prints;
   for (const Change& change : changes) {
@@ -193,12 +201,27 @@ TEST_CASE("the wire form of the default skip policy does not change") {
   options = {};
   options.rebalance = true;
   CHECK(hex(encode(options)).substr(0, 8) == "00000100");
+  options = skip_options();
+  options.log_full = LogFull::kLeave;
+  CHECK(hex(encode(options)).substr(0, 8) == "01000200");
+}
+
+TEST_CASE("one may leave for a full log where a majority and a quorum are left") {
+  PolicyOptions options = skip_options();
+  CHECK_FALSE(can_leave_one(options, 4, 4));
+  options.log_full = LogFull::kLeave;
+  CHECK(can_leave_one(options, 4, 4));
+  CHECK(can_leave_one(options, 3, 3));
+  CHECK_FALSE(can_leave_one(options, 2, 2));
+  options.min_contributors = 4;
+  CHECK_FALSE(can_leave_one(options, 4, 4));
+  CHECK(can_leave_one(options, 5, 5));
 }
 
 TEST_CASE("nonsense on the wire is a protocol failure, not a policy") {
   for (size_t at : {size_t{0}, size_t{1}, size_t{2}, size_t{3}}) {
     EncodedPolicy bytes = encode(skip_options());
-    bytes[at] = std::byte{2};
+    bytes[at] = std::byte{4};
     const auto decoded = decode_policy(bytes);
     REQUIRE_FALSE(decoded.is_ok());
     CHECK(decoded.status().code() == Code::kProtocol);

@@ -297,6 +297,36 @@ TEST_CASE("a member whose log is full is waited for") {
   CHECK(policy->decide(now).reason == Reason::kWithinDeadline);
 }
 
+TEST_CASE("a member that is left out for a full log is not waited for") {
+  PolicyOptions options = skip_options();
+  options.log_full = LogFull::kLeave;
+  GroupPolicy group(options, 4, 2 * kBytes + kBytes / 2);
+  TimePoint now =
+      play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
+  for (uint64_t seq = 21; seq <= 22; ++seq) {
+    auto policy = without_3(group, seq, now);
+    CHECK(policy->decide(now += ms(20)).closes());
+    group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
+  }
+  auto policy = without_3(group, 23, now);
+  const Decision closes = policy->decide(now);
+  CHECK(closes.closes());
+  CHECK(closes.reason == Reason::kLogFull);
+  CHECK(closes.deadline == Duration::zero());
+  CHECK(explain(closes).find("left out") != std::string::npos);
+  // If that takes too long, the log ends all the same.
+  group.history().on_committed(Seq(23), policy->arrived(), kBytes);
+  CHECK_FALSE(without_3(group, 24, now)->decide(now + std::chrono::hours(1)).closes());
+  // And where nobody can be spared.
+  GroupPolicy two(options, 4, kBytes / 2);
+  RankSet left(4);
+  left.insert(Rank(0));
+  left.insert(Rank(3));
+  two.history().set_members(left);
+  auto waits = without_3(two, 1, now);
+  CHECK_FALSE(waits->decide(now + std::chrono::hours(1)).closes());
+}
+
 TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
   for (int32_t n = 2; n <= 8; ++n) {
     for (int32_t k = 0; k <= n; ++k) {

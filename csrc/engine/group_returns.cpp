@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// What a group does about a member that is left out for a full log, and how one that
+// has copied the state of another member comes back.
+#include <algorithm>
+#include <utility>
+
+#include "engine/group.h"
+
+namespace aikido::engine {
+
+using collectives::Operation;
+
+namespace {
+
+// What was passed over is over everywhere, so that little of it can still come: frames
+// of operations before these are stale.
+constexpr uint64_t kMaxUnheard = 4096;
+
+// The others go on without this member, and it misses nothing that only it would get.
+bool is_passable(const collectives::Call& call) {
+  return call.is_agreed() && call.policy.kind == straggler::Kind::kSkip;
+}
+
+}  // namespace
+
+// ---- passing over ----
+
+Status Group::check_passable(uint64_t seq) const {
+  const auto wrong = [&](const std::string& why) {
+    return Status(Code::kInvalidArgument,
+                  concat("rank ", options_.self.value,
+                         " cannot pass over the collectives of group \"", options_.name,
+                         "\" up to ", seq, ": ", why));
+  };
+  if (seq > membership::kMaxSeq) return wrong("there is none of that number");
+  if (seq < called_)
+    return wrong(concat("it has called ", called_,
+                        "; copy the state of a rank that has called as many"));
+  for (const auto& [number, active] : active_) {
+    const Operation& operation = *active.operation;
+    if (number > seq) break;
+    const auto what =
+        concat(describe(operation.call()), ", collective ", number, ", is ");
+    if (operation.is_started() || active.held)
+      return wrong(what + "under way here; wait for its end first");
+    if (!operation.has_failed() && !is_passable(operation.call()))
+      return wrong(what + "no all_reduce that may skip; call it");
+  }
+  if (view_change_.is_removed() && seq < settled_) {
+    return {
+        Code::kRetryLater,
+        concat("rank ", options_.self.value, " has had all results up to ", settled_,
+               ": the state behind collective ", seq, " is older; copy it again")};
+  }
+  return {};
+}
+
+Status Group::pass_over(Seq upto) {
+  const uint64_t seq = upto.value;
+  if (!closed_) return closed_;
+  AIKIDO_TRY(check_passable(seq));
+  const bool is_out = view_change_.is_removed();
+  const uint64_t first = std::max(called_ + 1, seq - std::min(seq, kMaxUnheard) + 1);
+  for (uint64_t number = first; number <= seq; ++number)
+    if (!active_.contains(number)) unheard_.insert(number);
+  refused_ = Status::ok();
+  called_ = seq;
+  passed_ = seq;
+  for (const auto& policy : policies_)
+    policy->history().on_called(options_.self, upto, clock_->now());
+  drop_passed(seq, is_out);
+  settled_ = is_out ? seq : std::max(settled_, seq);
+  update_known();
+  trim_kept();
+  update_standing();
+  if (is_out) view_change_.rejoin(clock_->now());
+  return {};
+}
+
+// What is here of the operations up to `seq`; of one that is out, of all: what it had
+// it had in another life.
+void Group::drop_passed(uint64_t seq, bool is_out) {
+  for (const auto& operation : operations()) {
+    const uint64_t number = operation->seq().value;
+    if (number > seq) {
+      if (!is_out || operation->has_failed() || !operation->call().is_partial())
+        continue;
+      for (Peer& p : peers_) p.forget_results(number);
+      operation->start_over();
+    } else if (operation->has_failed()) {
+      --num_failed_ahead_;
+      active_.erase(number);
+    } else {
+      operation->pass_over();
+      settle(number);
+    }
+  }
+  if (!is_out) return;
+  kept_.clear();
+  kept_bytes_ = 0;
+  failed_.clear();
+}
+
+// The first frame of an operation that was passed over before anybody sent one.
+void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
+  const uint64_t seq = operation->seq().value;
+  if (is_passable(operation->call())) {
+    operation->pass_over();
+    return settle(seq);
+  }
+  const Status why(
+      Code::kInvalidArgument,
+      concat(describe(operation->call()), ", collective ", seq, " of group \"",
+             options_.name, "\", needs rank ", options_.self.value,
+             ", which has passed over the collectives up to ", passed_,
+             " with the state of another rank; only all_reduces that may skip may lie "
+             "between a rank and the state that it copies"),
+      options_.self);
+  tell_abort(Seq(seq), why);
+  active_.erase(seq);
+}
+
+bool Group::is_settled(Seq seq, Rank except) const {
+  if (!closed_ || view_change_.is_removed() || settled_ < seq.value) return false;
+  bool is_settled = true;
+  view().members.for_each([&](Rank r) {
+    if (r == options_.self || r == except) return;
+    if (settled_by(r) < seq.value) is_settled = false;
+  });
+  return is_settled;
+}
+
+// ---- a full log ----
+
+// Members here copy the state of another one rather than be waited for.
+bool Group::may_leave() const {
+  return std::any_of(policies_.begin(), policies_.end(), [](const auto& policy) {
+    return policy->options().log_full == straggler::LogFull::kLeave;
+  });
+}
+
+// Without `rank` no operation has too few to end.
+bool Group::can_spare(Rank rank) const {
+  return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
+    const Operation& operation = *entry.second.operation;
+    if (!operation.call().is_partial() || operation.has_failed() ||
+        operation.is_decided())
+      return true;
+    int32_t left = 0;
+    view().participants(operation.seq()).for_each([&](Rank r) {
+      if (r != rank && peers_[static_cast<size_t>(r.value)].lost) ++left;
+    });
+    return left >= straggler::quorum_of(operation.call().policy, options_.size);
+  });
+}
+
+// Nobody waits for a member for which the next result cannot be kept. Not in the middle
+// of anything, as in change_owners(). Calls with WaitAll(rebalance=True) need everybody
+// in the view: where there are any, it is waited for when the log has grown by half.
+void Group::note_full(uint64_t bytes) {
+  if (view_change_.is_removed()) return;
+  if (std::any_of(policies_.begin(), policies_.end(),
+                  [](const auto& policy) { return policy->options().rebalance; }))
+    return;
+  for (const auto& policy : policies_) {
+    if (!can_leave_one(policy->options(), view().members.count(), options_.size))
+      continue;
+    view().members.for_each([&](Rank r) {
+      const straggler::History& history = policy->history();
+      if (r != options_.self && history.outstanding_bytes(r) > 0 &&
+          history.would_overflow(r, bytes) && can_spare(r))
+        full_ = r;
+    });
+  }
+}
+
+void Group::leave_out_full() {
+  const Rank rank = std::exchange(full_, kNoRank);
+  if (rank != kNoRank) view_change_.leave_out(rank, clock_->now());
+}
+
+// A member that is out because its caller is late would, if it came back, get more
+// results than it can keep: it waits for its caller, who copies the state.
+void Group::stay_out_if_full() {
+  if (!view_change_.is_removed() || !refused_ || !may_leave()) return;
+  uint64_t ahead = 0;
+  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it)
+    if (it->second.operation->call().is_partial())
+      ahead +=
+          it->second.operation->call().bytes() + straggler::History::kOperationCharge;
+  if (ahead <= options_.log_bytes / 2) return;
+  view_change_.stay_out();
+  on_refused(Status(
+      Code::kPeerLost,
+      concat("rank ", options_.self.value, " was left out of group \"", options_.name,
+             "\" while it was late: it has called ", called_, " collectives and ",
+             ahead, " bytes of results are kept for it, of ", options_.log_bytes,
+             " that the log has room for", way_back(false)),
+      options_.self));
+}
+
+// What a member lacks that returns, beside what it may have kept for its caller. One
+// that has just copied a state has kept nothing, and has no better way than this.
+bool Group::is_too_much(const membership::Report& report) const {
+  if (!may_leave() || report.kept > report.settled) return false;
+  uint64_t bytes = 0;
+  for (auto it = kept_.upper_bound(report.settled.value); it != kept_.end(); ++it)
+    bytes += it->second->call().bytes() + straggler::History::kOperationCharge;
+  return bytes > options_.log_bytes / 2;
+}
+
+// With a broken connection no state helps inside this group.
+std::string Group::way_back(bool is_cut) const {
+  if (is_cut || !may_leave()) return "; copy the state of another rank and reconfigure";
+  return "; copy the state of another rank, as catch_up() of aikido_torch.ddp does, or "
+         "reconfigure";
+}
+
+void Group::update_standing() {
+  standing_here_.store(!refused_                   ? Standing::kRefused
+                       : view_change_.is_removed() ? Standing::kReturning
+                                                   : Standing::kMember);
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Members that are left out for a full log, and members that pass over what they
+// missed.
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using engine::Standing;
+
+namespace {
+
+Call leaving_call(size_t count) {
+  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = milliseconds(5);
+  call.policy.ceiling = milliseconds(50);
+  call.policy.warmup_operations = 1;
+  call.policy.log_full = straggler::LogFull::kLeave;
+  return call;
+}
+
+std::vector<AnswerPtr> call_all(Cluster& cluster, const Call& call,
+                                std::initializer_list<int32_t> ranks) {
+  std::vector<AnswerPtr> answers;
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  for (const int32_t r : ranks) answers.push_back(cluster.allreduce(r, call, input));
+  return answers;
+}
+
+bool all_ok(const std::vector<AnswerPtr>& answers) {
+  return std::all_of(answers.begin(), answers.end(), [&](const AnswerPtr& a) {
+    return a->is_ok() && a->output == answers.front()->output;
+  });
+}
+
+ClusterOptions small_log() {
+  ClusterOptions options{.size = 4};
+  options.log_bytes = 8 << 10;
+  options.heartbeat.interval = milliseconds(20);
+  options.heartbeat.timeout = milliseconds(2000);
+  return options;
+}
+
+// All call once, then 3 is late until its log is full. Returns the number of calls.
+uint64_t fill_log(Cluster& cluster, const Call& call, Duration limit) {
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  for (int i = 0; i < 8; ++i) {
+    answers = call_all(cluster, call, {0, 1, 2});
+    REQUIRE(cluster.run_until_done(answers, limit));
+    REQUIRE(all_ok(answers));
+    cluster.run_for(milliseconds(10));
+  }
+  return 9;
+}
+
+}  // namespace
+
+TEST_CASE("nobody waits for a member whose log is full: it is out, and comes back") {
+  Cluster cluster(small_log());
+  const Call call = leaving_call(500);
+  const uint64_t seq = fill_log(cluster, call, milliseconds(60));
+  CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
+  CHECK(cluster.group(0).standing() == Standing::kMember);
+  CHECK(cluster.group(3).standing() == Standing::kRefused);
+  // Its calls say what to do.
+  const auto fails = call_all(cluster, call, {3});
+  REQUIRE(cluster.run_until_done(fails, milliseconds(10)));
+  CHECK(fails[0]->status.code() == Code::kPeerLost);
+  CHECK(fails[0]->status.message().find("copy the state of another rank, as") !=
+        std::string::npos);
+  cluster.run_for(milliseconds(50));
+  REQUIRE(cluster.group(0).is_settled(Seq(seq), Rank(3)));
+  REQUIRE(cluster.group(3).pass_over(Seq(seq)).is_ok());
+  cluster.group(3).end_turn();
+  cluster.run_for(milliseconds(1000));
+  CHECK(cluster.group(3).standing() == Standing::kMember);
+  for (int32_t r = 0; r < 4; ++r) CHECK(cluster.group(r).view().has(Rank(3)));
+  for (int i = 0; i < 3; ++i) {
+    const auto answers = call_all(cluster, call, {0, 1, 2, 3});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
+    CHECK(all_ok(answers));
+    CHECK(answers[3]->outcome.skipped.empty());
+  }
+}
+
+TEST_CASE("nobody leaves where full sums need everybody in the view") {
+  Cluster cluster(small_log());
+  cluster.set_all_delays(milliseconds(1));
+  Call full = allreduce_call(DType::kFloat32, 500, ReduceOp::kSum);
+  full.policy.rebalance = true;
+  auto answers = call_all(cluster, full, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  const Call call = leaving_call(500);
+  answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  // The log has room for three, and for half as many again; then it is waited for.
+  int num_ended = 0;
+  while (num_ended < 20) {
+    answers = call_all(cluster, call, {0, 1, 2});
+    if (!cluster.run_until_done(answers, milliseconds(500))) break;
+    ++num_ended;
+  }
+  CHECK(num_ended >= 4);
+  CHECK(num_ended < 9);
+  CHECK(cluster.group(0).view().has(Rank(3)));
+  std::vector<AnswerPtr> late;
+  for (int i = 0; i <= num_ended; ++i) late.push_back(call_all(cluster, call, {3})[0]);
+  REQUIRE(cluster.run_until_done(late, milliseconds(500)));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  CHECK(all_ok(answers));
+  answers = call_all(cluster, full, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  CHECK(all_ok(answers));
+}
+
+TEST_CASE("who never comes back delays nobody") {
+  Cluster cluster(small_log());
+  const Call call = leaving_call(500);
+  fill_log(cluster, call, milliseconds(60));
+  for (int i = 0; i < 60; ++i) {
+    const auto answers = call_all(cluster, call, {0, 1, 2});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(30)));
+    REQUIRE(all_ok(answers));
+    CHECK(answers[0]->outcome.contributors.size() == 3);
+  }
+  CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
+  // A death leaves fewer than a quorum: an error, and no smaller sum.
+  cluster.kill(2);
+  const auto fails = call_all(cluster, call, {0, 1});
+  REQUIRE(cluster.run_until_done(fails, milliseconds(12'000)));
+  for (const auto& answer : fails)
+    CHECK(answer->status.message().find("fewer than min_contributors=3") !=
+          std::string::npos);
+}
+
+TEST_CASE("results between the state and the return come as for any return") {
+  Cluster cluster(small_log());
+  const Call call = leaving_call(500);
+  const uint64_t seq = fill_log(cluster, call, milliseconds(60));
+  cluster.run_for(milliseconds(50));
+  REQUIRE(cluster.group(3).pass_over(Seq(seq)).is_ok());
+  cluster.group(3).end_turn();
+  // Before anybody has taken it in.
+  const auto missed = call_all(cluster, call, {0, 1, 2});
+  REQUIRE(cluster.run_until_done(missed, milliseconds(100)));
+  const auto late = call_all(cluster, call, {3});
+  REQUIRE(cluster.run_until_done(late, milliseconds(2000)));
+  REQUIRE(late[0]->is_ok());
+  CHECK(late[0]->output == missed[0]->output);
+  CHECK(late[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
+}
+
+TEST_CASE("a member that passes over is sent nothing more, and still serves") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = leaving_call(40'000);
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  // What goes to 3 is slow: the others have ended long before it has anything.
+  for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(r), Rank(3), 100'000);
+  cluster.network.set_rate(Rank(3), Rank(0), 0);
+  answers = call_all(cluster, call, {0, 1, 2});
+  // It passes over an operation of which it owns a shard that is not closed.
+  cluster.run_for(milliseconds(2));
+  REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
+  cluster.group(3).end_turn();
+  REQUIRE(cluster.run_until_done(answers, milliseconds(4000)));
+  CHECK(all_ok(answers));
+  CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
+  CHECK(cluster.group(3).known_up_to() == 2);
+  for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(r), Rank(3), 0);
+  answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(2000)));
+  CHECK(all_ok(answers));
+}
+
+TEST_CASE("what is queued for a member that passes over is cancelled") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = leaving_call(40'000);
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(r), Rank(3), 20'000);
+  answers = call_all(cluster, call, {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  cluster.run_for(milliseconds(300));  // late results are on their way
+  REQUIRE(cluster.group(0).is_settled(Seq(2), Rank(3)));
+  REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
+  cluster.group(3).end_turn();
+  cluster.run_for(milliseconds(50));
+  for (const int32_t r : {0, 1, 2})
+    CHECK(cluster.group(r).counters().cancelled_bytes.load() > 30'000);
+}
+
+TEST_CASE("what cannot be passed over is said, and nothing changes") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = leaving_call(300);
+  REQUIRE(
+      cluster.run_until_done(call_all(cluster, call, {0, 1, 2}), milliseconds(200)));
+  const auto strict = allreduce_call(DType::kFloat32, 300);
+  const auto waiting = call_all(cluster, strict, {0, 1});
+  cluster.run_for(milliseconds(5));
+  Status passed = cluster.group(2).pass_over(Seq(2));
+  CHECK(passed.code() == Code::kInvalidArgument);
+  CHECK(passed.message().find("collective 2, is no all_reduce that may skip") !=
+        std::string::npos);
+  passed = cluster.group(2).pass_over(Seq(0));
+  CHECK(passed.message().find("it has called 1") != std::string::npos);
+  passed = cluster.group(0).pass_over(Seq(3));
+  CHECK(passed.message().find("collective 2, is under way") != std::string::npos);
+  auto all = call_all(cluster, strict, {2});
+  all.insert(all.end(), waiting.begin(), waiting.end());
+  REQUIRE(cluster.run_until_done(all, milliseconds(100)));
+  CHECK(all_ok(all));
+  // One of which nobody had told when it was passed over.
+  REQUIRE(cluster.group(2).pass_over(Seq(3)).is_ok());
+  const auto fails = call_all(cluster, strict, {0, 1});
+  REQUIRE(cluster.run_until_done(fails, milliseconds(100)));
+  CHECK(fails[0]->status.code() == Code::kInvalidArgument);
+  CHECK(fails[0]->status.message().find("needs rank 2, which has passed over") !=
+        std::string::npos);
+}
+
+TEST_CASE("a full sum is not passed over, though a view could do without it") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  Call full = allreduce_call(DType::kFloat32, 300);
+  full.policy.rebalance = true;
+  auto answers = call_all(cluster, full, {0, 1});
+  cluster.run_for(milliseconds(5));
+  const Status passed = cluster.group(2).pass_over(Seq(1));
+  CHECK(passed.code() == Code::kInvalidArgument);
+  answers.push_back(call_all(cluster, full, {2})[0]);
+  REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
+  CHECK(all_ok(answers));
+}
+
+TEST_CASE("who has passed over a result leaves it to others who may return") {
+  ClusterOptions options{.size = 4};
+  options.heartbeat.interval = milliseconds(10);
+  options.heartbeat.timeout = milliseconds(50);
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  Call call = leaving_call(20'000);
+  call.policy.log_full = straggler::LogFull::kWait;
+  call.policy.min_contributors = 2;
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  cluster.stop(3, milliseconds(2000));
+  cluster.run_for(milliseconds(300));
+  REQUIRE_FALSE(cluster.group(0).view().has(Rank(3)));
+  // 0 is late, and what it misses comes slowly: it copies the state of 1.
+  for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 20'000);
+  const auto missed = call_all(cluster, call, {1, 2});
+  REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
+  cluster.run_for(milliseconds(100));
+  REQUIRE(cluster.group(1).is_settled(Seq(2), Rank(0)));
+  REQUIRE(cluster.group(0).pass_over(Seq(2)).is_ok());
+  cluster.group(0).end_turn();
+  for (const int32_t r : {1, 2}) cluster.network.set_rate(Rank(r), Rank(0), 0);
+  cluster.run_for(milliseconds(4000));
+  // The first that 3 asks is 0.
+  for (int32_t r = 0; r < 4; ++r) CHECK(cluster.group(r).view().has(Rank(3)));
+  const auto late = call_all(cluster, call, {3});
+  REQUIRE(cluster.run_until_done(late, milliseconds(500)));
+  CHECK(late[0]->output == missed[0]->output);
+}
+
+TEST_CASE("a state is not settled while somebody lacks a result") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = leaving_call(300);
+  REQUIRE(
+      cluster.run_until_done(call_all(cluster, call, {0, 1, 2}), milliseconds(200)));
+  cluster.network.stall(Rank(0), Rank(1), cluster.clock.now() + milliseconds(100));
+  const auto answers = call_all(cluster, call, {0, 1});
+  cluster.run_for(milliseconds(60));
+  CHECK_FALSE(cluster.group(0).is_settled(Seq(2), Rank(2)));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  (void)call_all(cluster, call, {0, 1});
+  cluster.run_for(milliseconds(200));
+  CHECK(cluster.group(0).is_settled(Seq(2), Rank(2)));
+}
