@@ -38,12 +38,13 @@ enum class Mutation : uint8_t {
   kOldIncarnation,       // messages of the former life of a member are taken
   kReturnFillsPlace,     // a member that is back takes its place in open operations
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
+  kUnsettledState,       // a state is given whose results the others may lack
   // No rule of S1: without it everything holds all the same.
   kNoAck,  // an owner exposes what is not full without an acknowledgement
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 22> kMutationNames = {
+inline constexpr std::array<std::string_view, 23> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -65,6 +66,7 @@ inline constexpr std::array<std::string_view, 22> kMutationNames = {
     "old-incarnation",
     "return-fills-place",
     "mask-from-receiver",
+    "unsettled-state",
     "no-ack",
 };
 static_assert(kMutationNames.size() == static_cast<size_t>(Mutation::kNoAck) + 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/mutation.h"
 #include "engine/group.h"
 
 namespace aikido::engine {
@@ -123,6 +124,7 @@ void Group::pass_unheard(const std::shared_ptr<Operation>& operation) {
 
 bool Group::is_settled(Seq seq, Rank except) const {
   if (!closed_ || view_change_.is_removed() || settled_ < seq.value) return false;
+  if (mutated(Mutation::kUnsettledState)) return true;
   bool is_settled = true;
   view().members.for_each([&](Rank r) {
     if (r == options_.self || r == except) return;

@@ -137,6 +137,29 @@ void Checks::on_end(int32_t rank, uint64_t op, const Status& status,
   }
 }
 
+bool Checks::may_pass(int32_t rank, int32_t giver, uint64_t op) const {
+  for (uint64_t i = 0; i < op; ++i) {
+    const auto& by_rank = ops_[i].by_rank;
+    if (!by_rank[static_cast<size_t>(giver)].is_ok) return false;
+    if (!is_partial(ops_[i].call) && !by_rank[static_cast<size_t>(rank)].is_called)
+      return false;
+  }
+  return true;
+}
+
+void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
+  for (uint64_t i = 1; i <= op; ++i) {
+    Exposed& mine = at(i).by_rank[static_cast<size_t>(rank)];
+    const Exposed& theirs = at(i).by_rank[static_cast<size_t>(giver)];
+    mine.is_called = mine.has_ended = true;
+    mine.is_ok = theirs.is_ok;
+    mine.masks = theirs.masks;
+  }
+  auto& kept = kept_[static_cast<size_t>(rank)];
+  kept.erase(kept.begin(), kept.upper_bound(op));
+  for (uint64_t i = 1; i <= ops_.size(); ++i) check_same(i);
+}
+
 void Checks::on_memory_touched(int32_t rank, uint64_t op) {
   broken(concat("S6: the memory of operation ", op, " on rank ", rank,
                 " is written to after its end"));

@@ -60,6 +60,11 @@ class Checks {
   void on_call(int32_t rank, uint64_t op, TimePoint now);
   void on_end(int32_t rank, uint64_t op, const Status& status,
               const collectives::Outcome& outcome, const Bytes& output, TimePoint now);
+  // `rank` goes on from the state of `giver`, which is made of all results up to `op`:
+  // they count as its own.
+  void on_pass(int32_t rank, int32_t giver, uint64_t op);
+  // All that the state is made of ended well, and what the rank lacks may be skipped.
+  bool may_pass(int32_t rank, int32_t giver, uint64_t op) const;
   // Somebody wrote to the memory of a call that had ended.
   void on_memory_touched(int32_t rank, uint64_t op);
   void on_view(int32_t rank, const SeenView& view);

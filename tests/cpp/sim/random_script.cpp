@@ -40,6 +40,7 @@ class Writer {
     if (one_in(3)) write_stops();
     if (one_in(3)) write_losses();
     if (one_in(25)) script_.timeout = milliseconds(5 + below(300));
+    if (one_in(3)) write_passes();
     sort();
     return std::move(script_);
   }
@@ -160,7 +161,7 @@ class Writer {
     const Duration usual = one_in(2) ? microseconds(200) : microseconds(4000);
     const Duration late = one_in(2) ? milliseconds(20) : milliseconds(200);
     const uint64_t lateness = one_in(3) ? 2 : 8;  // one call in so many
-    const bool waits = one_in(2) || always_late_ < n;
+    waits_ = one_in(2) || always_late_ < n;
     for (size_t r = 0; r < n; ++r) {
       Duration at{};
       for (uint64_t op = 1; op <= script_.ops.size(); ++op) {
@@ -168,7 +169,7 @@ class Writer {
         if (r == always_late_) at += milliseconds(30);
         Event& event = add(at, EventKind::kCall, static_cast<int32_t>(r));
         event.op = op;
-        event.waits = waits;
+        event.waits = waits_;
         event.in_place = one_in(2);
         event.priority = static_cast<Priority>(below(3));
       }
@@ -214,6 +215,23 @@ class Writer {
     }
   }
 
+  // Those that are late leave, and copy the state of others.
+  void write_passes() {
+    // What is under way at the same time may pass the limit at the same time.
+    if (waits_) script_.log_bytes = (3 + below(8)) << 10;
+    for (Call& call : script_.ops)
+      if (call.policy.kind == straggler::Kind::kSkip)
+        call.policy.log_full = straggler::LogFull::kLeave;
+    const int32_t late = some_rank();
+    const Duration lateness = up_to(milliseconds(400));
+    for (Event& event : script_.events)
+      if (event.kind == EventKind::kCall && event.a == late) event.at += lateness;
+    for (uint64_t i = 1 + below(3); i > 0; --i) {
+      const int32_t a = one_in(4) ? some_rank() : late;
+      add(moment() + up_to(lateness), EventKind::kPass, a, other_rank(a));
+    }
+  }
+
   // Nobody is late, and no frame but contributions and results gets through in time.
   Script calm() {
     write_policy();
@@ -246,6 +264,7 @@ class Writer {
   Script script_;
   straggler::PolicyOptions policy_;
   Duration last_call_{1};
+  bool waits_ = false;
 };
 
 }  // namespace

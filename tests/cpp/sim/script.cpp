@@ -150,6 +150,8 @@ straggler::PolicyOptions parse_policy(Line& line) {
       policy.divisor = straggler::Divisor::kWorld;
     } else if (line.take("bucket")) {
       policy.masks = straggler::Masks::kBucket;
+    } else if (line.take("leave")) {
+      policy.log_full = straggler::LogFull::kLeave;
     } else {
       line.end();
     }
@@ -239,6 +241,13 @@ Event parse_event(Line& line, const Script& script) {
   } else if (what == "kill") {
     event.kind = EventKind::kKill;
     event.a = Line::rank(line.word("a rank"), n);
+  } else if (what == "pass") {
+    event.kind = EventKind::kPass;
+    event.a = Line::rank(line.word("a rank"), n);
+    line.expect("from");
+    event.b = Line::rank(line.word("a rank"), n);
+    if (event.a == kEvery || event.b == kEvery || event.a == event.b)
+      throw Wrong{"two ranks are expected"};
   } else if (what == "cut") {
     event.kind = EventKind::kCut;
     std::tie(event.a, event.b) = two_ranks(line.word("A-B"), "-", n);
@@ -334,6 +343,7 @@ std::string op_text(const Call& call) {
                  " warmup=", p.warmup_operations);
   if (p.divisor == straggler::Divisor::kWorld) text += " world";
   if (p.masks == straggler::Masks::kBucket) text += " bucket";
+  if (p.log_full == straggler::LogFull::kLeave) text += " leave";
   return text;
 }
 
@@ -359,6 +369,8 @@ std::string event_text(const Event& e) {
       return concat(begin, "stop ", a, " for ", to_text(e.duration));
     case EventKind::kKill:
       return concat(begin, "kill ", a);
+    case EventKind::kPass:
+      return concat(begin, "pass ", a, " from ", b);
     case EventKind::kCut:
       return concat(begin, "cut ", a, "-", b,
                     e.duration > Duration{} ? " heard " + to_text(e.duration) : "");

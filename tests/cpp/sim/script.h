@@ -30,6 +30,7 @@ enum class EventKind : uint8_t {
   kStall,  // from a to b nothing begins to leave
   kStop,   // the process of a stands still
   kKill,   // the process of a ends; what has left it arrives
+  kPass,   // `a` passes over what it lacks, with the state of b, as soon as it can be
   kCut,    // the connection of a and b breaks; b hears of it `duration` later
 };
 

@@ -175,6 +175,9 @@ void Simulation::apply(const Event& e) {
     case EventKind::kKill:
       each(e.a, [&](int32_t r) { kill(r); });
       return;
+    case EventKind::kPass:
+      if (member(e.a).group) member(e.a).pass = &e;
+      return;
     case EventKind::kCut:
       each_pair(e.a, e.b, [&](Rank a, Rank b) {
         log("cut ", a.value, "-", b.value);
@@ -213,12 +216,45 @@ bool Simulation::make_calls(int32_t rank) {
   bool did = false;
   while (!m.calls.empty() && m.stopped_until <= clock_.now()) {
     const Event& e = *m.calls.front();
+    if (e.op <= m.passed) {
+      m.calls.pop_front();
+      continue;
+    }
     if (e.waits && !m.answers.empty() && !m.answers.back()->has_ended) break;
     m.calls.pop_front();
     call(rank, e);
     did = true;
   }
   return did;
+}
+
+bool Simulation::is_idle(int32_t rank) const {
+  const Member& m = members_[static_cast<size_t>(rank)];
+  return m.group && m.stopped_until <= clock_.now() &&
+         std::all_of(m.answers.begin(), m.answers.end(),
+                     [](const auto& answer) { return answer->has_ended; });
+}
+
+// With the state of a member that may give it: both between two calls. A training
+// program does so in no time here; only what the groups then make of it takes time.
+bool Simulation::pass_over(int32_t rank) {
+  Member& m = member(rank);
+  if (m.pass == nullptr || !is_idle(rank) || !is_idle(m.pass->b)) return false;
+  const int32_t giver = m.pass->b;
+  const uint64_t seq = member(giver).group->handler()->called();
+  if (seq < m.group->handler()->called()) return false;
+  if (!member(giver).group->is_settled(Seq(seq), Rank(rank))) return false;
+  if (!checks_.may_pass(rank, giver, seq)) return false;
+  const Status passed = m.group->pass_over(Seq(seq));
+  log("rank ", rank, " passes over up to ", seq, ": ",
+      passed ? std::string("ok") : passed.message());
+  if (!passed) return false;
+  m.pass = nullptr;
+  m.passed = seq;
+  m.is_touched = true;
+  m.group->end_turn();
+  checks_.on_pass(rank, giver, seq);
+  return true;
 }
 
 void Simulation::call(int32_t rank, const Event& event) {
@@ -342,6 +378,7 @@ void Simulation::turn() {
   for (bool did = true; std::exchange(did, false);) {
     network_.pump();
     for (int32_t r = 0; r < script_.members; ++r) {
+      if (pass_over(r)) did = true;
       if (make_calls(r)) did = true;
       if (next_look(r) > clock_.now()) continue;
       member(r).group->on_time(clock_.now());

@@ -67,6 +67,8 @@ class Simulation {
     uint64_t num_steps = 0;          // of the network, when next_look was taken
     bool is_touched = true;          // next_look may be another
     std::deque<const Event*> calls;  // due, and not made yet
+    const Event* pass = nullptr;     // the same for a copy of a state
+    uint64_t passed = 0;             // calls up to here are not made
     std::vector<std::shared_ptr<Answer>> answers;
   };
 
@@ -74,6 +76,8 @@ class Simulation {
   void connect_all();
   void apply(const Event& event);
   void kill(int32_t rank);
+  bool is_idle(int32_t rank) const;
+  bool pass_over(int32_t rank);
   void stop(int32_t rank, Duration d);
   bool make_calls(int32_t rank);
   void call(int32_t rank, const Event& event);
