@@ -17,6 +17,10 @@ runs on the committed gradients, without forward or backward, or, when that is f
 bytes, the state of another rank is copied. Either way the rank is bit-identical with
 the others again.
 
+A rank for which the others cannot keep more results is waited for, or with
+`SkipStraggler(log_full="leave")` left out: its step is thrown away, and `catch_up()`
+copies the state of a rank that is in and takes part again.
+
 A gradient that came too late is lost with `register(late="drop")`, the default. With
 `late="carry"` it is added, element by element, to what this rank gives to the same
 bucket in its own next step, and counts once:

@@ -20,7 +20,8 @@ class StateCopy:
     Attributes:
         when: "fewer_bytes" copies when the state has fewer bytes than the gradients of
             the steps to replay; "never" and "always" do what they say as long as there
-            is a choice.
+            is a choice: a rank that was left out (`log_full="leave"`) has none, and
+            copies.
         least_bytes: gradients of less than this are replayed under "fewer_bytes": that
             is over before another rank has come to its next step.
         timeout_ms: how long one rank is waited for; then another one, then the steps

@@ -8,9 +8,13 @@ only `Fetch.result` waits, with a deadline.
 
     who is behind                     the rank that it asks
     ASK(id, step)        --------->   noticed at its next step boundary
-                         <---------   head (step, sizes), then outline and data
+                         <---------   head (step, call, sizes), then outline and data
+                         <---------   seal: all others have the results in it
     or                   <---------   head (nothing): it is not ahead itself
     FAILED(text)         --------->   to all: the state does not fit here
+
+Without the seal a state is of no use: a result that only its giver has seen may still
+be decided otherwise, if the giver is lost.
 """
 
 import json
@@ -37,23 +41,28 @@ _NOTHING = -1
 _LOOK_S = 0.0005
 # What a transfer is given after its head, besides the time-out: even slow links do.
 _BYTES_PER_S = 4 << 20
+# And for its seal, which comes in the next step of the giver.
+_SEAL_S = 30.0
+_SEALED = 1
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Rank `rank`, which has applied `step` steps, wants a state behind that."""
+    """Rank `rank` wants a state of more than `step` steps and at least `call` calls."""
 
     rank: int
     step: int
+    call: int
     tag: int
 
 
 @dataclass(frozen=True)
 class Copied:
-    """What came: the state of `rank` after `step` steps."""
+    """What came: the state of `rank` after `step` steps, with collective `call`."""
 
     rank: int
     step: int
+    call: int
     snapshot: Snapshot
 
 
@@ -83,10 +92,10 @@ class Fetch:
         self._backend = backend
         self._rank = rank
         self._tag = tag
-        self._step = _NOTHING
+        self._step = self._call = _NOTHING
         self._arrived: list[torch.Tensor] = []
         self._posted: list[_Posted] = []
-        self._post(torch.zeros(3, dtype=torch.int64))
+        self._post(torch.zeros(4, dtype=torch.int64))
         self.has_head = False
         self.is_over = False
         self.num_bytes = 0
@@ -110,13 +119,14 @@ class Fetch:
 
     def _on_head(self, head: list[int]) -> None:
         self.has_head = True
-        self._step, *sizes = head
+        self._step, self._call, *sizes = head
         if self._step == _NOTHING:
             self.is_over = True
             return
         self.num_bytes = sum(sizes)
         for size in sizes:
             self._post(torch.empty(size, dtype=torch.uint8))
+        self._post(torch.zeros(1, dtype=torch.int64))
 
     def result(self, timeout_s: float, look: Callable[[], None]) -> Copied | None:
         """Waits. None: there is no copy, or not in time; `is_over` tells which.
@@ -131,12 +141,15 @@ class Fetch:
             look()
             if self.has_head and not had_head:
                 had_head = True
-                deadline = time.monotonic() + timeout_s + self.num_bytes / _BYTES_PER_S
+                deadline = time.monotonic() + timeout_s + _SEAL_S
+                deadline += self.num_bytes / _BYTES_PER_S
             time.sleep(_LOOK_S)
-        if len(self._arrived) < 2:
+        if len(self._arrived) < 3:
             return None
-        outline, data = self._arrived
-        return Copied(self._rank, self._step, Snapshot(outline, data))
+        outline, data, seal = self._arrived
+        if int(seal) != _SEALED:
+            return None
+        return Copied(self._rank, self._step, self._call, Snapshot(outline, data))
 
 
 class Exchange:
@@ -153,6 +166,7 @@ class Exchange:
         self._num_asks = 0
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
+        self._unsealed: list[tuple[Ask, int]] = []  # with the last call in the state
         self.asks: list[Ask] = []
         self.failure: str | None = None
         self._listen()
@@ -195,12 +209,18 @@ class Exchange:
         self._send(tensor, rank, self._tag)
 
     def ask(self, rank: int, step: int) -> Fetch:
-        """Begins a copy of the state of `rank`, of more than `step` steps."""
+        """Begins a copy of the state of `rank`, of more than `step` steps.
+
+        And behind all calls that this rank has made.
+        """
         own, _ = self._backend.place
         tag = self._tag + 1 + self._num_asks % (_TAGS_PER_MODEL - 1)
         self._num_asks += 1
         fetch = Fetch(self._backend, rank, tag)
-        self._tell(rank, {"rank": own, "step": step, "tag": tag})
+        self._tell(
+            rank,
+            {"rank": own, "step": step, "call": self._backend.num_calls, "tag": tag},
+        )
         return fetch
 
     def leave(self, fetch: Fetch) -> None:
@@ -209,24 +229,48 @@ class Exchange:
             self._left.append(fetch)
 
     def answer(self, step: int, take: Callable[[], Snapshot] | None) -> list[Ask]:
-        """Answers all asks; returns those that get a state.
+        """Answers all asks, the last one of each rank with a state if there is one.
+
+        Returns those that get it; `seal` follows.
 
         Args:
             step: that `take` would give the state of.
             take: called once if anybody is to get it; None: nobody is.
         """
         asks, self.asks = self.asks, []
-        given = [ask for ask in asks if take is not None and ask.step < step]
+        call = self._backend.num_calls
+        newest = {ask.rank: ask for ask in asks}
+        given = [
+            ask
+            for ask in newest.values()
+            if take is not None and ask.step < step and ask.call <= call
+        ]
         snapshot = take() if given and take is not None else None
         for ask in asks:
             if snapshot is None or ask not in given:
-                self._send(torch.tensor([_NOTHING, 0, 0]), ask.rank, ask.tag)
+                self._send(torch.tensor([_NOTHING, 0, 0, 0]), ask.rank, ask.tag)
                 continue
             outline, data = snapshot.outline, snapshot.data
-            head = torch.tensor([step, outline.numel(), data.numel()])
+            head = torch.tensor([step, call, outline.numel(), data.numel()])
             for tensor in (head, outline, data):
                 self._send(tensor, ask.rank, ask.tag)
+            self._unsealed.append((ask, call))
         return given
+
+    def seal(self) -> None:
+        """Seals the states given before, where that can be. Never blocks for long."""
+        if not self._unsealed:
+            return
+        is_out = self._backend.standing != "member"
+        left = []
+        for ask, call in self._unsealed:
+            is_settled = self._backend.is_settled(call, ask.rank)
+            if is_settled or is_out:
+                seal = torch.tensor([_SEALED if is_settled else _NOTHING])
+                self._send(seal, ask.rank, ask.tag)
+            else:
+                left.append((ask, call))
+        self._unsealed = left
 
     def tell_failure(self, text: str, timeout_s: float) -> None:
         """All other ranks raise `text` at their next step boundary."""

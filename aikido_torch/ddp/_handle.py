@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """The hook of DistributedDataParallel, and catching up with the others."""
 
+import time
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,8 +20,19 @@ from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._state import TrainingState
-from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Carry, Policy, StepCounters, WaitAll
+from aikido_torch.errors import (
+    AikidoError,
+    ConfigError,
+    PeerLostError,
+    RetryLaterError,
+)
+from aikido_torch.straggler import (
+    Carry,
+    Policy,
+    SkipStraggler,
+    StepCounters,
+    WaitAll,
+)
 
 __all__ = ["CatchUp", "Handle"]
 
@@ -34,6 +46,9 @@ _MOST_OUTCOMES = 100_000
 _MOST_STEPS = 10_000
 # Ranks that are asked for their state before the steps are replayed after all.
 _MOST_ASKED = 2
+# Copies after which a rank that is refused all the same gives up.
+_MOST_RETURNS = 8
+_LOOK_S = 0.001
 
 
 class CatchUp(int):
@@ -133,6 +148,10 @@ class Handle:
         self._last_skipped = -1
         self._exchange: Exchange | None = None
         self._skips = not isinstance(policy, WaitAll)
+        # Rather than be waited for, a rank is left out and copies the state.
+        self._leaves = isinstance(policy, SkipStraggler) and policy.log_full == "leave"
+        # A step was not what the others made of it: what is here is nobody's state.
+        self._is_astray = False
         _, size = self._backend.place
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
@@ -165,6 +184,11 @@ class Handle:
         replayed, or the state of a rank that is ahead is copied (`StateCopy`); the rank
         that is asked gives it in its own `catch_up`, and sends it while it trains on.
 
+        A rank that was late for so long that the others went on without it, and that
+        cannot get what it has missed any more, copies the state and takes part again.
+        This waits until it does, as long as the group's calls do. The step in which it
+        learnt of that was thrown away; it counts, as one that was copied later.
+
         The steps applied have passed for this rank: what your loop does in every step
         besides, such as an all_reduce of the loss for a log, has to be done for them
         too, or the ranks end up in different calls. Better do it every so many steps,
@@ -177,11 +201,14 @@ class Handle:
         Raises:
             ConfigError: a copied state does not fit; raised on all ranks, nothing of it
                 is applied. Or another model was registered on this group since.
+            RetryLaterError: this rank was left out, and no rank gave its state in time.
+            PeerLostError: this rank was left out, and a state does not help: the text
+                says why.
         """
         self._check_current()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
-        source = self._come_back() if self._steps_held() > 0 else None
+        source = self._come_back()
         self._answer()
         return CatchUp(
             steps_replayed=self.replayed_steps - replayed,
@@ -198,14 +225,71 @@ class Handle:
         return self._backend.committed_ahead // len(self._buckets)
 
     def _come_back(self) -> int | None:
-        """Until nothing is held any more. Returns the rank whose state was copied."""
+        """Until nothing is missing any more. Returns whose state was copied."""
+        source = None
+        while True:
+            if self._must_copy():
+                source = self._return()
+            try:
+                copied_from = self._catch_up_held()
+            except AikidoError:
+                if not self._must_copy():
+                    raise
+                continue  # left out meanwhile
+            return source if copied_from is None else copied_from
+
+    def _must_copy(self) -> bool:
+        is_refused = self._leaves and self._backend.standing == "refused"
+        return self._is_astray or is_refused
+
+    def _return(self) -> int:
+        """Copies until this rank is in the view with the state of a rank in it."""
+        wait_s = (self._copy or StateCopy()).timeout_ms / 1e3
+        deadline = time.monotonic() + self._backend.call_timeout.total_seconds()
+        num_copies = 0
+        while time.monotonic() < deadline:
+            copied = None
+            for rank in self._candidates():
+                # A step that went astray is as good as none.
+                copied = self._ask(rank, self.steps - 1, wait_s)
+                if copied is not None:
+                    break
+            if copied is None:
+                wait_s = min(2 * wait_s, 60.0)
+                continue
+            if not self._adopt(copied):
+                continue
+            self._is_astray = False
+            while self._backend.standing == "returning":
+                self._refuse()
+                time.sleep(_LOOK_S)
+                if time.monotonic() > deadline:
+                    break
+            if self._backend.standing == "member":
+                return copied.rank
+            num_copies += 1
+            if num_copies == _MOST_RETURNS:
+                raise PeerLostError(
+                    f"catch_up: this rank has copied the state of another one "
+                    f"{num_copies} times and was refused each time: the others produce "
+                    "results faster than this rank can copy, or a connection of it is "
+                    "broken; see straggler.log_bytes, or reconfigure."
+                )
+        raise RetryLaterError(
+            "catch_up: this rank was left out while it was late, and no rank gave its "
+            f"state within {self._backend.call_timeout.total_seconds():.0f} s; the "
+            "others answer in their own catch_up: are they still training, or do they "
+            "wait for this rank in a strict call?"
+        )
+
+    def _catch_up_held(self) -> int | None:
         source = None
         rule = self._copy or StateCopy(when="never")
         may_copy = self._copy is not None and self._exchange is not None
         while held := self._steps_held():
             now = Situation(
-                # When its log is full, the others wait: nobody is behind more than is
-                # held.
+                # When its log is full, the others wait or leave it out: nobody in the
+                # view is behind more than is held.
                 steps_behind=held,
                 steps_held=held,
                 gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
@@ -217,14 +301,15 @@ class Handle:
                 may_copy = False  # once in a call: the rest is little
                 copied = self._fetch(rule.timeout_ms / 1e3)
                 if copied is not None:
-                    self._adopt(copied)
-                    source = copied.rank
+                    source = copied.rank if self._adopt(copied) else source
             for _ in range(decision.steps):
                 self._replay()
         return source
 
     def _replay(self) -> None:
-        self._pass_over()
+        # The results are here, so these calls send nothing and return at once.
+        for index in sorted(self._buckets):
+            self._start(self._buckets[index].scratch, self._policy).wait()
         buckets = list(self._buckets.values())
         with gradients_from(buckets, are_views=self._are_views, unused=self._unused):
             self._apply()
@@ -233,21 +318,21 @@ class Handle:
         if self._after_step is not None:
             self._after_step()
 
-    def _pass_over(self) -> None:
-        # The results are here, so these calls send nothing and return at once.
-        for index in sorted(self._buckets):
-            self._start(self._buckets[index].scratch, self._policy).wait()
-
     def _fetch(self, timeout_s: float) -> Copied | None:
-        exchange = self._exchange
-        assert exchange is not None
         for rank in self._candidates()[:_MOST_ASKED]:
-            fetch = exchange.ask(rank, self.steps)
-            copied = fetch.result(timeout_s, self._refuse)
-            exchange.leave(fetch)
-            if copied is not None or not fetch.is_over:
+            asked_at = time.monotonic()
+            copied = self._ask(rank, self.steps, timeout_s)
+            if copied is not None or time.monotonic() - asked_at >= timeout_s:
                 return copied  # who does not answer stands still, as others may
         return None
+
+    def _ask(self, rank: int, step: int, timeout_s: float) -> Copied | None:
+        exchange = self._exchange
+        assert exchange is not None
+        fetch = exchange.ask(rank, step)
+        copied = fetch.result(timeout_s, self._refuse)
+        exchange.leave(fetch)
+        return copied
 
     def _candidates(self) -> list[int]:
         """Whom to ask, best first: who was in time the last time, the next ranks first.
@@ -259,7 +344,8 @@ class Handle:
         late = set(self._outcomes[-1].skipped) if self._outcomes else set()
         return sorted(others, key=lambda rank: rank in late)
 
-    def _adopt(self, copied: Copied) -> None:
+    def _adopt(self, copied: Copied) -> bool:
+        """False: it is older than what this rank had before it was left out."""
         parts = self._state.read(copied.snapshot)
         if found := self._state.difference(parts):
             own, _ = self._backend.place
@@ -272,13 +358,17 @@ class Handle:
             assert self._exchange is not None
             self._exchange.tell_failure(text, timeout_s=2.0)
             raise ConfigError(text)
+        try:
+            self._backend.pass_over(copied.call)
+        except RetryLaterError:
+            return False
         self._state.apply(parts)
-        # The rank has the results of these steps, so they are decided: what is given
-        # here counts nowhere, even where a result is still on its way.
         while self.steps < copied.step:
-            self._pass_over()
+            self._last_skipped = self.steps
+            self.skipped_steps += 1
             self._end_step("copied", copied.rank)
             self.copied_steps += 1
+        return True
 
     # ---- for others that come back ----
 
@@ -297,8 +387,10 @@ class Handle:
 
     def _answer(self) -> None:
         if self._exchange is not None:
-            given = self._exchange.answer(self.steps, self._state.take)
-            self.served_copies += len(given)
+            is_fit = self._backend.standing == "member" and not self._is_astray
+            take = self._state.take if is_fit else None
+            self.served_copies += len(self._exchange.answer(self.steps, take))
+            self._exchange.seal()
 
     def _check_current(self) -> None:
         if not self._skips:
@@ -328,6 +420,8 @@ class Handle:
             self._check_current()
             self._collect()
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
+        if self._exchange is not None:
+            self._exchange.seal()
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
@@ -342,9 +436,31 @@ class Handle:
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
             self._end_step("own", collect=False)
+        own = bucket.buffer()
+
         # DDP takes the value of a Python callback only.
-        future: torch.futures.Future[torch.Tensor] = work.get_future().then(_only)
+        def take(result: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            try:
+                return result.value()[0]
+            except Exception:
+                if strict or not self._was_left_out(work):
+                    raise
+                # This step is lost, and catch_up repairs what comes of it.
+                self._is_astray = True
+                return own
+
+        future: torch.futures.Future[torch.Tensor] = work.get_future().then(take)
         return future
+
+    def _was_left_out(self, work: _C.AikidoWork) -> bool:
+        """Whether the call failed because this rank itself is out and is to copy."""
+        if not self._leaves:
+            return False
+        try:
+            work.outcome()
+        except PeerLostError as error:
+            return error.rank == self._backend.place[0]
+        return False
 
     def _start_carrying(self, bucket: GradBucket) -> _C.AikidoWork:
         carry = self._carries[bucket.index()]
@@ -389,7 +505,12 @@ class Handle:
             if not work.is_completed():
                 left.append((step, work))
                 continue
-            outcome = work.outcome()
+            try:
+                outcome = work.outcome()
+            except AikidoError:
+                if not self._leaves:
+                    raise
+                continue  # its step went astray, or has raised this already
             if outcome is None:
                 continue
             self._outcomes.append(outcome)
@@ -398,7 +519,3 @@ class Handle:
                 self._last_skipped = step
                 self.skipped_steps += 1
         self._running = left
-
-
-def _only(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-    return future.value()[0]

@@ -44,7 +44,8 @@ def register(
     Args:
         model: wrapped over an aikido group.
         optimizer: the one that the loop steps; `catch_up` steps it too.
-        policy: None is `SkipStraggler()`.
+        policy: None is `SkipStraggler()`. With log_full="leave" a rank that was late
+            for too long copies the state, which has to be whole; see `state`.
         apply: what your loop does between the backward and the next zero_grad, and
             `catch_up` on the gradients that it replays: unscale, clip, step, update,
             scheduler. None is `optimizer.step`.
@@ -84,7 +85,7 @@ def register(
         model.process_group,
     )
     # After that, so that a rank with a choice of its own is told to all.
-    _check_choices(policy, late, batches_per_step, model.process_group.size())
+    _check_choices(policy, late, batches_per_step, model.process_group.size(), is_whole)
     handle = Handle(
         model,
         policy,
@@ -127,7 +128,7 @@ def _check_model(model: DistributedDataParallel) -> None:
 
 
 def _check_choices(
-    policy: Policy, late: str, batches_per_step: int, world_size: int
+    policy: Policy, late: str, batches_per_step: int, world_size: int, is_whole: bool
 ) -> None:
     if not isinstance(batches_per_step, int) or batches_per_step < 1:
         raise ConfigError(
@@ -141,6 +142,13 @@ def _check_choices(
         raise ConfigError(
             f"register: SkipStraggler: min_contributors is {least} but the group has "
             f"ranks 0 to {world_size - 1}; it must be at most {world_size}."
+        )
+    if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
+        raise ConfigError(
+            'log_full="leave" makes a rank that was late for too long copy the state '
+            "of another one, and with apply or after_step register cannot tell what "
+            "that is; give state={...}, {} if there is nothing else, or "
+            'log_full="wait".'
         )
 
 

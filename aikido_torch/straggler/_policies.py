@@ -73,6 +73,11 @@ class SkipStraggler(Policy):
             be in some of them. "bucket": a rank is in the whole result or in none of
             it. Then one rank sums the whole tensor, in turns: a single call takes n
             times as long, n calls under way at the same time as long as before.
+        log_full: when there is no room left for the results that a late rank has missed
+            (`straggler.log_bytes`), "wait" waits for it. "leave" goes on without it,
+            where more than half of the ranks and `min_contributors` are left: its calls
+            fail, until it has copied the state of another rank, as `catch_up` of
+            `aikido_torch.ddp` does.
 
     Raises:
         ConfigError: a value is out of its range, and the text has both; or there is no
@@ -87,6 +92,7 @@ class SkipStraggler(Policy):
     slack: float = 1.5
     divisor: str = "contributors"
     masks: str = "shard"
+    log_full: str = "wait"
 
     def __post_init__(self) -> None:
         self.native()
@@ -136,4 +142,5 @@ class SkipStraggler(Policy):
             slack=self.slack,
             divisor=self.divisor,
             masks=self.masks,
+            log_full=self.log_full,
         )

@@ -177,6 +177,45 @@ void register_calls(BackendClass& backend) {
           py::call_guard<py::gil_scoped_release>());
 }
 
+const char* name_of_standing(engine::Standing standing) {
+  constexpr const char* kNames[] = {"member", "returning", "refused"};
+  return kNames[static_cast<size_t>(standing)];
+}
+
+// How a rank that has copied the state of another one goes on from there.
+void register_returns(BackendClass& backend) {
+  backend
+      .def(
+          "pass_over",
+          [](AikidoBackend& self, uint64_t seq) {
+            adapter::raise_if_failed(self.communicator()->pass_over(Seq(seq)));
+          },
+          py::arg("seq"), py::call_guard<py::gil_scoped_release>(),
+          "This rank has what follows from the collectives up to `seq`: it will not "
+          "call them.")
+      .def(
+          "is_settled",
+          [](AikidoBackend& self, uint64_t seq, int except_rank) {
+            return self.communicator()->is_settled(Seq(seq), Rank(except_rank));
+          },
+          py::arg("seq"), py::arg("except_rank"),
+          py::call_guard<py::gil_scoped_release>(),
+          "Whether nobody but `except_rank` needs a result up to `seq` any more.")
+      .def_property_readonly(
+          "num_calls",
+          [](AikidoBackend& self) { return self.communicator()->num_calls(); },
+          "The number of the last collective that was called here.")
+      .def_property_readonly(
+          "call_timeout", [](AikidoBackend& self) { return self.timeout(); },
+          "Of calls that say nothing else.")
+      .def_property_readonly(
+          "standing",
+          [](AikidoBackend& self) {
+            return name_of_standing(self.communicator()->standing());
+          },
+          "In skippable operations: member, or out and returning, or out and refused.");
+}
+
 // What changes the members of a group, or makes groups of it.
 void register_members(BackendClass& backend) {
   backend
@@ -265,6 +304,7 @@ void register_process_group(py::module_& m) {
       .def_property_readonly("counters", &counters);
   register_calls(backend);
   register_members(backend);
+  register_returns(backend);
 }
 
 }  // namespace aikido::bind

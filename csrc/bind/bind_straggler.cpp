@@ -19,7 +19,7 @@ PolicyOptions make_wait_all(bool rebalance) {
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
                         double slack, const std::string& divisor,
-                        const std::string& masks) {
+                        const std::string& masks, const std::string& log_full) {
   PolicyOptions options;
   options.kind = straggler::Kind::kSkip;
   options.min_contributors = min_contributors;
@@ -45,6 +45,12 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
   }
   options.masks =
       masks == "bucket" ? straggler::Masks::kBucket : straggler::Masks::kShard;
+  if (log_full != "wait" && log_full != "leave") {
+    adapter::raise({Code::kInvalidArgument, "SkipStraggler: log_full is \"" + log_full +
+                                                "\"; it takes \"wait\" or \"leave\""});
+  }
+  options.log_full =
+      log_full == "leave" ? straggler::LogFull::kLeave : straggler::LogFull::kWait;
   // The size of the world is not known yet: the largest one rules nothing out.
   adapter::raise_if_failed(
       straggler::validate(options, std::numeric_limits<int32_t>::max()));
@@ -60,7 +66,8 @@ void register_straggler(py::module_& m) {
       .def_static("skip", &make_skip, py::kw_only(), py::arg("min_contributors"),
                   py::arg("floor_ms"), py::arg("ceiling_ms"),
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
-                  py::arg("slack"), py::arg("divisor"), py::arg("masks"))
+                  py::arg("slack"), py::arg("divisor"), py::arg("masks"),
+                  py::arg("log_full"))
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
       .def(
           "__eq__",

@@ -54,6 +54,12 @@ class Backend:
     def __init__(self, mail, rank):
         self.mail = mail
         self.place = (rank, mail.size)
+        self.num_calls = 40
+        self.standing = "member"
+        self.settled = 40
+
+    def is_settled(self, seq, except_rank):
+        return seq <= self.settled
 
     def send(self, tensors, rank, tag):
         self.mail.messages.append((self.place[0], rank, tag, tensors[0].clone()))
@@ -89,8 +95,8 @@ def test_who_asks_gets_the_state_that_the_other_has_at_its_next_look():
     (ask,) = b.asks
     assert (ask.rank, ask.step) == (0, 3)
     assert b.answer(8, snapshot) == [ask]
-    copied = fetch.result(1.0, lambda: None)
-    assert (copied.rank, copied.step) == (1, 8)
+    copied = fetch.result(1.0, b.seal)
+    assert (copied.rank, copied.step, copied.call) == (1, 8, 40)
     assert copied.snapshot.outline.tolist() == [7, 8]
     assert copied.snapshot.data.sum() == 100
     assert b.answer(9, snapshot) == []
@@ -98,15 +104,51 @@ def test_who_asks_gets_the_state_that_the_other_has_at_its_next_look():
 
 def test_several_that_ask_share_one_snapshot():
     _, (a, b, c) = exchanges()
-    fetches = [a.ask(1, step=3), c.ask(1, step=8), c.ask(1, step=7)]
+    fetches = [a.ask(1, step=3), c.ask(1, step=5), c.ask(1, step=7)]
     taken = []
     b.look()
     given = b.answer(8, lambda: taken.append(1) or snapshot())
     assert [(ask.rank, ask.step) for ask in given] == [(0, 3), (2, 7)]
     assert taken == [1]
-    steps = [fetch.result(1.0, lambda: None) for fetch in fetches]
+    steps = [fetch.result(1.0, b.seal) for fetch in fetches]
+    # Who asks again has left its first question.
     assert [copied and copied.step for copied in steps] == [8, None, 8]
     assert all(fetch.is_over for fetch in fetches)
+
+
+def test_a_state_is_of_no_use_before_the_others_have_all_that_is_in_it():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    b._backend.settled = 39
+    b.look()
+    b.answer(8, snapshot)
+    b.seal()
+    assert not fetch.advance()
+    assert fetch.has_head
+    b._backend.settled = 40
+    b.seal()
+    assert fetch.result(1.0, lambda: None).step == 8
+
+
+def test_a_donor_that_is_left_out_itself_takes_its_state_back():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    b._backend.settled = 39
+    b.look()
+    b.answer(8, snapshot)
+    b._backend.standing = "refused"
+    b.seal()
+    assert fetch.result(5.0, lambda: None) is None
+    assert fetch.is_over
+
+
+def test_who_has_called_more_gets_no_state():
+    _, (a, b, _) = exchanges()
+    a._backend.num_calls = 41
+    fetch = a.ask(1, step=3)
+    b.look()
+    assert b.answer(8, snapshot) == []
+    assert fetch.result(5.0, lambda: None) is None
 
 
 def test_who_is_behind_itself_says_so_and_takes_no_snapshot():
@@ -131,6 +173,7 @@ def test_who_does_not_answer_in_time_is_left_and_its_answer_thrown_away():
     a.leave(fetch)
     b.look()
     b.answer(8, snapshot)
+    b.seal()
     a.look()
     assert fetch.is_over
     assert mail.messages == []
@@ -141,7 +184,7 @@ def test_a_donor_that_dies_gives_nothing():
     fetches = [a.ask(1, step=3), a.ask(1, step=3)]
     b.look()
     # One has heard that a state is coming, the other nothing.
-    b._send(torch.tensor([8, 2, 100]), 0, b.asks[0].tag)
+    b._send(torch.tensor([8, 40, 2, 100]), 0, b.asks[0].tag)
     assert [fetch.advance() for fetch in fetches] == [False, False]
     assert [fetch.has_head for fetch in fetches] == [True, False]
     mail.lose(1)

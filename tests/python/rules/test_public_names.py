@@ -144,9 +144,10 @@ def test_a_stub_that_differs_is_named():
             "",
             "PolicyOptions.skip takes ['min_contributors', 'floor_ms', 'ceiling_ms', "
             "'max_consecutive_skips', 'warmup_operations', 'slack', 'divisor', "
-            "'masks'], in the "
+            "'masks', 'log_full'], in the "
             "stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
-            "'max_consecutive_skips', 'warmup_operations', 'divisor', 'masks']",
+            "'max_consecutive_skips', 'warmup_operations', 'divisor', 'masks', "
+            "'log_full']",
         ),
     }
     for before, (after, breach) in changes.items():

@@ -21,6 +21,9 @@ def test_policies_are_values_that_the_engine_sees_as_equal():
     bucket = SkipStraggler(masks="bucket")
     assert bucket.native() != SkipStraggler().native()
     assert bucket.native() == SkipStraggler(masks="bucket").native()
+    leaving = SkipStraggler(log_full="leave")
+    assert leaving.native() != SkipStraggler().native()
+    assert repr(leaving.native()).endswith('masks="shard", log_full="leave")')
     with pytest.raises(dataclasses.FrozenInstanceError):
         SkipStraggler().slack = 3
 
@@ -38,7 +41,7 @@ def test_the_engine_prints_them_as_python_does():
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
         "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=10000.0, "
         "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world', "
-        "masks='shard')"
+        "masks='shard', log_full='wait')"
     )
 
 
@@ -56,6 +59,7 @@ def test_the_engine_prints_them_as_python_does():
         ({"max_consecutive_skips": 0}, "max_consecutive_skips is 0 but must be betwee"),
         ({"max_consecutive_skips": -1}, "max_consecutive_skips is -1; it must not be"),
         ({"warmup_operations": 65}, "warmup_operations is 65 but must be between 1 an"),
+        ({"log_full": "go"}, 'log_full is "go"; it takes "wait" or "leave"'),
         ({"slack": 0.5}, "slack is 0.5 but must be between 1 and 100."),
         ({"slack": float("nan")}, "slack is nan but must be between 1 and 100."),
         ({"divisor": "all"}, 'divisor is "all"; it takes "contributors" or "world"'),

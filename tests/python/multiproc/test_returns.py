@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A rank that was away for so long that its log is full comes back by a copy."""
+
+import hashlib
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn, optim
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import ddp
+from aikido_torch._backend import backend_of
+from aikido_torch.ddp import StateCopy
+from aikido_torch.options import Options
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import late, run_ranks, stop
+
+WIDTH = 256
+STEPS = 600
+AWAY_AT = 30
+AWAY_S = 3.0
+LATE_RANK = 2
+STEP_S = 0.01
+# The log holds the results of some thirty steps: half a second.
+OPTIONS = Options(straggler_log_bytes=8 << 20)
+POLICY = SkipStraggler(
+    min_contributors=2,
+    floor_ms=20,
+    ceiling_ms=40,
+    max_consecutive_skips=1_000_000,
+    log_full="leave",
+)
+OPTIMIZERS = {
+    "SGD": lambda p: optim.SGD(p, lr=0.01, momentum=0.9),
+    "Adam": lambda p: optim.Adam(p, lr=0.001),
+}
+WAYS = {"stopped": stop, "late": late}
+
+
+def digest(*tensors):
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(tensor.detach().contiguous().view(-1).numpy().tobytes())
+    return found.hexdigest()
+
+
+def train(rank, size, name, way):
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
+    model = DistributedDataParallel(net, bucket_cap_mb=0.1)
+    optimizer = OPTIMIZERS[name](net.parameters())
+    handle = ddp.register(
+        model, optimizer=optimizer, policy=POLICY, copy=StateCopy(timeout_ms=700)
+    )
+    backend = backend_of(None)
+    step, took, standings, back_s = 0, [], set(), 0.0
+    away_at = AWAY_AT
+    while step < STEPS:
+        started = time.monotonic()
+        up = handle.catch_up()
+        if up.state_copied_from is not None:
+            back_s = max(back_s, time.monotonic() - started)
+        step += up
+        if step >= STEPS:
+            break
+        if rank == LATE_RANK and step >= away_at:
+            away_at = STEPS
+            WAYS[way](AWAY_S)
+        optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(1000 * step + rank)
+        model(torch.randn(8, WIDTH, generator=generator)).square().mean().backward()
+        standings.add(backend.standing)
+        optimizer.step()
+        step += 1
+        took.append(time.monotonic() - started)
+        late(STEP_S)
+    # Who is done still gives its state.
+    store = dist.distributed_c10d._get_default_store()
+    store.add("done", 1)
+    while store.add("done", 0) < size:
+        handle.catch_up()
+        late(STEP_S)
+    dist.barrier()
+    state = [t for s in optimizer.state.values() for t in s.values()]
+    return {
+        "fingerprint": digest(*net.parameters(), *(s for s in state if s.numel() > 1)),
+        "steps": (step, handle.steps),
+        "slowest_s": max(took[AWAY_AT:]),
+        "back_s": back_s,
+        "copied": handle.copied_steps,
+        "standings": standings,
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_rank_that_was_away_copies_the_state_and_nobody_waits(name, way):
+    results = run_ranks(3, train, name, way, options=OPTIONS, deadline=100.0)
+    others = [r for rank, r in enumerate(results) if rank != LATE_RANK]
+    back = results[LATE_RANK]
+    print("back after", back["back_s"], "s; slowest", [r["slowest_s"] for r in others])
+    assert len({r["fingerprint"] for r in results}) == 1
+    assert {r["steps"] for r in results} == {(STEPS, STEPS)}
+    assert "refused" in back["standings"]
+    assert back["copied"] > 10
+    for other in others:
+        assert other["slowest_s"] < 0.6 * AWAY_S
