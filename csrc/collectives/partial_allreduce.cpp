@@ -117,12 +117,20 @@ void PartialAllreduce::withdraw(int32_t s) {
 
 // ---- frames ----
 
+namespace {
+// A question, or a verdict whose result comes later: it has come, and maybe in the
+// middle of another frame.
+bool is_bare(const FrameHeader& header) {
+  return header.kind == FrameKind::kReady ||
+         (header.payload_bytes == 0 && header.total_bytes > 0);
+}
+}  // namespace
+
 Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
-  // Only asks: it has come, and maybe in the middle of another frame.
   if (header.kind == FrameKind::kReady) return nowhere;
-  receiving_[static_cast<size_t>(from.value)] = kNothing;
+  if (!is_bare(header)) receiving_[static_cast<size_t>(from.value)] = kNothing;
   const auto s = static_cast<int32_t>(header.shard);
   const bool is_now = header.view == host_->view().number;
   const bool is_known =
@@ -134,7 +142,7 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
   }
   auto place = header.kind == FrameKind::kContrib ? place_contribution(from, header, s)
                                                   : place_result(from, header, s, rest);
-  if (place && *place != nullptr)
+  if (place && *place != nullptr && !is_bare(header))
     receiving_[static_cast<size_t>(from.value)] = code_of(header.kind, s);
   return place;
 }
@@ -151,6 +159,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
+    if (is_bare(header) && mine.bytes > 0) return nowhere;
     mine.bytes = 0;
     AIKIDO_TRY(read_mask(mine, rest));
     if (!mine.mask.contains(host_->self())) withdraw(s);
@@ -180,7 +189,7 @@ Status PartialAllreduce::read_mask(Shard& mine,
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
-  if (header.kind == FrameKind::kReady) return;
+  if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
   if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;

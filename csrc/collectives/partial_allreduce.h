@@ -108,8 +108,9 @@ class PartialAllreduce final : public Operation {
     return kind == transport::FrameKind::kContrib;
   }
   size_t chunk_of(transport::FrameKind kind) const override {
-    return kind == transport::FrameKind::kContrib ? piece_bytes() : 0;
+    return kind == transport::FrameKind::kContrib ? contribution_bytes() : 0;
   }
+  size_t contribution_bytes() const;
   size_t piece_bytes() const;
   Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
   const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }

@@ -20,6 +20,7 @@ constexpr int kMaxDoublings = 12;
 // much as a few kilobytes.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
+constexpr size_t kLatePiece = 32 << 10;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -106,6 +107,13 @@ size_t PartialAllreduce::piece_bytes() const {
   if (!call_.policy.rebalance || std::ssize(owners) == host_->size()) return chunk;
   const size_t piece = std::max(plan_.num_bytes(0) / kPieces, kLeastPiece);
   return std::min(chunk, piece / element * element);
+}
+
+// Who owns nothing is mostly left out, and learns it in the middle of a contribution:
+// what has been handed to a socket comes all the same, where others send in vain.
+size_t PartialAllreduce::contribution_bytes() const {
+  const size_t piece = piece_bytes();
+  return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
 }
 
 // Most of the work before the close: chunks that all members' bytes have reached.
@@ -329,7 +337,11 @@ void PartialAllreduce::note_progress() {
 
 // The result of another owner is here.
 void PartialAllreduce::note_lag() {
-  if (!is_started() || shards_left_ > 1 || num_views_ > 0) return;
+  if (!is_started() || num_views_ > 0) return;
+  int32_t num_missing = 0;  // our own are had when another has acknowledged them
+  for (const Shard& mine : shards_)
+    num_missing += mine.is_had || (mine.own && mine.own->is_closed) ? 0 : 1;
+  if (num_missing > 1) return;
   group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
                                      host_->clock().now() - ready_at_);
 }
@@ -378,12 +390,12 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
-  // Full sums wait for their owner as long as for all else: bytes of it are on their
-  // way already, and a change would send them again.
+  // As long as for all else: full sums, of whose result bytes are on their way already,
+  // and a new owner, to whom all contributions are sent again.
+  const bool is_generous = call_.policy.rebalance || num_views_ > 0;
   const Duration patience =
-      call_.policy.rebalance
-          ? std::clamp(took, call_.policy.floor, call_.policy.ceiling)
-          : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+      is_generous ? std::clamp(took, call_.policy.floor, call_.policy.ceiling)
+                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
 }
 
