@@ -73,19 +73,28 @@ std::byte* PartialAllreduce::result() {
 Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
   ready_at_ = host_->clock().now();
-  // Each member begins with another owner, so that no owner is everybody's first.
-  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
-    const int32_t s = (host_->self().value + 1 + i) % plan_.num_shards();
-    // A mask that is known already is one without us.
-    if (shard(s).is_had) {
-      copy_to_caller(s);
-    } else if (shard(s).mask.count() == 0) {
-      contribute(s);
-    }
-  }
+  if (hesitates()) contribute_at_ = ready_at_ + kHesitation;
+  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+    if (shard(s).is_had) copy_to_caller(s);
+  contribute_all();
   on_called(host_->self());
   expose_if_done();
   return Status::ok();
+}
+
+// Each member begins with another owner, so that no owner is everybody's first.
+void PartialAllreduce::contribute_all() {
+  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
+    const int32_t s = (host_->self().value + 1 + i) % plan_.num_shards();
+    // A mask that is known already is one without us.
+    if (!shard(s).is_had && shard(s).mask.count() == 0) contribute(s);
+  }
+}
+
+// Note [who owns nothing hesitates]
+bool PartialAllreduce::hesitates() const {
+  return !call_.policy.rebalance && !host_->view().is_owner(host_->self()) &&
+         plan_.num_bytes(0) > kLatePiece;
 }
 
 bool PartialAllreduce::may_contribute() const {
@@ -101,7 +110,7 @@ void PartialAllreduce::contribute(int32_t s) {
     fold_ahead(s);
     return close_if_due(s);
   }
-  if (mine.contribution != 0) return;
+  if (mine.contribution != 0 || contribute_at_) return;
   ++contributions_in_flight_;
   mine.contributed_in = host_->view().number;
   mine.contribution =

@@ -24,6 +24,13 @@
 // With masks="bucket" an operation is one shard, and the owners of a cut take turns: it
 // has the number that its owner has in the cut, so a view knows it like any other.
 //
+// Note [who owns nothing hesitates]
+// A member that owns nothing was late again and again, and its results leave last. With
+// operations back to back it so calls just when the others close without it, and what
+// it has handed to a socket until it hears of that goes into the downlinks of those
+// that send each other results. So it waits a moment before it contributes to a large
+// operation, and sends in small frames.
+//
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
 // view, and stays. What an owner has closed is had at once if every shard of the
@@ -128,6 +135,10 @@ class PartialAllreduce final : public Operation {
   void take_over(int32_t s);
   void let_go(int32_t s);
   bool may_contribute() const;
+  static constexpr Duration kHesitation = std::chrono::milliseconds(10);
+  static constexpr size_t kLatePiece = 32 << 10;
+  bool hesitates() const;
+  void contribute_all();
   void contribute(int32_t s);
   void withdraw(int32_t s);
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
@@ -184,9 +195,10 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  bool has_quorum_ = false;     // enough members have called
-  bool has_suspected_ = false;  // in this view
-  int num_views_ = 0;           // that it has gone through
+  bool has_quorum_ = false;                 // enough members have called
+  bool has_suspected_ = false;              // in this view
+  std::optional<TimePoint> contribute_at_;  // not before
+  int num_views_ = 0;                       // that it has gone through
 };
 
 }  // namespace aikido::collectives

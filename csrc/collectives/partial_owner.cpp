@@ -20,7 +20,6 @@ constexpr int kMaxDoublings = 12;
 // much as a few kilobytes.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
-constexpr size_t kLatePiece = 32 << 10;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -109,8 +108,7 @@ size_t PartialAllreduce::piece_bytes() const {
   return std::min(chunk, piece / element * element);
 }
 
-// Who owns nothing is mostly left out, and learns it in the middle of a contribution:
-// what has been handed to a socket comes all the same, where others send in vain.
+// Note [who owns nothing hesitates]
 size_t PartialAllreduce::contribution_bytes() const {
   const size_t piece = piece_bytes();
   return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
@@ -149,7 +147,11 @@ void PartialAllreduce::send_ahead(int32_t s) {
   send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
 }
 
-void PartialAllreduce::on_time(TimePoint) {
+void PartialAllreduce::on_time(TimePoint now) {
+  if (contribute_at_ && *contribute_at_ <= now) {
+    contribute_at_.reset();
+    contribute_all();
+  }
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     close_if_due(s);
     send_to_late(s);
@@ -160,6 +162,8 @@ void PartialAllreduce::on_time(TimePoint) {
 
 std::optional<TimePoint> PartialAllreduce::next_look() const {
   std::optional<TimePoint> earliest = suspicion();
+  if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
+    earliest = contribute_at_;
   if (host_->is_promised()) return earliest;
   for (const Shard& mine : shards_) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
@@ -357,12 +361,12 @@ void PartialAllreduce::on_called(Rank) {
 }
 
 // Note [when an owner is suspected]
-// A result is missing although all else is here, for longer than is usual: those of
-// most owners, ours among them, and the calls of enough members. Owners that wait for
-// the same late member as we do are so not suspected, nor is anybody while everything
-// is slow. What only its holder has comes from it or not at all. With each view that
-// this operation goes through it takes twice as long: where every link is slow,
-// somebody must get the time to finish.
+// A result is missing although all else is here, for longer than is usual and than its
+// owner may wait for a late member: those of most owners, ours among them, and the
+// calls of enough members. Half of them is not enough, or two would suspect each other.
+// So nobody is suspected while everything is slow. What only its holder has comes from
+// it or not at all. With each view that this operation goes through it takes twice as
+// long: where every link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -378,15 +382,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     if (!mine.is_had && !mine.own) ++num_missing;
   }
   if (num_missing == 0) return std::nullopt;
-  if (num_missing == plan_.num_shards()) {
-    // It may wait for somebody, and for how long it has not said.
-    participants_.for_each([&](Rank r) {
-      if (r != host_->self() && host_->called_by(r) < seq_.value)
-        waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
-    });
-  }
-  if (plan_.num_shards() > 1 && 2 * num_missing > plan_.num_shards())
+  if (plan_.num_shards() > 1 && 2 * num_missing >= plan_.num_shards())
     return std::nullopt;
+  // It may wait for somebody who is in time here, and for how long it has not said.
+  participants_.for_each([&](Rank r) {
+    if (r != host_->self())
+      waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
+  });
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
