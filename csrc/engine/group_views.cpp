@@ -163,8 +163,9 @@ void Group::note_owners(const View& view) {
   RankSet owners(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (view.is_owner(Rank(r))) owners.insert(Rank(r));
-  for (const Rank moved : ownership_.on_owners(owners, Seq(called_)))
-    for (const auto& policy : policies_) policy->on_moved(moved);
+  for (const auto& change : ownership_.on_owners(owners, Seq(called_)))
+    for (const auto& policy : policies_)
+      policy->on_moved(change.rank, change.owns, Seq(called_));
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));

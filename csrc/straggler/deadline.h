@@ -16,8 +16,8 @@
 // are known, or only rare ones, nothing says that it comes later: it has c, the grace.
 // One that is regularly late would let the others wait through the grace in vain again
 // and again: of the last lags kRegularlyLate are beyond it, and one of the last
-// kRecovered. Its deadline is the one that would have cost least over these lags: the
-// grace, slack times a lag below it, or 0.
+// kRecovered since it was forgiven (ownership.h). Its deadline is the one that would
+// have cost least over these lags: the grace, slack times a lag below it, or 0.
 //
 // It is robust. A deadline is chosen over the grace only if it is cheaper, so on
 // average a member delays the others by no more than 2 c per operation however late it

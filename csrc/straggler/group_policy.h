@@ -76,8 +76,14 @@ class GroupPolicy {
     return options_.rebalance ? rebalance_.in_time_run(rank)
                               : history_.healthy_run(rank);
   }
-  // It owns nothing any more.
-  void on_moved(Rank rank) { rebalance_.on_moved(rank); }
+  // It owns shards again, or nothing any more, after operation `now`.
+  void on_moved(Rank rank, bool owns, Seq now) {
+    if (owns) {
+      history_.forgive(rank, now);
+    } else {
+      rebalance_.on_moved(rank);
+    }
+  }
 
   const PolicyOptions& options() const { return options_; }
   History& history() { return history_; }

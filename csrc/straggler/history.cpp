@@ -34,6 +34,12 @@ void Window::push(Duration value) {
   in_order_of_time_[oldest_] = value;
   oldest_ = (oldest_ + 1) % kWindow;
   ++size_;
+  num_recent_ = std::min(num_recent_ + 1, kWindow);
+  ++version_;
+}
+
+void Window::forgive() {
+  num_recent_ = 0;
   ++version_;
 }
 
@@ -43,7 +49,7 @@ Duration Window::median() const {
 
 Duration Window::longest_of_last(size_t count) const {
   Duration longest{0};
-  for (size_t back = 1; back <= std::min(count, size_); ++back)
+  for (size_t back = 1; back <= std::min(count, num_recent_); ++back)
     longest =
         std::max(longest, in_order_of_time_[(oldest_ + kWindow - back) % kWindow]);
   return longest;
@@ -69,6 +75,12 @@ void History::set_members(const RankSet& members) {
     m.consecutive = m.consecutive_before = 0;
   });
   participants_ = members;
+}
+
+void History::forgive(Rank rank, Seq seq) {
+  member(rank).forgiven = seq;
+  for (const auto& c : classes_)
+    if (c) c->lags[static_cast<size_t>(rank.value)].forgive();
 }
 
 void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
@@ -196,9 +208,9 @@ History::Recent* History::find(Seq seq) {
 void History::record(Recent& op, Rank rank, TimePoint now) {
   if (!op.known.insert(rank)) return;
   if (op.is_committed) --member(rank).num_owed;
-  class_at(op.size_class)
-      .lags[static_cast<size_t>(rank.value)]
-      .push(std::clamp(now - op.t_q, Duration::zero(), kLongestLag));
+  Window& lags = class_at(op.size_class).lags[static_cast<size_t>(rank.value)];
+  lags.push(std::clamp(now - op.t_q, Duration::zero(), kLongestLag));
+  if (op.seq <= member(rank).forgiven) lags.forgive();
 }
 
 void History::note_called(Rank rank, Seq seq) {

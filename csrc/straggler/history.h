@@ -43,14 +43,16 @@ class Window {
   std::span<const Duration> sorted() const { return {sorted_.data(), size_}; }
   // The lower median; 0 when empty.
   Duration median() const;
-  // The longest of the last `count`; 0 when empty.
+  // The longest of the last `count`, but of none before forgive(); 0 when empty.
   Duration longest_of_last(size_t count) const;
+  void forgive();
   // Grows with every push: what was made from the window is stale when it differs.
   uint64_t version() const { return version_; }
 
  private:
   size_t size_ = 0;
   size_t oldest_ = 0;
+  size_t num_recent_ = 0;  // since forgive(), as far as they are kept
   uint64_t version_ = 0;
   std::array<Duration, kWindow> in_order_of_time_{};
   std::array<Duration, kWindow> sorted_{};
@@ -96,6 +98,10 @@ class History {
   // the operation.
   void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
 
+  // It gets a new chance: that it is late in operations up to `seq` is no news any
+  // more.
+  void forgive(Rank rank, Seq seq);
+
   // --- Answers.
 
   // The lags of `rank` in operations of the size class of `bytes`.
@@ -130,7 +136,7 @@ class History {
 
  private:
   struct Member {
-    Seq called, last_skipped, skipped_before, counted;
+    Seq called, last_skipped, skipped_before, counted, forgiven;
     Seq called_when_skipped;
     uint32_t consecutive = 0;         // with the operation `counted`
     uint32_t consecutive_before = 0;  // without it

@@ -20,7 +20,7 @@ Duration OwnerWatch::deadline(uint64_t bytes, Duration took) const {
     const auto usual = static_cast<double>(lags[(lags.size() - 1) * 19 / 20].count());
     const double scaled = kHeadRoom * options_.slack * usual;
     if (scaled < static_cast<double>(took.count()))
-      patience = Duration(static_cast<int64_t>(scaled));
+      patience = std::max(took / kLeastPart, Duration(static_cast<int64_t>(scaled)));
   }
   return std::clamp(patience, options_.floor, options_.ceiling);
 }

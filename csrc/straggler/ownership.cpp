@@ -8,25 +8,26 @@ Ownership::Ownership(int32_t world_size)
     : owners_(RankSet::full(world_size)), members_(static_cast<size_t>(world_size)) {}
 
 // Twice as long for each failure after the first.
-uint64_t Ownership::wait(uint64_t shortest, const Member& m) const {
-  return shortest << std::min(std::max(1u, m.num_failures) - 1, kMaxDoublings);
+uint64_t Ownership::wait(const Member& m) {
+  return uint64_t{kReturnAfter}
+         << std::min(std::max(1u, m.num_failures) - 1, kMaxDoublings);
 }
 
-std::vector<Rank> Ownership::on_owners(const RankSet& owners, Seq now) {
-  std::vector<Rank> moved;
+std::vector<Ownership::Change> Ownership::on_owners(const RankSet& owners, Seq now) {
+  std::vector<Change> changes;
   for (int32_t r = 0; r < owners.world_size(); ++r) {
     const Rank rank(r);
     if (owners.contains(rank) == owners_.contains(rank)) continue;
     Member& m = members_[static_cast<size_t>(r)];
     if (owners_.contains(rank)) {
-      const bool has_lasted = held(rank, now) >= wait(kTrialAfter, m);
+      const bool has_lasted = held(rank, now) >= wait(m);
       m.num_failures = has_lasted ? 1 : m.num_failures + 1;
-      moved.push_back(rank);
     }
     m.since = now;
+    changes.push_back({rank, owners.contains(rank)});
   }
   owners_ = owners;
-  return moved;
+  return changes;
 }
 
 bool Ownership::is_late(Rank rank, Seq now, const Seen& seen, bool gains) const {
@@ -39,9 +40,8 @@ bool Ownership::may_return(Rank rank, Seq now, const Seen& seen) const {
   if (seen.is_slow) return false;
   const Member& m = member(rank);
   const uint64_t out = held(rank, now);
-  // What it was in before it was moved does not count either.
-  if (std::min<uint64_t>(seen.healthy_run, out) >= wait(kHealthyRun, m)) return true;
-  return seen.keeps_up && out >= wait(kTrialAfter, m);
+  // What it was in before it was moved does not count.
+  return out >= wait(m) && (seen.keeps_up || seen.healthy_run >= wait(m));
 }
 
 }  // namespace aikido::straggler

@@ -9,11 +9,12 @@
 // Note [how shards come back]
 // One that owns nothing looks late even when it is well: it has g shards to send where
 // an owner has g - 1, and its results leave last, so it calls later than the others and
-// is skipped again. Being in time kHealthyRun times in a row therefore is enough to
-// come back, but is not asked for: who has kept up, so that it called the last
-// operations, gets its shards for a trial after kTrialAfter operations. If that fails
-// it costs as much as the first time, so each wait is twice the one before. A trial
-// holds if it lasts as long as the wait did; the next wait is the shortest again.
+// is skipped again. So it need not be in time to come back: it is enough to have kept
+// up, to have called the last operations. After kReturnAfter operations it gets its
+// shards for a trial. If that fails it costs as much as the first time, so each wait is
+// twice the one before. A trial holds if it lasts as long as the wait did; the next
+// wait is the shortest again. Where full sums are all there is, everybody keeps up, and
+// it has to be in time for as many of them.
 //
 // One thread, no clock; time is the number of the last operation.
 
@@ -29,8 +30,7 @@ namespace aikido::straggler {
 class Ownership {
  public:
   static constexpr uint32_t kLateRun = 4;
-  static constexpr uint32_t kHealthyRun = 16;
-  static constexpr uint32_t kTrialAfter = 32;
+  static constexpr uint32_t kReturnAfter = 16;
   static constexpr uint32_t kMaxDoublings = 8;
 
   struct Change {
@@ -48,9 +48,9 @@ class Ownership {
 
   explicit Ownership(int32_t world_size);
 
-  // A view with these owners is in force; the last operation was `now`. Returns those
-  // that own nothing any more.
-  std::vector<Rank> on_owners(const RankSet& owners, Seq now);
+  // A view with these owners is in force; the last operation was `now`. Returns what is
+  // new about them.
+  std::vector<Change> on_owners(const RankSet& owners, Seq now);
 
   // What `self` should change: only the first owner that is in time changes anything.
   // `seen(rank)` is asked for members only. O(members).
@@ -85,7 +85,7 @@ class Ownership {
   uint64_t held(Rank rank, Seq now) const {
     return now.value - std::min(member(rank).since.value, now.value);
   }
-  uint64_t wait(uint64_t shortest, const Member& m) const;
+  static uint64_t wait(const Member& m);
   bool is_late(Rank rank, Seq now, const Seen& seen, bool gains) const;
   bool may_return(Rank rank, Seq now, const Seen& seen) const;
 

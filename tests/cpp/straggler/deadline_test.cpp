@@ -102,6 +102,15 @@ TEST_CASE("late again and again, until it is in time for long") {
   CHECK(is_regularly_late(window({{60, 300}, {15, 1}}), ms(20)));
   CHECK_FALSE(is_regularly_late(window({{60, 300}, {16, 1}}), ms(20)));
   CHECK(is_regularly_late(window({{60, 300}, {16, 1}, {1, 300}}), ms(20)));
+  Window forgiven = window({{60, 300}});
+  const auto version = forgiven.version();
+  forgiven.forgive();
+  CHECK(forgiven.version() != version);
+  CHECK_FALSE(is_regularly_late(forgiven, ms(20)));
+  for (int i = 0; i < 15; ++i) forgiven.push(ms(1));
+  CHECK_FALSE(is_regularly_late(forgiven, ms(20)));
+  forgiven.push(ms(300));
+  CHECK(is_regularly_late(forgiven, ms(20)));
 }
 
 TEST_CASE("slack and floor scale the answer") {

@@ -71,7 +71,7 @@ TEST_CASE("who is late for full sums is known to the group, and its run is anoth
   for (uint64_t seq = 9; seq <= 12; ++seq) play(exact, seq, true, 0);
   CHECK_FALSE(exact.is_slow(Rank(2)));
   CHECK(exact.healthy_run(Rank(2)) == 4);
-  exact.on_moved(Rank(2));
+  exact.on_moved(Rank(2), false, Seq(12));
   CHECK(exact.healthy_run(Rank(2)) == 0);
 }
 

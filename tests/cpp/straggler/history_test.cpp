@@ -115,6 +115,25 @@ TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
   CHECK(lags_ms(history, kLate) == std::vector<double>{3, 5000});
 }
 
+TEST_CASE("one that is forgiven was not late of late, whenever its lags become known") {
+  History history(4, UINT64_MAX);
+  const auto play = [&](uint64_t seq, double lag) {
+    const TimePoint t_q(ms(1000.0 * double(seq)));
+    history.on_quorum(Seq(seq), kBytes, t_q, mask_of({0, 1, 2}));
+    if (lag >= 0) history.on_arrival(Seq(seq), kLate, t_q + ms(lag));
+  };
+  for (uint64_t seq = 1; seq <= 9; ++seq) play(seq, 80);
+  play(10, -1);
+  history.forgive(kLate, Seq(10));
+  CHECK(history.lags(kLate, kBytes).size() == 9);
+  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(0));
+  history.on_arrival(Seq(10), kLate, TimePoint(ms(10'090)));
+  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(0));
+  play(11, 5);
+  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(5));
+  CHECK(history.lags(kLate, kBytes).sorted().back() == ms(90));
+}
+
 TEST_CASE("lags and periods are kept per size class") {
   History history(4, UINT64_MAX);
   for (uint64_t seq = 1; seq <= 9; ++seq) {

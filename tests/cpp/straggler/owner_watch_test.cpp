@@ -11,7 +11,7 @@ namespace {
 using testing::ms;
 
 constexpr uint64_t kSize = 1 << 20;
-constexpr Duration kLong = std::chrono::seconds(5);  // all else took
+constexpr Duration kLong = std::chrono::milliseconds(1200);  // all else took
 
 PolicyOptions watched() {
   PolicyOptions options;
@@ -30,13 +30,14 @@ TEST_CASE("an owner has until the ceiling while nothing is known of its size") {
     CHECK(watch.deadline(kSize, kLong) == ms(1000));
   }
   watch.on_lag(kSize, ms(10));
-  CHECK(watch.deadline(kSize, kLong) == ms(30));
+  CHECK(watch.deadline(kSize, kLong) == ms(300));  // a quarter
+  CHECK(watch.deadline(kSize, ms(100)) == ms(30));
   // Another size is another matter.
   CHECK(watch.deadline(kSize << 4, kLong) == ms(1000));
   CHECK(watch.deadline(0, kLong) == ms(1000));
 }
 
-TEST_CASE("the deadline is of the 19th of 20 lags, between floor and ceiling") {
+TEST_CASE("the deadline is of the 19th of 20 lags, with bounds") {
   struct Row {
     const char* name;
     double usual_ms, rare_ms;
@@ -44,10 +45,10 @@ TEST_CASE("the deadline is of the 19th of 20 lags, between floor and ceiling") {
     double expected_ms;
   };
   for (const Row& row : {
-           Row{"steady", 10, 10, 1, 30},
-           Row{"a rare one does not count", 10, 500, 31, 30},
-           Row{"one in four does", 10, 100, 4, 300},
-           Row{"no less than the floor", 0.1, 0.1, 1, 5},
+           Row{"steady", 120, 120, 1, 360},
+           Row{"a rare one does not count", 120, 500, 31, 360},
+           Row{"one in four does", 120, 200, 4, 600},
+           Row{"no less than a quarter of all else", 10, 10, 1, 300},
            Row{"no more than the ceiling", 900, 900, 1, 1000},
            Row{"what is beyond the ceiling is the ceiling", 5000, 5000, 1, 1000},
        }) {
@@ -73,7 +74,8 @@ TEST_CASE("old lags are forgotten, and one before its time is none") {
   for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(200));
   CHECK(watch.deadline(kSize, kLong) == ms(600));
   for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(-3));
-  CHECK(watch.deadline(kSize, kLong) == ms(5));
+  CHECK(watch.deadline(kSize, ms(400)) == ms(100));
+  CHECK(watch.deadline(kSize, ms(8)) == ms(5));
 }
 
 }  // namespace

@@ -60,21 +60,25 @@ TEST_CASE("nobody is moved for full sums where that gains nothing") {
   CHECK(ownership.changes(Rank(0), all, Seq(10), slow).empty());
 }
 
-TEST_CASE("shards come back after a run in time or a wait, whichever is first") {
+TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
   struct Row {
     const char* name;
     Seen seen;
     uint64_t after;  // operations; 0: never
   };
   for (const Row& row : {
-           Row{"always in time", {0, 1000, false, true}, Ownership::kHealthyRun},
-           Row{"skipped, and keeps up", skipped(1000), Ownership::kTrialAfter},
+           Row{"in time for full sums",
+               {0, 1000, false, false},
+               Ownership::kReturnAfter},
+           Row{"in time now and then", {0, 15, false, false}, 0},
+           Row{"skipped, and keeps up", skipped(1000), Ownership::kReturnAfter},
            Row{"skipped, and behind", {1000, 0, false, false}, 0},
            Row{"slow for full sums", {0, 1000, true, true}, 0},
        }) {
     INFO(row.name);
     Ownership ownership(4);
-    CHECK(ownership.on_owners(owners_but(4, kLate), Seq(50)) == std::vector{kLate});
+    CHECK(ownership.on_owners(owners_but(4, kLate), Seq(50)) ==
+          std::vector{Change{kLate, false}});
     uint64_t after = 0;
     for (uint64_t now = 50; now < 50 + 10'000 && after == 0; ++now)
       if (!changes(ownership, now, row.seen).empty()) after = now - 50;
@@ -85,7 +89,8 @@ TEST_CASE("shards come back after a run in time or a wait, whichever is first") 
 TEST_CASE("what it missed as one that owned nothing is not held against it") {
   Ownership ownership(4);
   ownership.on_owners(owners_but(4, kLate), Seq(50));
-  ownership.on_owners(RankSet::full(4), Seq(82));
+  CHECK(ownership.on_owners(RankSet::full(4), Seq(82)) ==
+        std::vector{Change{kLate, true}});
   CHECK(changes(ownership, 85, skipped(40)).empty());
   CHECK(changes(ownership, 86, skipped(41)).size() == 1);
   CHECK(changes(ownership, 200, skipped(3)).empty());
@@ -111,10 +116,10 @@ std::vector<uint64_t> waits(int times, uint64_t as_owner) {
 TEST_CASE(
     "each trial that fails doubles the wait, to a limit, and one that lasts ends "
     "that") {
-  CHECK(waits(5, 4) == std::vector<uint64_t>{32, 64, 128, 256, 512});
-  CHECK(waits(12, 4).back() == Ownership::kTrialAfter << Ownership::kMaxDoublings);
-  CHECK(waits(4, 32) == std::vector<uint64_t>{32, 32, 32, 32});
-  CHECK(waits(4, 31) == std::vector<uint64_t>{32, 64, 128, 256});
+  CHECK(waits(5, 4) == std::vector<uint64_t>{16, 32, 64, 128, 256});
+  CHECK(waits(12, 4).back() == Ownership::kReturnAfter << Ownership::kMaxDoublings);
+  CHECK(waits(4, 16) == std::vector<uint64_t>{16, 16, 16, 16});
+  CHECK(waits(4, 15) == std::vector<uint64_t>{16, 32, 64, 128});
 }
 
 }  // namespace

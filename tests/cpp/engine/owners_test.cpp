@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Skippable operations in which one member is late again and again: whose its shards
+// are, what it sends in vain, and who is blamed for a missing result.
+#include <map>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+#include "straggler/ownership.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using straggler::Ownership;
+
+namespace {
+
+constexpr int32_t kLate = 3;
+constexpr size_t kLarge = 100'000;  // floats: a shard of a third has 130 kB
+
+Call skip_call(size_t count) {
+  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = milliseconds(5);
+  call.policy.ceiling = milliseconds(50);
+  call.policy.warmup_operations = 1;
+  return call;
+}
+
+bool owns(Cluster& cluster, int32_t rank) {
+  const bool is_owner = cluster.group(0).view().is_owner(Rank(rank));
+  for (int32_t r = 1; r < cluster.size(); ++r)
+    CHECK(cluster.group(r).view().is_owner(Rank(rank)) == is_owner);
+  return is_owner;
+}
+
+// All call but kLate, which does so `lag` later; all have ended when it returns.
+void run_operation(Cluster& cluster, const Call& call, Duration lag) {
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    if (r != kLate) answers.push_back(cluster.allreduce(r, call, input));
+  cluster.run_for(lag);
+  answers.push_back(cluster.allreduce(kLate, call, input));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+  cluster.run_for(milliseconds(5));
+  for (const AnswerPtr& answer : answers) {
+    REQUIRE(answer->is_ok());
+    CHECK(answer->output == answers.front()->output);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("who is skipped four times in a row owns nothing, until a trial that lasts") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_call(300);
+  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  for (uint32_t op = 0; op < Ownership::kLateRun; ++op) {
+    CHECK(owns(cluster, kLate));
+    run_operation(cluster, call, milliseconds(80));
+  }
+  CHECK_FALSE(owns(cluster, kLate));
+  // It has called everything; so a trial comes, which it fails and then does not.
+  for (const bool is_well : {false, true}) {
+    uint32_t waited = 0;
+    for (; !owns(cluster, kLate) && waited < 1000; ++waited)
+      run_operation(cluster, call, milliseconds(80));
+    CHECK(waited > Ownership::kReturnAfter / 2);
+    for (uint32_t op = 0; op < 3 * Ownership::kLateRun; ++op)
+      run_operation(cluster, call, milliseconds(is_well ? 0 : 80));
+    CHECK(owns(cluster, kLate) == is_well);
+  }
+}
+
+TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_call(kLarge);
+  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  for (uint32_t op = 0; op <= Ownership::kLateRun; ++op)
+    run_operation(cluster, call, milliseconds(80));
+  REQUIRE_FALSE(owns(cluster, kLate));
+
+  uint64_t contributed = 0;
+  Duration first_verdict{}, first_bytes{};
+  const TimePoint begin = cluster.clock.now();
+  cluster.network.set_tap(
+      [&](Rank from, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
+        const Duration now = cluster.clock.now() - begin;
+        if (from.value == kLate && h.kind == transport::FrameKind::kContrib)
+          contributed += h.payload_bytes;
+        if (to.value != kLate || h.kind != transport::FrameKind::kResult)
+          return arrives;
+        Duration& first = h.payload_bytes == 0 ? first_verdict : first_bytes;
+        if (first == Duration{}) first = now;
+        return arrives;
+      });
+  // It is known to be late, so the others close after a hop; it calls just then.
+  run_operation(cluster, call, milliseconds(1));
+  CHECK(contributed == 0);
+  CHECK(first_verdict > Duration{});
+  CHECK(first_verdict < first_bytes);
+  cluster.network.set_tap({});
+}
+
+TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(10'000'000);
+  Call call = skip_call(kLarge);
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
+  // Rank 1 alone gets the bytes of the last one late, and has until the ceiling.
+  cluster.network.set_rate(Rank(kLate), Rank(1), 3'000'000);
+  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  CHECK(owns(cluster, 1));
+}
+
+TEST_CASE("two owners do not suspect each other") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_call(kLarge);
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  cluster.kill(2);
+  for (int op = 0; op < 20; ++op) {
+    // After the first, what the first sends the second takes long, one way and then the
+    // other.
+    if (op > 0) cluster.network.set_rate(Rank(op % 2), Rank(1 - op % 2), 2'000'000);
+    cluster.network.set_rate(Rank(1 - op % 2), Rank(op % 2), 100'000'000);
+    std::vector<AnswerPtr> answers;
+    for (const int32_t r : {0, 1}) answers.push_back(cluster.allreduce(r, call, input));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+    for (const AnswerPtr& answer : answers) CHECK(answer->is_ok());
+  }
+  CHECK(cluster.group(0).view().is_owner(Rank(0)));
+  CHECK(cluster.group(0).view().is_owner(Rank(1)));
+  CHECK(cluster.group(0).view().number == 2);
+}
