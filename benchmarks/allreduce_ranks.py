@@ -22,7 +22,7 @@ import torch.distributed as dist
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import aikido_torch  # noqa: F401  (registers the backend)
-from benchmarks.launch import emit
+from benchmarks.launch import emit, leave
 
 TOLERATED_S = 0.001  # from the agreed start to that of the last rank
 MOST_ATTEMPTS = 3  # per measurement
@@ -127,3 +127,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()

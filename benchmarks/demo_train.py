@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import aikido_torch
 from aikido_torch.straggler import SkipStraggler, WaitAll
 from benchmarks.demo_plan import BACKENDS, Plan, ShardedBatches, late_steps
-from benchmarks.launch import emit
+from benchmarks.launch import emit, leave
 from benchmarks.models import RECIPES, Task
 
 POLICIES = {"wait_all": WaitAll, "skip": SkipStraggler}
@@ -143,3 +143,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()

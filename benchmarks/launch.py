@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 MARK = "@event "
 FOLDER = Path(__file__).resolve().parent
@@ -29,6 +30,17 @@ def emit(**event) -> None:
     """On a rank: tells the starting process."""
     sys.stdout.write(MARK + json.dumps(event) + "\n")
     sys.stdout.flush()
+
+
+def leave() -> NoReturn:
+    """Ends a rank that has done its work, without the end of its interpreter.
+
+    A thread of torch's Gloo that asks for the interpreter then is ended by it, and so
+    is the process: "terminate called without an active exception", now and then.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import aikido_torch
 from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 from benchmarks.lab import rank as lab_rank
-from benchmarks.launch import emit
+from benchmarks.launch import emit, leave
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.plan import ARMS, PLAN_FILE, Block, from_json
 
@@ -230,3 +230,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()

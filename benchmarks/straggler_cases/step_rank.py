@@ -24,7 +24,7 @@ import aikido_torch
 from benchmarks.demo_plan import ShardedBatches
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
-from benchmarks.launch import emit
+from benchmarks.launch import emit, leave
 from benchmarks.models import make_digits_model
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
@@ -234,3 +234,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    leave()
