@@ -73,7 +73,8 @@ std::byte* PartialAllreduce::result() {
 Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
   ready_at_ = host_->clock().now();
-  if (hesitates()) contribute_at_ = ready_at_ + kHesitation;
+  if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
+    contribute_at_ = ready_at_ + hesitation;
   for (int32_t s = 0; s < plan_.num_shards(); ++s)
     if (shard(s).is_had) copy_to_caller(s);
   contribute_all();
@@ -92,9 +93,11 @@ void PartialAllreduce::contribute_all() {
 }
 
 // Note [who owns nothing hesitates]
-bool PartialAllreduce::hesitates() const {
-  return !call_.policy.rebalance && !host_->view().is_owner(host_->self()) &&
-         plan_.num_bytes(0) > kLatePiece;
+Duration PartialAllreduce::hesitation_here() const {
+  if (call_.policy.rebalance || host_->view().is_owner(host_->self()) ||
+      plan_.num_bytes(0) <= kLatePiece)
+    return {};
+  return group_policy_.history().median_period(call_.bytes()) / kHesitationPart;
 }
 
 bool PartialAllreduce::may_contribute() const {

@@ -29,7 +29,7 @@
 // operations back to back it so calls just when the others close without it, and what
 // it has handed to a socket until it hears of that goes into the downlinks of those
 // that send each other results. So it waits a moment before it contributes to a large
-// operation, and sends in small frames.
+// operation, a small part of the time that these take, and sends in small frames.
 //
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
@@ -135,9 +135,9 @@ class PartialAllreduce final : public Operation {
   void take_over(int32_t s);
   void let_go(int32_t s);
   bool may_contribute() const;
-  static constexpr Duration kHesitation = std::chrono::milliseconds(10);
+  static constexpr int kHesitationPart = 32;
   static constexpr size_t kLatePiece = 32 << 10;
-  bool hesitates() const;
+  Duration hesitation_here() const;
   void contribute_all();
   void contribute(int32_t s);
   void withdraw(int32_t s);

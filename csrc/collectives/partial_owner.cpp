@@ -392,6 +392,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
+  // For one of whom nothing is known yet it would be the ceiling.
+  waited = std::min(waited, took);
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;

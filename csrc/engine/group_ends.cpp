@@ -79,9 +79,13 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (it == active_.end()) return;
   if (it->second.held) return start_held(it->second);
   if (operation.is_started()) return settle(seq.value);
-  // Only the sentence is kept for the caller that is still to come.
   drop_incoming(seq.value);
   note_dropped(seq.value);
+  if (seq.value <= passed_) {  // nobody calls it any more
+    active_.erase(it);
+    return;
+  }
+  // Only the sentence is kept for the caller that is still to come.
   ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
 }

@@ -163,9 +163,14 @@ void Group::note_owners(const View& view) {
   RankSet owners(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (view.is_owner(Rank(r))) owners.insert(Rank(r));
-  for (const auto& change : ownership_.on_owners(owners, Seq(called_)))
+  // What somebody has called is cut as before.
+  uint64_t latest = called_;
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (Rank(r) != options_.self) latest = std::max(latest, called_by(Rank(r)));
+  const straggler::Ownership::Now now{Seq(latest), clock_->now()};
+  for (const auto& change : ownership_.on_owners(owners, now))
     for (const auto& policy : policies_)
-      policy->on_moved(change.rank, change.owns, Seq(called_));
+      policy->on_moved(change.rank, change.owns, now.seq);
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
@@ -268,17 +273,20 @@ Status Group::hopeless(const collectives::Operation& operation) const {
 std::vector<straggler::Ownership::Change> Group::owner_changes() const {
   const auto seen = [this](Rank r) {
     straggler::Ownership::Seen all;
+    bool has_full_sums = false;  // where everybody keeps up
     for (const auto& policy : policies_) {
       const straggler::History& history = policy->history();
-      all.skips_in_a_row = std::max(all.skips_in_a_row, history.consecutive_skips(r));
+      all.skips_in_a_row = std::max(all.skips_in_a_row, history.late_run(r));
       all.healthy_run = std::max(all.healthy_run, policy->healthy_run(r));
       all.is_slow |= policy->is_slow(r);
-      all.keeps_up |=
-          !policy->options().rebalance && history.called(r).value + kBehind >= called_;
+      all.keeps_up = history.called(r).value + kBehind >= called_;
+      has_full_sums |= policy->options().rebalance;
     }
+    if (has_full_sums) all.keeps_up = false;
     return all;
   };
-  return ownership_.changes(options_.self, view().members, Seq(called_), seen);
+  return ownership_.changes(options_.self, view().members,
+                            {Seq(called_), clock_->now()}, seen);
 }
 
 // Not in the middle of anything: a change begins with a report of all operations.

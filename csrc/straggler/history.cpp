@@ -78,7 +78,9 @@ void History::set_members(const RankSet& members) {
 }
 
 void History::forgive(Rank rank, Seq seq) {
-  member(rank).forgiven = seq;
+  Member& m = member(rank);
+  m.forgiven = seq;
+  m.late = m.late_before = 0;
   for (const auto& c : classes_)
     if (c) c->lags[static_cast<size_t>(rank.value)].forgive();
 }
@@ -150,6 +152,10 @@ bool History::is_behind(Rank rank, Seq seq) const {
 
 uint32_t History::consecutive_skips(Rank rank) const {
   return member(rank).consecutive;
+}
+
+uint32_t History::late_run(Rank rank) const {
+  return member(rank).late;
 }
 
 uint32_t History::healthy_run(Rank rank) const {
@@ -224,6 +230,7 @@ void History::note_called(Rank rank, Seq seq) {
 
 void History::note_skipped(Member& m, Seq seq) {
   m.healthy = 0;
+  const uint32_t news = seq > m.forgiven ? 1 : 0;
   if (seq > m.last_skipped) {
     m.skipped_before = m.last_skipped;
     m.last_skipped = seq;
@@ -232,11 +239,16 @@ void History::note_skipped(Member& m, Seq seq) {
   if (seq > m.counted) {
     m.counted = seq;
     m.consecutive_before = m.consecutive++;
+    m.late_before = m.late;
+    m.late += news;
   } else if (seq == m.counted) {
     m.consecutive = m.consecutive_before + 1;
+    m.late = m.late_before + news;
   } else {
     ++m.consecutive;
     ++m.consecutive_before;
+    m.late += news;
+    m.late_before += news;
   }
 }
 
@@ -246,6 +258,8 @@ void History::note_included(Member& m, Seq seq) {
   m.counted = seq;
   m.consecutive_before = m.consecutive;
   m.consecutive = 0;
+  m.late_before = m.late;
+  m.late = 0;
 }
 
 // Enters a result into the log for those that have not called it, and drops what all

@@ -98,8 +98,8 @@ class History {
   // the operation.
   void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
 
-  // It gets a new chance: that it is late in operations up to `seq` is no news any
-  // more.
+  // It gets a new chance: that it is late in operations up to `seq` is no news.
+  // The limit on consecutive skips counts them all the same.
   void forgive(Rank rank, Seq seq);
 
   // --- Answers.
@@ -116,6 +116,8 @@ class History {
   // Operations in a row, by the order of their commits, in which it was skipped. Skips
   // that become known after those of a later operation are added.
   uint32_t consecutive_skips(Rank rank) const;
+  // The same, but of operations after those that it was forgiven.
+  uint32_t late_run(Rank rank) const;
   // Operations in a row, up to the last, that it was in.
   uint32_t healthy_run(Rank rank) const;
   // The highest operation in whose result it was not; 0 if none.
@@ -138,8 +140,9 @@ class History {
   struct Member {
     Seq called, last_skipped, skipped_before, counted, forgiven;
     Seq called_when_skipped;
-    uint32_t consecutive = 0;         // with the operation `counted`
-    uint32_t consecutive_before = 0;  // without it
+    uint32_t consecutive = 0;            // with the operation `counted`
+    uint32_t consecutive_before = 0;     // without it
+    uint32_t late = 0, late_before = 0;  // the same, since it was forgiven
     uint64_t outstanding_bytes = 0;
     uint32_t healthy = 0;   // in a row
     uint32_t num_owed = 0;  // recent operations that were committed without its lag

@@ -76,10 +76,11 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
 TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(2'000'000);  // a shard in 67 ms
   const Call call = skip_call(kLarge);
-  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
   for (uint32_t op = 0; op <= Ownership::kLateRun; ++op)
-    run_operation(cluster, call, milliseconds(80));
+    run_operation(cluster, call, milliseconds(400));
   REQUIRE_FALSE(owns(cluster, kLate));
 
   uint64_t contributed = 0;
@@ -96,8 +97,9 @@ TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
         if (first == Duration{}) first = now;
         return arrives;
       });
-  // It is known to be late, so the others close after a hop; it calls just then.
-  run_operation(cluster, call, milliseconds(1));
+  // It is known to be late, so the others close when they have their own contributions,
+  // and the verdict is on its way when it calls.
+  run_operation(cluster, call, milliseconds(83));
   CHECK(contributed == 0);
   CHECK(first_verdict > Duration{});
   CHECK(first_verdict < first_bytes);

@@ -134,6 +134,29 @@ TEST_CASE("one that is forgiven was not late of late, whenever its lags become k
   CHECK(history.lags(kLate, kBytes).sorted().back() == ms(90));
 }
 
+TEST_CASE("skips of operations that were forgiven count for the limit only") {
+  History history(4, UINT64_MAX);
+  const auto commit = [&](uint64_t seq, bool with_it) {
+    history.on_committed(Seq(seq), with_it ? mask_of({0, 1, 2, 3}) : mask_of({0, 1, 2}),
+                         kBytes);
+  };
+  for (uint64_t seq = 1; seq <= 6; ++seq) commit(seq, false);
+  CHECK(history.late_run(kLate) == 6);
+  history.forgive(kLate, Seq(8));
+  CHECK(history.late_run(kLate) == 0);
+  commit(7, false);
+  commit(9, false);
+  commit(8, false);  // known after a later one
+  CHECK(history.late_run(kLate) == 1);
+  CHECK(history.consecutive_skips(kLate) == 9);
+  commit(10, true);
+  CHECK(history.late_run(kLate) == 0);
+  commit(10, false);  // another shard of it
+  CHECK(history.late_run(kLate) == 2);
+  commit(11, true);
+  CHECK(history.consecutive_skips(kLate) == 0);
+}
+
 TEST_CASE("lags and periods are kept per size class") {
   History history(4, UINT64_MAX);
   for (uint64_t seq = 1; seq <= 9; ++seq) {

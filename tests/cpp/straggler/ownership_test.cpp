@@ -8,6 +8,7 @@ namespace aikido::straggler {
 namespace {
 
 using Change = Ownership::Change;
+using Now = Ownership::Now;
 using Seen = Ownership::Seen;
 
 const Rank kOther(1), kLate(3);
@@ -18,11 +19,16 @@ RankSet owners_but(int32_t size, Rank missing) {
   return owners;
 }
 
+// Operations of a second each, so that a trial waits for their number.
+Now at(uint64_t seq) {
+  return {Seq(seq), TimePoint(std::chrono::seconds(seq))};
+}
+
 // What rank 0 of four would change, if `seen` is what is known of rank 3 and all others
 // are well.
 std::vector<Change> changes(const Ownership& ownership, uint64_t now, const Seen& seen,
                             Rank self = Rank(0)) {
-  return ownership.changes(self, RankSet::full(4), Seq(now), [&](Rank r) {
+  return ownership.changes(self, RankSet::full(4), at(now), [&](Rank r) {
     return r == kLate ? seen : Seen{0, static_cast<uint32_t>(now), false, true};
   });
 }
@@ -46,8 +52,8 @@ TEST_CASE("only the first owner in time changes anything") {
     return r.value == 0 || r == kLate ? skipped(9) : Seen{};
   };
   const RankSet all = RankSet::full(4);
-  CHECK(ownership.changes(Rank(0), all, Seq(100), two_late).empty());
-  CHECK(ownership.changes(kOther, all, Seq(100), two_late) ==
+  CHECK(ownership.changes(Rank(0), all, at(100), two_late).empty());
+  CHECK(ownership.changes(kOther, all, at(100), two_late) ==
         std::vector{Change{Rank(0), false}, Change{kLate, false}});
 }
 
@@ -55,9 +61,9 @@ TEST_CASE("nobody is moved for full sums where that gains nothing") {
   Ownership ownership(3);
   const auto slow = [](Rank r) { return Seen{0, 0, r.value == 2, false}; };
   const RankSet all = RankSet::full(3);
-  CHECK(ownership.changes(Rank(0), all, Seq(9), slow).size() == 1);
-  ownership.on_owners(owners_but(3, kOther), Seq(9));
-  CHECK(ownership.changes(Rank(0), all, Seq(10), slow).empty());
+  CHECK(ownership.changes(Rank(0), all, at(9), slow).size() == 1);
+  ownership.on_owners(owners_but(3, kOther), at(9));
+  CHECK(ownership.changes(Rank(0), all, at(10), slow).empty());
 }
 
 TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
@@ -77,7 +83,7 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
        }) {
     INFO(row.name);
     Ownership ownership(4);
-    CHECK(ownership.on_owners(owners_but(4, kLate), Seq(50)) ==
+    CHECK(ownership.on_owners(owners_but(4, kLate), at(50)) ==
           std::vector{Change{kLate, false}});
     uint64_t after = 0;
     for (uint64_t now = 50; now < 50 + 10'000 && after == 0; ++now)
@@ -86,14 +92,22 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
   }
 }
 
-TEST_CASE("what it missed as one that owned nothing is not held against it") {
+TEST_CASE("a trial waits for some time as well, and who is in time for none") {
   Ownership ownership(4);
-  ownership.on_owners(owners_but(4, kLate), Seq(50));
-  CHECK(ownership.on_owners(RankSet::full(4), Seq(82)) ==
-        std::vector{Change{kLate, true}});
-  CHECK(changes(ownership, 85, skipped(40)).empty());
-  CHECK(changes(ownership, 86, skipped(41)).size() == 1);
-  CHECK(changes(ownership, 200, skipped(3)).empty());
+  const auto fast = [](uint64_t seq) {
+    return Now{Seq(seq), TimePoint(std::chrono::milliseconds(10 * seq))};
+  };
+  ownership.on_owners(owners_but(4, kLate), fast(50));
+  const auto first = [&](const Seen& seen) {
+    for (uint64_t now = 50;; ++now)
+      if (!ownership
+               .changes(Rank(0), RankSet::full(4), fast(now),
+                        [&](Rank r) { return r == kLate ? seen : Seen{}; })
+               .empty())
+        return now - 50;
+  };
+  CHECK(first(skipped(1000)) == 400);
+  CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
 }
 
 // Operations for which it owned nothing, each time that it is late as an owner at once,
@@ -103,11 +117,11 @@ std::vector<uint64_t> waits(int times, uint64_t as_owner) {
   std::vector<uint64_t> found;
   uint64_t now = 100;
   for (int i = 0; i < times; ++i) {
-    ownership.on_owners(owners_but(4, kLate), Seq(now));
+    ownership.on_owners(owners_but(4, kLate), at(now));
     const uint64_t begin = now;
     while (changes(ownership, now, skipped(1000)).empty()) ++now;
     found.push_back(now - begin);
-    ownership.on_owners(RankSet::full(4), Seq(now));
+    ownership.on_owners(RankSet::full(4), at(now));
     now += as_owner;
   }
   return found;
