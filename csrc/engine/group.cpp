@@ -288,10 +288,12 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
     it = active_
              .emplace(header.seq, Active{make(Seq(header.seq), theirs->call, from), {}})
              .first;
+    // Held: one that fails is replaced in the table.
+    const auto made = it->second.operation;
     if (unheard_.erase(header.seq) > 0) {
-      pass_unheard(it->second.operation);
+      pass_unheard(made);
     } else {
-      check_lost(*it->second.operation);
+      check_lost(*made);
     }
     it = active_.find(header.seq);
     if (it == active_.end()) return nobody;
