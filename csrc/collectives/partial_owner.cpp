@@ -227,7 +227,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.late = last_to_get(in_time, mine.mask);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
   // They learn at once that their bytes are of no use any more.
-  if (total > 0) send_result(s, 0, 0, mine.late, true);
+  if (total > 0 && mine.late.count() > 0) send_result(s, 0, 0, mine.late, true);
   size_t begin = own.sent;
   while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
@@ -344,8 +344,7 @@ void PartialAllreduce::note_lag() {
   if (!is_started() || num_views_ > 0) return;
   int32_t num_missing = 0;  // our own are had when another has acknowledged them
   for (const Shard& mine : shards_)
-    num_missing += mine.is_had || (mine.own && mine.own->is_closed) ? 0 : 1;
-  if (num_missing > 1) return;
+    if (!mine.is_had && !(mine.own && mine.own->is_closed) && ++num_missing > 1) return;
   group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
                                      host_->clock().now() - ready_at_);
 }
