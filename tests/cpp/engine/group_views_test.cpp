@@ -9,39 +9,11 @@
 using namespace aikido;
 using namespace aikido::testing;
 
-namespace {
-
-Call skip_call(size_t count) {
-  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
-  call.policy.kind = straggler::Kind::kSkip;
-  call.policy.floor = milliseconds(5);
-  call.policy.ceiling = milliseconds(50);
-  call.policy.warmup_operations = 1;
-  return call;
-}
-
-// Each member adds 1.0f per element; these call.
-std::vector<AnswerPtr> call_all(Cluster& cluster, const Call& call,
-                                std::initializer_list<int32_t> ranks) {
-  std::vector<AnswerPtr> answers;
-  const Bytes input = random_elements(call.dtype, call.count, 7);
-  for (const int32_t r : ranks) answers.push_back(cluster.allreduce(r, call, input));
-  return answers;
-}
-
-bool all_ok(const std::vector<AnswerPtr>& answers) {
-  return std::all_of(answers.begin(), answers.end(), [&](const AnswerPtr& a) {
-    return a->is_ok() && a->output == answers.front()->output;
-  });
-}
-
-}  // namespace
-
 TEST_CASE("a group without trouble stays in its first view") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
   for (int i = 0; i < 20; ++i) {
-    const auto answers = call_all(cluster, skip_call(300), {0, 1, 2});
+    const auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2});
     REQUIRE(cluster.run_until_done(answers, milliseconds(100)));
     CHECK(all_ok(answers));
   }
@@ -52,10 +24,10 @@ TEST_CASE("a group goes on in a view without a member that died") {
   for (const size_t count : {10u, 1000u}) {
     Cluster cluster({.size = 4});
     cluster.set_all_delays(milliseconds(1));
-    auto answers = call_all(cluster, skip_call(count), {0, 1, 2, 3});
+    auto answers = call_all(cluster, skip_sum_call(count), {0, 1, 2, 3});
     REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
     // The first owner dies with its call under way.
-    answers = call_all(cluster, skip_call(count), {1, 2, 3});
+    answers = call_all(cluster, skip_sum_call(count), {1, 2, 3});
     cluster.kill(0);
     REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
     CHECK(all_ok(answers));
@@ -66,7 +38,7 @@ TEST_CASE("a group goes on in a view without a member that died") {
       CHECK(view == cluster.group(1).view());
     }
     // And later calls need nothing more.
-    answers = call_all(cluster, skip_call(count), {1, 2, 3});
+    answers = call_all(cluster, skip_sum_call(count), {1, 2, 3});
     REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
     CHECK(all_ok(answers));
     CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(0)});
@@ -76,10 +48,10 @@ TEST_CASE("a group goes on in a view without a member that died") {
 TEST_CASE("with half of its members lost a group says why it cannot go on") {
   Cluster cluster({.size = 2});
   cluster.set_all_delays(milliseconds(1));
-  auto answers = call_all(cluster, skip_call(10), {0, 1});
+  auto answers = call_all(cluster, skip_sum_call(10), {0, 1});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   cluster.kill(1);
-  answers = call_all(cluster, skip_call(10), {0});
+  answers = call_all(cluster, skip_sum_call(10), {0});
   REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
   CHECK(answers[0]->status.code() == Code::kPeerLost);
   CHECK(answers[0]->status.culprit() == Rank(1));
@@ -92,12 +64,12 @@ TEST_CASE("a member that stands still is out, joins again and has the same resul
   options.heartbeat.timeout = milliseconds(50);
   Cluster cluster(options);
   cluster.set_all_delays(milliseconds(1));
-  auto answers = call_all(cluster, skip_call(300), {0, 1, 2, 3});
+  auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
   cluster.stop(3, milliseconds(2000));
   std::vector<std::vector<AnswerPtr>> missed;
   for (int i = 0; i < 3; ++i) {
-    missed.push_back(call_all(cluster, skip_call(300), {0, 1, 2}));
+    missed.push_back(call_all(cluster, skip_sum_call(300), {0, 1, 2}));
     REQUIRE(cluster.run_until_done(missed.back(), milliseconds(1000)));
     REQUIRE(all_ok(missed.back()));
   }
@@ -109,14 +81,14 @@ TEST_CASE("a member that stands still is out, joins again and has the same resul
   }
   // Its caller gets what it missed at once, and is in what comes then.
   for (const auto& others : missed) {
-    const auto late = call_all(cluster, skip_call(300), {3});
+    const auto late = call_all(cluster, skip_sum_call(300), {3});
     REQUIRE(cluster.run_until_done(late, milliseconds(500)));
     REQUIRE(late[0]->is_ok());
     CHECK(late[0]->output == others[0]->output);
     CHECK(late[0]->outcome.skipped == std::vector<Rank>{Rank(3)});
   }
   for (int i = 0; i < 20; ++i) {
-    answers = call_all(cluster, skip_call(300), {0, 1, 2, 3});
+    answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
     REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
     CHECK(all_ok(answers));
     cluster.run_for(milliseconds(5));

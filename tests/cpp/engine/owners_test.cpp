@@ -17,15 +17,6 @@ namespace {
 constexpr int32_t kLate = 3;
 constexpr size_t kLarge = 100'000;  // floats: a shard of a third has 130 kB
 
-Call skip_call(size_t count) {
-  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
-  call.policy.kind = straggler::Kind::kSkip;
-  call.policy.floor = milliseconds(5);
-  call.policy.ceiling = milliseconds(50);
-  call.policy.warmup_operations = 1;
-  return call;
-}
-
 bool owns(Cluster& cluster, int32_t rank) {
   const bool is_owner = cluster.group(0).view().is_owner(Rank(rank));
   for (int32_t r = 1; r < cluster.size(); ++r)
@@ -54,7 +45,7 @@ void run_operation(Cluster& cluster, const Call& call, Duration lag) {
 TEST_CASE("who is skipped four times in a row owns nothing, until a trial that lasts") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
-  const Call call = skip_call(300);
+  const Call call = skip_sum_call(300);
   for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
   for (uint32_t op = 0; op < Ownership::kLateRun; ++op) {
     CHECK(owns(cluster, kLate));
@@ -77,7 +68,7 @@ TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(2'000'000);  // a shard in 67 ms
-  const Call call = skip_call(kLarge);
+  const Call call = skip_sum_call(kLarge);
   for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
   for (uint32_t op = 0; op <= Ownership::kLateRun; ++op)
     run_operation(cluster, call, milliseconds(400));
@@ -110,7 +101,7 @@ TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere"
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
   cluster.set_all_rates(10'000'000);
-  Call call = skip_call(kLarge);
+  Call call = skip_sum_call(kLarge);
   for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
   // Rank 1 alone gets the bytes of the last one late, and has until the ceiling.
   cluster.network.set_rate(Rank(kLate), Rank(1), 3'000'000);
@@ -121,7 +112,7 @@ TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere"
 TEST_CASE("two owners do not suspect each other") {
   Cluster cluster({.size = 3});
   cluster.set_all_delays(milliseconds(1));
-  const Call call = skip_call(kLarge);
+  const Call call = skip_sum_call(kLarge);
   const Bytes input = random_elements(call.dtype, call.count, 7);
   cluster.kill(2);
   for (int op = 0; op < 20; ++op) {

@@ -398,4 +398,29 @@ inline std::vector<Rank> all_ranks(int32_t size) {
   return ranks;
 }
 
+// A sum that may skip, with deadlines of milliseconds from the second operation on.
+inline Call skip_sum_call(size_t count) {
+  Call call = allreduce_call(DType::kFloat32, count, ReduceOp::kSum);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = milliseconds(5);
+  call.policy.ceiling = milliseconds(50);
+  call.policy.warmup_operations = 1;
+  return call;
+}
+
+// Each of `ranks` adds the same.
+inline std::vector<AnswerPtr> call_all(Cluster& cluster, const Call& call,
+                                       std::initializer_list<int32_t> ranks) {
+  std::vector<AnswerPtr> answers;
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  for (const int32_t r : ranks) answers.push_back(cluster.allreduce(r, call, input));
+  return answers;
+}
+
+inline bool all_ok(const std::vector<AnswerPtr>& answers) {
+  return std::all_of(answers.begin(), answers.end(), [&](const AnswerPtr& a) {
+    return a->is_ok() && a->output == answers.front()->output;
+  });
+}
+
 }  // namespace aikido::testing
