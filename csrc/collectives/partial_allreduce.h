@@ -127,6 +127,7 @@ class PartialAllreduce final : public Operation {
   int32_t first_in_view() const;
   int32_t number_of(int32_t s) const { return first_ + s; }  // in the cut
   RankSet expected() const;
+  RankSet late_elsewhere() const;
   bool is_needed() const;
   Rank owner_of(int32_t s) const;
   void renew(int32_t s);
@@ -173,6 +174,7 @@ class PartialAllreduce final : public Operation {
   void note_lag();
   void watch();
   std::optional<TimePoint> suspicion() const;
+  bool is_late_itself(Rank owner) const;
 
   ShardPlan plan_;
   int32_t first_ = 0;  // the number of the first shard in the cut

@@ -38,7 +38,7 @@ void PartialAllreduce::take_over(int32_t s) {
     for (const Shard& each : shards_) owners.insert(each.owner);
     own.policy = group_policy_.start(seq_, call_.bytes(), owners);
   } else {
-    own.policy = group_policy_.start(seq_, call_.bytes());
+    own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
   own.policy->expect(expected());
   own.folded = own.sent = 0;
@@ -54,6 +54,15 @@ void PartialAllreduce::take_over(int32_t s) {
       own.policy->on_arrival(rank, host_->clock().now());
     }
   }
+}
+
+// Who is missing in another shard of this operation, where it was waited for.
+RankSet PartialAllreduce::late_elsewhere() const {
+  RankSet late(host_->size());
+  for (const Shard& other : shards_)
+    if (other.mask.count() > 0)
+      other.mask.for_each_missing([&](Rank r) { late.insert(r); });
+  return late;
 }
 
 // Whose contribution may still come.
@@ -363,7 +372,9 @@ void PartialAllreduce::on_called(Rank) {
 // A result is missing although all else is here, for longer than is usual and than its
 // owner may wait for a late member: those of most owners, ours among them, and the
 // calls of enough members. Half of them is not enough, or two would suspect each other.
-// So nobody is suspected while everything is slow. What only its holder has comes from
+// So nobody is suspected while everything is slow. One whose verdict is here waits for
+// nobody, nor does one whose own contribution was too late everywhere: it is what is
+// slow. What only its holder has comes from
 // it or not at all. With each view that this operation goes through it takes twice as
 // long: where every link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
@@ -373,12 +384,15 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // One that is late itself gets results late, and is no judge of others.
   if (!host_->view().is_owner(host_->self()) || was_skipped()) return std::nullopt;
   int32_t num_missing = 0;
+  bool may_wait = false;
   Duration waited{};
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
-    if (!mine.is_had && !mine.own) ++num_missing;
+    if (mine.is_had || mine.own) continue;
+    ++num_missing;
+    may_wait |= mine.mask.count() == 0 && !is_late_itself(mine.owner);
   }
   if (num_missing == 0) return std::nullopt;
   if (plan_.num_shards() > 1 && 2 * num_missing >= plan_.num_shards())
@@ -392,7 +406,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   const Duration took =
       plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
   // For one of whom nothing is known yet it would be the ceiling.
-  waited = std::min(waited, took);
+  waited = may_wait ? std::min(waited, took) : Duration::zero();
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
@@ -400,6 +414,17 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       is_generous ? std::clamp(took, call_.policy.floor, call_.policy.ceiling)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
+}
+
+bool PartialAllreduce::is_late_itself(Rank owner) const {
+  int32_t num_closed = 0;
+  int32_t num_without = 0;
+  for (const Shard& other : shards_) {
+    if (other.mask.count() == 0 || other.owner == owner) continue;
+    ++num_closed;
+    num_without += other.mask.contains(owner) ? 0 : 1;
+  }
+  return num_closed > 0 && num_without == num_closed;
 }
 
 void PartialAllreduce::watch() {

@@ -20,9 +20,14 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
 }
 
 std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes) {
+  return start_again(seq, bytes, RankSet(history_.world_size()));
+}
+
+std::unique_ptr<Policy> GroupPolicy::start_again(Seq seq, uint64_t bytes,
+                                                 const RankSet& had_time) {
   if (options_.kind == Kind::kWaitAll)
     return std::make_unique<WaitAll>(history_.world_size());
-  return std::make_unique<Skip>(options_, history_, deadlines_, seq, bytes);
+  return std::make_unique<Skip>(options_, history_, deadlines_, seq, bytes, had_time);
 }
 
 std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes,

@@ -56,8 +56,11 @@ class GroupPolicy {
   // outlive the group.
   std::unique_ptr<Policy> start(Seq seq, uint64_t bytes);
   // The same, and notes who is late for a full sum. `owners`: of the operation's
-  // shards. Not for a shard that has changed hands: what was there already has no time.
+  // shards.
   std::unique_ptr<Policy> start(Seq seq, uint64_t bytes, const RankSet& owners);
+  // Of a shard that has changed hands: what was there already has no time, and those
+  // who `had_time` in another shard of `seq` get none.
+  std::unique_ptr<Policy> start_again(Seq seq, uint64_t bytes, const RankSet& had_time);
 
   // For how long an owner may wait for `rank` in an operation of `bytes`.
   Duration deadline_of(Rank rank, uint64_t bytes) {

@@ -12,8 +12,12 @@ uint32_t Ownership::doublings(Rank rank) const {
   return std::min(std::max(1u, member(rank).num_failures) - 1, kMaxDoublings);
 }
 
+uint64_t Ownership::operations_to_trial() const {
+  return uint64_t{kTrialCost} * kDiscount * members_.size();
+}
+
 bool Ownership::has_waited(Rank rank, const Now& now) const {
-  return held(rank, now) >= uint64_t{kReturnAfter} << doublings(rank) &&
+  return held(rank, now) >= operations_to_trial() << doublings(rank) &&
          now.time - member(rank).since.time >= kTrialAfter * (1 << doublings(rank));
 }
 

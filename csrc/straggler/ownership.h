@@ -11,11 +11,13 @@
 // late also when it is well, with operations that are as long as their bytes need: it
 // has g shards to send where an owner has g - 1, and its results leave last, so it
 // calls later than the others and is skipped again. So one that has only kept up, that
-// is called the last operations, gets its shards for a trial, after kReturnAfter
-// operations and kTrialAfter. If that fails it costs as much as the first time, so each
-// wait is twice the one before. A trial holds if it lasts as long as the wait did; the
-// next wait is the shortest again. Where full sums are all there is, everybody keeps
-// up, and only being in time counts.
+// is called the last operations, gets its shards for a trial. A trial that fails costs
+// the others about kTrialCost operations, and each operation that it is not in costs
+// the kDiscount n-th part of one (deadline.h): it waits until that is as much, and at
+// least kTrialAfter, since a failure takes its time to be seen also where operations
+// are short. Each wait after a failure is twice the one before. A trial holds if it
+// lasts as long as the wait did; the next wait is the shortest again. Where full sums
+// are all there is, everybody keeps up, and only being in time counts.
 //
 // One thread, no clock.
 
@@ -26,6 +28,7 @@
 #include "base/clock.h"
 #include "base/rank_set.h"
 #include "base/types.h"
+#include "straggler/deadline.h"
 
 namespace aikido::straggler {
 
@@ -33,7 +36,8 @@ class Ownership {
  public:
   static constexpr uint32_t kLateRun = 4;
   static constexpr uint32_t kReturnAfter = 16;  // operations
-  static constexpr Duration kTrialAfter = std::chrono::seconds(4);
+  static constexpr uint32_t kTrialCost = 4;     // operations
+  static constexpr Duration kTrialAfter = std::chrono::seconds(1);
   static constexpr uint32_t kMaxDoublings = 8;
 
   struct Change {
@@ -93,6 +97,7 @@ class Ownership {
     return now.seq.value - std::min(member(rank).since.seq.value, now.seq.value);
   }
   uint32_t doublings(Rank rank) const;
+  uint64_t operations_to_trial() const;
   bool has_waited(Rank rank, const Now& now) const;  // for a trial
   static bool is_late(const Seen& seen, bool gains);
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;

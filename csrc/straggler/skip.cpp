@@ -5,13 +5,14 @@
 namespace aikido::straggler {
 
 Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
-           Seq seq, uint64_t bytes)
+           Seq seq, uint64_t bytes, const RankSet& had_time)
     : options_(options),
       quorum_(quorum_of(options, history.world_size())),
       history_(history),
       deadlines_(deadlines),
       seq_(seq),
       bytes_(bytes),
+      had_time_(had_time),
       expected_(RankSet::full(history.world_size())),
       arrived_(history.world_size()) {}
 
@@ -79,6 +80,8 @@ Skip::Terms Skip::terms_of(Rank rank) const {
   }
   if (history_.is_behind(rank, seq_))
     return {false, Reason::kKnownBehind, Duration::zero(), rank};
+  if (had_time_.contains(rank))
+    return {false, Reason::kDeadline, Duration::zero(), rank};
   const auto [deadline, is_warming_up] = deadlines_.of(rank, bytes_);
   if (is_warming_up) return {false, Reason::kWarmingUp, deadline, rank};
   if (deadline == Duration::zero())

@@ -10,7 +10,7 @@
 //     a member is to be left out of the view: then it gets no time, as long as there
 //     are enough members to do so, and up to half as much as the log again;
 //   - gets no time when it is known to be behind: skipped in an earlier operation that
-//     it has not even called;
+//     it has not even called; nor when it has let one pass in another shard already;
 //   - else has until t_q + its own deadline (deadline.h).
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
@@ -23,11 +23,11 @@ namespace aikido::straggler {
 
 class Skip final : public Policy {
  public:
-  // For a shard of operation `seq`; `bytes` is the size of the whole operation. The
-  // history and the deadlines are those of the group and must outlive it. Requires:
-  // validated options.
+  // For a shard of operation `seq`; `bytes` is the size of the whole operation. Those
+  // who `had_time` in another shard of it get none in this one. The history and the
+  // deadlines are those of the group and must outlive it. Requires: validated options.
   Skip(const PolicyOptions& options, History& history, Deadlines& deadlines, Seq seq,
-       uint64_t bytes);
+       uint64_t bytes, const RankSet& had_time);
 
   void expect(const RankSet& members) override { expected_ = members; }
   void on_arrival(Rank rank, TimePoint now) override;
@@ -54,6 +54,7 @@ class Skip final : public Policy {
   Deadlines& deadlines_;
   Seq seq_;
   uint64_t bytes_;
+  RankSet had_time_;
   RankSet expected_;
   RankSet arrived_;
   std::optional<TimePoint> t_q_;

@@ -129,3 +129,35 @@ TEST_CASE("two owners do not suspect each other") {
   CHECK(cluster.group(0).view().is_owner(Rank(1)));
   CHECK(cluster.group(0).view().number == 2);
 }
+
+TEST_CASE("when an uplink turns bad the others wait for its rank once, not per shard") {
+  struct Row {
+    uint64_t bytes_per_second;
+    double most_ms;
+  };
+  // With the first the verdict on its shard comes through, but not the shard. Each time
+  // that somebody waits in vain costs more than what is left to these.
+  const Row row = GENERATE(Row{100'000, 78}, Row{5'000, 117});
+  CAPTURE(row.bytes_per_second);
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(10'000'000);
+  const Call call = skip_sum_call(kLarge);
+  for (int op = 0; op < 20; ++op) run_operation(cluster, call, {});
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  const auto run_on_others = [&] {
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < cluster.size(); ++r)
+      answers.push_back(cluster.allreduce(r, call, input));
+    answers.pop_back();
+    const TimePoint start = cluster.clock.now();
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+    return cluster.clock.now() - start;
+  };
+  CHECK(to_ms(run_on_others()) < 28);
+  for (int32_t r = 0; r < kLate; ++r)
+    cluster.network.set_rate(Rank(kLate), Rank(r), row.bytes_per_second);
+  const Duration first = run_on_others();
+  CHECK_FALSE(owns(cluster, kLate));
+  CHECK(to_ms(first) < row.most_ms);
+}

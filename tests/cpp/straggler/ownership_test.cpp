@@ -77,7 +77,7 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
                {0, 1000, false, false},
                Ownership::kReturnAfter},
            Row{"in time now and then", {0, 15, false, false}, 0},
-           Row{"skipped, and keeps up", skipped(1000), Ownership::kReturnAfter},
+           Row{"skipped, and keeps up", skipped(1000), 32},
            Row{"skipped, and behind", {1000, 0, false, false}, 0},
            Row{"slow for full sums", {0, 1000, true, true}, 0},
        }) {
@@ -106,7 +106,7 @@ TEST_CASE("a trial waits for some time as well, and who is in time for none") {
                .empty())
         return now - 50;
   };
-  CHECK(first(skipped(1000)) == 400);
+  CHECK(first(skipped(1000)) == 100);
   CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
 }
 
@@ -130,10 +130,10 @@ std::vector<uint64_t> waits(int times, uint64_t as_owner) {
 TEST_CASE(
     "each trial that fails doubles the wait, to a limit, and one that lasts ends "
     "that") {
-  CHECK(waits(5, 4) == std::vector<uint64_t>{16, 32, 64, 128, 256});
-  CHECK(waits(12, 4).back() == Ownership::kReturnAfter << Ownership::kMaxDoublings);
-  CHECK(waits(4, 16) == std::vector<uint64_t>{16, 16, 16, 16});
-  CHECK(waits(4, 15) == std::vector<uint64_t>{16, 32, 64, 128});
+  CHECK(waits(5, 4) == std::vector<uint64_t>{32, 64, 128, 256, 512});
+  CHECK(waits(12, 4).back() == uint64_t{32} << Ownership::kMaxDoublings);
+  CHECK(waits(4, 32) == std::vector<uint64_t>{32, 32, 32, 32});
+  CHECK(waits(4, 31) == std::vector<uint64_t>{32, 64, 128, 256});
 }
 
 }  // namespace

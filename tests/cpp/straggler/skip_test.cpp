@@ -385,5 +385,32 @@ TEST_CASE(
   CHECK_FALSE(few->decide(t).closes());
 }
 
+TEST_CASE("who has let its time pass in one shard gets none in another") {
+  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  play_all(group, 20, ms(400), [](int) { return with_lag(1); });
+  const auto at = [](double after_ms) {
+    return TimePoint(std::chrono::hours(1)) + ms(after_ms);
+  };
+  RankSet had_time(4);
+  had_time.insert(Rank(3));
+  for (const bool is_here : {false, true}) {
+    const auto policy = group.start_again(Seq(21), kBytes, had_time);
+    if (is_here) policy->on_arrival(Rank(3), at(0));
+    for (int32_t r = 0; r < 2; ++r) policy->on_arrival(Rank(r), at(1));
+    if (!is_here) {
+      CHECK_FALSE(policy->decide(at(1)).closes());
+      policy->on_arrival(Rank(2), at(2));
+      const Decision decision = policy->decide(at(2));
+      CHECK(decision.closes());
+      CHECK(decision.reason == Reason::kDeadline);
+      CHECK(decision.rank == Rank(3));
+      continue;
+    }
+    // The time of the others is not up.
+    CHECK_FALSE(policy->decide(at(2)).closes());
+    CHECK(policy->arrived().contains(Rank(3)));
+  }
+}
+
 }  // namespace
 }  // namespace aikido::straggler
