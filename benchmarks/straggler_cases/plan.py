@@ -19,6 +19,7 @@ NUM_RANKS = 4
 BAD = 3  # the rank or host that something is wrong with
 MBIT = 200.0
 MIB = 1 << 20
+BATCH = 32  # samples of one rank in a training step
 PLAN_FILE = "plan.json"  # in the folder of a run
 # z of the 99th percentile of the normal distribution.
 _Z99 = 2.3263478740408408

@@ -35,10 +35,9 @@ from benchmarks.straggler_cases.op_rank import (
     policy_of,
     text_of,
 )
-from benchmarks.straggler_cases.plan import PLAN_FILE, Block, from_json
+from benchmarks.straggler_cases.plan import BATCH, PLAN_FILE, Block, from_json
 
-BATCH = 32
-SNAPSHOT_STEPS = 5
+SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
 
 
 class Flat(nn.Module):
@@ -167,6 +166,15 @@ class Trainer:
         return zlib.crc32(b"".join(parts))
 
 
+def mean_contributors(outcome: aikido_torch.Outcome) -> float:
+    """How many ranks an element of the sum has in it, on average."""
+    elements = sum(shard.num_elements for shard in outcome.shards)
+    if elements == 0:
+        return float(len(outcome.contributors))
+    added = sum(s.num_elements * len(s.contributors) for s in outcome.shards)
+    return added / elements
+
+
 def run_block(
     index: int,
     block: Block,
@@ -184,11 +192,12 @@ def run_block(
     trainer.run()
     if not block.check_every:
         trainer.sums.append(trainer.fingerprint())
-    skipped, reasons = {}, {}
+    skipped, reasons, contributors = {}, {}, []
     for step, outcome in enumerate(trainer.handle.outcomes if trainer.handle else ()):
         if outcome.skipped:
             skipped[step] = list(outcome.skipped)
         reasons[outcome.reason] = reasons.get(outcome.reason, 0) + 1
+        contributors.append(mean_contributors(outcome))
     meeting.meet("end", index)
     notes.add(
         index,
@@ -196,6 +205,7 @@ def run_block(
         ends=trainer.ends,
         skipped=skipped,
         reasons=reasons,
+        contributors=contributors,
         sums=trainer.sums,
         replayed=trainer.handle.replayed_steps if trainer.handle else 0,
         error=None,

@@ -161,10 +161,9 @@ def test_bad_times_come_again_and_again():
 def test_the_target_is_reached_at_the_first_look_that_has_it():
     looks = [(5, 1.0, 0.9), (10, 2.0, 0.97), (15, 3.0, 0.96)]
     curve = [dict(zip(("step", "seconds", "accuracy"), x, strict=True)) for x in looks]
-    record = Record(
-        Block(name="ours", arm="skip", ops=1), by_rank={0: {"curve": curve}}
-    )
-    assert training.to_target(record) == (2.0, 10)
+    rank = {"curve": curve, "contributors": [4.0] * 6 + [3.0, 2.5, 3.0, 3.0] + [4.0]}
+    record = Record(Block(name="ours", arm="skip", ops=1), by_rank={0: rank})
+    assert training.to_target(record) == (2.0, 32 * 35.5, 10)
     del curve[1]
     with pytest.raises(CaseError, match=r"'ours' has not reached 97% but 96.0%"):
         training.to_target(record)
