@@ -371,11 +371,11 @@ void PartialAllreduce::on_called(Rank) {
 // Note [when an owner is suspected]
 // A result is missing although all else is here, for longer than is usual and than its
 // owner may wait for a late member: those of most owners, ours among them, and the
-// calls of enough members. Half of them is not enough, or two would suspect each other.
-// So nobody is suspected while everything is slow. One whose verdict is here waits for
-// nobody, nor does one whose own contribution was too late everywhere: it is what is
-// slow. What only its holder has comes from
-// it or not at all. With each view that this operation goes through it takes twice as
+// calls of enough members. Half of them are enough for one that owns none of them
+// only, or two would suspect each other. So nobody is suspected while everything is
+// slow. One whose verdict is here waits for nobody, nor does one whose own contribution
+// was too late everywhere: it is what is slow. What only its holder has comes from it
+// or not at all. With each view that this operation goes through it takes twice as
 // long: where every link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
@@ -385,17 +385,20 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!host_->view().is_owner(host_->self()) || was_skipped()) return std::nullopt;
   int32_t num_missing = 0;
   bool may_wait = false;
+  bool is_party = false;
   Duration waited{};
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
+    is_party |= mine.owner == host_->self();
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
     if (mine.is_had || mine.own) continue;
     ++num_missing;
     may_wait |= mine.mask.count() == 0 && !is_late_itself(mine.owner);
   }
   if (num_missing == 0) return std::nullopt;
-  if (plan_.num_shards() > 1 && 2 * num_missing >= plan_.num_shards())
+  const int32_t num_here = plan_.num_shards() - num_missing;
+  if (plan_.num_shards() > 1 && num_missing + (is_party ? 1 : 0) > num_here)
     return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said.
   participants_.for_each([&](Rank r) {

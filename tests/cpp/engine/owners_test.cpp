@@ -161,3 +161,20 @@ TEST_CASE("when an uplink turns bad the others wait for its rank once, not per s
   CHECK_FALSE(owns(cluster, kLate));
   CHECK(to_ms(first) < row.most_ms);
 }
+
+TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
+  Cluster cluster({.size = 5, .min_shard_bytes = 128 << 10});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(10'000'000);
+  const Call call = skip_sum_call((256 << 10) / 4);
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
+  const auto owner = [&] {
+    const auto& owners = cluster.group(0).view().cuts.back().owners;
+    return owners.front();
+  };
+  const Rank slow = owner();
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    if (r != slow.value) cluster.network.set_rate(slow, Rank(r), 100'000);
+  run_operation(cluster, call, {});
+  CHECK_FALSE(owns(cluster, slow.value));
+}
