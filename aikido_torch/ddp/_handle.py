@@ -508,9 +508,7 @@ class Handle:
             try:
                 outcome = work.outcome()
             except AikidoError:
-                if not self._leaves:
-                    raise
-                continue  # its step went astray, or has raised this already
+                continue  # its step has raised this, or went astray
             if outcome is None:
                 continue
             self._outcomes.append(outcome)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
 from aikido_torch.straggler import SkipStraggler, WaitAll
-from aikido_torch.testing import late, run_ranks
+from aikido_torch.testing import die, late, run_ranks
 
 WIDTH = 64
 LATE_RANK = 2
@@ -181,3 +181,21 @@ def test_without_catch_up_a_rank_that_was_late_once_is_late_for_ever():
     assert [result["replayed"] for result in results] == [0, 0, 0]
     # Step 4 was the first: none of its gradients has counted since.
     assert results[LATE_RANK]["skipped"] >= 10
+
+
+def learn_until_a_death(rank, size):
+    model = DistributedDataParallel(make_net())
+    optimizer = optimizer_of("sgd", model)
+    handle = ddp.register(model, optimizer=optimizer, policy=WaitAll())
+    learn(model, optimizer, rank, 4)
+    if rank == 0:
+        die()
+    with pytest.raises(RuntimeError, match="rank 0 is lost"):
+        learn(model, optimizer, rank, 1)
+    counts = [len(handle.outcomes) for _ in range(2)]
+    return counts, len(handle.by_step)
+
+
+def test_what_happened_can_be_read_after_a_death():
+    results = run_ranks(3, learn_until_a_death, may_die={0})
+    assert results[1:] == [([4, 4], 4)] * 2
