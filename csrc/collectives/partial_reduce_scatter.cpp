@@ -238,7 +238,10 @@ void PartialReduceScatter::fold_ahead() {
   }
 }
 
+// Not on the way to a new view: one that returns with it takes part in what nobody had
+// called before, and waits for what we have for it.
 void PartialReduceScatter::close_if_due() {
+  if (host_->is_promised()) return;
   if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
   const straggler::Decision decision = own_->policy->decide(host_->clock().now());
   if (decision.closes()) close(decision);
@@ -295,7 +298,7 @@ void PartialReduceScatter::on_time(TimePoint) {
 std::optional<TimePoint> PartialReduceScatter::next_look() const {
   if (!is_started() || is_over()) return std::nullopt;
   if (is_closed_) return copy_at_;
-  if (!own_ || !takes_part()) return std::nullopt;
+  if (!own_ || !takes_part() || host_->is_promised()) return std::nullopt;
   return own_->policy->next_look();
 }
 

@@ -57,6 +57,17 @@ bool is_partial(const Call& call) {
   return call.policy.uses_view();
 }
 
+// It has one mask, and one owner that decides, for all members.
+bool has_one_result(const Call& call) {
+  return is_partial(call) && call.kind == CallKind::kAllreduce;
+}
+
+uint64_t mask_of(const std::vector<Rank>& ranks) {
+  uint64_t mask = 0;
+  for (const Rank r : ranks) mask |= uint64_t{1} << r.value;
+  return mask;
+}
+
 // One mask for the bucket: it has a single owner.
 int32_t num_owners(const Call& call, int32_t members) {
   return call.policy.masks == straggler::Masks::kBucket ? 1 : members;
@@ -128,10 +139,12 @@ void Checks::on_end(int32_t rank, uint64_t op, const Status& status,
   if (!status) return check_error(rank, op, status);
   e.is_ok = true;
   if (is_too_large()) return;
-  if (is_partial(o.call) && !views_[static_cast<size_t>(rank)].contains(rank))
+  if (has_one_result(o.call) && !views_[static_cast<size_t>(rank)].contains(rank))
     broken(concat("S1: ", where, " ends well, but the member is removed"));
-  if (is_partial(o.call)) {
+  if (has_one_result(o.call)) {
     check_partial(rank, op, outcome, output);
+  } else if (is_partial(o.call)) {
+    check_scattered(rank, op, outcome, output);
   } else {
     check_strict(rank, op, outcome, output);
   }
@@ -221,7 +234,7 @@ void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
 void Checks::check_heard(int32_t rank, uint64_t op,
                          const transport::FrameHeader& header) {
   Op& o = at(op);
-  if (!is_partial(o.call) || !o.closed.insert(header.shard).second) return;
+  if (!has_one_result(o.call) || !o.closed.insert(header.shard).second) return;
   const SeenView& view = views_[static_cast<size_t>(rank)];
   const uint64_t heard = o.by_rank[static_cast<size_t>(rank)].heard | uint64_t{1}
                                                                           << rank;
@@ -314,7 +327,10 @@ void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
   if (status.code() == Code::kInternal || status.code() == Code::kProtocol ||
       status.code() == Code::kInvalidArgument)
     broken(concat("S6: ", where, " fails by a defect: ", status.message()));
-  if (must_succeed(rank, at(op)))
+  // Nobody keeps a block for one that was out.
+  const bool was_out = since_[static_cast<size_t>(rank)] > 1 &&
+                       at(op).call.kind == CallKind::kReduceScatter;
+  if (must_succeed(rank, at(op)) && !(was_out && status.code() == Code::kAborted))
     broken(concat("S6: ", where, " fails without need: ", status.message()));
 }
 
@@ -394,8 +410,7 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
   for (int32_t s = 0; s < plan.num_shards(); ++s) {
     const auto& shard = outcome.shards[static_cast<size_t>(s)];
-    uint64_t mask = 0;
-    for (const Rank r : shard.contributors) mask |= uint64_t{1} << r.value;
+    const uint64_t mask = mask_of(shard.contributors);
     e.masks.push_back(mask);
     const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask));
     // One that is out may have decided before it heard so; check_same() sees to it when
@@ -404,29 +419,65 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
       if ((mask >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
                              " came back while it was open"));
-    if (o.call.policy.rebalance && mask != all_of(script_.members))
-      return broken(concat("S5: ", what, " leaves out somebody that it must not"));
-    const auto contributors = static_cast<int32_t>(shard.contributors.size());
-    const double scale = scale_of(o.call, contributors);
-    if (shard.scale != scale)
-      return broken(
-          concat("S3: ", what, " is scaled by ", shard.scale, ", not by ", scale));
-    if (newest_.number == 1 &&
-        contributors < straggler::quorum_of(o.call.policy, script_.members))
-      return broken(concat("S5: ", what, " has no quorum"));
     const size_t begin = plan.first_byte(s), end = plan.first_byte(s + 1);
-    const Bytes& expected = folded(op, begin, end, mask, scale);
-    if (end > begin &&
-        std::memcmp(output.data() + begin, expected.data(), end - begin) != 0)
-      return broken(concat("S2: ", what, " is not the fold of its inputs"));
+    check_shard(what, op, shard, output.data() + begin, begin, end);
   }
   check_same(op);
+}
+
+// The bytes from `begin` to `end` of the inputs became those at `data`.
+void Checks::check_shard(const std::string& what, uint64_t op,
+                         const collectives::ShardOutcome& shard, const uint8_t* data,
+                         size_t begin, size_t end) {
+  const Call& call = at(op).call;
+  const uint64_t mask = mask_of(shard.contributors);
+  if (call.policy.rebalance && mask != all_of(script_.members))
+    return broken(concat("S5: ", what, " leaves out somebody that it must not"));
+  const auto contributors = static_cast<int32_t>(shard.contributors.size());
+  const double scale = scale_of(call, contributors);
+  if (shard.scale != scale)
+    return broken(
+        concat("S3: ", what, " is scaled by ", shard.scale, ", not by ", scale));
+  if (newest_.number == 1 &&
+      contributors < straggler::quorum_of(call.policy, script_.members))
+    return broken(concat("S5: ", what, " has no quorum"));
+  const Bytes& expected = folded(op, begin, end, mask, scale);
+  if (end > begin && std::memcmp(data, expected.data(), end - begin) != 0)
+    broken(concat("S2: ", what, " is not the fold of its inputs"));
+}
+
+// Of a reduce_scatter each has its own block, with itself in it, and says of those of
+// others only in which it is not.
+void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
+                             const Bytes& output) {
+  Op& o = at(op);
+  const std::string where = concat("operation ", op, " on rank ", rank);
+  const size_t block = o.call.bytes() / static_cast<size_t>(script_.members);
+  const uint64_t self = uint64_t{1} << rank;
+  Exposed& e = o.by_rank[static_cast<size_t>(rank)];
+  for (const auto& shard : outcome.shards) {
+    const uint64_t mask = mask_of(shard.contributors);
+    const std::string what =
+        concat(where, ", block of ", shard.owner.value, " of ", mask_text(mask));
+    const auto& theirs = o.by_rank[static_cast<size_t>(shard.owner.value)].masks;
+    if (shard.owner == Rank(rank)) {
+      e.masks = {mask};
+      if ((mask & self) == 0) return broken(concat("S2: ", what, " is without itself"));
+      const size_t begin = static_cast<size_t>(rank) * block;
+      check_shard(what, op, shard, output.data(), begin, begin + block);
+    } else if ((mask & self) != 0) {
+      broken(concat("S2: ", what, " is told to one that is in it"));
+    } else if (!theirs.empty() && theirs.front() != mask) {
+      broken(concat("S1: ", what, ", of ", mask_text(theirs.front()), " there"));
+    }
+  }
+  if (e.masks.empty()) broken(concat("S2: ", where, " says nothing about its block"));
 }
 
 // The bytes are the fold of the mask, so equal masks are equal results.
 void Checks::check_same(uint64_t op) {
   const Op& o = at(op);
-  if (!is_partial(o.call)) return;
+  if (!has_one_result(o.call)) return;
   const Exposed* first = nullptr;
   size_t first_rank = 0;
   for (size_t r = 0; r < o.by_rank.size(); ++r) {
@@ -449,17 +500,22 @@ void Checks::check_same(uint64_t op) {
 
 void Checks::check_calm(uint64_t op) {
   const Op& o = at(op);
-  const auto owners = static_cast<uint64_t>(o.plan.num_shards());
+  const bool is_scattered = o.call.kind == CallKind::kReduceScatter;
   const auto others = static_cast<uint64_t>(script_.members - 1);
+  const uint64_t owners =
+      is_scattered ? others + 1 : static_cast<uint64_t>(o.plan.num_shards());
+  const uint64_t num_contributions = owners * others;
+  const uint64_t num_results = is_scattered ? 0 : num_contributions;
   if (o.last_end > o.last_called + *script_.calm)
     broken(concat("L1: operation ", op, " takes ", to_text(o.last_end - o.last_called),
                   " with nobody late, more than ", to_text(*script_.calm)));
-  if (o.num_contributions != owners * others || o.num_results != owners * others ||
+  if (o.num_contributions != num_contributions || o.num_results != num_results ||
       o.num_others > 0)
     broken(concat("L1: operation ", op, " with nobody late takes ", o.num_contributions,
                   " contributions, ", o.num_results, " results and ", o.num_others,
                   " other messages; ", owners, " owners of ", others + 1,
-                  " members need ", owners * others, " of each and no others"));
+                  " members need ", num_contributions, ", ", num_results,
+                  " and no others"));
 }
 
 }  // namespace aikido::sim

@@ -113,6 +113,11 @@ class Checks {
                     const Bytes& output);
   void check_partial(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
                      const Bytes& output);
+  void check_scattered(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
+                       const Bytes& output);
+  void check_shard(const std::string& what, uint64_t op,
+                   const collectives::ShardOutcome& shard, const uint8_t* data,
+                   size_t begin, size_t end);
   void check_same(uint64_t op);
   void check_heard(int32_t rank, uint64_t op, const transport::FrameHeader& header);
   void note_returns(const SeenView& before);

@@ -82,10 +82,16 @@ class Writer {
     call.count = one_in(4)                    ? below(8)
                  : has_small_log || one_in(8) ? below(600)
                                               : below(120);
+    if (has_scatter_ && options_() % 2 == 0) {
+      call.kind = CallKind::kReduceScatter;
+      call.count *= static_cast<uint64_t>(script_.members);
+    }
     call.shape.num_dims = 1;
     call.shape.dims[0] = call.count;
     call.policy = policy_;
-    if (has_rebalance_ && options_() % 2 == 0) {
+    const bool is_scattered = call.kind == CallKind::kReduceScatter;
+    if (is_scattered) call.policy.masks = straggler::Masks::kShard;
+    if (has_rebalance_ && !is_scattered && options_() % 2 == 0) {
       call.policy = {};
       call.policy.rebalance = true;
     }
@@ -94,6 +100,7 @@ class Writer {
 
   Call strict() {
     Call call = partial();
+    call.kind = CallKind::kAllreduce;
     call.policy = {};
     const uint64_t which = below(6);
     if (which == 0) {
@@ -124,6 +131,7 @@ class Writer {
     if (one_in(4)) policy_.divisor = straggler::Divisor::kWorld;
     if (options_() % 5 == 0) policy_.masks = straggler::Masks::kBucket;
     has_rebalance_ = options_() % 5 == 0;
+    has_scatter_ = options_() % 4 == 0;
     // Late in every operation, so that it is to own nothing.
     if (has_rebalance_ && options_() % 2 == 0)
       always_late_ =
@@ -260,6 +268,7 @@ class Writer {
   std::mt19937_64 random_;
   std::mt19937_64 options_;  // of policies
   bool has_rebalance_ = false;
+  bool has_scatter_ = false;
   size_t always_late_ = SIZE_MAX;
   Script script_;
   straggler::PolicyOptions policy_;

@@ -162,7 +162,8 @@ straggler::PolicyOptions parse_policy(Line& line) {
 Call parse_op(Line& line, int32_t members) {
   Call call;
   call.dtype = DType::kFloat32;
-  const std::string kind = line.word("allreduce, broadcast, allgather or barrier");
+  const std::string kind =
+      line.word("allreduce, reduce_scatter, broadcast, allgather or barrier");
   if (kind == "barrier") {
     call.kind = CallKind::kBarrier;
     call.dtype = DType::kUint8;
@@ -170,6 +171,10 @@ Call parse_op(Line& line, int32_t members) {
     return call;
   }
   call.count = Line::number(line.word("the number of elements"));
+  if (kind == "reduce_scatter") {
+    call.kind = CallKind::kReduceScatter;
+    call.count *= static_cast<uint64_t>(members);  // a block of so many for each
+  }
   call.shape.num_dims = 1;
   call.shape.dims[0] = call.count;
   if (kind == "broadcast") {
@@ -177,7 +182,7 @@ Call parse_op(Line& line, int32_t members) {
     call.root = Rank(Line::rank(line.word("the root"), members));
   } else if (kind == "allgather") {
     call.kind = CallKind::kAllgather;
-  } else if (kind == "allreduce") {
+  } else if (kind == "allreduce" || kind == "reduce_scatter") {
     const std::string op = line.word("sum or avg");
     if (op != "sum" && op != "avg") throw Wrong{concat("'", op, "' is not sum or avg")};
     call.op = op == "sum" ? ReduceOp::kSum : ReduceOp::kAvg;
@@ -328,13 +333,16 @@ std::string rank_text(int32_t rank) {
   return rank == kEvery ? "*" : std::to_string(rank);
 }
 
-std::string op_text(const Call& call) {
+std::string op_text(const Call& call, int32_t members) {
   if (call.kind == CallKind::kBarrier) return "barrier";
   if (call.kind == CallKind::kBroadcast)
     return concat("broadcast ", call.count, " ", call.root.value);
   if (call.kind == CallKind::kAllgather) return concat("allgather ", call.count);
-  std::string text =
-      concat("allreduce ", call.count, call.op == ReduceOp::kAvg ? " avg" : " sum");
+  const bool is_scattered = call.kind == CallKind::kReduceScatter;
+  std::string text = is_scattered ? concat("reduce_scatter ",
+                                           call.count / static_cast<uint64_t>(members))
+                                  : concat("allreduce ", call.count);
+  text += call.op == ReduceOp::kAvg ? " avg" : " sum";
   if (!call.is_partial()) return text;
   const straggler::PolicyOptions& p = call.policy;
   if (p.rebalance) return text + " rebalance";
@@ -442,7 +450,7 @@ std::string to_text(const Script& s) {
     out << "heartbeat " << to_text(s.beat_every) << " " << to_text(s.silent_after)
         << "\n";
   if (s.calm) out << "calm " << to_text(*s.calm) << "\n";
-  for (const Call& call : s.ops) out << "op " << op_text(call) << "\n";
+  for (const Call& call : s.ops) out << "op " << op_text(call, s.members) << "\n";
   for (const Hold& h : s.holds) {
     out << "hold " << rank_text(h.from) << "->" << rank_text(h.to) << " " << h.kind;
     if (h.op) out << " op=" << *h.op;

@@ -278,6 +278,20 @@ void Simulation::call(int32_t rank, const Event& event) {
       local.out_blocks.push_back({other, memory + own, input.size()});
       local.in_blocks.push_back({other, memory + r * input.size(), input.size()});
     }
+  } else if (call.kind == CallKind::kReduceScatter) {
+    const size_t block = input.size() / n;
+    const size_t own = static_cast<size_t>(rank) * block;
+    answer->apart = input;
+    answer->memory.assign(block, 0);
+    for (size_t r = 0; r < n; ++r)
+      local.out_blocks.push_back(
+          {Rank(static_cast<int32_t>(r)), bytes_of(answer->apart) + r * block, block});
+    local.output = bytes_of(answer->memory);
+    if (event.in_place) {
+      std::copy_n(input.begin() + static_cast<ptrdiff_t>(own), block,
+                  answer->memory.begin());
+      local.out_blocks[static_cast<size_t>(rank)].data = local.output;
+    }
   } else {
     const bool is_root = call.kind == CallKind::kBroadcast && call.root == Rank(rank);
     const bool is_receiver = call.kind == CallKind::kBroadcast && !is_root;
