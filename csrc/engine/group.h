@@ -230,6 +230,7 @@ class Group final : public transport::Timed,
   std::string way_back(bool is_cut) const;
 
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
+  uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();
   void note_failed(uint64_t seq);
   void update_settled();

@@ -208,7 +208,7 @@ bool Group::is_too_much(const membership::Report& report) const {
   if (!may_leave() || report.kept > report.settled) return false;
   uint64_t bytes = 0;
   for (auto it = kept_.upper_bound(report.settled.value); it != kept_.end(); ++it)
-    bytes += it->second->call().bytes() + straggler::History::kOperationCharge;
+    bytes += charge_of(*it->second);
   return bytes > options_.log_bytes / 2;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/mutation.h"
+#include "collectives/shard_plan.h"
 #include "engine/group.h"
 
 namespace aikido::engine {
@@ -353,7 +354,7 @@ void Group::keep(uint64_t seq,
                  const std::shared_ptr<collectives::Operation>& operation) {
   if (options_.size == 1 || mutated(Mutation::kFreeResultEarly)) return;
   kept_.emplace(seq, operation);
-  kept_bytes_ += operation->call().bytes();
+  kept_bytes_ += charge_of(*operation);
   trim_kept();
   // The results of a full sum are still on their way to some, and a change of owners
   // would send them again. At the next call there is little to be sent.
@@ -362,6 +363,15 @@ void Group::keep(uint64_t seq,
   } else {
     is_owner_due_ = is_owner_due_ || !owner_changes().empty();
   }
+}
+
+// What its results count for where they go to a member that has not called it, all of
+// them from one holder: it admits no more (receive_window.h).
+uint64_t Group::charge_of(const collectives::Operation& operation) const {
+  const Call& call = operation.call();
+  const collectives::ShardPlan plan(call.count, size_of(call.dtype), options_.size,
+                                    options_.operation.min_shard_bytes);
+  return call.bytes() + SendWindow::kMessageCharge * uint64_t(plan.num_shards());
 }
 
 // What all members have is of no use to anybody, but to one that is out and may return:
@@ -389,7 +399,7 @@ void Group::trim_kept() {
     const auto& [seq, operation] = *kept_.begin();
     if (seq > returning && kept_bytes_ <= options_.log_bytes) return;
     if (seq > returning) forgotten_ = seq;
-    kept_bytes_ -= operation->call().bytes();
+    kept_bytes_ -= charge_of(*operation);
     kept_.erase(kept_.begin());
   }
 }

@@ -340,8 +340,12 @@ bool Checks::must_succeed(int32_t rank, const Op& op) const {
   if (!is_partial(op.call) && script_.silent_after > Duration{}) return false;
   if (!is_partial(op.call)) return num_lost_ == 0;
   if (num_lost_ > tolerated_ || !newest_.contains(rank)) return false;
-  // Whoever is out for a while does not fill its place in operations that are open.
-  const int32_t left = fewest_ - num_lost_;
+  // Whoever is out for a while does not fill its place in operations that are open, and
+  // gives nothing to blocks of a reduce_scatter, whoever else is out at another time.
+  int32_t left = fewest_ - num_lost_;
+  if (op.call.kind == CallKind::kReduceScatter)
+    for (int32_t r = 0; r < script_.members; ++r)
+      if (since_[static_cast<size_t>(r)] > 1) --left;
   return 2 * left > fewest_ &&
          straggler::quorum_of(op.call.policy, script_.members) <= left;
 }
