@@ -9,6 +9,7 @@
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/process_group.h"
+#include "c10d/staging.h"
 
 namespace aikido::adapter {
 
@@ -62,7 +63,7 @@ Layout layout_of(const at::Tensor& t) {
 
 at::Tensor pack(const at::Tensor& coalesced) {
   const at::Tensor indices = coalesced.indices().contiguous();
-  const at::Tensor values = coalesced.values().contiguous();
+  const at::Tensor values = stage_in(coalesced.values());
   const Head head{coalesced._nnz(), coalesced.sparse_dim()};
   at::Tensor out =
       at::empty({static_cast<int64_t>(kHeadBytes + indices.nbytes() + values.nbytes())},

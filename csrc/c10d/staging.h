@@ -2,10 +2,11 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Contiguous host tensors that stand in for tensors on a device, and for those whose
-// elements do not lie one behind another. Plain for now: the copy down blocks the
-// caller, the copy up runs when the call completes. Contiguous CPU tensors stand for
-// themselves; one that shares memory until it is written gets its own here, so that
+// Contiguous host tensors that stand in for tensors on a device, for those whose
+// elements do not lie one behind another, and for conjugate and negative views, whose
+// memory holds other values than they show. Plain for now: the copy down blocks the
+// caller, the copy up runs when the call completes. Other contiguous CPU tensors stand
+// for themselves; one that shares memory until it is written gets its own here, so that
 // pointers to read from and to write to agree, taken in any order.
 
 #include "c10d/work.h"
@@ -13,12 +14,13 @@
 namespace aikido::adapter {
 
 inline bool stands_for_itself(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.is_contiguous();
+  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() &&
+         !tensor.is_neg();
 }
 
 // Of the data alone: no gradient goes through it.
 inline at::Tensor stand_in(const at::Tensor& tensor) {
-  return tensor.detach().to(at::kCPU).contiguous();
+  return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
 }
 
 // To be read.
