@@ -4,7 +4,6 @@
 
 import atexit
 import os
-import socket
 import warnings
 import weakref
 from datetime import timedelta
@@ -15,6 +14,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
+from aikido_torch._address import own_address
 from aikido_torch._names import unknown_variables
 from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
@@ -61,30 +61,6 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
     return backend
 
 
-def _host_of_store(store: Store) -> str | None:
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    return getattr(store, "host", None)
-
-
-def _own_address(options: Options, store: Store) -> str:
-    """The numeric address at which the other ranks can reach this one."""
-    interface = options.value("socket_ifname")
-    if interface:
-        return _C.interface_address(str(interface))
-    for peer in (
-        _host_of_store(store),
-        os.environ.get("MASTER_ADDR"),
-        socket.gethostname(),
-    ):
-        if peer:
-            try:
-                return _C.source_address(peer)
-            except ConfigError:
-                continue  # does not resolve here: the next one may
-    return "127.0.0.1"
-
-
 def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is None:
@@ -93,7 +69,7 @@ def _runtime(options: Options, store: Store) -> _C.Runtime:
             warnings.warn(sentence, stacklevel=1)
         timeout = int(options.value("transport_handshake_timeout_ms"))
         runtime = _C.Runtime(
-            _own_address(options, store), timedelta(milliseconds=timeout)
+            own_address(options, store), timedelta(milliseconds=timeout)
         )
         _runtimes[os.getpid()] = runtime
     return runtime

@@ -26,12 +26,13 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.distributed_c10d import PrefixStore
 
 from aikido_torch import _C
+from aikido_torch._address import is_loopback, own_address
 from aikido_torch._names import unknown_variables
 from aikido_torch.errors import AikidoError
 from aikido_torch.options import Options
 from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 
-__all__ = ["Check", "facts", "self_test", "settings"]
+__all__ = ["Check", "address", "facts", "self_test", "settings"]
 
 _SIZE = 4
 _LATE_RANK = 3
@@ -82,6 +83,15 @@ def settings() -> list[dict[str, Any]]:
         asdict(setting) | {"range": ranges.get(setting.option, "text")}
         for setting in Options().resolve()
     ]
+
+
+def address() -> str:
+    """Where other ranks would be told to reach a rank that is started here and now.
+
+    Raises:
+        ConfigError: there is no such interface as the settings name.
+    """
+    return own_address(Options(), None)
 
 
 def self_test() -> list[Check]:
@@ -210,6 +220,18 @@ def _describe(seen: list[_Seen]) -> str:
     return f"{outcome.kind}: went on without {skipped} ({outcome.reason})"
 
 
+def _describe_address(here: str) -> str:
+    master = os.environ.get("MASTER_ADDR")
+    why = f"MASTER_ADDR is {master}" if master else "MASTER_ADDR is not set"
+    if not is_loopback(here):
+        return f"Other ranks reach this machine at {here} ({why})."
+    return (
+        f"[yellow]Other ranks reach this machine at {here} ({why}): only those on this "
+        "machine. For others set MASTER_ADDR to an address that they can reach, or "
+        "AIKIDO_SOCKET_IFNAME to an interface.[/]"
+    )
+
+
 def _print_facts(console: Console) -> None:
     table = Table(title="Build and machine", show_header=False)
     for name, value in facts().items():
@@ -264,6 +286,8 @@ def main(
         _print_settings(console, rows)
         for sentence in mistyped:
             console.print(f"[yellow]{sentence}[/]", soft_wrap=True)
+        here = address()
+        console.print(_describe_address(here), soft_wrap=True)
         if not no_self_test:
             checks = self_test()
             _print_checks(console, checks)
@@ -275,6 +299,7 @@ def main(
             "facts": facts(),
             "settings": rows,
             "mistyped": mistyped,
+            "address": here,
             "checks": [asdict(check) for check in checks],
         }
         json_file.write_text(json.dumps(found, indent=2) + "\n")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _C, Options, _backend, register_backend
+from aikido_torch import _backend, register_backend
 from aikido_torch.errors import ConfigError
 
 
@@ -71,27 +71,6 @@ def test_a_wrong_variable_is_named_when_the_group_is_made(monkeypatch):
     with pytest.raises(ConfigError, match='AIKIDO_TRANSPORT_CHUNK_BYTES is "7"; it'):
         dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
     assert not dist.is_initialized()
-
-
-def test_the_own_address_is_the_one_that_routes_to_the_store(monkeypatch):
-    for variable in ("MASTER_ADDR", "AIKIDO_SOCKET_IFNAME"):
-        monkeypatch.delenv(variable, raising=False)
-    store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True)
-    nested = dist.PrefixStore("a", dist.PrefixStore("b", store))
-    assert _backend._own_address(Options(), nested) == "127.0.0.1"
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    assert _backend._own_address(Options(), dist.HashStore()) == "127.0.0.1"
-    # A name that does not resolve is passed over.
-    monkeypatch.setenv("MASTER_ADDR", "no.such.host.invalid")
-    assert _backend._own_address(Options(), dist.HashStore())
-    assert _backend._own_address(Options(socket_ifname="lo"), store) == "127.0.0.1"
-
-
-def test_an_interface_that_is_not_here_is_named():
-    with pytest.raises(ConfigError, match="nosuch0"):
-        _C.interface_address("nosuch0")
-    with pytest.raises(ConfigError, match="nosuch0"):
-        _backend._own_address(Options(socket_ifname="nosuch0"), dist.HashStore())
 
 
 def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):

@@ -41,6 +41,16 @@ def test_without_the_self_test_it_makes_no_call():
     assert "Self-test" not in done.output
 
 
+def test_it_tells_at_which_address_others_reach_this_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    done = run("--no-self-test", "--json", str(tmp_path / "found.json"))
+    assert "at 127.0.0.1 (MASTER_ADDR is 127.0.0.1): only those" in done.output
+    assert json.loads((tmp_path / "found.json").read_text())["address"] == "127.0.0.1"
+    monkeypatch.setattr(doctor, "own_address", lambda options, store: "10.0.0.5")
+    done = run("--no-self-test")
+    assert "Other ranks reach this machine at 10.0.0.5 (MASTER_ADDR is" in done.output
+
+
 def test_a_setting_of_the_environment_is_shown_as_such(monkeypatch):
     monkeypatch.setenv("AIKIDO_TRANSPORT_CHUNK_BYTES", "12345")
     row = doctor.settings()[0]
