@@ -23,6 +23,9 @@ NAME = "aikido"
 
 # The progress thread of this process, by process id: a forked child has none yet.
 _runtimes: dict[int, _C.Runtime] = {}
+# What it was started with, by process id; all groups of a process share it.
+_runtime_values: dict[int, dict[str, int | str]] = {}
+_RUNTIME_OPTIONS = ("socket_ifname", "transport_handshake_timeout_ms")
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
 # all that is committed there is taken for its buckets.
@@ -63,16 +66,30 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
 
 def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
-    if runtime is None:
-        variables = [row["variable"] for row in _C.settings_table()]
-        for sentence in unknown_variables(os.environ, variables):
-            warnings.warn(sentence, stacklevel=1)
-        timeout = int(options.value("transport_handshake_timeout_ms"))
-        runtime = _C.Runtime(
-            own_address(options, store), timedelta(milliseconds=timeout)
-        )
-        _runtimes[os.getpid()] = runtime
+    if runtime is not None:
+        _check_runtime_options(options)
+        return runtime
+    variables = [row["variable"] for row in _C.settings_table()]
+    for sentence in unknown_variables(os.environ, variables):
+        warnings.warn(sentence, stacklevel=1)
+    values = {name: options.value(name) for name in _RUNTIME_OPTIONS}
+    timeout = timedelta(milliseconds=int(values["transport_handshake_timeout_ms"]))
+    runtime = _C.Runtime(own_address(options, store), timeout)
+    _runtimes[os.getpid()] = runtime
+    _runtime_values[os.getpid()] = values
     return runtime
+
+
+def _check_runtime_options(options: Options) -> None:
+    """What was given in code for a later group says the same as the first one did."""
+    for name, value in _runtime_values[os.getpid()].items():
+        given = getattr(options, name)
+        if given is not None and given != value:
+            raise ConfigError(
+                f"pg_options has {name}={given!r}, but all groups of a process share "
+                f"it, and the first one was made with {value!r}; give it to the first "
+                f"group (init_process_group), or set AIKIDO_{name.upper()}."
+            )
 
 
 def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:

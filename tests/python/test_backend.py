@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _backend, register_backend
+from aikido_torch import Options, _backend, register_backend
 from aikido_torch.errors import ConfigError
 
 
@@ -71,6 +71,26 @@ def test_a_wrong_variable_is_named_when_the_group_is_made(monkeypatch):
     with pytest.raises(ConfigError, match='AIKIDO_TRANSPORT_CHUNK_BYTES is "7"; it'):
         dist.init_process_group("aikido", store=dist.HashStore(), rank=0, world_size=1)
     assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("given", "first"),
+    [({"socket_ifname": "nope0"}, "''"), ({"transport_handshake_timeout_ms": 77}, "5")],
+)
+def test_a_later_group_may_not_ask_for_what_all_groups_share(
+    given, first, monkeypatch, group_of_one
+):
+    (values,) = _backend._runtime_values.values()
+    ((name, value),) = given.items()
+    with pytest.raises(ConfigError) as caught:
+        dist.new_group(backend="aikido", pg_options=Options(**given))
+    assert str(caught.value).startswith(
+        f"pg_options has {name}={value!r}, but all groups of a process share it, and "
+        f"the first one was made with {first}"
+    )
+    # What is said again, and what is a group's own, is taken.
+    for options in (Options(**{name: values[name]}), Options(memory_pool_bytes=5)):
+        dist.new_group(backend="aikido", pg_options=options)
 
 
 def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):
