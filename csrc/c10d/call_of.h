@@ -17,23 +17,19 @@ inline std::byte* mutable_bytes_of(const at::Tensor& t) {
   return static_cast<std::byte*>(t.mutable_data_ptr());
 }
 
-// A call that copies tensors like `t`. A dtype that only we do not know travels as
-// bytes.
+// A call that copies tensors like `t`. Members compare dtype and number of elements:
+// bytes that are only copied have no shape, and torch asks for none. A dtype that only
+// we do not know travels as bytes.
 inline collectives::Call call_of(collectives::CallKind kind, const at::Tensor& t) {
   collectives::Call call;
   call.kind = kind;
   call.dtype = dtype_for_copy(t);
   call.count = t.nbytes() / size_of(call.dtype);
-  if (call.count == static_cast<uint64_t>(t.numel())) {
-    call.shape = collectives::Shape::of({t.sizes().data(), t.sizes().size()});
-  } else {
-    const auto bytes = static_cast<int64_t>(call.count);
-    call.shape = collectives::Shape::of({&bytes, 1});
-  }
   return call;
 }
 
-// A call that reduces tensors like `t`; throws when aikido cannot.
+// A call that reduces tensors like `t`; throws when aikido cannot. Members compare
+// shapes too: elements of different places would be added up.
 inline collectives::Call call_of(collectives::CallKind kind, const CallSite& site,
                                  const at::Tensor& t, const ::c10d::ReduceOp& op) {
   collectives::Call call;

@@ -83,6 +83,53 @@ def copy_everything(rank, size):
     return wrong
 
 
+def copy_between_shapes(rank, size):
+    """Every rank gives the six elements a shape of its own; torch asks for no more."""
+    shape = ((6,), (2, 3), (3, 1, 2))[rank]
+    given = [torch.arange(6.0) + 10 * r for r in range(size)]
+    own = given[rank].clone().view(shape)
+
+    def outs():
+        return [torch.zeros(shape) for _ in range(size)]
+
+    got = {}
+    got["broadcast"] = [own.clone() if rank == 0 else torch.zeros(shape)]
+    dist.broadcast(got["broadcast"][0], src=0)
+    got["all_gather"] = outs()
+    dist.all_gather(got["all_gather"], own)
+    joined = torch.zeros(size, *shape)
+    dist.all_gather_into_tensor(joined, own)
+    got["all_gather_into_tensor"] = list(joined)
+    got["gather"] = outs() if rank == 1 else []
+    dist.gather(own, got["gather"] or None, dst=1)
+    got["scatter"] = [torch.zeros(shape)]
+    dist.scatter(
+        got["scatter"][0], [t.clone() for t in given] if rank == 2 else None, 2
+    )
+    sent = dist.isend(own, (rank + 1) % size)
+    got["recv"] = [torch.zeros(shape)]
+    dist.recv(got["recv"][0], (rank - 1) % size)
+    sent.wait()
+    dist.barrier()  # the group goes on
+    wanted = {
+        "broadcast": given[:1],
+        "all_gather": given,
+        "all_gather_into_tensor": given,
+        "gather": given if rank == 1 else [],
+        "scatter": [given[rank]],
+        "recv": [given[rank - 1]],
+    }
+    return [
+        name
+        for name, tensors in got.items()
+        if [t.flatten().tolist() for t in tensors] != [t.tolist() for t in wanted[name]]
+    ]
+
+
+def test_copies_need_as_many_elements_on_every_rank_and_no_shape():
+    assert run_ranks(3, copy_between_shapes) == [[]] * 3
+
+
 def copyable(rank, dtype, count):
     if dtype in DTYPES:
         return values(dtype, (count,), count, rank)
