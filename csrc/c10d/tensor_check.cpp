@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "c10d/tensor_check.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 
 #include "c10d/error.h"
@@ -48,6 +49,28 @@ std::optional<DType> known_dtype(at::ScalarType type) {
       return DType::kComplex128;
     default:
       return std::nullopt;
+  }
+}
+
+// What reads or writes the elements must find them: not in storage that was given back,
+// and not in tensors that have none.
+void check_memory(const CallSite& site, const char* argument,
+                  const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return;
+  const size_t given = tensor.has_storage() ? tensor.storage().nbytes() : 0;
+  const size_t needed = at::detail::computeStorageNbytes(
+      tensor.sizes(), tensor.strides(), tensor.itemsize(),
+      static_cast<size_t>(tensor.storage_offset()));
+  if (tensor.has_storage() && given < needed) {
+    refuse(site, "argument ", argument, " of shape ", tensor.sizes(), " needs ", needed,
+           " bytes of storage, which has ", given,
+           "; it was freed or resized (untyped_storage().resize_): allocate it again "
+           "before the call");
+  }
+  if (!tensor.has_storage() || tensor.storage().data() == nullptr) {
+    refuse(site, "argument ", argument, " of shape ", tensor.sizes(),
+           " has no memory behind it (a fake or zero tensor, or one that wraps "
+           "others); pass a tensor that holds its elements, such as a local part");
   }
 }
 
@@ -109,6 +132,7 @@ void check_tensor(const CallSite& site, const char* argument, const at::Tensor& 
     refuse(site, "argument ", argument, " is on device ", tensor.device(),
            ", only cpu and cuda are supported");
   }
+  check_memory(site, argument, tensor);
   if (use == Use::kWrite && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     refuse(site, "argument ", argument, " of shape ", tensor.sizes(), " and strides ",
            tensor.strides(),
@@ -247,6 +271,8 @@ void check_sparse(const CallSite& site, const char* argument,
     refuse(site, "argument ", argument, " has layout ", tensors[0].layout(),
            "; only sparse COO tensors are taken here");
   }
+  check_memory(site, argument, tensors[0]._indices());
+  check_memory(site, argument, tensors[0]._values());
 }
 
 void check_sum(const CallSite& site, ReduceOp op, const char* what) {

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import aikido_torch
 from aikido_torch.errors import ConfigError
@@ -85,3 +86,58 @@ def test_reduce_scatter_names_the_argument_that_is_wrong(group_of_one):
         aikido_torch.reduce_scatter(
             ones, [ones], op=dist.ReduceOp.MAX, policy=SkipStraggler()
         )
+
+
+class Wrapper(torch.Tensor):
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, (8,))
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError(func)
+
+
+def without_memory():
+    """By name: a tensor that has no memory for its elements, and what is said of it."""
+    freed, cut = torch.ones(8), torch.ones(8)[4:]
+    freed.untyped_storage().resize_(0)
+    cut.untyped_storage().resize_(24)
+    with FakeTensorMode():
+        fake = torch.ones(8)
+    sparse = torch.ones(8).to_sparse()
+    sparse._values().untyped_storage().resize_(0)
+    return {
+        "freed": (freed, "of shape [8] needs 32 bytes of storage, which has 0; it was"),
+        "cut": (cut, "of shape [4] needs 32 bytes of storage, which has 24; it was"),
+        "sparse": (sparse, "needs 32 bytes of storage, which has 0; it was"),
+        "fake": (fake, "of shape [8] has no memory behind it"),
+        "zero": (torch._efficientzerotensor(8), "of shape [8] has no memory behind it"),
+        "wrapper": (Wrapper(), "of shape [8] has no memory behind it"),
+        "meta": (torch.ones(8, device="meta"), "is on device meta, only cpu and cuda"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["freed", "cut", "sparse", "fake", "zero", "wrapper", "meta"]
+)
+def test_a_tensor_without_memory_is_refused(group_of_one, name):
+    tensor, text = without_memory()[name]
+    backend = aikido_torch._backend.backend_of(None)
+    calls = [lambda: backend.allreduce([tensor])]
+    if name != "sparse":
+        calls += [
+            lambda: aikido_torch.all_reduce(tensor),
+            lambda: aikido_torch.reduce_scatter_tensor(torch.ones(8), tensor),
+            lambda: aikido_torch.reduce_scatter(tensor, [torch.ones(8)]),
+            lambda: backend.broadcast([tensor]),
+        ]
+    for call in calls:
+        with pytest.raises(ConfigError) as caught:
+            call()
+        assert "on rank 0: argument " in str(caught.value)
+        assert text in str(caught.value)
+    # Nothing to read or write needs no memory.
+    empty = torch.ones(3)[:0]
+    empty.untyped_storage().resize_(0)
+    aikido_torch.all_reduce(empty)
