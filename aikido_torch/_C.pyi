@@ -109,6 +109,7 @@ class Runtime:
 
 class AikidoWork(Work):
     def outcome(self) -> Outcome | None: ...
+    def is_completed(self) -> bool: ...
 
 class AikidoBackend(Backend):
     def __init__(

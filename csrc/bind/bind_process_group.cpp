@@ -281,7 +281,15 @@ void register_process_group(py::module_& m) {
   py::class_<AikidoWork, c10::intrusive_ptr<AikidoWork>, ::c10d::Work>(
       m, "AikidoWork", "The handle of a call of aikido_torch.")
       .def("outcome", &AikidoWork::outcome,
-           "How the call ended, None before that. Raises what it failed with.");
+           "How the call ended, None before that. Raises what it failed with.")
+      .def(
+          "is_completed",
+          [](AikidoWork& work) {
+            work.end_batch_of_this_thread();
+            return work.isCompleted();
+          },
+          py::call_guard<py::gil_scoped_release>(),
+          "Whether the call has ended. Ends the batch of this thread, if it is one.");
 
   BackendClass backend(m, "AikidoBackend",
                        "The c10d backend; made by init_process_group(\"aikido\").");

@@ -32,6 +32,7 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
                   "milliseconds. No ranks successfully processed in "
                   "monitoredBarrier; give a longer timeout")});
   }
+  const Attempt site = message("monitored_barrier");
   if (batch()) {
     raise({Code::kInvalidArgument,
            concat("monitored_barrier on rank ", getRank(),

@@ -50,7 +50,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& host,
 
 AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
                                                 const ::c10d::BroadcastOptions& opts) {
-  const CallSite site = collective("broadcast");
+  const Attempt site = collective("broadcast");
   const bool is_root = getRank() == opts.rootRank;
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
@@ -97,7 +97,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                                                 Tensors& inputs,
                                                 const ::c10d::AllgatherOptions& opts) {
-  const CallSite site = collective("all_gather");
+  const Attempt site = collective("all_gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   const Tensors& list = check_single_list(site, "tensor_list", outputs);
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
@@ -115,7 +115,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
 
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
     at::Tensor& output, at::Tensor& input, const ::c10d::AllgatherOptions& opts) {
-  const CallSite site = collective("all_gather_into_tensor");
+  const Attempt site = collective("all_gather_into_tensor");
   check_tensor(site, "input_tensor", input, Use::kRead);
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
@@ -131,7 +131,7 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
 AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
     std::vector<Tensors>& outputs, Tensors& inputs,
     const ::c10d::AllgatherOptions& opts) {
-  const CallSite site = collective("all_gather_coalesced", inputs.size());
+  const Attempt site = collective("all_gather_coalesced", inputs.size());
   check_list(site, "input_tensor_list", inputs, std::nullopt, Use::kRead);
   check_count(site, "output_tensor_lists", outputs.size(), getSize());
   for (const Tensors& list : outputs) {
@@ -152,7 +152,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
 
 AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::AllgatherOptions& opts) {
-  const CallSite site = collective("all_gather_into_tensor_coalesced", inputs.size());
+  const Attempt site = collective("all_gather_into_tensor_coalesced", inputs.size());
   check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
@@ -187,7 +187,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
 AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
                                              Tensors& inputs,
                                              const ::c10d::GatherOptions& opts) {
-  const CallSite site = collective("gather");
+  const Attempt site = collective("gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
   AikidoWork::Copies copies;
@@ -213,7 +213,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
 
 AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
     at::Tensor& output, at::Tensor& input, const ::c10d::GatherOptions& opts) {
-  const CallSite site = collective("gather_single");
+  const Attempt site = collective("gather_single");
   check_contiguous(site, "input", input);
   check_rank(site, "dst", opts.rootRank, getSize());
   AikidoWork::Copies copies;
@@ -236,7 +236,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
 AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                                               std::vector<Tensors>& inputs,
                                               const ::c10d::ScatterOptions& opts) {
-  const CallSite site = collective("scatter");
+  const Attempt site = collective("scatter");
   const at::Tensor& output = check_single(site, "tensor", outputs, Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_of(CallKind::kScatter, output);
@@ -272,7 +272,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
                                                    const Tensors& outputs,
                                                    AikidoWork::Memory memory,
                                                    Milliseconds timeout) {
-  const CallSite site = collective("all_to_all");
+  const Attempt site = collective("all_to_all");
   const auto own = static_cast<size_t>(getRank());
   check_same(site, "input[rank]", inputs[own], "output[rank]", outputs[own]);
   for (size_t r = 0; r < inputs.size(); ++r) {
@@ -295,7 +295,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
 
 AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                                const ::c10d::AllToAllOptions& opts) {
-  const CallSite site = collective("all_to_all");
+  const Attempt site = collective("all_to_all");
   check_list(site, "input_tensor_list", inputs, getSize(), Use::kRead);
   check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
   check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
@@ -314,7 +314,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
 AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
     std::vector<int64_t>& input_splits, const ::c10d::AllToAllOptions& opts) {
-  const CallSite site = collective("all_to_all_single");
+  const Attempt site = collective("all_to_all_single");
   check_contiguous(site, "input", input);
   check_contiguous(site, "output", output);
   check_same_kind(site, "input", input, "output", {output});

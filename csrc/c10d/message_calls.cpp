@@ -24,22 +24,23 @@ collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
 }  // namespace
 
 AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
-  const CallSite site{"send", getRank()};
+  const Attempt site = message("send");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kRead);
   check_rank(site, "dst", to, getSize());
   check_process();
   const at::Tensor host = stage_in(tensor);
-  Slot slot = open(OpType::SEND, "aikido:send", tensors, {{}, {}, {host}});
+  Slot of_call = slot(OpType::SEND, "aikido:send", tensors);
   collectives::SendCall call;
   call.to = Rank(to);
   call.tag = tag;
   call.data = bytes_of(host);
   call.bytes = host.nbytes();
   call.deadline = SystemClock().now() + timeout();
-  call.keep_alive = keep_alive(slot.work);
-  call.on_done = completion(slot.work);
+  call.keep_alive = keep_alive(of_call.work);
+  call.on_done = completion(of_call.work);
+  of_call.work->open({{}, {}, {host}});
   communicator_->send(std::move(call));
-  return close(std::move(slot));
+  return close(std::move(of_call));
 }
 
 AikidoBackend::WorkPtr AikidoBackend::recv(Tensors& tensors, int from, int tag) {
@@ -52,26 +53,25 @@ AikidoBackend::WorkPtr AikidoBackend::recvAnysource(Tensors& tensors, int tag) {
 
 AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<int> from,
                                               int tag) {
-  const CallSite site{"recv", getRank()};
+  const Attempt site = message("recv");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
   check_process();
   AikidoWork::Copies copies;
   const at::Tensor host = stage_out(tensor, copies);
-  Slot slot = from ? open(OpType::RECV, "aikido:recv", tensors,
-                          {tensors, std::move(copies), {host}})
-                   : open(OpType::RECVANYSOURCE, "aikido:recvAnySource", tensors,
-                          {tensors, std::move(copies), {host}});
+  Slot of_call = from ? slot(OpType::RECV, "aikido:recv", tensors)
+                      : slot(OpType::RECVANYSOURCE, "aikido:recvAnySource", tensors);
   collectives::ReceiveCall call;
   if (from) call.from = Rank(*from);
   call.tag = tag;
   call.data = mutable_bytes_of(host);
   call.bytes = host.nbytes();
   call.deadline = SystemClock().now() + timeout();
-  call.keep_alive = keep_alive(slot.work);
-  call.on_done = completion(slot.work);
+  call.keep_alive = keep_alive(of_call.work);
+  call.on_done = completion(of_call.work);
+  of_call.work->open({tensors, std::move(copies), {host}});
   communicator_->receive(std::move(call));
-  return close(std::move(slot));
+  return close(std::move(of_call));
 }
 
 }  // namespace aikido::adapter

@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "c10d/process_group.h"
 
+#include <cstring>
+#include <exception>
 #include <utility>
 
 #include "c10d/error.h"
@@ -15,6 +17,12 @@ using collectives::LocalCall;
 
 namespace {
 constexpr const char* kCoalesced = "aikido:coalesced";
+
+// Numbers that calls of this thread have taken, in whatever group.
+uint64_t& numbers_taken() {
+  thread_local uint64_t taken = 0;
+  return taken;
+}
 }  // namespace
 
 AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
@@ -82,39 +90,86 @@ void AikidoBackend::setTimeout(Milliseconds timeout) {
 
 AikidoBackend::OwnWork AikidoBackend::batch() {
   if (num_batches_ == 0) return {};
-  OwnWork work;
+  Batch found;
   {
     const std::lock_guard lock(mutex_);
     const auto it = batches_.find(AikidoWork::this_thread_number());
     if (it == batches_.end()) return {};
-    work = it->second;
+    found = it->second;
+    if (found.is_refused) {
+      batches_.erase(it);
+      --num_batches_;
+    }
   }
-  if (work->is_open_batch()) return work;
-  work = make_batch(OpType::COALESCED, kCoalesced, {});
+  if (found.is_refused) return {};
+  if (found.work->is_open_batch()) return found.work;
+  OwnWork next = make_batch(OpType::COALESCED, kCoalesced, {});
+  AikidoWork::follow(*found.work, next);
   const std::lock_guard lock(mutex_);
-  batches_[AikidoWork::this_thread_number()] = work;
-  return work;
+  batches_[AikidoWork::this_thread_number()].work = next;
+  return next;
 }
 
-CallSite AikidoBackend::collective(const char* call, size_t num_calls) {
-  return {call, getRank(), [this, num_calls](const Status& why) -> uint64_t {
-            const auto communicator = communicator_.get();
-            if (!communicator || engine_->is_forked()) return 0;
-            for (size_t i = 1; i < num_calls; ++i) communicator->refuse(why);
-            return communicator->refuse(why);  // a batch has the number of its last
-          }};
+// Note [a refused call and its batch]
+// Torch's manager does not end a batch that an exception has left, so nobody may ever
+// end this one: works of later calls would be part of it and never complete. But who
+// catches the exception inside the manager will end it. So its work ends here, for
+// whoever holds it; the batch is gone with the next call of this thread.
+void AikidoBackend::end_refused_batch() {
+  if (num_batches_ == 0) return;
+  OwnWork work;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = batches_.find(AikidoWork::this_thread_number());
+    if (it == batches_.end()) return;
+    it->second.is_refused = true;
+    work = it->second.work;
+  }
+  AikidoWork::end_batch(std::move(work));
 }
 
-AikidoBackend::Slot AikidoBackend::open(OpType type, const char* title,
-                                        const Tensors& inputs,
-                                        AikidoWork::Memory memory) {
+AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
+                                size_t num_calls)
+    : CallSite{name, backend.getRank()},
+      backend_(backend),
+      num_calls_(num_calls),
+      numbers_before_(numbers_taken()),
+      exceptions_before_(std::uncaught_exceptions()) {
+  if (num_calls == 0) return;
+  on_refused = [&backend, num_calls](const Status& why) {
+    for (size_t i = 1; i < num_calls; ++i) backend.refuse(why);
+    return backend.refuse(why);  // a batch has the number of its last
+  };
+}
+
+AikidoBackend::Attempt::~Attempt() {
+  if (std::uncaught_exceptions() == exceptions_before_) return;
+  backend_.end_refused_batch();
+  while (numbers_taken() - numbers_before_ < num_calls_) {
+    const Status why(Code::kAborted,
+                     concat(call, " on rank ", rank,
+                            ": it failed there before any of its data was sent; the "
+                            "error of that rank says why"),
+                     Rank(rank));
+    if (backend_.refuse(why) == 0) return;
+  }
+}
+
+uint64_t AikidoBackend::refuse(const Status& why) {
+  const auto communicator = communicator_.get();
+  if (!communicator || engine_->is_forked()) return 0;
+  ++numbers_taken();
+  return communicator->refuse(why);
+}
+
+AikidoBackend::Slot AikidoBackend::slot(OpType type, const char* title,
+                                        const Tensors& inputs) {
   check_process();
   communicator_.check();
   OwnWork work = batch();
   const bool is_batch = work.defined();
   if (!is_batch)
     work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs, services_);
-  work->open(std::move(memory));
   return {std::move(work), is_batch};
 }
 
@@ -127,19 +182,22 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
                                              LocalCall local, const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
+  const Attempt attempt = collective(std::strchr(title, ':') + 1);
   if (const Status valid = collectives::validate(call, getSize()); !valid) {
     const Status why(valid.code(), valid.message(), Rank(getRank()));
-    raise(why, {}, collective(title).on_refused(why));
+    raise(why, {}, attempt.on_refused(why));
   }
-  Slot slot = open(type, title, inputs, std::move(memory));
-  local.keep_alive = keep_alive(slot.work);
-  local.on_done = [work = slot.work](const Status& status,
-                                     const collectives::Outcome& outcome) mutable {
+  Slot of_call = slot(type, title, inputs);
+  local.keep_alive = keep_alive(of_call.work);
+  local.on_done = [work = of_call.work](const Status& status,
+                                        const collectives::Outcome& outcome) mutable {
     AikidoWork::complete(std::move(work), status, outcome);
   };
-  slot.work->set_sequence_number(communicator_->call(
+  of_call.work->open(std::move(memory));
+  of_call.work->set_sequence_number(communicator_->call(
       std::move(call), std::move(local), timeout_or(timeout, this->timeout())));
-  return close(std::move(slot));
+  ++numbers_taken();
+  return close(std::move(of_call));
 }
 
 // A child has no progress thread: a call of it would never end.
@@ -165,14 +223,13 @@ AikidoBackend::OwnWork AikidoBackend::make_batch(OpType type, const char* title,
 
 // One that is open was left by an exception: torch's manager does not end it then.
 void AikidoBackend::start_batch(OpType type, const char* title, const Tensors& inputs) {
-  OwnWork work = make_batch(type, title, inputs);
+  Batch batch{make_batch(type, title, inputs)};
   {
     const std::lock_guard lock(mutex_);
-    OwnWork& of_thread = batches_[AikidoWork::this_thread_number()];
-    of_thread.swap(work);
-    if (!work) ++num_batches_;
+    std::swap(batches_[AikidoWork::this_thread_number()], batch);
+    if (!batch.work) ++num_batches_;
   }
-  if (work) AikidoWork::end_batch(std::move(work));
+  if (batch.work) AikidoWork::end_batch(std::move(batch.work));
 }
 
 AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
@@ -183,9 +240,11 @@ AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
     if (it == batches_.end()) {
       raise({Code::kInvalidArgument,
              concat("rank ", getRank(), " of group \"", group_name_,
-                    "\" has not started to coalesce calls of this thread")});
+                    "\" has not started to coalesce calls of this thread, or one of "
+                    "them was refused, which ended the batch: those after it are works "
+                    "of their own; wait for each, and start the batch again")});
     }
-    work = std::move(it->second);
+    work = std::move(it->second.work);
     batches_.erase(it);
     --num_batches_;
   }

@@ -184,11 +184,39 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_batch;
   };
-  // For the checks of a call that stands for `num_calls` collectives: if it is refused,
-  // the others hear why instead of waiting, and the numbers go on alike.
-  CallSite collective(const char* call, size_t num_calls = 1);
-  Slot open(::c10d::OpType type, const char* title, const Tensors& inputs,
-            AikidoWork::Memory memory);
+  // The calls of one thread that are to be one work.
+  struct Batch {
+    OwnWork work;
+    bool is_refused = false;  // it ended with a call that was refused
+  };
+  // One try to make a call, from its checks to the moment when its data is on its way.
+  // Left by an exception, be it for an argument or for want of memory, it ends the
+  // batch of this thread, and the call has taken its numbers: the others hear why
+  // instead of waiting, and the numbers go on alike.
+  class Attempt : public CallSite {
+   public:
+    // It stands for `num_calls` collectives, none for a message.
+    Attempt(AikidoBackend& backend, const char* name, size_t num_calls);
+    ~Attempt();
+    Attempt(const Attempt&) = delete;
+    Attempt& operator=(const Attempt&) = delete;
+
+   private:
+    AikidoBackend& backend_;
+    const size_t num_calls_;
+    const uint64_t numbers_before_;
+    const int exceptions_before_;
+  };
+  Attempt collective(const char* call, size_t num_calls = 1) {
+    return {*this, call, num_calls};
+  }
+  Attempt message(const char* call) {
+    return {*this, call, 0};
+  }
+  // Takes the number of a collective that this rank will not make; returns it, 0 where
+  // there is no group.
+  uint64_t refuse(const Status& why);
+  Slot slot(::c10d::OpType type, const char* title, const Tensors& inputs);
   OwnWork close(Slot slot);
   // One collective.
   OwnWork submit(collectives::Call call, ::c10d::OpType type, const char* title,
@@ -200,6 +228,7 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork make_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
   void start_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
   OwnWork batch();
+  void end_refused_batch();
 
   WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& given,
                      const Tensors& blocks, AikidoWork::Memory memory,
@@ -246,8 +275,8 @@ class AikidoBackend final : public ChangingBackend {
   bool is_aborted_ = false;
   bool is_shut_down_ = false;
 
-  Milliseconds timeout_;                           // guarded by mutex_
-  std::unordered_map<uint64_t, OwnWork> batches_;  // by thread; guarded by mutex_
+  Milliseconds timeout_;                         // guarded by mutex_
+  std::unordered_map<uint64_t, Batch> batches_;  // by thread; guarded by mutex_
   std::atomic<int> num_batches_ = 0;
 };
 

@@ -22,7 +22,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
                                                 const ::c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
     return allreduce_sparse(tensors, opts);
-  const CallSite site = collective("all_reduce");
+  const Attempt site = collective("all_reduce");
   return allreduce_with(check_single(site, "tensor", tensors, Use::kWrite),
                         opts.reduceOp, {}, opts.timeout);
 }
@@ -31,7 +31,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                                                      const ::c10d::ReduceOp& op,
                                                      const ReductionExtras& extras,
                                                      Milliseconds timeout) {
-  const CallSite site = collective("all_reduce");
+  const Attempt site = collective("all_reduce");
   check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
@@ -49,7 +49,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
     Tensors& tensors, const ::c10d::AllreduceCoalescedOptions& opts) {
-  const CallSite site = collective("all_reduce_coalesced", tensors.size());
+  const Attempt site = collective("all_reduce_coalesced", tensors.size());
   check_list(site, "tensors", tensors, std::nullopt, Use::kWrite);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
@@ -61,7 +61,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                                              const ::c10d::ReduceOptions& opts) {
-  const CallSite site = collective("reduce");
+  const Attempt site = collective("reduce");
   const bool is_root = getRank() == opts.rootRank;
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kWrite : Use::kRead);
@@ -82,7 +82,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
     const Scatter& scatter, const ::c10d::ReduceOp& op, const at::Tensor& output,
     const Tensors& blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
     Milliseconds timeout) {
-  const CallSite site = collective(scatter.call);
+  const Attempt site = collective(scatter.call);
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
@@ -107,7 +107,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs,
     const ::c10d::ReduceScatterOptions& opts) {
-  const CallSite site = collective("reduce_scatter");
+  const Attempt site = collective("reduce_scatter");
   const at::Tensor& output = check_single(site, "output", outputs, Use::kWrite);
   return reduce_scatter_with(output, check_single_list(site, "input_list", inputs),
                              opts.reduceOp, {}, opts.timeout);
@@ -118,7 +118,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
                                                           const ::c10d::ReduceOp& op,
                                                           const ReductionExtras& extras,
                                                           Milliseconds timeout) {
-  const CallSite site = collective("reduce_scatter");
+  const Attempt site = collective("reduce_scatter");
   check_tensor(site, "output", output, Use::kWrite);
   check_list(site, "input_list", list, getSize(), Use::kRead);
   check_same_kind(site, "output", output, "input_list", list);
@@ -143,7 +143,7 @@ AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
 AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
     const at::Tensor& output, const at::Tensor& input, const ::c10d::ReduceOp& op,
     const ReductionExtras& extras, Milliseconds timeout) {
-  const CallSite site = collective("reduce_scatter_tensor");
+  const Attempt site = collective("reduce_scatter_tensor");
   check_tensor(site, "output", output, Use::kWrite);
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
@@ -159,7 +159,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const ::c10d::ReduceScatterOptions& opts) {
-  const CallSite site = collective("reduce_scatter_tensor_coalesced", inputs.size());
+  const Attempt site = collective("reduce_scatter_tensor_coalesced", inputs.size());
   check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_times(site, "outputs", outputs[i], "inputs", inputs[i], getSize());

@@ -116,7 +116,7 @@ at::Tensor unpack(std::byte* bytes, size_t size, const Layout& layout, int rank)
 
 AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
     Tensors& tensors, const ::c10d::AllreduceOptions& opts) {
-  const CallSite site = collective("all_reduce");
+  const Attempt site = collective("all_reduce");
   check_sparse(site, "tensor", tensors);
   const at::Tensor tensor = tensors[0];
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);

@@ -64,7 +64,6 @@ AikidoWork::~AikidoWork() {
 }
 
 void AikidoWork::open(Memory memory) {
-  ++num_open_;
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()),
               std::make_move_iterator(from.end()));
@@ -73,6 +72,7 @@ void AikidoWork::open(Memory memory) {
   append(held_, memory.held);
   append(copies_, memory.copies);
   if (memory.finish) finishes_.push_back(std::move(memory.finish));
+  ++num_open_;
 }
 
 void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
@@ -81,6 +81,18 @@ void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
 
 void AikidoWork::end_batch(c10::intrusive_ptr<AikidoWork> self) {
   if (self->batch_of_.exchange(0) != 0) close(std::move(self));
+}
+
+void AikidoWork::end_batch_of_this_thread() {
+  if (batch_of_ == this_thread_number())
+    end_batch(c10::intrusive_ptr<AikidoWork>::reclaim_copy(this));
+}
+
+void AikidoWork::follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& next) {
+  const std::lock_guard lock(work.mutex_);
+  if (work.completed_) return;
+  ++next->num_open_;
+  work.next_ = next;
 }
 
 uint64_t AikidoWork::this_thread_number() {
@@ -168,6 +180,14 @@ void AikidoWork::end_here(const std::exception_ptr& error) {
   finish(error);
   services_.listeners->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
+  std::unique_lock lock(mutex_);
+  auto next = std::move(next_);
+  Status status = failure_;
+  lock.unlock();
+  if (!next) return;
+  if (error && status)
+    status = {Code::kAborted, "a call before it in the batch has failed"};
+  end_one(std::move(next), status);
 }
 
 std::exception_ptr AikidoWork::finish_on_host() {
@@ -198,9 +218,7 @@ void AikidoWork::mark_futures() {
 }
 
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
-  if (batch_of_ == this_thread_number()) {
-    end_batch(c10::intrusive_ptr<AikidoWork>::reclaim_copy(this));
-  }
+  end_batch_of_this_thread();
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
   try {
     const bool is_over = ::c10d::Work::wait(bounded(timeout));
@@ -243,6 +261,7 @@ void AikidoWork::abort() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
+  end_batch_of_this_thread();
   std::unique_lock lock(mutex_);
   if (!future_) {
     // On a device the result is there when the copy is: no stream to wait for.
@@ -258,6 +277,7 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
+  end_batch_of_this_thread();
   std::unique_lock lock(mutex_);
   if (!future_result_) {
     future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());

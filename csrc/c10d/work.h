@@ -52,10 +52,16 @@ class AikidoWork final : public ::c10d::Work {
   static void close(c10::intrusive_ptr<AikidoWork> self);
 
   // Makes it a batch: it takes calls of this thread until end_batch(), or until this
-  // thread waits for it, which would never end otherwise. The second time nothing.
+  // thread waits for it or asks for its end, which would never come otherwise. The
+  // second time nothing. Not by isCompleted(): torch's flight recorder asks it after
+  // every call.
   void begin_batch() { batch_of_ = this_thread_number(); }
   static void end_batch(c10::intrusive_ptr<AikidoWork> self);
+  void end_batch_of_this_thread();
   bool is_open_batch() const { return batch_of_ != 0; }
+  // `next` takes the further calls of the batch that `work` was: if that is still under
+  // way, `next` completes after it, and fails with it.
+  static void follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& next);
   // Never used again, unlike the ids of threads.
   static uint64_t this_thread_number();
   // The end of one call, from the progress thread, which hands its reference over.
@@ -109,6 +115,7 @@ class AikidoWork final : public ::c10d::Work {
   TimePoint finished_{};
   collectives::Outcome outcome_;
   Rank source_;
+  c10::intrusive_ptr<AikidoWork> next_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;
   c10::intrusive_ptr<c10::ivalue::Future> unmarked_;

@@ -147,3 +147,71 @@ def broadcast_to_one_that_refuses(rank, size):
 def test_what_is_over_elsewhere_stays_as_it_is_and_the_group_goes_on():
     results = run_ranks(SIZE, broadcast_to_one_that_refuses)
     assert results == [(rank == 2, [SIZE] * 3) for rank in range(SIZE)]
+
+
+def unreadable(*shape):
+    """A tensor that passes all checks, and throws when its memory is taken."""
+    tensor = ones(*shape)
+    torch._C._set_throw_on_mutable_data_ptr(tensor)
+    return tensor
+
+
+def fail_after_the_checks(rank, size):
+    """No memory for a copy, or none to write to: the number is taken all the same."""
+    # Of one element, and its copy would need more than there are addresses.
+    vast = ones(1).expand(2**60)
+    outs = [ones(6) for _ in range(size)]
+    calls = {
+        "broadcast": (
+            lambda: dist.broadcast(ones(6), src=ODD),
+            lambda: dist.broadcast(vast, src=ODD),
+        ),
+        "reduce_scatter": (
+            lambda: dist.reduce_scatter(ones(6), outs),
+            lambda: dist.reduce_scatter(unreadable(6), outs),
+        ),
+        "all_reduce": (
+            lambda: aikido_torch.all_reduce(ones(6)),
+            lambda: aikido_torch.all_reduce(unreadable(6)),
+        ),
+        "all_gather": (
+            lambda: dist.all_gather(outs, ones(6)),
+            lambda: dist.all_gather([*outs[1:], unreadable(6)], ones(6)),
+        ),
+        # Of three collectives the first one is made.
+        "all_reduce_coalesced": (
+            lambda: dist.all_reduce_coalesced([ones(6), ones(7), ones(8)]),
+            lambda: dist.all_reduce_coalesced([ones(6), unreadable(7), ones(8)]),
+        ),
+    }
+    backend = aikido_torch._backend.backend_of(None)
+    seen = {}
+    for name, (usual, odd) in calls.items():
+        with pytest.raises(RuntimeError) as caught:
+            (odd if rank == ODD else usual)()
+        # Of the same shape as the call: it must not be taken for that.
+        tensor = torch.full((6,), rank + 1.0)
+        dist.all_reduce(tensor)
+        sound = tensor.tolist() == [size * (size + 1) / 2] * 6
+        number = backend._get_sequence_number_for_group()
+        seen[name] = (type(caught.value).__name__, str(caught.value), sound, number)
+    return seen
+
+
+def test_a_call_that_fails_after_its_checks_fails_on_all_and_takes_its_numbers():
+    numbers = {
+        "broadcast": 2, "reduce_scatter": 4, "all_reduce": 6, "all_gather": 8,
+        "all_reduce_coalesced": 12,
+    }  # fmt: skip
+    results = run_ranks(SIZE, fail_after_the_checks, group_timeout=GROUP_TIMEOUT)
+    for rank, seen in enumerate(results):
+        assert {name: number for name, (*_, number) in seen.items()} == numbers
+        for name, (kind, text, sound, _) in seen.items():
+            assert sound, name
+            if rank == ODD:
+                # Its own error, as torch words it.
+                assert kind == "RuntimeError", name
+                assert "allocate memory" in text or "data pointer" in text, name
+            else:
+                assert kind == "AbortedError", name
+                assert f" on rank {ODD}: it failed there before any of its data" in text
