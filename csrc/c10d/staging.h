@@ -33,19 +33,29 @@ inline const at::Tensor& unshared(const at::Tensor& tensor) {
   return tensor;
 }
 
-// To be written: notes what to copy back.
-inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
-  if (stands_for_itself(tensor)) return unshared(tensor);
-  copies.emplace_back(tensor,
-                      at::empty(tensor.sizes(), tensor.options().device(at::kCPU)));
-  return copies.back().second;
+// What the caller's stream has still to do on the device of `tensor`: null for a CPU.
+inline std::shared_ptr<c10::Event> pending_on_stream(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return nullptr;
+  const c10::impl::VirtualGuardImpl device(tensor.device().type());
+  const auto event = std::make_shared<c10::Event>(tensor.device().type());
+  event->record(device.getStream(tensor.device()));
+  return event;
 }
 
-// Both.
+// To be written: notes what to copy back, after what is pending now.
+inline at::Tensor stage_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
+  if (stands_for_itself(tensor)) return unshared(tensor);
+  copies.push_back({tensor,
+                    at::empty(tensor.sizes(), tensor.options().device(at::kCPU)),
+                    pending_on_stream(tensor)});
+  return copies.back().host;
+}
+
+// Both. The copy down has waited for the stream.
 inline at::Tensor stage_in_out(const at::Tensor& tensor, AikidoWork::Copies& copies) {
   if (stands_for_itself(tensor)) return unshared(tensor);
-  copies.emplace_back(tensor, stand_in(tensor));
-  return copies.back().second;
+  copies.push_back({tensor, stand_in(tensor), nullptr});
+  return copies.back().host;
 }
 
 }  // namespace aikido::adapter

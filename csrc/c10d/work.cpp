@@ -26,6 +26,19 @@ uint64_t next_key() {
   return ++last;
 }
 
+void copy_back(const AikidoWork::Copy& copy) {
+  if (copy.tensor.device().is_cpu()) {
+    copy.tensor.copy_(copy.host);
+    return;
+  }
+  // The stream of this thread, which the caller's knows nothing of.
+  const c10::impl::VirtualGuardImpl device(copy.tensor.device().type());
+  const c10::Stream stream = device.getStream(copy.tensor.device());
+  if (copy.pending) copy.pending->block(stream);
+  copy.tensor.copy_(copy.host);
+  stream.synchronize();  // strided tensors are written by a kernel
+}
+
 }  // namespace
 
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
@@ -194,7 +207,7 @@ std::exception_ptr AikidoWork::finish_on_host() {
   // Plain writes, as to the memory of other tensors: autograd has no say in them.
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
-    for (auto& [tensor, host] : copies_) tensor.copy_(host);
+    for (const Copy& copy : copies_) copy_back(copy);
     for (const auto& finish : finishes_) finish();
   } catch (...) {
     return std::current_exception();

@@ -6,6 +6,8 @@
 // outcome or with the first failure. Dropping it neither cancels a call nor frees its
 // tensors early. All methods from any thread.
 
+#include <c10/core/Event.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -21,9 +23,15 @@ namespace aikido::adapter {
 
 class AikidoWork final : public ::c10d::Work {
  public:
-  // `results`: what result() and the future give. `copies`: tensors and those that
-  // stand in for them (staging.h); written back before the work completes.
-  using Copies = std::vector<std::pair<at::Tensor, at::Tensor>>;
+  // A tensor and what stands in for it (staging.h): written back before the work
+  // completes, on a device after `pending`, if there is such.
+  struct Copy {
+    at::Tensor tensor;
+    at::Tensor host;
+    std::shared_ptr<c10::Event> pending;
+  };
+  using Copies = std::vector<Copy>;
+  // `results`: what result() and the future give.
   // `held`: whatever else the engine reads or writes. `finish`: what is left to do on
   // the host when the bytes are there; runs on the finisher's thread.
   struct Memory {
