@@ -3,8 +3,6 @@
 #include "engine/communicator.h"
 
 #include <algorithm>
-#include <cstring>
-#include <random>
 #include <utility>
 
 #include "base/text.h"
@@ -14,20 +12,8 @@
 namespace aikido::engine {
 namespace {
 
-// How long a member that gives up lets its reason travel, and how often those that wait
-// look whether somebody has.
-constexpr Duration kGoodbye = std::chrono::seconds(1);
+// How often those that wait look whether somebody has given up.
 constexpr Duration kGlance = std::chrono::milliseconds(50);
-
-transport::Token random_token() {
-  std::random_device source;
-  transport::Token token;
-  for (size_t at = 0; at < token.size(); at += sizeof(unsigned)) {
-    const unsigned bits = source();
-    std::memcpy(token.data() + at, &bits, sizeof bits);
-  }
-  return token;
-}
 
 // "a=1;b=2" against "a=1;b=3": the part that differs, on both sides.
 std::pair<std::string, std::string> difference(const std::string& mine,
@@ -63,70 +49,6 @@ Communicator::~Communicator() {
     engine_->remove(group_.get());
     group_.reset();
   });
-}
-
-Result<std::shared_ptr<Communicator>> Communicator::connect(
-    std::shared_ptr<Engine> engine, membership::Store& store, GroupOptions options,
-    const std::string& agreed, Duration timeout) {
-  std::shared_ptr<Communicator> made(
-      new Communicator(std::move(engine), std::move(options), agreed));
-  const TimePoint deadline = made->clock_.now() + timeout;
-  const Status met = made->meet(store, deadline);
-  if (met) return made;
-  // Those that are connected to us need not wait for the deadline, and hear why.
-  made->abort(met);
-  made->shutdown(kGoodbye);
-  if (made->token_ != transport::Token{}) {
-    made->engine_->run_and_wait([&] {
-      made->engine_->listener().refuse(
-          made->token_,
-          concat("rank ", made->options_.self.value, " has given group \"",
-                 made->options_.name, "\" up: ", met.message()));
-    });
-  }
-  return met;
-}
-
-Status Communicator::meet(membership::Store& store, TimePoint deadline) {
-  engine_->run_and_wait([this] { engine_->add(group_.get()); });
-  if (options_.size == 1) return Status::ok();
-  if (options_.self == Rank(0)) {
-    token_ = random_token();
-    AIKIDO_TRY(store.set(
-        "token",
-        std::string(reinterpret_cast<const char*>(token_.data()), token_.size())));
-  } else {
-    auto token = store.get("token", deadline - clock_.now());
-    if (!token) {
-      return token.status().with_context("rank 0 has not published the group's token");
-    }
-    if (token->size() != token_.size()) {
-      return {Code::kProtocol,
-              concat("the group's token has ", token->size(), " bytes")};
-    }
-    std::memcpy(token_.data(), token->data(), token_.size());
-  }
-  engine_->run_and_wait([this] { engine_->listener().add(this); });
-  AIKIDO_TRY(store.set(concat("address/", options_.self.value),
-                       engine_->address().to_string()));
-  AIKIDO_TRY(dial_lower_ranks(store, deadline));
-  return wait_for_links(deadline);
-}
-
-Status Communicator::dial_lower_ranks(membership::Store& store, TimePoint deadline) {
-  for (int32_t r = 0; r < options_.self.value; ++r) {
-    const std::string who =
-        concat("connecting to rank ", r, " of group \"", options_.name, "\"");
-    auto text = store.get(concat("address/", r), deadline - clock_.now());
-    if (!text) {
-      return Status(text.status().code(), text.status().message(), Rank(r))
-          .with_context(who + ": it has not published its address");
-    }
-    auto address = transport::Address::parse(*text);
-    if (!address) return address.status().with_context(who);
-    AIKIDO_TRY(dial_member(Rank(r), *address, token_, deadline).with_context(who));
-  }
-  return Status::ok();
 }
 
 Status Communicator::dial_member(Rank rank, const transport::Address& address,
@@ -186,8 +108,26 @@ void Communicator::attach(Rank rank, transport::LaneSockets sockets) {
   links_changed_.notify_all();
 }
 
-bool Communicator::knows(const transport::Token& token) const {
-  return transport::equal_tokens(token, token_);
+// Note [who is early for the group that follows]
+// Over one store a group may follow another under the same keys. Who is ahead of rank 0
+// reads the token of the former one and dials with it, perhaps before that group is
+// gone here. It is told nothing, which means: try again. That is a member that has left
+// the former group, or one of a group of another size. Everybody else is told what is
+// wrong, as is a second process with the rank of a member that is alive.
+bool Communicator::knows(const transport::Hello& hello) const {
+  if (!transport::equal_tokens(hello.token, token_)) return false;
+  const std::lock_guard lock(mutex_);
+  const bool is_complete =
+      std::all_of(is_linked_.begin(), is_linked_.end(), [](bool b) { return b; });
+  if (is_complete && hello.size != options_.size) return false;
+  const auto r = static_cast<size_t>(static_cast<uint32_t>(hello.rank.value));
+  return r >= is_linked_.size() || !is_linked_[r] || !group_->has_gone(hello.rank);
+}
+
+size_t Communicator::num_expected() const {
+  const std::lock_guard lock(mutex_);
+  const auto missing = std::count(is_linked_.begin(), is_linked_.end(), false);
+  return static_cast<size_t>(missing) * transport::kNumLanes;
 }
 
 std::string Communicator::refusal(const transport::Hello& hello) {

@@ -81,7 +81,10 @@ class Communicator final : private transport::Doorkeeper {
                std::string agreed);
 
   Status meet(membership::Store& store, TimePoint deadline);
-  Status dial_lower_ranks(membership::Store& store, TimePoint deadline);
+  Status introduce(membership::Store& store, const transport::Token& token);
+  Status follow_token(membership::Store& store, TimePoint deadline);
+  Status dial_lower_rank(Rank rank, membership::Store& store, TimePoint deadline);
+  Status dial_published(Rank rank, membership::Store& store, TimePoint deadline);
   Status dial_member(Rank rank, const transport::Address& address,
                      const transport::Token& token, TimePoint deadline);
   Status wait_for_links(TimePoint deadline);
@@ -91,7 +94,8 @@ class Communicator final : private transport::Doorkeeper {
   void wait_until_drained(TimePoint deadline);
 
   // Doorkeeper, on the progress thread.
-  bool knows(const transport::Token& token) const override;
+  bool knows(const transport::Hello& hello) const override;
+  size_t num_expected() const override;
   std::string refusal(const transport::Hello& hello) override;
   void on_connected(Rank rank, transport::LaneSockets sockets) override;
 

@@ -223,6 +223,11 @@ Status Group::loss(Rank rank) const {
   return silent_member(rank, options_.name, *silence);
 }
 
+bool Group::has_gone(Rank rank) const {
+  const Peer& p = peers_[static_cast<size_t>(rank.value)];
+  return p.has_left || !p.lost;
+}
+
 // Which member is silent, the first if there are several; ok if there is none.
 Status Group::silence() const {
   const auto silent = heartbeats_.silent();

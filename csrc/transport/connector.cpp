@@ -236,7 +236,7 @@ std::optional<TimePoint> Listener::next_look() const {
 
 void Listener::admit(Guest* guest, const Hello& hello) {
   const auto it = std::find_if(doorkeepers_.begin(), doorkeepers_.end(),
-                               [&](Doorkeeper* d) { return d->knows(hello.token); });
+                               [&](Doorkeeper* d) { return d->knows(hello); });
   if (it == doorkeepers_.end()) {
     for (const auto& [token, why] : refused_) {
       if (equal_tokens(token, hello.token)) guest->answer(why);

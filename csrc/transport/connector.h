@@ -34,8 +34,11 @@ using LaneSockets = std::array<Fd, kNumLanes>;
 class Doorkeeper {
  public:
   virtual ~Doorkeeper() = default;
-  // Whether `token` is that of this group.
-  virtual bool knows(const Token& token) const = 0;
+  // Whether this is about this group, by its token; who is not known anywhere gets no
+  // answer, and may try again.
+  virtual bool knows(const Hello& hello) const = 0;
+  // How many connections are still to come.
+  virtual size_t num_expected() const { return 0; }
   // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
   // each lane.
   virtual std::string refusal(const Hello& hello) = 0;

@@ -35,8 +35,8 @@ Hello hello_of(int token, int32_t rank = 1, Lane lane = Lane::kBulk) {
 }
 
 struct Keeper final : Doorkeeper {
-  bool knows(const Token& token) const override {
-    return equal_tokens(token, token_of(7));
+  bool knows(const Hello& hello) const override {
+    return equal_tokens(hello.token, token_of(7));
   }
   std::string refusal(const Hello& hello) override {
     return hello.rank == Rank(1) ? "" : "rank 5 has no place here";

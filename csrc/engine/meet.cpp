@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Communicators whose members find each other through a store.
+//
+// Note [one store, many groups]
+// The same keys serve every group that is made over a store, one after another, and
+// what a former one has left there, crashed or closed, is still there. Rank 0 makes a
+// new token for each group and puts it under `token`, the only key that is written
+// twice; addresses have the token in their key, so they are never those of a former
+// group. Who comes before rank 0 reads the token of the former group. It finds out from
+// rank 0, which everybody dials first: nobody who has not the token of the group that
+// rank 0 is making now is let in there. So it reads the token again and dials again
+// until it is let in, and only then the others, for whom the same token is the right
+// one.
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/text.h"
+#include "engine/communicator.h"
+
+namespace aikido::engine {
+namespace {
+
+// How long a member that gives up lets its reason travel.
+constexpr Duration kGoodbye = std::chrono::seconds(1);
+// Who is not there, or does not know the token, is tried again after this, doubled up
+// to the longest.
+constexpr Duration kShortestPause = std::chrono::milliseconds(1);
+constexpr Duration kLongestPause = std::chrono::milliseconds(100);
+// An address of a former group may answer nothing at all: the token is read again.
+constexpr Duration kLongestTry = std::chrono::seconds(10);
+// A refusal counts if the token is still the same after this: a former group that is
+// about to end, or was given up, refuses too.
+constexpr Duration kSecondThoughts = std::chrono::milliseconds(500);
+
+transport::Token random_token() {
+  std::random_device source;
+  transport::Token token;
+  for (size_t at = 0; at < token.size(); at += sizeof(unsigned)) {
+    const unsigned bits = source();
+    std::memcpy(token.data() + at, &bits, sizeof bits);
+  }
+  return token;
+}
+
+std::string address_key(const transport::Token& token, Rank rank) {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string hex;
+  for (const std::byte b : token) {
+    hex += kDigits[std::to_integer<size_t>(b >> 4)];
+    hex += kDigits[std::to_integer<size_t>(b & std::byte{15})];
+  }
+  return concat("address/", hex, "/", rank.value);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::connect(
+    std::shared_ptr<Engine> engine, membership::Store& store, GroupOptions options,
+    const std::string& agreed, Duration timeout) {
+  std::shared_ptr<Communicator> made(
+      new Communicator(std::move(engine), std::move(options), agreed));
+  const TimePoint deadline = made->clock_.now() + timeout;
+  const Status met = made->meet(store, deadline);
+  if (met) return made;
+  // Those that are connected to us need not wait for the deadline, and hear why.
+  made->abort(met);
+  made->shutdown(kGoodbye);
+  if (made->token_ != transport::Token{}) {
+    made->engine_->run_and_wait([&] {
+      made->engine_->listener().refuse(
+          made->token_,
+          concat("rank ", made->options_.self.value, " has given group \"",
+                 made->options_.name, "\" up: ", met.message()));
+    });
+  }
+  return met;
+}
+
+Status Communicator::meet(membership::Store& store, TimePoint deadline) {
+  engine_->run_and_wait([this] { engine_->add(group_.get()); });
+  if (options_.size == 1) return Status::ok();
+  if (options_.self == Rank(0)) {
+    // Last: whoever reads the token finds the address too.
+    AIKIDO_TRY(introduce(store, random_token()));
+    AIKIDO_TRY(store.set(
+        "token",
+        std::string(reinterpret_cast<const char*>(token_.data()), token_.size())));
+  }
+  for (int32_t r = 0; r < options_.self.value; ++r) {
+    AIKIDO_TRY(dial_lower_rank(Rank(r), store, deadline)
+                   .with_context(concat("connecting to rank ", r, " of group \"",
+                                        options_.name, "\"")));
+  }
+  return wait_for_links(deadline);
+}
+
+// From here on this member is found by who has the same token.
+Status Communicator::introduce(membership::Store& store,
+                               const transport::Token& token) {
+  engine_->run_and_wait([&] {
+    engine_->listener().remove(this);
+    token_ = token;
+    engine_->listener().add(this);
+  });
+  return store.set(address_key(token, options_.self), engine_->address().to_string());
+}
+
+Status Communicator::follow_token(membership::Store& store, TimePoint deadline) {
+  auto text = store.get("token", deadline - clock_.now());
+  if (!text) {
+    return Status(text.status().code(), text.status().message(), Rank(0))
+        .with_context("it has not published the group's token");
+  }
+  if (text->size() != token_.size()) {
+    return {Code::kProtocol, concat("the group's token has ", text->size(),
+                                    " bytes, expected ", token_.size())};
+  }
+  transport::Token token;
+  std::memcpy(token.data(), text->data(), token.size());
+  return token == token_ ? Status::ok() : introduce(store, token);
+}
+
+// Again and again: see Note [one store, many groups].
+Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
+                                     TimePoint deadline) {
+  Duration pause = kShortestPause;
+  Status refusal;  // of this token
+  TimePoint refused_at{};
+  while (true) {
+    const transport::Token before = token_;
+    if (rank == Rank(0)) AIKIDO_TRY(follow_token(store, deadline));
+    if (token_ != before) refusal = Status::ok();
+    const Status dialled = dial_published(rank, store, deadline);
+    const TimePoint now = clock_.now();
+    if (dialled.code() == Code::kInvalidArgument && rank == Rank(0)) {
+      if (refusal) refused_at = now;
+      refusal = dialled;
+    } else if (dialled.code() != Code::kRetryLater) {
+      return dialled;
+    }
+    if (!refusal && now - refused_at >= kSecondThoughts) return refusal;
+    AIKIDO_TRY(failure());
+    std::unique_lock lock(mutex_);
+    if (!refused_) return refused_;
+    if (now + pause >= deadline) {
+      return {Code::kTimedOut, concat("Timed out; the last try: ", dialled.message()),
+              rank};
+    }
+    links_changed_.wait_for(lock, pause);
+    pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+Status Communicator::dial_published(Rank rank, membership::Store& store,
+                                    TimePoint deadline) {
+  auto text = store.get(address_key(token_, rank), deadline - clock_.now());
+  if (!text) {
+    return Status(text.status().code(), text.status().message(), rank)
+        .with_context("it has not published its address");
+  }
+  auto address = transport::Address::parse(*text);
+  if (!address) return address.status();
+  const TimePoint patience = std::min(deadline, clock_.now() + kLongestTry);
+  const Status dialled = dial_member(rank, *address, token_, patience);
+  if (dialled.code() != Code::kTimedOut || patience == deadline) return dialled;
+  return {Code::kRetryLater, dialled.message(), rank};
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+//
+// Groups that follow each other over one store, whoever is early or late.
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "engine/communicator.h"
+#include "harness/catch.h"
+#include "harness/members.h"
+#include "transport/address.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using std::chrono::milliseconds;
+
+namespace {
+
+std::future<Made> connect_soon(std::shared_ptr<Engine> engine, MemoryStore& store,
+                               int32_t rank, int32_t size,
+                               Duration timeout = seconds(20),
+                               const std::string& agreed = "a=1") {
+  return std::async(std::launch::async, [=, &store] {
+    return connect(engine, store, rank, size, timeout, agreed);
+  });
+}
+
+std::shared_ptr<Communicator> made(std::future<Made> future) {
+  auto result = future.get();
+  INFO(result.status().message());
+  REQUIRE(result.is_ok());
+  return *result;
+}
+
+// All add one; who does not meet the others gets no sum.
+void check_sum(const std::vector<std::shared_ptr<Communicator>>& group) {
+  std::vector<std::vector<float>> data(group.size(), std::vector<float>(3, 1));
+  std::vector<std::future<End>> ends;
+  for (size_t r = 0; r < group.size(); ++r)
+    ends.push_back(allreduce(*group[r], data[r]));
+  for (auto& end : ends) REQUIRE(end.get().status.is_ok());
+  for (const auto& d : data) CHECK(d[2] == static_cast<float>(group.size()));
+}
+
+}  // namespace
+
+TEST_CASE("a group follows another over the same store, whoever is late", "[tcp]") {
+  for (const int32_t size : {2, 4}) {
+    for (int32_t late = 0; late < size; ++late) {
+      MemoryStore store;
+      auto members = connect_all(size, store);
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        std::vector<std::future<Made>> next(static_cast<size_t>(size));
+        std::vector<std::shared_ptr<Communicator>> group(static_cast<size_t>(size));
+        for (int32_t r = 0; r < size; ++r) {
+          if (r == late) continue;
+          auto& m = members[static_cast<size_t>(r)];
+          m.communicator->shutdown(seconds(5));
+          m.communicator.reset();
+          next[static_cast<size_t>(r)] = connect_soon(m.engine, store, r, size);
+        }
+        // It is still in the former group, then in none.
+        auto& m = members[static_cast<size_t>(late)];
+        std::this_thread::sleep_for(milliseconds(30));
+        m.communicator->shutdown(seconds(5));
+        m.communicator.reset();
+        std::this_thread::sleep_for(milliseconds(30));
+        next[static_cast<size_t>(late)] = connect_soon(m.engine, store, late, size);
+        for (size_t r = 0; r < group.size(); ++r)
+          group[r] = members[r].communicator = made(std::move(next[r]));
+        check_sum(group);
+      }
+    }
+  }
+}
+
+TEST_CASE("a larger and a smaller group follow over the same store", "[tcp]") {
+  MemoryStore store;
+  auto members = connect_all(3, store);
+  auto former = members[0].communicator;
+  // Early, and of another size: rank 0 is still in the group of three.
+  members[1].communicator->shutdown(seconds(5));
+  members[2].communicator->shutdown(seconds(5));
+  auto one = connect_soon(members[2].engine, store, 1, 2);
+  std::this_thread::sleep_for(milliseconds(700));
+  former->shutdown(seconds(5));
+  auto zero = connect_soon(members[0].engine, store, 0, 2);
+  auto first = made(std::move(zero)), second = made(std::move(one));
+  check_sum({first, second});
+  second->shutdown(seconds(5));
+  std::vector<std::future<Made>> four;
+  for (int32_t r = 3; r > 0; --r)
+    four.push_back(connect_soon(start_engine(), store, r, 4));
+  std::this_thread::sleep_for(milliseconds(700));
+  first->shutdown(seconds(5));
+  four.push_back(connect_soon(members[0].engine, store, 0, 4));
+  std::vector<std::shared_ptr<Communicator>> group;
+  for (auto& f : four) group.push_back(made(std::move(f)));
+  check_sum(group);
+}
+
+TEST_CASE("what a crashed group has left in the store is passed over", "[tcp]") {
+  MemoryStore store;
+  // Nobody is there any more, as after a crash: engines, ports and all.
+  connect_all(3, store);
+  auto two = connect_soon(start_engine(), store, 2, 3);
+  auto one = connect_soon(start_engine(), store, 1, 3);
+  std::this_thread::sleep_for(milliseconds(100));
+  auto zero = connect_soon(start_engine(), store, 0, 3);
+  check_sum({made(std::move(zero)), made(std::move(one)), made(std::move(two))});
+}
+
+TEST_CASE("after a group that was given up another one follows", "[tcp]") {
+  MemoryStore store;
+  const auto zero = start_engine(), one = start_engine();
+  CHECK_FALSE(connect(zero, store, 0, 2, milliseconds(50)).is_ok());
+  auto early = connect_soon(one, store, 1, 2);
+  std::this_thread::sleep_for(milliseconds(100));
+  check_sum({made(connect_soon(zero, store, 0, 2)), made(std::move(early))});
+}
+
+TEST_CASE("a group that nobody follows is told from one that is late", "[tcp]") {
+  MemoryStore store;
+  connect_all(2, store);
+  const Status gone = connect(start_engine(), store, 1, 2, milliseconds(200)).status();
+  INFO(gone.message());
+  CHECK(gone.code() == Code::kTimedOut);
+  CHECK(gone.culprit() == Rank(0));
+  CHECK(gone.message().find("connecting to rank 0 of group \"tcp\": Timed out; the "
+                            "last try: connecting to 127.0.0.1") == 0);
+  CHECK(gone.message().find("ECONNREFUSED") != std::string::npos);
+
+  // An engine that has no such group answers nothing.
+  const auto other = start_engine();
+  {
+    auto first = connect_soon(other, store, 0, 2);
+    auto second = connect_soon(start_engine(), store, 1, 2);
+    check_sum({made(std::move(first)), made(std::move(second))});
+  }
+  const Status job = connect(start_engine(), store, 1, 2, milliseconds(200)).status();
+  INFO(job.message());
+  CHECK(job.code() == Code::kTimedOut);
+  CHECK(job.message().find("it may belong to another job") != std::string::npos);
+}
+
+TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
+  MemoryStore store;
+  auto members = connect_all(2, store);
+  const Status second = connect(start_engine(), store, 1, 2).status();
+  INFO(second.message());
+  CHECK(second.code() == Code::kInvalidArgument);
+  CHECK(second.message().find("rank 1 of group \"tcp\" is connected already") !=
+        std::string::npos);
+  check_sum({members[0].communicator, members[1].communicator});
+}
