@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace aikido::collectives {
@@ -63,7 +64,9 @@ class Mailbox::Outbound final : public transport::SendOwner,
     if (auto done = std::exchange(call_.on_done, nullptr)) done(status, call_.to);
     if (mailbox_ != nullptr) {
       auto self = shared_from_this();
-      std::exchange(mailbox_, nullptr)->outbound_.remove(self);
+      Mailbox* mailbox = std::exchange(mailbox_, nullptr);
+      mailbox->forget_deadline(call_.deadline);
+      mailbox->outbound_.erase({call_.to, number_});
     }
   }
   void orphan() { mailbox_ = nullptr; }
@@ -95,14 +98,15 @@ Mailbox::Mailbox(OperationHost* host)
     : host_(host), sources_(static_cast<size_t>(host->size())) {}
 
 Mailbox::~Mailbox() {
-  for (const auto& out : outbound_) out->orphan();
+  for (const auto& [key, out] : outbound_) out->orphan();
 }
 
 void Mailbox::send(SendCall call) {
   const Rank to = call.to;
   const uint64_t number = source(to).next_sent++;
   auto out = std::make_shared<Outbound>(this, std::move(call), number);
-  outbound_.push_back(out);
+  outbound_.emplace(std::pair(to, number), out);
+  deadlines_.insert(out->call().deadline);
   if (to == host_->self()) {
     Source& self = source(to);
     Inbound& in = self.inbound[number];
@@ -123,34 +127,68 @@ void Mailbox::send(SendCall call) {
 }
 
 void Mailbox::receive(ReceiveCall call) {
-  const auto from = call.from;
-  receives_.push_back(std::move(call));
-  if (from) {
-    match(*from);
+  const Place place{call.from.value_or(kNoRank), call.tag};
+  if (!call.on_done) call.on_done = [](const Status&, Rank) {};
+  deadlines_.insert(call.deadline);
+  const auto waiting = waiting_.find(place);
+  if (waiting == waiting_.end()) {
+    receives_[place].emplace(next_posted_++, std::move(call));
     return;
   }
-  for (int32_t r = 0; r < host_->size(); ++r) match(Rank(r));
+  const auto [from, number] = waiting->second.begin()->second;
+  Inbound& in = source(from).inbound.at(number);
+  stop_waiting(from, in);
+  in.receive = std::move(call);
+  begin(from, number, in);
 }
 
-// Pairs messages of `from`, in the order of sending and without gaps, with receives in
-// the order of posting.
+// Pairs messages of `from`, in the order of sending and without gaps, with receives.
 void Mailbox::match(Rank from) {
-  Source& src = source(from);
-  while (src.inbound.contains(src.next_seen)) ++src.next_seen;
-  for (auto it = src.inbound.begin();
-       it != src.inbound.end() && it->first < src.next_seen;) {
-    const uint64_t number = it->first;
-    Inbound& in = it->second;
-    ++it;
-    if (in.receive) continue;
-    const auto fits = std::find_if(
-        receives_.begin(), receives_.end(),
-        [&](const auto& r) { return r.tag == in.tag && (!r.from || *r.from == from); });
-    if (fits == receives_.end()) continue;
-    in.receive = std::move(*fits);
-    receives_.erase(fits);
-    begin(from, number, in);
+  auto& src = source(from);
+  while (true) {
+    const auto it = src.inbound.find(src.next_seen);
+    if (it == src.inbound.end()) return;
+    const uint64_t number = src.next_seen++;
+    it->second.receive = take_receive(from, it->second.tag);
+    if (it->second.receive) {
+      begin(from, number, it->second);
+    } else {
+      wait(from, number, it->second);
+    }
   }
+}
+
+// The receive that was posted first, of those that a message fits.
+std::optional<ReceiveCall> Mailbox::take_receive(Rank from, int32_t tag) {
+  auto best = receives_.find({from, tag});
+  const auto any = receives_.find({kNoRank, tag});
+  const auto posted = [](const auto& it) { return it->second.begin()->first; };
+  if (best == receives_.end() ||
+      (any != receives_.end() && posted(any) < posted(best))) {
+    best = any;
+  }
+  if (best == receives_.end()) return std::nullopt;
+  Receives& receives = best->second;
+  ReceiveCall call = std::move(receives.begin()->second);
+  receives.erase(receives.begin());
+  if (receives.empty()) receives_.erase(best);
+  return call;
+}
+
+void Mailbox::wait(Rank from, uint64_t number, Inbound& in) {
+  in.arrival = next_arrival_++;
+  for (const Rank rank : {from, kNoRank})
+    waiting_[{rank, in.tag}].emplace(in.arrival, std::pair(from, number));
+}
+
+void Mailbox::stop_waiting(Rank from, Inbound& in) {
+  if (in.arrival == 0) return;
+  for (const Rank rank : {from, kNoRank}) {
+    const auto it = waiting_.find({rank, in.tag});
+    it->second.erase(in.arrival);
+    if (it->second.empty()) waiting_.erase(it);
+  }
+  in.arrival = 0;
 }
 
 // A message has found its receive.
@@ -164,7 +202,7 @@ void Mailbox::begin(Rank from, uint64_t number, Inbound& in) {
                             "; use the same shape and dtype on both"),
                      from);
     receive.data = nullptr;
-    if (auto done = std::exchange(receive.on_done, nullptr)) done(why, from);
+    end(receive, why, from);
   }
   if (in.withdrawn != Code::kOk) {
     complete(from, number, why_withdrawn(host_->self(), from, in.tag, in.withdrawn));
@@ -192,8 +230,19 @@ void Mailbox::complete(Rank from, uint64_t number, const Status& status) {
   if (!in.local && !in.is_announced && in.withdrawn == Code::kOk) {
     note_taken(from, in.total);
   }
-  ReceiveCall& receive = *found.mapped().receive;
-  if (receive.on_done) receive.on_done(status, from);
+  end(*found.mapped().receive, status, from);
+}
+
+// The answer to a receive, once.
+void Mailbox::end(ReceiveCall& receive, const Status& status, Rank from) {
+  auto done = std::exchange(receive.on_done, nullptr);
+  if (!done) return;
+  forget_deadline(receive.deadline);
+  done(status, from);
+}
+
+void Mailbox::forget_deadline(TimePoint deadline) {
+  deadlines_.erase(deadlines_.find(deadline));
 }
 
 // A message that came unasked waits here no more. Its sender is told now and then.
@@ -270,11 +319,8 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
 void Mailbox::arrived(Rank from, const FrameHeader& header) {
   Source& src = source(from);
   if (header.kind == FrameKind::kP2pReady) {
-    const auto it =
-        std::find_if(outbound_.begin(), outbound_.end(), [&](const auto& o) {
-          return o->call().to == from && o->number() == header.seq;
-        });
-    if (it != outbound_.end()) std::shared_ptr<Outbound>(*it)->post_data();
+    const auto it = outbound_.find({from, header.seq});
+    if (it != outbound_.end()) std::shared_ptr<Outbound>(it->second)->post_data();
     return;
   }
   if (header.kind == FrameKind::kP2pAnnounce) {
@@ -311,8 +357,10 @@ void Mailbox::withdraw(Rank from, const FrameHeader& header) {
   if (!in.is_announced && !is_new && in.got == in.total) return;  // it is here whole
   if (in.withdrawn != Code::kOk) return;
   if (!in.is_announced) note_taken(from, header.total_bytes);
-  in.tag = header.tag;
-  in.total = header.total_bytes;
+  if (is_new) {
+    in.tag = header.tag;
+    in.total = header.total_bytes;
+  }
   in.withdrawn =
       header.shard > 0 && header.shard <= static_cast<uint16_t>(Code::kInternal)
           ? static_cast<Code>(header.shard)
@@ -341,9 +389,7 @@ void Mailbox::send_control(Rank to, FrameKind kind, uint64_t number, int32_t tag
 }
 
 void Mailbox::on_peer_lost(Rank peer, const Status& why) {
-  for (auto out : std::list(outbound_)) {
-    if (out->call().to == peer) out->end(why);
-  }
+  for (const auto& out : sends_to(peer)) out->end(why);
   fail_receives(peer, why);
   auto& inbound = source(peer).inbound;
   for (auto it = inbound.begin(); it != inbound.end();) {
@@ -355,19 +401,17 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
     }
     // The link may be alive, and in the middle of it: the group gave up.
     host_->drop_incoming(peer, FrameKind::kP2pData, it->first);
-    const auto receive = std::move(in.receive);
+    stop_waiting(peer, in);
+    auto receive = std::move(in.receive);
     it = inbound.erase(it);
-    if (receive && receive->on_done) receive->on_done(why, peer);
+    if (receive) end(*receive, why, peer);
   }
 }
 
 bool Mailbox::on_peer_silent(Rank peer, const Status& why) {
-  bool did = false;
-  for (auto out : std::list(outbound_)) {
-    if (out->call().to != peer) continue;
-    out->end(why);
-    did = true;
-  }
+  const auto sends = sends_to(peer);
+  for (const auto& out : sends) out->end(why);
+  bool did = !sends.empty();
   if (fail_receives(peer, why)) did = true;
   for (auto& [number, in] : source(peer).inbound) {
     if (!in.receive || !in.receive->on_done) continue;
@@ -377,27 +421,47 @@ bool Mailbox::on_peer_silent(Rank peer, const Status& why) {
   return did;
 }
 
+// A copy: what ends takes itself out of the table.
+std::vector<std::shared_ptr<Mailbox::Outbound>> Mailbox::sends_to(Rank peer) const {
+  std::vector<std::shared_ptr<Outbound>> sends;
+  for (auto it = outbound_.lower_bound({peer, 0});
+       it != outbound_.end() && it->first.first == peer; ++it) {
+    sends.push_back(it->second);
+  }
+  return sends;
+}
+
 // Ends the receive of a message that has not come whole. What still comes is thrown
 // away.
 void Mailbox::give_up(Rank from, uint64_t number, Inbound& in, const Status& why) {
   in.receive->data = nullptr;
   host_->drop_incoming(from, FrameKind::kP2pData, number);
-  std::exchange(in.receive->on_done, nullptr)(why, from);
+  end(*in.receive, why, from);
+}
+
+// Those receives without a message that are meant, in the order of posting.
+std::vector<ReceiveCall> Mailbox::take_receives(
+    const std::function<bool(Rank from, const ReceiveCall&)>& is_meant) {
+  Receives taken;
+  for (auto place = receives_.begin(); place != receives_.end();) {
+    Receives& here = place->second;
+    for (auto it = here.begin(); it != here.end();) {
+      const auto next = std::next(it);
+      if (is_meant(place->first.first, it->second)) taken.insert(here.extract(it));
+      it = next;
+    }
+    place = here.empty() ? receives_.erase(place) : std::next(place);
+  }
+  std::vector<ReceiveCall> calls;
+  for (auto& [posted, call] : taken) calls.push_back(std::move(call));
+  return calls;
 }
 
 bool Mailbox::fail_receives(Rank from, const Status& why) {
-  bool did = false;
-  for (auto it = receives_.begin(); it != receives_.end();) {
-    if (it->from.value_or(kNoRank) != from) {
-      ++it;
-      continue;
-    }
-    const auto done = std::move(it->on_done);
-    it = receives_.erase(it);
-    if (done) done(why, from);
-    did = true;
-  }
-  return did;
+  auto failed =
+      take_receives([&](Rank wanted, const ReceiveCall&) { return wanted == from; });
+  for (ReceiveCall& call : failed) end(call, why, from);
+  return !failed.empty();
 }
 
 void Mailbox::fail_all(const Status& why) {
@@ -406,8 +470,10 @@ void Mailbox::fail_all(const Status& why) {
 }
 
 bool Mailbox::on_time(TimePoint now, const Status& silent) {
+  if (deadlines_.empty() || *deadlines_.begin() > now) return false;
   bool has_blamed_silent = false;
-  const auto late = [&](const char* what, Rank peer, int32_t tag) {
+  const auto late = [&](const char* what, Rank peer, int32_t tag,
+                        const std::string& how) {
     const auto who =
         peer == kNoRank ? std::string("any rank") : concat("rank ", peer.value);
     const auto call =
@@ -416,48 +482,50 @@ bool Mailbox::on_time(TimePoint now, const Status& silent) {
       has_blamed_silent = true;
       return silent.with_context(call + ": Timed out");
     }
-    return Status(Code::kTimedOut, call + ": Timed out with nothing on the other side",
-                  peer);
+    return Status(Code::kTimedOut, concat(call, ": Timed out ", how), peer);
   };
-  for (auto out : std::list(outbound_)) {
-    if (out->call().deadline <= now)
-      out->end(late("send to", out->call().to, out->call().tag));
+  for (const auto& [key, out] : std::map(outbound_)) {
+    if (out->call().deadline > now) continue;
+    out->end(late("send to", out->call().to, out->call().tag,
+                  out->is_posted() ? "with a part of it still here"
+                                   : "before a receive for it was known"));
   }
-  for (auto it = receives_.begin(); it != receives_.end();) {
-    if (it->deadline > now) {
-      ++it;
-      continue;
-    }
-    const ReceiveCall call = std::move(*it);
-    it = receives_.erase(it);
-    if (call.on_done) {
-      call.on_done(late("recv from", call.from.value_or(kNoRank), call.tag),
-                   call.from.value_or(kNoRank));
-    }
+  auto expired = take_receives(
+      [now](Rank, const ReceiveCall& call) { return call.deadline <= now; });
+  for (ReceiveCall& call : expired) {
+    const Rank from = call.from.value_or(kNoRank);
+    end(call, late("recv from", from, call.tag, what_waits(from)), from);
   }
   for (size_t r = 0; r < sources_.size(); ++r) {
     for (auto& [number, in] : sources_[r].inbound) {
       if (!in.receive || !in.receive->on_done || in.receive->deadline > now) continue;
       const Rank peer(static_cast<int32_t>(r));
-      give_up(peer, number, in, late("recv from", peer, in.tag));
+      const auto how = concat("with ", in.got, " of ", in.total, " bytes here");
+      give_up(peer, number, in, late("recv from", peer, in.tag, how));
     }
   }
   return has_blamed_silent;
 }
 
-std::optional<TimePoint> Mailbox::next_look() const {
-  std::optional<TimePoint> earliest;
-  const auto consider = [&](TimePoint t) {
-    if (!earliest || t < *earliest) earliest = t;
-  };
-  for (const auto& out : outbound_) consider(out->call().deadline);
-  for (const auto& receive : receives_) consider(receive.deadline);
-  for (const Source& src : sources_) {
-    for (const auto& [number, in] : src.inbound) {
-      if (in.receive && in.receive->on_done) consider(in.receive->deadline);
-    }
+// What a receive from `from` has found instead of its message.
+std::string Mailbox::what_waits(Rank from) const {
+  size_t count = 0;
+  std::optional<int32_t> tag;
+  for (auto it = waiting_.lower_bound({from, std::numeric_limits<int32_t>::min()});
+       it != waiting_.end() && it->first.first == from; ++it) {
+    count += it->second.size();
+    if (!tag) tag = it->first.second;
   }
-  return earliest;
+  std::string text = "before a message for it was read here";
+  if (tag) {
+    text += concat("; ", count, " with another tag, such as ", *tag, ", waited here");
+  }
+  return text;
+}
+
+std::optional<TimePoint> Mailbox::next_look() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return *deadlines_.begin();
 }
 
 }  // namespace aikido::collectives

@@ -6,15 +6,18 @@
 // and tag. Small ones are sent at once and wait at the receiver; larger ones are
 // announced and wait at the sender until their receive is posted, so that they go
 // straight into its memory. So do small ones when as many wait at the receiver as the
-// window allows. A member may send to itself. Progress thread only.
+// window allows. A member may send to itself. Of the receives that a message fits the
+// one that was posted first takes it, and a receive from anyone takes what came first.
+// What a call or a frame costs grows with the logarithm of what waits. Progress thread
+// only.
 
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/buffer_pool.h"
@@ -74,7 +77,6 @@ class Mailbox {
 
  private:
   class Outbound;
-  using ReceiveIterator = std::list<ReceiveCall>::iterator;
   // A message on its way to us.
   struct Inbound {
     int32_t tag = 0;
@@ -83,6 +85,7 @@ class Mailbox {
     bool is_announced = false;   // waits for our word
     Code withdrawn = Code::kOk;  // not ok: it will not come, and why not
     Buffer early;
+    uint64_t arrival = 0;  // while it waits for its receive: its key in waiting_
     std::shared_ptr<Outbound> local;     // sent by ourselves
     std::optional<ReceiveCall> receive;  // matched
   };
@@ -97,9 +100,24 @@ class Mailbox {
     std::map<uint64_t, Inbound> inbound;
   };
 
+  // Where receives and messages meet: by source (kNoRank for anyone) and tag.
+  using Place = std::pair<Rank, int32_t>;
+  using Receives = std::map<uint64_t, ReceiveCall>;  // in the order of posting
+  // In the order of arrival: the source and the number of the message there.
+  using Messages = std::map<uint64_t, std::pair<Rank, uint64_t>>;
+
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   Status check_window(Rank from, const transport::FrameHeader& header) const;
   void match(Rank from);
+  std::optional<ReceiveCall> take_receive(Rank from, int32_t tag);
+  void wait(Rank from, uint64_t number, Inbound& in);
+  void stop_waiting(Rank from, Inbound& in);
+  std::vector<ReceiveCall> take_receives(
+      const std::function<bool(Rank from, const ReceiveCall&)>& is_meant);
+  std::vector<std::shared_ptr<Outbound>> sends_to(Rank peer) const;
+  void end(ReceiveCall& receive, const Status& status, Rank from);
+  void forget_deadline(TimePoint deadline);
+  std::string what_waits(Rank from) const;
   void note_taken(Rank from, uint64_t bytes);
   void begin(Rank from, uint64_t number, Inbound& in);
   void complete(Rank from, uint64_t number, const Status& status);
@@ -110,8 +128,13 @@ class Mailbox {
 
   OperationHost* host_;
   std::vector<Source> sources_;
-  std::list<ReceiveCall> receives_;  // not matched yet, in the order of posting
-  std::list<std::shared_ptr<Outbound>> outbound_;
+  std::map<Place, Receives> receives_;  // that have found no message yet
+  // Messages that have found no receive yet, each under its source and under kNoRank.
+  std::map<Place, Messages> waiting_;
+  uint64_t next_posted_ = 1;
+  uint64_t next_arrival_ = 1;
+  std::map<std::pair<Rank, uint64_t>, std::shared_ptr<Outbound>> outbound_;
+  std::multiset<TimePoint> deadlines_;  // of all sends and receives that are not over
 };
 
 }  // namespace aikido::collectives

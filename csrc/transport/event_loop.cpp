@@ -14,6 +14,13 @@
 #include "base/check.h"
 
 namespace aikido::transport {
+namespace {
+
+// Posted work of one turn: behind it come what others sent, heartbeats and time-outs,
+// however much is posted.
+constexpr size_t kMaxWorkPerTurn = 256;
+
+}  // namespace
 
 EventLoop::EventLoop()
     : now_(clock_.now()),
@@ -114,7 +121,7 @@ void EventLoop::run_posted() {
     wake_pending_ = false;
   }
   // One by one: what throws must not take the others with it.
-  while (!work_.empty()) {
+  for (size_t i = 0; i < kMaxWorkPerTurn && !work_.empty(); ++i) {
     const auto work = std::move(work_.front());
     work_.pop_front();
     work();
@@ -138,7 +145,7 @@ void EventLoop::run_flushes() {
 }
 
 int EventLoop::poll_timeout_ms() const {
-  // Left over when a turn ended with an exception.
+  // Left over: it was too much for a turn, or one ended with an exception.
   if (!work_.empty() || !flushes_.empty()) return 0;
   std::optional<TimePoint> earliest;
   for (const Timed* timed : timed_) {

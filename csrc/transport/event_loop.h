@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One turn after another: file descriptors, then work posted by other threads, then
-// timed work, then the writes that all of it caused. `now` stands still during a turn.
+// One turn after another: file descriptors, then work posted by other threads (what is
+// too much for one turn is left to the next), then timed work, then the writes that all
+// of it caused. `now` stands still during a turn.
 // Everything but post() and stop() belongs to the thread that calls run().
 
 #include <atomic>

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "collectives/point_to_point.h"
 
+#include <algorithm>
 #include <random>
 
 #include "harness/catch.h"
@@ -183,7 +184,8 @@ TEST_CASE("a message that nobody takes, or sends, times out with the other's nam
     CHECK(a->status.code() == Code::kTimedOut);
   }
   CHECK(receive->status.message() ==
-        "recv from rank 0, tag 6 on rank 1: Timed out with nothing on the other side");
+        "recv from rank 0, tag 6 on rank 1: Timed out before a message for it was read "
+        "here; 1 with another tag, such as 5, waited here");
   CHECK_FALSE(large->is_done());
   cluster.run_for(milliseconds(60));
   REQUIRE(large->is_done());
@@ -302,6 +304,98 @@ TEST_CASE("what a member sent before it left can still be received") {
   cluster.send(2, 0, 5, text(4, 9));
   cluster.run_idle();
   CHECK(anyone->is_ok());
+}
+
+TEST_CASE("a message goes to the receive that was posted first, from anyone or not") {
+  for (const size_t bytes : {8u, 1000u}) {
+    Cluster cluster({.size = 3});
+    std::vector<AnswerPtr> all;
+    for (const auto from : {std::optional<int32_t>(2),
+                            {},
+                            std::optional<int32_t>(1),
+                            {},
+                            std::optional<int32_t>(2)})
+      all.push_back(cluster.receive(0, from, 4, bytes));
+    for (unsigned char fill = 1; fill < 4; ++fill) {
+      all.push_back(cluster.send(2, 0, 4, text(bytes, fill)));
+      cluster.run_idle();
+    }
+    for (const int32_t from : {1, 2}) {
+      const auto fill = static_cast<unsigned char>(from == 1 ? 4 : 5);
+      all.push_back(cluster.send(from, 0, 4, text(bytes, fill)));
+      cluster.run_idle();
+    }
+    // The second from anyone was posted behind the one from rank 1 and before the
+    // second one from rank 2.
+    check_done(cluster, all);
+    const unsigned char fills[] = {1, 2, 4, 3, 5};
+    for (size_t i = 0; i < 5; ++i) CHECK(all[i]->output == text(bytes, fills[i]));
+    CHECK(all[3]->peer == Rank(2));
+  }
+}
+
+TEST_CASE("a receive from anyone takes the message that came first") {
+  for (const size_t bytes : {8u, 1000u}) {
+    Cluster cluster({.size = 4});
+    std::vector<AnswerPtr> all;
+    for (const int32_t from : {3, 1, 3, 2, 1}) {
+      all.push_back(cluster.send(from, 0, 4, text(bytes, 1)));
+      cluster.run_idle();
+    }
+    all.push_back(cluster.receive(0, 1, 4, bytes));
+    for (const int32_t from : {3, 3, 2, 1}) {
+      all.push_back(cluster.receive(0, std::nullopt, 4, bytes));
+      CHECK((all.back()->peer == Rank(from) || bytes == 1000));
+      cluster.run_idle();
+      CHECK(all.back()->peer == Rank(from));
+    }
+    check_done(cluster, all);
+  }
+}
+
+TEST_CASE("what waits costs a message little, however much it is") {
+  const auto seconds_for = [](size_t count, bool is_posted_first, bool is_reversed) {
+    Cluster cluster({.size = 2, .window_bytes = uint64_t{1} << 30});
+    std::vector<AnswerPtr> all;
+    all.reserve(2 * count);
+    const auto tag = [&](size_t i) {
+      return is_reversed ? static_cast<int32_t>(count - i) : 0;
+    };
+    const auto send_all = [&] {
+      for (size_t i = 0; i < count; ++i)
+        all.push_back(cluster.send(0, 1, static_cast<int32_t>(is_reversed ? i + 1 : 0),
+                                   text(i % 2 == 0 ? 8 : 100, 1)));
+      cluster.run_idle();
+    };
+    const auto receive_all = [&] {
+      for (size_t i = 0; i < count; ++i) {
+        const size_t n = is_reversed ? count - 1 - i : i;
+        all.push_back(cluster.receive(1, 0, tag(i), n % 2 == 0 ? 8 : 100));
+      }
+      cluster.run_idle();
+    };
+    const SystemClock clock;
+    const TimePoint start = clock.now();
+    if (is_posted_first) receive_all();
+    send_all();
+    if (!is_posted_first) receive_all();
+    const Duration took = clock.now() - start;
+    REQUIRE(
+        std::all_of(all.begin(), all.end(), [](const auto& a) { return a->is_ok(); }));
+    return to_seconds(took);
+  };
+  for (const bool is_posted_first : {false, true}) {
+    for (const bool is_reversed : {false, true}) {
+      // The least of some: the machine does other things too.
+      double few = 1e9, many = 1e9;
+      for (int i = 0; i == 0 || (i < 3 && many >= 8 * few); ++i) {
+        few = std::min(few, seconds_for(10'000, is_posted_first, is_reversed));
+        many = std::min(many, seconds_for(40'000, is_posted_first, is_reversed));
+      }
+      INFO("10,000 messages take " << few << " s, 40,000 take " << many << " s");
+      CHECK(many < 8 * few);
+    }
+  }
 }
 
 TEST_CASE("random traffic is matched as if it had been sent one by one") {

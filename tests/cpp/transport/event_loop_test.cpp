@@ -65,6 +65,43 @@ TEST_CASE("work of many threads all runs") {
   CHECK(count == 2000);
 }
 
+TEST_CASE("descriptors, time and writes come between much posted work") {
+  struct Reader final : FdHandler {
+    void on_events(uint32_t) override {
+      loop->remove(fd.get(), this);
+      heard_after = *num_done;
+    }
+    EventLoop* loop = nullptr;
+    const int* num_done = nullptr;
+    Fd fd{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    int heard_after = -1;
+  };
+  EventLoop loop;
+  Reader reader;
+  Flush flush;
+  int done = 0, flushed_after = -1;
+  bool is_in_order = true;
+  constexpr int kMuch = 100'000;
+  reader.loop = &loop;
+  reader.num_done = &done;
+  loop.add(reader.fd.get(), EPOLLIN, &reader);
+  loop.post([&] {
+    loop.request_flush(&flush);
+    const uint64_t one = 1;
+    CHECK(::write(reader.fd.get(), &one, sizeof one) == sizeof one);
+  });
+  for (int i = 1; i <= kMuch; ++i)
+    loop.post([&, i] {
+      is_in_order = is_in_order && ++done == i;
+      if (flush.times > 0 && flushed_after < 0) flushed_after = i;
+      if (i == kMuch) loop.stop();
+    });
+  loop.run();
+  CHECK(is_in_order);
+  CHECK((reader.heard_after > 0 && reader.heard_after < 1000));
+  CHECK((flushed_after > 0 && flushed_after < 1000));
+}
+
 TEST_CASE("timed work runs when it is due and not before") {
   EventLoop loop;
   Alarm alarm(&loop);
