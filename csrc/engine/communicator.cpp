@@ -88,10 +88,12 @@ Status Communicator::wait_for_links(TimePoint deadline) {
     if (culprit == kNoRank) culprit = Rank(static_cast<int32_t>(r));
     who += concat(who.empty() ? "" : ", ", r);
   }
-  return {Code::kTimedOut,
-          concat("group \"", options_.name, "\": Timed out on rank ",
-                 options_.self.value, " while waiting for rank ", who, " to connect"),
-          culprit};
+  return {
+      Code::kTimedOut,
+      concat("group \"", options_.name, "\": Timed out on rank ", options_.self.value,
+             " while waiting for rank ", who, " to connect",
+             turned_away_.empty() ? "" : "; of one that dialled here: ", turned_away_),
+      culprit};
 }
 
 void Communicator::attach(Rank rank, transport::LaneSockets sockets) {
@@ -153,6 +155,11 @@ std::string Communicator::refusal(const transport::Hello& hello) {
     return refused_.message();
   }
   return {};
+}
+
+void Communicator::on_turned_away(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  turned_away_ = why;
 }
 
 void Communicator::on_connected(Rank rank, transport::LaneSockets sockets) {

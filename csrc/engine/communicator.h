@@ -96,6 +96,7 @@ class Communicator final : private transport::Doorkeeper {
   // Doorkeeper, on the progress thread.
   bool knows(const transport::Hello& hello) const override;
   size_t num_expected() const override;
+  void on_turned_away(const std::string& why) override;
   std::string refusal(const transport::Hello& hello) override;
   void on_connected(Rank rank, transport::LaneSockets sockets) override;
 
@@ -110,7 +111,8 @@ class Communicator final : private transport::Doorkeeper {
   std::condition_variable links_changed_;
   // Guarded by mutex_.
   std::vector<bool> is_linked_;
-  Status refused_;  // a member that we turned away
+  Status refused_;           // a member that we turned away
+  std::string turned_away_;  // why somebody else was
   uint64_t num_calls_ = 0;
   Epoch epoch_{1};
   bool is_shut_down_ = false;

@@ -17,7 +17,7 @@
 namespace aikido::transport {
 namespace {
 
-constexpr size_t kMaxGuests = 256;
+constexpr size_t kMaxGuests = 256;  // and those that are expected
 constexpr size_t kMaxRefused = 16;
 // Without a free descriptor a connection stays in the queue, and the kernel goes on
 // telling of it.
@@ -39,7 +39,9 @@ bool wait_for(const Fd& fd, short events, const Clock& clock, TimePoint deadline
     const Duration left = deadline - clock.now();
     if (left <= Duration::zero()) return false;
     pollfd p{fd.get(), events, 0};
-    const int n = ::poll(&p, 1, static_cast<int>(left.count() / 1'000'000 + 1));
+    // A minute at most: an int has no more than 24 days of milliseconds.
+    const auto ms = std::min<int64_t>(left.count() / 1'000'000 + 1, 60'000);
+    const int n = ::poll(&p, 1, static_cast<int>(ms));
     if (n > 0) return true;
     if (n < 0 && errno != EINTR) return false;
   }
@@ -123,8 +125,14 @@ class Listener::Guest final : public FdHandler {
  private:
   void on_events(uint32_t) override {
     // Exactly the greeting: what follows it are frames, which belong to the link.
+    if (is_answered_) return wait_for_end();
     while (true) {
       const size_t had = bytes_.size();
+      if (const auto version = other_version(bytes_)) {
+        host_->turn_away(this, *version);
+        is_answered_ = true;
+        return wait_for_end();
+      }
       const auto wanted = missing();
       if (!wanted) return host_->drop(this);
       if (*wanted == 0) break;
@@ -137,6 +145,15 @@ class Listener::Guest final : public FdHandler {
     auto hello = decode_hello(bytes_);
     if (!hello || !*hello) return host_->drop(this);
     host_->admit(this, **hello);
+  }
+
+  // What it still says is thrown away: closed with bytes that nobody has read, a
+  // connection is reset, and the answer may be lost with it.
+  void wait_for_end() {
+    std::array<std::byte, kMaxHelloBytes> rest;
+    const ssize_t n = ::recv(socket_.get(), rest.data(), rest.size(), 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) host_->drop(this);
   }
 
   // Bytes to read next; 0: the greeting is whole; empty: it is none.
@@ -154,6 +171,7 @@ class Listener::Guest final : public FdHandler {
   Fd socket_;
   TimePoint deadline_;
   std::vector<std::byte> bytes_;
+  bool is_answered_ = false;  // and turned away
 };
 
 Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
@@ -194,6 +212,8 @@ Listener::~Listener() {
 }
 
 void Listener::on_events(uint32_t) {
+  size_t most = kMaxGuests;
+  for (const Doorkeeper* doorkeeper : doorkeepers_) most += doorkeeper->num_expected();
   // Not all at once: members must have their say before they are too many.
   for (size_t i = 0; i < kMaxGuests / 4; ++i) {
     Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -203,7 +223,7 @@ void Listener::on_events(uint32_t) {
       resume_at_ = loop_->now() + kAcceptPause;
       return;
     }
-    if (guests_.size() >= kMaxGuests) drop(guests_.front().get());
+    if (guests_.size() >= most) drop(guests_.front().get());
     set_options(socket);
     guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
                                               loop_->now() + handshake_timeout_));
@@ -273,6 +293,14 @@ void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket) {
 void Listener::refuse(const Token& token, const std::string& why) {
   refused_.emplace_back(token, why);
   if (refused_.size() > kMaxRefused) refused_.pop_front();
+}
+
+// Both sides are to know: it reads the version of the answer, and we go on waiting for
+// somebody who will not come like this.
+void Listener::turn_away(Guest* guest, uint16_t version) {
+  const std::string why = different_version(version);
+  guest->answer(why);
+  for (Doorkeeper* doorkeeper : doorkeepers_) doorkeeper->on_turned_away(why);
 }
 
 void Listener::drop(Guest* guest) {

@@ -39,6 +39,8 @@ class Doorkeeper {
   virtual bool knows(const Hello& hello) const = 0;
   // How many connections are still to come.
   virtual size_t num_expected() const { return 0; }
+  // Somebody, maybe a member, cannot be understood here, and was told `why`.
+  virtual void on_turned_away(const std::string&) {}
   // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
   // each lane.
   virtual std::string refusal(const Hello& hello) = 0;
@@ -82,6 +84,7 @@ class Listener final : private FdHandler, private Timed {
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   void admit(Guest* guest, const Hello& hello);
   void join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket);
+  void turn_away(Guest* guest, uint16_t version);
   void drop(Guest* guest);
 
   EventLoop* loop_;

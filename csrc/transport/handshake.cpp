@@ -87,10 +87,7 @@ Result<std::optional<Reader>> open(std::span<const std::byte> bytes,
   Reader reader{bytes.subspan(magic.size())};
   const auto version = reader.take<uint16_t>();
   if (version != kProtocolVersion) {
-    return Status(
-        Code::kProtocol,
-        concat("the other side speaks protocol version ", version, ", this build ",
-               int{kProtocolVersion}, "; install the same aikido on every rank"));
+    return Status(Code::kProtocol, different_version(version));
   }
   const auto length = reader.take<uint32_t>();
   if (length < kPreambleBytes || length > kMaxHelloBytes) {
@@ -130,6 +127,22 @@ Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes) {
     return Status(Code::kProtocol, "a malformed HELLO");
   }
   return std::optional<Hello>(std::move(hello));
+}
+
+std::optional<uint16_t> other_version(std::span<const std::byte> bytes) {
+  if (bytes.size() < kPreambleBytes) return std::nullopt;
+  const auto is_same = [](char a, std::byte b) { return a == static_cast<char>(b); };
+  if (!std::equal(kHelloMagic.begin(), kHelloMagic.end(), bytes.begin(), is_same))
+    return std::nullopt;
+  uint16_t version = 0;
+  std::memcpy(&version, bytes.data() + kHelloMagic.size(), sizeof version);
+  if (version == kProtocolVersion) return std::nullopt;
+  return version;
+}
+
+std::string different_version(uint16_t theirs) {
+  return concat("the other side speaks protocol version ", theirs, ", this build ",
+                int{kProtocolVersion}, "; install the same aikido on every rank");
 }
 
 std::vector<std::byte> encode_welcome(const std::string& refusal) {

@@ -38,6 +38,11 @@ std::vector<std::byte> encode(const Hello& hello);
 // Empty: more bytes are needed. kProtocol: these bytes are no HELLO of this version.
 Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes);
 
+// Not empty: these bytes begin a HELLO of this other version.
+std::optional<uint16_t> other_version(std::span<const std::byte> bytes);
+// The sentence about it.
+std::string different_version(uint16_t theirs);
+
 // The answer: an empty refusal means welcome. At most 1 KiB of text.
 std::vector<std::byte> encode_welcome(const std::string& refusal);
 // Empty: more bytes are needed.

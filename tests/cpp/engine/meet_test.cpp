@@ -157,3 +157,23 @@ TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
         std::string::npos);
   check_sum({members[0].communicator, members[1].communicator});
 }
+
+TEST_CASE("a member of another version is told of by who waits for it", "[tcp]") {
+  MemoryStore store;
+  const auto engine = start_engine();
+  auto waiting = connect_soon(engine, store, 0, 2, milliseconds(300));
+  transport::Hello hello;
+  auto greeting = transport::encode(hello);
+  greeting[6] = std::byte{9};
+  auto address = transport::to_socket_address(engine->address());
+  REQUIRE(store.get("token", seconds(5)).is_ok());
+  const Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::connect(other.get(), address->get(), address->length) == 0);
+  REQUIRE(::send(other.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL) > 0);
+  const Status status = waiting.get().status();
+  CHECK(
+      status.message() ==
+      "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
+      "one that dialled here: the other side speaks protocol version 9, this build 3; "
+      "install the same aikido on every rank");
+}

@@ -149,6 +149,13 @@ TEST_CASE("whatever strangers say, a group goes on", "[tcp]") {
     const Fd stranger = group.connect_raw();
     say(stranger, text);
     group.reduce();
+    if (&text == &texts[1]) {  // is told why, and hangs up
+      char byte = 0;
+      CHECK(::recv(stranger.get(), &byte, 1, 0) == 1);
+      ::shutdown(stranger.get(), SHUT_RDWR);
+      group.wait_for_strangers(++count);
+      continue;
+    }
     CHECK(hear(stranger).empty());
     CHECK(group.strangers() == ++count);
   }

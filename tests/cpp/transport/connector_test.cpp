@@ -45,8 +45,12 @@ struct Keeper final : Doorkeeper {
     last = rank;
     sockets.push_back(std::move(lanes));
   }
+  size_t num_expected() const override { return expected; }
+  void on_turned_away(const std::string& why) override { turned_away = why; }
   std::vector<LaneSockets> sockets;
   Rank last = kNoRank;
+  size_t expected = 0;
+  std::string turned_away;
 };
 
 // A listener on a thread of its own.
@@ -212,6 +216,81 @@ TEST_CASE("a thousand silent strangers do not keep a member out", "[tcp]") {
   CHECK(house.dial_in(hello_of(7)).is_ok());
   CHECK(house.members() == 2);
   CHECK(house.strangers() >= 1000 - 257);
+}
+
+TEST_CASE("all that are expected may wait unannounced", "[tcp]") {
+  House house;
+  house.ask<int>([&] {
+    house.keeper.expected = 100;
+    return 0;
+  });
+  const Fd first = house.connect_raw();
+  std::vector<Fd> others;
+  for (int i = 0; i < 355; ++i) others.push_back(house.connect_raw());
+  write(first, encode(hello_of(7)));
+  char byte = 0;
+  CHECK(::recv(first.get(), &byte, 1, 0) == 1);
+  CHECK(house.strangers() == 0);
+  // The first has announced itself: two more than there is room for.
+  for (int i = 0; i < 3; ++i) others.push_back(house.connect_raw());
+  house.wait_for_strangers(2);
+}
+
+TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]") {
+  House house;
+  for (const size_t part : {size_t{12}, encode(hello_of(7)).size()}) {
+    auto greeting = encode(hello_of(7));
+    greeting[6] = std::byte{9};
+    const Fd other = house.connect_raw();
+    write(other, std::span(greeting).first(part));
+    std::vector<std::byte> answer(kMaxHelloBytes);
+    size_t got = 0;
+    const std::string text =
+        "the other side speaks protocol version 9, this build 3; install the same "
+        "aikido on every rank";
+    while (got < encode_welcome(text).size()) {
+      const auto n = ::recv(other.get(), answer.data() + got, answer.size() - got, 0);
+      REQUIRE(n > 0);
+      got += static_cast<size_t>(n);
+    }
+    answer.resize(got);
+    auto refusal = decode_welcome(answer);
+    REQUIRE((refusal && refusal->has_value()));
+    CHECK(**refusal == text);
+    CHECK(house.ask<std::string>([&] { return house.keeper.turned_away; }) == text);
+    // As the other version reads it.
+    answer[6] = std::byte{9};
+    CHECK(decode_welcome(answer).status().message() == text);
+  }
+  house.wait_for_strangers(2);  // they have hung up
+}
+
+TEST_CASE("a member may wait for months for an answer", "[tcp]") {
+  const Fd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  auto any = to_socket_address({"127.0.0.1", 0});
+  REQUIRE(::bind(server.get(), any->get(), any->length) == 0);
+  REQUIRE(::listen(server.get(), 4) == 0);
+  SocketAddress bound;
+  bound.length = sizeof bound.storage;
+  REQUIRE(::getsockname(server.get(), bound.get(), &bound.length) == 0);
+  const Address address = from_socket_address(bound.storage);
+  struct StillClock final : Clock {
+    TimePoint now() const override {
+      ++num_reads;
+      return {};
+    }
+    mutable std::atomic<int> num_reads{0};
+  } clock;
+  // Rounded up, and cut to an int, these are none: it would ask again and again.
+  const TimePoint deadline = TimePoint{} + milliseconds((int64_t{1} << 32) - 1);
+  auto dialled = std::async(std::launch::async, [&] {
+    return dial(address, hello_of(7), clock, deadline).status();
+  });
+  const Fd guest(::accept(server.get(), nullptr, nullptr));
+  CHECK(dialled.wait_for(milliseconds(50)) == std::future_status::timeout);
+  CHECK(clock.num_reads < 10);
+  ::shutdown(guest.get(), SHUT_RDWR);
+  CHECK(dialled.get().code() == Code::kRetryLater);
 }
 
 TEST_CASE("members meet over IPv6 as over IPv4", "[tcp]") {
