@@ -523,6 +523,16 @@ std::string Mailbox::what_waits(Rank from) const {
   return text;
 }
 
+bool Mailbox::is_busy() const {
+  const auto is_coming = [](const auto& entry) {
+    return entry.second.receive && entry.second.receive->on_done;
+  };
+  return !outbound_.empty() ||
+         std::any_of(sources_.begin(), sources_.end(), [&](const Source& src) {
+           return std::any_of(src.inbound.begin(), src.inbound.end(), is_coming);
+         });
+}
+
 std::optional<TimePoint> Mailbox::next_look() const {
   if (deadlines_.empty()) return std::nullopt;
   return *deadlines_.begin();

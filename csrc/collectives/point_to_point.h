@@ -74,6 +74,8 @@ class Mailbox {
   // receive from anyone ends with it. Returns whether one did.
   bool on_time(TimePoint now, const Status& silent);
   std::optional<TimePoint> next_look() const;
+  // Messages are to leave, or have found their receives here and are still to come.
+  bool is_busy() const;
 
  private:
   class Outbound;

@@ -248,24 +248,28 @@ void Communicator::shutdown(Duration linger) {
   }
   const TimePoint deadline = clock_.now() + linger;
   // Leaving ends the calls under way here, and with them what they still have to send:
-  // others may need it, so it goes first.
-  wait_until_drained(deadline);
+  // others may need it, so it goes first, and so do the calls that others are still to
+  // make: a caller that has dropped the work of a call relies on it nevertheless.
+  wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] { group_->leave(); });
-  wait_until_drained(deadline);
+  wait_until([this] { return group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);
     group_->close_links();
   });
 }
 
-void Communicator::wait_until_drained(TimePoint deadline) {
-  bool is_drained = false;
+// `is_so` is asked on the progress thread.
+void Communicator::wait_until(const std::function<bool()>& is_so, TimePoint deadline) {
+  Duration pause = std::chrono::microseconds(500);
   while (true) {
-    engine_->run_and_wait([&] { is_drained = group_->is_drained(); });
-    if (is_drained || clock_.now() >= deadline) return;
+    bool is_over = false;
+    engine_->run_and_wait([&] { is_over = is_so(); });
+    if (is_over || clock_.now() >= deadline) return;
     // Only the peers' kernels can tell when the last bytes are there: look again soon.
     std::unique_lock lock(mutex_);
-    links_changed_.wait_for(lock, std::chrono::microseconds(500));
+    links_changed_.wait_for(lock, pause);
+    pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(10));
   }
 }
 

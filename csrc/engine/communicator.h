@@ -58,7 +58,8 @@ class Communicator final : private transport::Doorkeeper {
 
   // Fails everything that is under way, here and at the others. Never blocks.
   void abort(const Status& why);
-  // Orderly end: waits until what is queued has left, `linger` at most. Idempotent.
+  // Orderly end: waits until the calls made here are over and what is queued has left,
+  // `linger` at most. What is not over by then fails. Idempotent.
   // Nothing in a forked child: the group is its parent's.
   void shutdown(Duration linger);
 
@@ -91,7 +92,7 @@ class Communicator final : private transport::Doorkeeper {
   Status find_members(const membership::Roster& roster, TimePoint deadline);
   Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, transport::LaneSockets sockets);
-  void wait_until_drained(TimePoint deadline);
+  void wait_until(const std::function<bool()>& is_so, TimePoint deadline);
 
   // Doorkeeper, on the progress thread.
   bool knows(const transport::Hello& hello) const override;

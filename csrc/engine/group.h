@@ -112,6 +112,8 @@ class Group final : public transport::Timed,
   void leave();
   // Nothing is on its way out any more.
   bool is_drained() const;
+  // Calls of this member are under way, which others may need.
+  bool is_busy() const;
   // The end of leave(): what has no answer yet gets its failure.
   void close_links();
 

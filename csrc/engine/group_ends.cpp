@@ -246,6 +246,14 @@ bool Group::is_drained() const {
                      [](const Peer& p) { return p.is_drained(); });
 }
 
+bool Group::is_busy() const {
+  const auto is_open = [](const auto& entry) {
+    const auto& [operation, deadline, probe_at, held] = entry.second;
+    return (held || operation->is_started()) && !operation->is_over();
+  };
+  return std::any_of(active_.begin(), active_.end(), is_open) || mailbox_.is_busy();
+}
+
 void Group::close_links() {
   is_leaving_ = true;
   for (Peer& p : peers_) p.close();
