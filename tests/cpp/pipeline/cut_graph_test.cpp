@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "pipeline/cut_graph.h"
+
+#include "harness/catch.h"
+#include "pipeline/profiles.h"
+
+namespace aikido::pipeline {
+namespace {
+
+constexpr size_t kMost = 5000;
+
+CutGraph cuts_of(const Profile& profile) {
+  auto made = CutGraph::make(profile, kMost);
+  INFO(made.status().message());
+  REQUIRE(made.is_ok());
+  return *made;
+}
+
+std::string failure_of(const Profile& profile, size_t max_cuts = kMost) {
+  const auto made = CutGraph::make(profile, max_cuts);
+  REQUIRE_FALSE(made.is_ok());
+  CHECK(made.status().code() == Code::kInvalidArgument);
+  return made.status().message();
+}
+
+std::vector<size_t> members(const LayerSet& set) {
+  std::vector<size_t> found;
+  set.for_each([&](size_t layer) { found.push_back(layer); });
+  return found;
+}
+
+// Sizes of outputs are 1, 10, 100, ...
+Profile profile_of(size_t count, std::vector<Edge> edges) {
+  Profile profile;
+  double bytes = 1;
+  for (size_t i = 0; i < count; ++i, bytes *= 10)
+    profile.layers.push_back(
+        {std::string(1, static_cast<char>('a' + i)), "Linear", 1, 2, bytes, 5, -1});
+  profile.edges = std::move(edges);
+  return profile;
+}
+
+TEST_CASE(
+    "published profiles have as many cuts as the published optimizer has states") {
+  CHECK(cuts_of(testing::published("vgg16")).size() == 40);
+  CHECK(cuts_of(testing::published("alexnet")).size() == 22);
+  CHECK(cuts_of(testing::published("resnet50")).size() == 240);
+  CHECK(cuts_of(testing::published("gnmt")).size() == 99);
+  CHECK(cuts_of(testing::published("gnmt_large")).size() == 1495);
+}
+
+TEST_CASE("sums of published profiles are those of their layers without inputs") {
+  struct Row {
+    const char* name;
+    double compute_s, parameter_bytes;
+  };
+  const Row rows[] = {{"vgg16", .672535, 553430176},
+                      {"alexnet", .085321, 244403360},
+                      {"resnet50", .443419, 102228128},
+                      {"gnmt", .089416, 775063808},
+                      {"gnmt_large", .520453, 1110870272}};
+  for (const Row& row : rows) {
+    const CutGraph cuts = cuts_of(testing::published(row.name));
+    const Cut& whole = cuts[cuts.size() - 1];
+    CHECK(whole.compute_s == Approx(row.compute_s).epsilon(1e-9));
+    CHECK(whole.parameter_bytes == row.parameter_bytes);
+  }
+}
+
+TEST_CASE("a diamond is cut before, beside and after its branches") {
+  const CutGraph cuts = cuts_of(profile_of(4, {{0, 1}, {0, 2}, {1, 3}, {2, 3}}));
+  REQUIRE(cuts.size() == 5);
+  CHECK(members(cuts[0].layers) == std::vector<size_t>{0});
+  CHECK(members(cuts[1].layers) == std::vector<size_t>{0, 1});
+  CHECK(members(cuts[2].layers) == std::vector<size_t>{0, 2});
+  CHECK(members(cuts[3].layers) == std::vector<size_t>{0, 1, 2});
+  CHECK(members(cuts[4].layers) == std::vector<size_t>{0, 1, 2, 3});
+  const auto before = cuts.before(3);
+  CHECK(std::vector<uint32_t>(before.begin(), before.end()) ==
+        std::vector<uint32_t>{0, 1, 2});
+  CHECK(cuts.before(2).size() == 1);  // one branch does not lie before the other
+  CHECK(cuts.depth(0) == 1);
+  CHECK(cuts.depth(2) == 2);
+  CHECK(cuts.depth(4) == 4);
+  CHECK(cuts[3].compute_s == Approx(.009));
+  CHECK(cuts[3].activation_bytes == 111);
+  CHECK(cuts[3].parameter_bytes == 15);
+}
+
+TEST_CASE("what crosses a cut is needed after it; the published code counts more") {
+  const CutGraph cuts = cuts_of(profile_of(4, {{0, 1}, {0, 2}, {1, 3}, {2, 3}}));
+  CHECK(cuts[0].crossing_bytes == 1);
+  CHECK(cuts[1].crossing_bytes == 11);
+  CHECK(cuts[1].frontier_bytes == 11);
+  CHECK(cuts[3].crossing_bytes == 110);
+  CHECK(cuts[3].frontier_bytes == 111);  // with the one that both branches took from
+  CHECK(cuts[4].crossing_bytes == 0);
+  CHECK(cuts[4].frontier_bytes == 1000);
+}
+
+TEST_CASE("a further source comes with the first layer that needs it") {
+  // b is a source of its own, which c and d need.
+  const CutGraph cuts = cuts_of(profile_of(4, {{0, 2}, {1, 2}, {1, 3}, {2, 3}}));
+  REQUIRE(cuts.size() == 3);
+  CHECK(members(cuts[0].layers) == std::vector<size_t>{0});
+  CHECK(members(cuts[1].layers) == std::vector<size_t>{0, 1, 2});
+  CHECK(cuts[1].crossing_bytes == 110);
+}
+
+TEST_CASE("inputs and items that nothing needs are no choice") {
+  Profile profile = profile_of(5, {{0, 1}, {1, 2}, {1, 3}, {2, 4}});
+  profile.layers[0].description = "Input0";
+  profile.layers[3].description = "__getitem__(1)";
+  const CutGraph cuts = cuts_of(profile);
+  CHECK(cuts.size() == 3);
+  CHECK(members(cuts[2].layers) == std::vector<size_t>{1, 2, 4});
+  REQUIRE(cuts.attached().size() == 2);
+  CHECK(cuts.attached()[0].layer == 0);
+  CHECK(cuts.attached()[0].to == 0);
+  CHECK(cuts.attached()[1].layer == 3);
+  CHECK(cuts.attached()[1].to == 1);
+}
+
+TEST_CASE("profiles that cannot be cut are refused with the layers' names") {
+  CHECK(failure_of({}) == "the profile is empty; it needs one layer at least");
+  CHECK(failure_of(profile_of(4, {{0, 1}, {2, 3}})) ==
+        "nothing connects the layers \"a\" and \"d\"; make a profile of each part");
+  Profile inputs = profile_of(1, {});
+  inputs.layers[0].description = "Input";
+  CHECK(failure_of(inputs) ==
+        "the profile has inputs and nothing else; it needs one layer that computes");
+  // Eight branches: 2^8 cuts, and the one after all of them.
+  Profile wide = profile_of(10, {});
+  for (size_t i = 1; i <= 8; ++i) {
+    wide.edges.push_back({0, i});
+    wide.edges.push_back({i, 9});
+  }
+  CHECK(cuts_of(wide).size() == 257);
+  CHECK(CutGraph::make(wide, 257).is_ok());
+  CHECK(failure_of(wide, 256) ==
+        "the layers can be cut in more than 256 ways, because of branches side by "
+        "side; make one layer of each branch, or raise max_cuts");
+}
+
+}  // namespace
+}  // namespace aikido::pipeline
