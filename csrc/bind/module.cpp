@@ -37,5 +37,6 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_errors(m);
   aikido::bind::register_settings(m);
   aikido::bind::register_straggler(m);
+  aikido::bind::register_pipeline(m);
   aikido::bind::register_process_group(m);
 }

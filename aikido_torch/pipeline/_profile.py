@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Profiles in files, and profiles of layers that follow one another."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+
+__all__ = ["chain", "read_profile", "write_profile"]
+
+
+def read_profile(path: str | os.PathLike[str]) -> _C.Profile:
+    """Reads a profile in the text form of PipeDream's profiler.
+
+    Raises:
+        ConfigError: it is no such text, or makes no sense; the sentence names the file
+            and the line or layer.
+        OSError: the file cannot be read.
+    """
+    try:
+        return _C.Profile.parse(Path(path).read_text())
+    except (ConfigError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}") from None
+
+
+def write_profile(
+    path: str | os.PathLike[str], profile: _C.Profile, *, plan: _C.Plan | None = None
+) -> None:
+    """Writes a profile, with a plan also the stage of each layer."""
+    if plan is not None:
+        profile = profile.with_stages(plan)
+    Path(path).write_text(profile.text())
+
+
+def chain(
+    *,
+    forward_ms: Sequence[float],
+    backward_ms: Sequence[float],
+    activation_bytes: Sequence[float],
+    parameter_bytes: Sequence[float],
+    ids: Sequence[str] | None = None,
+) -> _C.Profile:
+    """A profile of layers of which each needs the one before.
+
+    Args:
+        forward_ms, backward_ms: times of one mini-batch on one machine.
+        activation_bytes: of the output of each layer, for one mini-batch.
+        parameter_bytes: of its weights.
+        ids: of the layers; None is "layer0", "layer1" and so on.
+
+    Raises:
+        ConfigError: the lengths differ, or a figure is negative or no number.
+    """
+    columns = {
+        "forward_ms": forward_ms,
+        "backward_ms": backward_ms,
+        "activation_bytes": activation_bytes,
+        "parameter_bytes": parameter_bytes,
+    }
+    count = len(forward_ms)
+    names = [f"layer{i}" for i in range(count)] if ids is None else list(ids)
+    lengths = {"ids": len(names)} | {name: len(v) for name, v in columns.items()}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise ConfigError(f"chain: {told} entries; all need one for each layer.")
+    layers = [
+        _C.Layer(
+            names[i],
+            forward_ms=forward_ms[i],
+            backward_ms=backward_ms[i],
+            activation_bytes=activation_bytes[i],
+            parameter_bytes=parameter_bytes[i],
+        )
+        for i in range(count)
+    ]
+    return _C.Profile(layers, list(itertools.pairwise(names)))

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A plan as a table, and as a picture of its stages."""
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aikido_torch import _C
+
+__all__ = ["show"]
+
+_BAR = 40  # characters of the slowest stage
+_MOST_MACHINES = 16  # boxes drawn for one stage
+
+
+def show(plan: _C.Plan, *, console: Console | None = None) -> None:
+    """Prints what each stage has and costs, and draws how evenly they are filled.
+
+    Args:
+        plan: of `partition`.
+        console: where to print; None is standard output.
+    """
+    console = console or Console()
+    console.print(_table(plan))
+    console.print(_picture(plan))
+    gain = plan.one_machine_s / plan.period_s if plan.period_s > 0 else 1.0
+    against = plan.data_parallel_s / plan.period_s if plan.period_s > 0 else 1.0
+    machines = "1 machine" if plan.machines == 1 else f"{plan.machines} machines"
+    console.print(
+        f"one mini-batch every {_ms(plan.period_s)} ms on {machines}: "
+        f"{gain:.2f} times one machine ({_ms(plan.one_machine_s)} ms), {against:.2f} "
+        f"times data parallelism on all ({_ms(plan.data_parallel_s)} ms)",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _table(plan: _C.Plan) -> Table:
+    table = Table(title=f"Plan {plan.text}")
+    table.add_column("stage", justify="right")
+    table.add_column("layers")
+    for name in ("machines", "compute ms", "sync ms", "transfer ms", "every ms"):
+        table.add_column(name, justify="right")
+    for name in ("weights", "versions", "memory"):
+        table.add_column(name, justify="right")
+    for number, stage in enumerate(plan.stages):
+        machines = str(stage.machines)
+        if len(stage.replicas) > 1:
+            machines += f" ({' x '.join(map(str, stage.replicas))})"
+        table.add_row(
+            str(number),
+            Text(_layers(stage.layers)),
+            machines,
+            _ms(stage.compute_s),
+            _ms(stage.sync_s),
+            _ms(stage.transfer_s),
+            _ms(stage.period_s),
+            _bytes(stage.parameter_bytes),
+            str(stage.versions),
+            _bytes(stage.memory_bytes),
+        )
+    return table
+
+
+def _layers(ids: list[str]) -> str:
+    if len(ids) == 1:
+        return ids[0]
+    return f"{len(ids)}: {ids[0]} ... {ids[-1]}"
+
+
+def _picture(plan: _C.Plan) -> Text:
+    """A row of boxes and a bar for each stage, and what passes from one to the next."""
+    boxes = [_boxes(stage.machines) for stage in plan.stages]
+    width = max(map(len, boxes))
+    label = len(str(len(plan.stages) - 1))
+    picture = Text()
+    for number, stage in enumerate(plan.stages):
+        if number > 0:
+            share = _share(stage.transfer_s, plan.period_s)
+            picture.append(f"      {'':{label}}  {'│':<{width}}  ")
+            picture.append("─" * _length(share), style="magenta")
+            picture.append(f" {_bytes(stage.input_bytes)} each way\n", style="dim")
+        share = _share(stage.period_s, plan.period_s)
+        picture.append(f"stage {number:>{label}}  {boxes[number]:<{width}}  ")
+        picture.append("█" * _length(share), style="cyan")
+        picture.append(f" {share:.0%}\n")
+    return picture
+
+
+def _boxes(machines: int) -> str:
+    if machines <= _MOST_MACHINES:
+        return "■" * machines
+    return "■" * (_MOST_MACHINES - 1) + f"… {machines}"
+
+
+def _share(seconds: float, slowest: float) -> float:
+    return seconds / slowest if slowest > 0 else 0.0
+
+
+def _length(share: float) -> int:
+    return max(1 if share > 0 else 0, round(share * _BAR))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} TB"

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind/register.h"
+#include "c10d/error.h"
+#include "pipeline/partition.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using pipeline::Layer;
+using pipeline::PartitionOptions;
+using pipeline::Profile;
+
+// Python sees layers by their ids.
+using NamedEdges = std::vector<std::pair<std::string, std::string>>;
+
+struct NamedStage {
+  std::vector<std::string> layers;
+  pipeline::Stage stage;
+};
+
+struct NamedPlan {
+  std::vector<NamedStage> stages;
+  pipeline::Plan plan;
+};
+
+template <class T>
+T value_or_raise(Result<T> result) {
+  adapter::raise_if_failed(result.status());
+  return std::move(*result);
+}
+
+Layer make_layer(std::string id, std::string description, double forward_ms,
+                 double backward_ms, double activation_bytes, double parameter_bytes) {
+  return {std::move(id),    std::move(description), forward_ms, backward_ms,
+          activation_bytes, parameter_bytes,        -1};
+}
+
+Profile make_profile(std::vector<Layer> layers, const NamedEdges& edges) {
+  return value_or_raise(pipeline::make_profile(std::move(layers), edges));
+}
+
+NamedEdges edges_of(const Profile& profile) {
+  NamedEdges named;
+  for (const auto& edge : profile.edges)
+    named.emplace_back(profile.layers[edge.from].id, profile.layers[edge.to].id);
+  return named;
+}
+
+NamedPlan partition(const Profile& profile, std::vector<int> machines,
+                    std::vector<double> bandwidths, const std::string& cost_model,
+                    bool count_transfers, bool straight, bool fewer_machines,
+                    std::optional<double> memory_bytes, size_t max_cuts) {
+  PartitionOptions options;
+  options.machines = std::move(machines);
+  options.bandwidths = std::move(bandwidths);
+  options.model = value_or_raise(pipeline::cost_model_named(cost_model));
+  options.count_transfers = count_transfers;
+  options.straight = straight;
+  options.fewer_machines = fewer_machines;
+  options.memory_bytes = memory_bytes;
+  options.max_cuts = max_cuts;
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return pipeline::partition(profile, options);
+  };
+  NamedPlan named{{}, value_or_raise(made())};
+  for (const auto& stage : named.plan.stages) {
+    named.stages.push_back({{}, stage});
+    for (const size_t layer : stage.layers)
+      named.stages.back().layers.push_back(profile.layers[layer].id);
+  }
+  return named;
+}
+
+void register_profile(py::module_& m) {
+  py::class_<Layer>(m, "Layer",
+                    "What was measured of one layer: times and sizes of a mini-batch.")
+      .def(py::init(&make_layer), py::arg("id"), py::kw_only(),
+           py::arg("description") = "", py::arg("forward_ms") = 0.0,
+           py::arg("backward_ms") = 0.0, py::arg("activation_bytes") = 0.0,
+           py::arg("parameter_bytes") = 0.0)
+      .def_readonly("id", &Layer::id)
+      .def_readonly("description", &Layer::description)
+      .def_readonly("forward_ms", &Layer::forward_ms)
+      .def_readonly("backward_ms", &Layer::backward_ms)
+      .def_readonly("activation_bytes", &Layer::activation_bytes)
+      .def_readonly("parameter_bytes", &Layer::parameter_bytes)
+      .def_property_readonly("stage", [](const Layer& layer) {
+        return layer.stage < 0 ? std::nullopt : std::optional(layer.stage);
+      });
+  py::class_<Profile>(m, "Profile",
+                      "Layers of a model, and which needs the output of which: edges "
+                      "are pairs of ids.")
+      .def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
+      .def_static(
+          "parse",
+          [](const std::string& text) {
+            return value_or_raise(pipeline::parse_profile(text));
+          },
+          py::arg("text"), "Reads the text form of PipeDream's profiler.")
+      .def_readonly("layers", &Profile::layers)
+      .def_property_readonly("edges", &edges_of)
+      .def("text", &pipeline::to_text, "The text form, which parse() reads.")
+      .def(
+          "with_stages",
+          [](const Profile& profile, const NamedPlan& plan) {
+            return pipeline::with_stages(profile, plan.plan);
+          },
+          py::arg("plan"), "The same with the stage of each layer.");
+}
+
+template <auto kField>
+auto of_stage() {
+  return [](const NamedStage& named) { return named.stage.*kField; };
+}
+
+template <auto kField>
+auto of_plan() {
+  return [](const NamedPlan& named) { return named.plan.*kField; };
+}
+
+void register_plan(py::module_& m) {
+  using pipeline::Plan;
+  using pipeline::Stage;
+  py::class_<NamedStage>(m, "Stage",
+                         "Layers that go together, and what they cost. Seconds are "
+                         "those of one mini-batch, bytes those of one machine.")
+      .def_readonly("layers", &NamedStage::layers)
+      .def_property_readonly("replicas", of_stage<&Stage::replicas>())
+      .def_property_readonly("machines", of_stage<&Stage::machines>())
+      .def_property_readonly("compute_s", of_stage<&Stage::compute_s>())
+      .def_property_readonly("sync_s", of_stage<&Stage::sync_s>())
+      .def_property_readonly("transfer_s", of_stage<&Stage::transfer_s>())
+      .def_property_readonly("period_s", of_stage<&Stage::period_s>())
+      .def_property_readonly("parameter_bytes", of_stage<&Stage::parameter_bytes>())
+      .def_property_readonly("activation_bytes", of_stage<&Stage::activation_bytes>())
+      .def_property_readonly("input_bytes", of_stage<&Stage::input_bytes>())
+      .def_property_readonly("versions", of_stage<&Stage::versions>())
+      .def_property_readonly("memory_bytes", of_stage<&Stage::memory_bytes>());
+  py::class_<NamedPlan>(m, "Plan",
+                        "Stages of a pipeline, in order, and how fast it is.")
+      .def_readonly("stages", &NamedPlan::stages)
+      .def_property_readonly("period_s", of_plan<&Plan::period_s>())
+      .def_property_readonly("machines", of_plan<&Plan::machines>())
+      .def_property_readonly("text", of_plan<&Plan::text>())
+      .def_property_readonly("one_machine_s", of_plan<&Plan::one_machine_s>())
+      .def_property_readonly("data_parallel_s", of_plan<&Plan::data_parallel_s>())
+      .def("__repr__", [](const NamedPlan& named) {
+        return concat("<Plan ", named.plan.text, ", ", named.plan.period_s, " s>");
+      });
+}
+
+}  // namespace
+
+void register_pipeline(py::module_& m) {
+  register_plan(m);
+  register_profile(m);
+  m.def("partition", &partition, py::arg("profile"), py::kw_only(), py::arg("machines"),
+        py::arg("bandwidths"), py::arg("cost_model"), py::arg("count_transfers"),
+        py::arg("straight"), py::arg("fewer_machines"), py::arg("memory_bytes"),
+        py::arg("max_cuts"), "aikido_torch.pipeline.partition without its defaults.");
+}
+
+}  // namespace aikido::bind

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import io
+
+from rich.console import Console
+
+from aikido_torch import pipeline
+
+
+def printed(plan):
+    console = Console(file=io.StringIO(), width=140)
+    pipeline.show(plan, console=console)
+    return console.file.getvalue()
+
+
+def a_chain():
+    return pipeline.chain(
+        ids=["conv", "[pool]", "fc"],
+        forward_ms=[2, 1, 1],
+        backward_ms=[4, 2, 2],
+        activation_bytes=[2e6, 1e6, 1e3],
+        parameter_bytes=[0, 0, 9e9],
+    )
+
+
+def test_a_plan_is_a_table_with_a_row_for_each_stage():
+    text = printed(pipeline.partition(a_chain(), machines=4, bandwidth=1e9))
+    assert "Plan 3-1" in text
+    lines = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in line[1:-1]] for line in lines]
+    assert cells == [
+        ["0", "2: conv ... [pool]", "3", "9.000", "0.000", "0.000", "3.000", "0 B", "2",
+         "6 MB"],
+        ["1", "fc", "1", "3.000", "0.000", "2.000", "3.000", "9 GB", "1", "9 GB"],
+    ]  # fmt: skip
+    assert "one mini-batch every 3.000 ms on 4 machines: 4.00 times one machine" in text
+
+
+def test_bars_are_as_long_as_stages_take():
+    text = printed(pipeline.partition(a_chain(), machines=3, bandwidth=1e9))
+    drawn = text[text.index("stage 0") :].splitlines()
+    assert drawn[0] == "stage 0  ■■  " + "█" * 40 + " 100%"
+    assert drawn[1].startswith("         │   " + "─" * 18)
+    assert drawn[1].endswith(" 1 MB each way")
+    assert drawn[2] == "stage 1  ■   " + "█" * 27 + " 67%"
+
+
+def test_many_machines_are_counted_and_levels_multiplied():
+    plan = pipeline.partition(
+        pipeline.chain(
+            forward_ms=[3],
+            backward_ms=[6],
+            activation_bytes=[1],
+            parameter_bytes=[0],
+        ),
+        machines=[5, 4],
+        bandwidth=[1e9, 1e9],
+    )
+    text = printed(plan)
+    assert "20 (5 x 4)" in text
+    assert "■" * 15 + "… 20" in text
+
+
+def test_a_model_that_takes_no_time_is_drawn_too():
+    plan = pipeline.partition(
+        pipeline.chain(
+            forward_ms=[0], backward_ms=[0], activation_bytes=[0], parameter_bytes=[0]
+        ),
+        machines=1,
+        bandwidth=1,
+    )
+    assert "stage 0  ■   0%" in printed(plan)
