@@ -215,6 +215,12 @@ Status Group::unreachable(Rank rank) const {
   return {};
 }
 
+// Others may have told of a loss before the connection ends here.
+Status Group::failure() const {
+  const Status why = unreachable(kNoRank);
+  return why ? loss_ : why;
+}
+
 // Why nothing comes from a member: it is lost, or silent.
 Status Group::loss(Rank rank) const {
   const Status& lost = peers_[static_cast<size_t>(rank.value)].lost;

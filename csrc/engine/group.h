@@ -79,12 +79,8 @@ class Group final : public transport::Timed,
   void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
   // Nothing comes from `rank` any more: it has left, or is lost.
   bool has_gone(Rank rank) const;
-  // Why the group is of no use any more: it was aborted, or a member is lost. Others may
-  // have said so before its connection ends here.
-  Status failure() const {
-    const Status why = unreachable(kNoRank);
-    return why ? loss_ : why;
-  }
+  // Why the group is of no use any more: it was aborted, or a member is lost.
+  Status failure() const;
 
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
