@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 // The calls of AikidoBackend that only wait for each other.
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "c10d/error.h"
@@ -56,13 +58,16 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
     }
     const std::vector<Rank> missing = work->missing();
     if (missing.empty()) throw;
+    const bool is_known = std::count(missing.begin(), missing.end(), why.culprit()) > 0;
+    const Rank first = is_known ? why.culprit() : missing.front();
     std::string who;
     for (const Rank r : missing) who += concat(who.empty() ? "" : ", ", r.value);
     const bool is_one = missing.size() == 1 || !wait_all;
-    raise(why.with_context(concat(
-              is_one ? concat("Rank ", missing.front().value) : concat("Ranks ", who),
-              " failed to pass monitoredBarrier in ", limit.count(), " ms")),
-          error.operation(), error.seq());
+    const std::string text =
+        concat(is_one ? concat("Rank ", first.value) : concat("Ranks ", who),
+               " failed to pass monitoredBarrier in ", limit.count(), " ms");
+    raise({why.code(), why.with_context(text).message(), first}, error.operation(),
+          error.seq());
   }
 }
 

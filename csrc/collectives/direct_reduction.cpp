@@ -198,4 +198,14 @@ std::vector<Rank> DirectReduction::missing() const {
   return ranks;
 }
 
+// An owner that has called waits for all.
+std::vector<Rank> DirectReduction::awaited() const {
+  std::vector<Rank> ranks = missing();
+  if (ranks.empty()) return ranks;
+  ranks.clear();
+  for (int32_t r = 0; r < host_->size(); ++r)
+    if (Rank(r) != host_->self()) ranks.emplace_back(r);
+  return ranks;
+}
+
 }  // namespace aikido::collectives

@@ -373,6 +373,17 @@ std::vector<Rank> PartialAllreduce::missing() const {
   return ranks;
 }
 
+// An owner that has called waits for those that its policy does not leave out.
+std::vector<Rank> PartialAllreduce::awaited() const {
+  std::vector<Rank> ranks = missing();
+  if (ranks.empty()) return ranks;
+  ranks.clear();
+  host_->view().participants(seq_).for_each([&](Rank rank) {
+    if (rank != host_->self()) ranks.push_back(rank);
+  });
+  return ranks;
+}
+
 // ---- passed over ----
 
 void PartialAllreduce::pass_over() {

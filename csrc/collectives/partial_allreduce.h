@@ -79,6 +79,7 @@ class PartialAllreduce final : public Operation {
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
   std::vector<Rank> missing() const override;
+  std::vector<Rank> awaited() const override;
 
  private:
   // One shard as every member sees it.

@@ -102,6 +102,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   const auto operation = it->second.operation;
   it->second.deadline = clock_->now() + timeout;
+  it->second.ask_at = clock_->now() + timeout / 2;
   // A member that is left out may be late for long.
   if (call.policy.kind == straggler::Kind::kWaitAll)
     it->second.probe_at = clock_->now() + kProbeAfter;
@@ -425,6 +426,11 @@ void Group::on_time(TimePoint now) {
       it->second.probe_at = TimePoint::max();
       operation->probe();
     }
+    if (it->second.ask_at <= now) {
+      it->second.ask_at = TimePoint::max();
+      for (const Rank rank : not_called(*operation))
+        peer(rank).ask_called(operation->seq().value);
+    }
     if (it->second.deadline > now) continue;
     if (it->second.held) start_held(it->second);
     if (operation->is_started()) {
@@ -462,14 +468,30 @@ std::optional<TimePoint> Group::next_look() const {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());
     if (active.operation->is_started()) consider(active.probe_at);
-    if (active.operation->is_started() || active.held) consider(active.deadline);
+    if (active.operation->is_started() || active.held)
+      consider(std::min(active.ask_at, active.deadline));
   }
   return earliest;
 }
 
+// Note [who is the cause of a time-out]
+// A member that has called only waits itself, and who waits for it alone has not heard
+// of the one that it waits for. So each asks all, halfway to the deadline, to tell when
+// they call, and blames those that have not. The first time-out is told to all.
+std::vector<Rank> Group::not_called(const Operation& operation) const {
+  std::vector<Rank> ranks = operation.awaited();
+  std::erase_if(ranks, [&](Rank rank) {
+    const Peer& p = peers_[static_cast<size_t>(rank.value)];
+    return p.called() >= operation.seq().value;
+  });
+  return ranks;
+}
+
 Status Group::time_out(const Operation& operation, Duration after) const {
+  std::vector<Rank> blamed = not_called(operation);
+  if (blamed.empty()) blamed = operation.missing();
   std::vector<std::pair<Rank, uint64_t>> missing;
-  for (const Rank rank : operation.missing()) {
+  for (const Rank rank : blamed) {
     missing.emplace_back(rank, peers_[static_cast<size_t>(rank.value)].called());
   }
   const Status why = timed_out(operation.seq().value, options_.name, operation.call(),

@@ -143,6 +143,7 @@ class Group final : public transport::Timed,
     std::shared_ptr<collectives::Operation> operation;
     TimePoint deadline{};                   // once called here
     TimePoint probe_at = TimePoint::max();  // when to ask the others for their call
+    TimePoint ask_at = TimePoint::max();    // and whether they have called at all
     // A call that has not started: a barrier behind calls that are not over.
     std::optional<collectives::LocalCall> held = std::nullopt;
   };
@@ -250,6 +251,7 @@ class Group final : public transport::Timed,
   Status unreachable(Rank rank) const;
   Status loss(Rank rank) const;
   Status silence() const;
+  std::vector<Rank> not_called(const collectives::Operation& operation) const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;

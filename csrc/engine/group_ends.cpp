@@ -248,8 +248,9 @@ bool Group::is_drained() const {
 
 bool Group::is_busy() const {
   const auto is_open = [](const auto& entry) {
-    const auto& [operation, deadline, probe_at, held] = entry.second;
-    return (held || operation->is_started()) && !operation->is_over();
+    const Active& active = entry.second;
+    const bool is_called = active.held || active.operation->is_started();
+    return is_called && !active.operation->is_over();
   };
   return std::any_of(active_.begin(), active_.end(), is_open) || mailbox_.is_busy();
 }

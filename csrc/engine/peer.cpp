@@ -168,24 +168,30 @@ void Peer::let_go(const std::vector<transport::MessageId>& ids) {
 }
 
 void Peer::ask_if_due() {
-  const auto seq = window_.ask();
-  if (!seq) return;
+  if (const auto seq = window_.ask()) ask_called(*seq);
+}
+
+void Peer::ask_called(uint64_t seq) {
+  if (!link_ || !lost) return;
   OutMessage m;
   m.header.kind = FrameKind::kAskCalled;
   m.header.epoch = *epoch_;
-  m.header.seq = *seq;
+  m.header.seq = seq;
   m.priority = transport::kControlPriority;
   link_->send(std::move(m));
 }
 
 void Peer::on_asked(uint64_t seq) {
-  asked_called_ = seq;
+  asked_from_ = asked_from_ == 0 ? seq : std::min(asked_from_, seq);
+  asked_up_to_ = std::max(asked_up_to_, seq);
   answer();
 }
 
 void Peer::answer() {
-  if (asked_called_ == 0 || *own_called_ < asked_called_) return;
-  if (notify(FrameKind::kCalled)) asked_called_ = 0;
+  if (asked_from_ == 0 || *own_called_ < asked_from_) return;
+  if (!notify(FrameKind::kCalled)) return;
+  asked_from_ = *own_called_ < asked_up_to_ ? *own_called_ + 1 : 0;
+  if (asked_from_ == 0) asked_up_to_ = 0;
 }
 
 void Peer::tell_called() {

@@ -63,6 +63,8 @@ class Peer {
 
   // Tells it which collectives were called here, if no frame has done so.
   void tell_called();
+  // Asks it to tell when it calls collective `seq`.
+  void ask_called(uint64_t seq);
   // It wants to know when collective `seq` was called here.
   void on_asked(uint64_t seq);
   // Tells it, if it is time. To be called after each call.
@@ -110,8 +112,10 @@ class Peer {
   const uint64_t* own_called_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
-  uint64_t told_called_ = 0;   // ours, as it knows it
-  uint64_t asked_called_ = 0;  // zero: nothing to answer
+  uint64_t told_called_ = 0;  // ours, as it knows it
+  // It asked for calls from the first to the second of these; zero: nothing to answer.
+  uint64_t asked_from_ = 0;
+  uint64_t asked_up_to_ = 0;
   SendWindow window_;
   ReceiveWindow early_;
   ReceiveWindow early_results_;

@@ -109,6 +109,57 @@ TEST_CASE("a time-out names who is missing and what it called last") {
   }
 }
 
+TEST_CASE("who has not called is the cause of a time-out, whoever sees it first") {
+  Call skip = allreduce_call(DType::kFloat32, 8);
+  skip.policy.kind = straggler::Kind::kSkip;
+  skip.policy.min_contributors = 4;
+  Call barrier, reduce = allreduce_call(DType::kFloat32, 8);
+  barrier.kind = CallKind::kBarrier;
+  Call monitored = barrier;
+  monitored.kind = CallKind::kMonitoredBarrier;
+  reduce.kind = CallKind::kReduce;
+  reduce.root = Rank(0);
+  Call gather = allreduce_call(DType::kFloat32, 8), large = gather, bcast = gather;
+  gather.kind = CallKind::kAllgather;
+  large.count = 400;
+  bcast.kind = CallKind::kBroadcast;
+  bcast.root = Rank(2);
+  const auto timeout = milliseconds(300);
+  for (const Call& call :
+       {allreduce_call(DType::kFloat32, 8), allreduce_call(DType::kFloat32, 400), skip,
+        barrier, monitored, reduce, gather, large, bcast}) {
+    // Who times out first; of the others the last calls after the halfway questions.
+    for (const int32_t first : {0, 1, 3}) {
+      Cluster cluster({.size = 4});
+      cluster.set_all_delays(milliseconds(1));
+      std::vector<AnswerPtr> answers;
+      for (const int32_t r : {first, (first + 1) % 4, (first + 2) % 4, first + 3}) {
+        if (r % 4 == 2) continue;
+        if (answers.size() == 2) cluster.run_for(milliseconds(200));
+        const Bytes data = floats(call.count);
+        answers.push_back(call.kind == CallKind::kAllgather
+                              ? cluster.allgather(r % 4, call, data, timeout)
+                          : call.kind == CallKind::kBroadcast
+                              ? cluster.broadcast(r % 4, call, data, timeout)
+                              : cluster.allreduce(r % 4, call, data, timeout));
+        cluster.run_for(milliseconds(1));
+      }
+      cluster.run_for(milliseconds(400));
+      answers.push_back(cluster.allreduce(2, barrier, {}));
+      for (size_t i = 0; i < answers.size(); ++i) {
+        if (answers[i]->is_ok()) {  // gave what it has, and needs nothing
+          CHECK(call.kind == CallKind::kReduce);
+          continue;
+        }
+        check_failed(answers[i], Code::kTimedOut,
+                     {concat("on rank ", call.kind == CallKind::kReduce ? 0 : first),
+                      "still missing: rank 2 (its last call known here is number 0)"});
+        CHECK(answers[i]->status.culprit() == Rank(2));
+      }
+    }
+  }
+}
+
 TEST_CASE("a barrier is over after the earlier calls, later ones do not wait") {
   Cluster cluster({.size = 2});
   cluster.set_all_rates(1'000'000);

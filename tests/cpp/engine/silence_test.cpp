@@ -202,7 +202,8 @@ TEST_CASE("a time-out names the silent member that the missing one may wait for"
     CHECK(a->status.code() == Code::kTimedOut);
     CHECK(a->status.culprit() == Rank(2));
     CHECK(has(a->status,
-              "still missing: rank 0 (its last call known here is number 0); "
+              "still missing: rank 0 (its last call known here is number 0), rank 2 ("
+              "its last call known here is number 0); "
               "rank 2 has sent nothing to group \"test\" for"));
   }
 }

@@ -233,6 +233,43 @@ def test_a_call_that_nobody_joins_times_out_and_names_who_is_missing():
     assert failures["wait"][2] < 1
 
 
+def miss_calls(rank, size):
+    group = dist.new_group(timeout=timedelta(seconds=0.4))
+    x = torch.ones(100)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(x, group=group),
+        "large": lambda: dist.all_reduce(torch.ones(400_000), group=group),
+        "barrier": lambda: dist.barrier(group=group),
+        "skip": lambda: aikido_torch.all_reduce(
+            x, policy=SkipStraggler(min_contributors=4), group=group
+        ),
+        "monitored": lambda: dist.monitored_barrier(
+            group=group, timeout=timedelta(seconds=0.4)
+        ),
+        "gather": lambda: dist.all_gather_into_tensor(
+            torch.empty(size * 100), x, group=group
+        ),
+    }
+    failures = []
+    for name, call in calls.items():
+        for _ in range(2):
+            dist.barrier()
+            if rank == 2:
+                late(0.8)
+            failures.append((name, failure_of(call)))
+    return failures
+
+
+def test_who_did_not_call_is_blamed_by_all_and_not_who_waits_itself():
+    for rank, failures in enumerate(run_ranks(4, miss_calls, group_timeout=30)):
+        for name, failure in failures:
+            assert failure.name == "TimedOutError", (name, rank, failure.text)
+            assert failure.rank == 2, (name, rank, failure.text)
+            assert "missing: rank 2 (its last call known here is" in failure.text
+            if name == "monitored" and rank == 0:
+                assert failure.text.startswith("Rank 2 failed to pass monitoredBarr")
+
+
 def pause(rank, size):
     """One rank stands still for a second, as in a debugger or a frozen machine."""
     dist.barrier()
