@@ -10,6 +10,8 @@ dist.init_process_group("aikido")
 ```
 """
 
+from pathlib import Path
+
 import torch  # loads the libraries that the native module links against
 
 _REBUILD = "pip install --no-build-isolation --force-reinstall --no-deps <aikido>"
@@ -18,6 +20,14 @@ _running = ".".join(torch.__version__.split(".")[:2])
 try:
     from aikido_torch._C import build_info
 except ImportError as error:
+    _here = Path(__file__).parent
+    if (_here.parent / "setup.py").exists() and not list(_here.glob("_C.*.so")):
+        raise ImportError(
+            f"{_here} is aikido's source folder and has no native module; Python finds "
+            "it before an installed aikido when it runs in the clone or has the clone "
+            "in its path. Run the command in another folder, or build the module in "
+            f"this one: pip install --no-build-isolation -e {_here.parent}"
+        ) from error
     raise ImportError(
         f"The native module of aikido does not load with torch {torch.__version__} "
         f"({error}). Build it in this environment: {_REBUILD}"

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import importlib
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,3 +34,29 @@ def test_a_module_that_does_not_load_says_how_to_build_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "aikido_torch._C", None)
     with pytest.raises(ImportError, match="Build it in this environment: pip install"):
         importlib.reload(aikido_torch)
+
+
+def test_a_clone_without_the_module_says_that_it_hides_the_installed_one(tmp_path):
+    package = Path(aikido_torch.__file__).parent
+    shutil.copytree(
+        package, tmp_path / "aikido_torch", ignore=shutil.ignore_patterns("*.so")
+    )
+    (tmp_path / "setup.py").touch()
+    # Without the finder of an editable install, which would find the module after all.
+    program = (
+        "import sys; from importlib import machinery as m; sys.meta_path[:] = "
+        "[m.BuiltinImporter, m.FrozenImporter, m.PathFinder]; import aikido_torch"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    text = run.stderr
+    assert run.returncode != 0
+    assert f"{tmp_path}/aikido_torch is aikido's source folder and has no nativ" in text
+    assert "Run the command in another folder, or build the module in this one" in text
+    assert f"pip install --no-build-isolation -e {tmp_path}\n" in text
