@@ -2,25 +2,30 @@
 # Copyright (c) the aikido authors
 """Checks a model and installs the hook."""
 
+import gc
 import itertools
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch._backend import backend_of
+from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.ddp._agreement import Registration, agree, layout_of
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Policy, SkipStraggler
+from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 
 __all__ = ["register"]
 
 _numbers = itertools.count()
 _LATE = ("drop", "carry")
+# Those that live, in any group.
+_registered: "weakref.WeakSet[DistributedDataParallel]" = weakref.WeakSet()
 
 
 def register(
@@ -70,21 +75,26 @@ def register(
     """
     _check_model(model)
     backend_of(model.process_group)
+    _check_kinds(optimizer, policy, apply, after_step, state, copy)
     _check_optimizer(model, optimizer, apply)
-    policy = policy or SkipStraggler()
+    policy = SkipStraggler() if policy is None else policy
+    taken = _why_taken(model, policy)
     is_whole = state is not None or (apply is None and after_step is None)
     rule = copy or StateCopy()
     others = dict(state or {})
     layout = layout_of(model.module, optimizer)
     layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
     layout |= {"policy": repr(policy), "copy": repr(rule)}
-    layout |= {"batches_per_step": str(batches_per_step), "late": late}
+    layout |= {"batches_per_step": str(batches_per_step), "late": str(late)}
+    layout["group"] = taken or "free"
     agreed = agree(
         layout,
         Registration(next(_numbers), torch.get_rng_state().numpy().tobytes()),
         model.process_group,
     )
     # After that, so that a rank with a choice of its own is told to all.
+    if taken:
+        raise ConfigError(taken)
     _check_choices(policy, late, batches_per_step, model.process_group.size(), is_whole)
     handle = Handle(
         model,
@@ -102,7 +112,74 @@ def register(
         carries_late=late == "carry",
     )
     model.register_comm_hook(None, handle._hook)
+    _registered.add(model)
     return handle
+
+
+def _check_kinds(
+    optimizer: object,
+    policy: object,
+    apply: object,
+    after_step: object,
+    state: object,
+    copy: object,
+) -> None:
+    def refuse(argument: str, value: object, takes: str) -> ConfigError:
+        return ConfigError(f"register: {argument} is {value!r}; it takes {takes}.")
+
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise refuse("optimizer", optimizer, "an optimizer, such as SGD(...)")
+    if policy is not None and not isinstance(policy, Policy):
+        raise refuse("policy", policy, "WaitAll() or SkipStraggler(...)")
+    for name, value in (("apply", apply), ("after_step", after_step)):
+        if value is not None and not callable(value):
+            raise refuse(name, value, "a function without arguments")
+    if copy is not None and not isinstance(copy, StateCopy):
+        raise refuse("copy", copy, "StateCopy(...)")
+    if state is None:
+        return
+    if not isinstance(state, Mapping):
+        raise refuse("state", state, "a dict of names and objects")
+    for name, part in state.items():
+        methods = ("state_dict", "load_state_dict")
+        if isinstance(part, type) or not all(
+            callable(getattr(part, method, None)) for method in methods
+        ):
+            raise refuse(
+                f"state[{name!r}]",
+                part,
+                "an object with state_dict and load_state_dict",
+            )
+
+
+def _why_taken(model: DistributedDataParallel, policy: Policy) -> str:
+    """Why the model cannot be registered beside those that are; "" if it can."""
+    if model in _registered:
+        return (
+            f"register: this model ({_name(model)}) is registered already; one "
+            "DistributedDataParallel has one hook: wrap the net again to change it."
+        )
+    if isinstance(policy, WaitAll) or _model_on(model.process_group) is None:
+        return ""
+    gc.collect()  # a model is full of cycles: it may be gone for all but the collector
+    other = _model_on(model.process_group)
+    if other is None:
+        return ""
+    return (
+        f"register: this model ({_name(model)}) is on the group of another one "
+        f"({_name(other)}) that was registered with a policy that skips, and "
+        "catch_up could not tell their steps apart; give each model a group of its "
+        "own: DistributedDataParallel(net, process_group=new_group(...))."
+    )
+
+
+def _model_on(group: dist.ProcessGroup) -> DistributedDataParallel | None:
+    handle = catching_up_on.get(backend_of(group), lambda: None)()
+    return handle.model if isinstance(handle, Handle) else None
+
+
+def _name(model: DistributedDataParallel) -> str:
+    return f"DistributedDataParallel of {type(model.module).__name__}"
 
 
 def _check_model(model: DistributedDataParallel) -> None:

@@ -143,6 +143,54 @@ def test_a_whole_state_lets_ranks_leave_for_a_full_log(group_of_one):
     assert ddp.register(model, optimizer=optimizer, policy=policy)._leaves
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"apply": 3}, "apply is 3; it takes a function without arguments."),
+        ({"after_step": 5}, "after_step is 5; it takes a function without arguments."),
+        (
+            {"state": {"a": 3}},
+            "state['a'] is 3; it takes an object with state_dict and load_state_dict.",
+        ),
+        (
+            {"state": {"sgd": torch.optim.SGD}},
+            "state['sgd'] is <class 'torch.optim.sgd.SGD'>; it takes an object with "
+            "state_dict and load_state_dict.",
+        ),
+        ({"state": [3]}, "state is [3]; it takes a dict of names and objects."),
+        (
+            {"policy": "SkipStraggler"},
+            "policy is 'SkipStraggler'; it takes WaitAll() or SkipStraggler(...).",
+        ),
+        (
+            {"optimizer": torch.optim.SGD},
+            "optimizer is <class 'torch.optim.sgd.SGD'>; it takes an optimizer, such "
+            "as SGD(...).",
+        ),
+        ({"copy": "always"}, "copy is 'always'; it takes StateCopy(...)."),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused_at_once(group_of_one, arguments, text):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as caught:
+        ddp.register(model, **{"optimizer": optimizer, **arguments})
+    assert str(caught.value) == f"register: {text}"
+
+
+def test_a_model_is_registered_once(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handle = ddp.register(model, optimizer=optimizer, policy=WaitAll())
+    for policy in (WaitAll(), SkipStraggler()):
+        with pytest.raises(ConfigError) as caught:
+            ddp.register(model, optimizer=optimizer, policy=policy)
+        assert str(caught.value).startswith(
+            "register: this model (DistributedDataParallel of Linear) is registered al"
+        )
+    assert handle.model is model
+
+
 def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
     model = DistributedDataParallel(nn.Linear(2, 2))
     other = torch.optim.SGD([model.module.weight], lr=0.1)
