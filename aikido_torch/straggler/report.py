@@ -33,7 +33,8 @@ def report(
         console: where to print; None is standard output.
 
     Returns:
-        For each rank that was skipped at least once, reason to number of calls.
+        For each rank that was skipped at least once, reason to number of calls. The
+        reason "complete" is printed as "out of the group": all that take part were in.
     """
     total = 0
     late: dict[int, Counter[str]] = {}
@@ -51,7 +52,7 @@ def report(
     table.add_column("longest deadline", justify="right")
     for rank, reasons in sorted(late.items()):
         count = reasons.total()
-        why = ", ".join(f"{name} {n}" for name, n in reasons.most_common())
+        why = ", ".join(f"{_told(name)} {n}" for name, n in reasons.most_common())
         table.add_row(
             str(rank),
             str(count),
@@ -64,6 +65,11 @@ def report(
     if steps is not None:
         console.print(_by_step(list(steps)))
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}
+
+
+def _told(reason: str) -> str:
+    # All that take part were in: this rank is none of them.
+    return "out of the group" if reason == "complete" else reason
 
 
 def _by_step(steps: list[StepCounters]) -> Table:
@@ -80,7 +86,7 @@ def _by_step(steps: list[StepCounters]) -> Table:
     table.add_column("this rank")
     for s in shown:
         skipped = "; ".join(
-            f"{rank}: {', '.join(name for name, _ in reasons.most_common())}"
+            f"{rank}: {', '.join(_told(name) for name, _ in reasons.most_common())}"
             for rank, reasons in sorted(s.skipped.items())
         )
         way = s.way if s.copied_from is None else f"copied from {s.copied_from}"

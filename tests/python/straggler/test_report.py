@@ -40,6 +40,14 @@ def test_ranks_are_counted_by_reason():
     ]
 
 
+def test_a_rank_that_takes_no_part_is_told_to_be_out():
+    counts, text = printed([outcome([3], reason="complete")])
+    assert counts == {3: {"complete": 1}}
+    assert "│ out of the group 1 │" in text
+    _, cells = by_step([StepCounters(1, skipped={3: Counter(complete=1)})])
+    assert cells[0][1] == "3: out of the group"
+
+
 def test_nobody_skipped_is_an_empty_table():
     counts, text = printed([outcome(), outcome()])
     assert counts == {}
