@@ -5,7 +5,8 @@
 from dataclasses import dataclass, fields
 
 from aikido_torch import _C
-from aikido_torch._names import refuse_unknown_names
+from aikido_torch._names import guess, refuse_unknown_names
+from aikido_torch.errors import ConfigError
 
 __all__ = ["Options", "Setting"]
 
@@ -71,6 +72,15 @@ class Options:
         ]
 
     def value(self, option: str) -> int | str:
-        """The value of one setting, wherever it comes from."""
-        value: int | str = _C.resolve_settings(self.given())[option][0]
+        """The value of one setting, wherever it comes from.
+
+        Raises:
+            ConfigError: there is no such option, and the text has the nearest.
+        """
+        values = _C.resolve_settings(self.given())
+        if option not in values:
+            raise ConfigError(
+                f"Options: there is no option {option!r}; {guess(str(option), values)}"
+            )
+        value: int | str = values[option][0]
         return value

@@ -40,12 +40,13 @@ class StateCopy:
             raise ConfigError(
                 f"StateCopy: when is {self.when!r}; it takes {', '.join(_WHEN)}."
             )
-        if not isinstance(self.least_bytes, int) or self.least_bytes < 0:
+        if type(self.least_bytes) is not int or self.least_bytes < 0:
             raise ConfigError(
                 f"StateCopy: least_bytes is {self.least_bytes!r}; it takes a whole "
                 "number, at least 0."
             )
-        if not isinstance(self.timeout_ms, int | float) or not self.timeout_ms > 0:
+        is_number = type(self.timeout_ms) in (int, float)
+        if not is_number or not self.timeout_ms > 0:
             raise ConfigError(
                 f"StateCopy: timeout_ms is {self.timeout_ms!r}; it takes a number "
                 "above 0."

@@ -82,6 +82,14 @@ def test_an_unknown_option_is_refused_with_those_that_exist():
     )
 
 
+def test_the_value_of_an_unknown_option_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError) as caught:
+        Options().value("chunk")
+    assert str(caught.value) == (
+        "Options: there is no option 'chunk'; did you mean \"transport_chunk_bytes\"?"
+    )
+
+
 def test_options_are_values():
     options = Options(transport_chunk_bytes=4096)
     assert options == Options(transport_chunk_bytes=4096)
