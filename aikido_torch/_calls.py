@@ -12,6 +12,7 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import Carry, Policy, WaitAll
+from aikido_torch.straggler._policies import check_ceiling
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 
@@ -52,7 +53,12 @@ def all_reduce(
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
     _check_tensor("all_reduce", "tensor", tensor)
-    backend, native = _prepare("all_reduce", group, policy)
+    if carry is not None and not isinstance(carry, Carry):
+        raise ConfigError(
+            f"all_reduce: carry is {carry!r}; pass an aikido_torch.straggler.Carry(), "
+            "or None."
+        )
+    backend, native = _prepare("all_reduce", group, policy, op, priority, timeout)
     if carry is not None:
         carry.add_to(tensor)
     work = backend.all_reduce(
@@ -108,7 +114,7 @@ def reduce_scatter(
     _check_tensor("reduce_scatter", "output", output)
     for r, tensor in enumerate(input_list):
         _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
-    backend, native = _prepare("reduce_scatter", group, policy)
+    backend, native = _prepare("reduce_scatter", group, policy, op, priority, timeout)
     work = backend.reduce_scatter(
         output,
         list(input_list),
@@ -153,7 +159,9 @@ def reduce_scatter_tensor(
     """
     _check_tensor("reduce_scatter_tensor", "output", output)
     _check_tensor("reduce_scatter_tensor", "input", input)
-    backend, native = _prepare("reduce_scatter_tensor", group, policy)
+    backend, native = _prepare(
+        "reduce_scatter_tensor", group, policy, op, priority, timeout
+    )
     work = backend.reduce_scatter_tensor(
         output, input, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
     )
@@ -174,13 +182,28 @@ def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
 
 
 def _prepare(
-    call: str, group: dist.ProcessGroup | None, policy: Policy | None
+    call: str,
+    group: dist.ProcessGroup | None,
+    policy: Policy | None,
+    op: object,
+    priority: object,
+    timeout: object,
 ) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
     if policy is not None and not isinstance(policy, Policy):
         raise ConfigError(
             f"{call}: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
         )
+    if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        raise ConfigError(f"{call}: op is {op!r}; pass a dist.ReduceOp, such as SUM.")
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise ConfigError(f"{call}: priority is {priority!r}; pass a whole number.")
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise ConfigError(
+            f"{call}: timeout is {timeout!r}; pass a datetime.timedelta, or None for "
+            "the group's."
+        )
     backend = backend_of(group)
+    check_ceiling(call, policy, timeout or backend.call_timeout)
     if policy is not None and not isinstance(policy, WaitAll):
         _check_own_group(call, backend)
     return backend, (policy if policy is not None else WaitAll()).native()

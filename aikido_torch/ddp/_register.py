@@ -19,6 +19,7 @@ from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = ["register"]
 
@@ -74,7 +75,6 @@ def register(
             wrong or differs between ranks.
     """
     _check_model(model)
-    backend_of(model.process_group)
     _check_kinds(optimizer, policy, apply, after_step, state, copy)
     _check_optimizer(model, optimizer, apply)
     policy = SkipStraggler() if policy is None else policy
@@ -84,18 +84,12 @@ def register(
     others = dict(state or {})
     layout = layout_of(model.module, optimizer)
     layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
-    layout |= {"policy": repr(policy), "copy": repr(rule)}
-    layout |= {"batches_per_step": str(batches_per_step), "late": str(late)}
-    layout["group"] = taken or "free"
-    agreed = agree(
-        layout,
-        Registration(next(_numbers), torch.get_rng_state().numpy().tobytes()),
-        model.process_group,
-    )
+    layout |= {"policy": repr(policy), "copy": repr(rule), "late": str(late)}
+    layout |= {"batches_per_step": str(batches_per_step), "group": taken or "free"}
+    own = Registration(next(_numbers), torch.get_rng_state().numpy().tobytes())
+    agreed = agree(layout, own, model.process_group)
     # After that, so that a rank with a choice of its own is told to all.
-    if taken:
-        raise ConfigError(taken)
-    _check_choices(policy, late, batches_per_step, model.process_group.size(), is_whole)
+    _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
     handle = Handle(
         model,
         policy,
@@ -202,18 +196,29 @@ def _check_model(model: DistributedDataParallel) -> None:
             "forward_sync_buffers=False (broadcast_buffers=False where torch has no "
             "forward_sync_buffers)."
         )
+    backend_of(model.process_group)
 
 
 def _check_choices(
-    policy: Policy, late: str, batches_per_step: int, world_size: int, is_whole: bool
+    policy: Policy,
+    late: str,
+    batches_per_step: int,
+    group: dist.ProcessGroup,
+    is_whole: bool,
+    taken: str,
 ) -> None:
-    if not isinstance(batches_per_step, int) or batches_per_step < 1:
+    if taken:
+        raise ConfigError(taken)
+    check_ceiling("register", policy, backend_of(group).call_timeout)
+    is_whole_number = type(batches_per_step) is int
+    if not is_whole_number or batches_per_step < 1:
         raise ConfigError(
             f"batches_per_step is {batches_per_step!r}; it takes a whole number, at "
             "least 1."
         )
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
+    world_size = group.size()
     least = getattr(policy, "min_contributors", None)
     if least is not None and least > world_size:
         raise ConfigError(

@@ -3,6 +3,8 @@
 """The policies as frozen values; csrc/straggler holds the decisions themselves."""
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
 
 from aikido_torch import _C
 from aikido_torch._names import refuse_unknown_names
@@ -12,6 +14,7 @@ __all__ = ["Policy", "SkipStraggler", "WaitAll"]
 
 
 _COUNTS = ("max_consecutive_skips", "warmup_operations")
+_DEFAULT_CEILING_MS = 10_000.0
 
 
 class Policy:
@@ -64,7 +67,9 @@ class SkipStraggler(Policy):
     Attributes:
         min_contributors: contributions without which nothing ends; None is more than
             half of the ranks.
-        floor_ms, ceiling_ms: shortest and longest deadline after the quorum.
+        floor_ms, ceiling_ms: shortest and longest deadline after the quorum. A ceiling
+            has to be below the timeout of the call; None is 10 s, or half of that
+            timeout where it is not longer.
         max_consecutive_skips: after so many skips in a row the group waits for it.
         warmup_operations: arrivals to see before a deadline is below the ceiling.
         slack: head-room over the lag that a deadline is made from, at least 1.
@@ -86,13 +91,13 @@ class SkipStraggler(Policy):
 
     min_contributors: int | None = None
     floor_ms: float = 20.0
-    ceiling_ms: float = 10_000.0
+    ceiling_ms: float | None = None
     max_consecutive_skips: int = 100
     warmup_operations: int = 8
     slack: float = 1.5
-    divisor: str = "contributors"
-    masks: str = "shard"
-    log_full: str = "wait"
+    divisor: Literal["contributors", "world"] = "contributors"
+    masks: Literal["shard", "bucket"] = "shard"
+    log_full: Literal["wait", "leave"] = "wait"
 
     def __post_init__(self) -> None:
         self.native()
@@ -107,11 +112,12 @@ class SkipStraggler(Policy):
             "slack",
         ):
             value = getattr(self, name)
-            if value is None and name == "min_contributors":
+            if value is None and name in ("min_contributors", "ceiling_ms"):
                 continue
             whole = name in ("min_contributors", *_COUNTS)
             is_kind = isinstance(value, int if whole else (int, float))
-            if not is_kind or (name.endswith("_ms") and value != value):
+            is_bool = isinstance(value, bool)
+            if not is_kind or is_bool or (name.endswith("_ms") and value != value):
                 kind = "a whole number" if whole else "a number"
                 raise ConfigError(
                     f"SkipStraggler: {name} is {value!r}; it takes {kind}."
@@ -120,7 +126,7 @@ class SkipStraggler(Policy):
                 raise ConfigError(
                     f"SkipStraggler: {name} is {value}; it must not be negative."
                 )
-        for name in ("divisor", "masks"):
+        for name in ("divisor", "masks", "log_full"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(
                     f"SkipStraggler: {name} is {getattr(self, name)!r}; it takes a "
@@ -136,11 +142,27 @@ class SkipStraggler(Policy):
             # 0 stands for "more than half" inside.
             min_contributors=least or 0,
             floor_ms=self.floor_ms,
-            ceiling_ms=self.ceiling_ms,
+            ceiling_ms=(
+                max(_DEFAULT_CEILING_MS, self.floor_ms)
+                if self.ceiling_ms is None
+                else self.ceiling_ms
+            ),
             max_consecutive_skips=self.max_consecutive_skips,
             warmup_operations=self.warmup_operations,
             slack=self.slack,
             divisor=self.divisor,
             masks=self.masks,
             log_full=self.log_full,
+        )
+
+
+def check_ceiling(call: str, policy: Policy | None, timeout: timedelta) -> None:
+    """Refuses a policy that cannot skip anybody before `timeout` is over."""
+    ceiling_ms = getattr(policy, "ceiling_ms", None)
+    timeout_ms = timeout / timedelta(milliseconds=1)
+    if ceiling_ms is not None and ceiling_ms >= timeout_ms:
+        raise ConfigError(
+            f"{call}: SkipStraggler: ceiling_ms is {ceiling_ms:g} but the timeout of "
+            f"the call is {timeout_ms:g} ms: it would fail before a late rank is "
+            "skipped; use a shorter ceiling_ms, or None, or a longer timeout."
         )

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
+#include <cmath>
+
 #include "bind/register.h"
 #include "c10d/error.h"
 #include "straggler/policy.h"
@@ -16,6 +18,14 @@ PolicyOptions make_wait_all(bool rebalance) {
   return options;
 }
 
+// Refused here: what no Duration holds would be another number in the text.
+Duration duration_of(const char* name, double ms) {
+  if (std::abs(ms) <= 2 * to_ms(straggler::kLongestDeadline)) return from_ms(ms);
+  adapter::raise({Code::kInvalidArgument,
+                  concat("SkipStraggler: ", name, " is ", ms, " but must be between 0 ",
+                         "ms and ", to_ms(straggler::kLongestDeadline), " ms.")});
+}
+
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
                         double slack, const std::string& divisor,
@@ -23,8 +33,8 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
   PolicyOptions options;
   options.kind = straggler::Kind::kSkip;
   options.min_contributors = min_contributors;
-  options.floor = from_ms(floor_ms);
-  options.ceiling = from_ms(ceiling_ms);
+  options.floor = duration_of("floor_ms", floor_ms);
+  options.ceiling = duration_of("ceiling_ms", ceiling_ms);
   const auto clamp = [](int64_t v) {
     return static_cast<uint32_t>(std::clamp<int64_t>(v, 0, 4'000'000'000));
   };

@@ -53,6 +53,7 @@ engine::GroupOptions AikidoBackend::group_options() const {
   const Settings& s = settings_;
   engine::GroupOptions options;
   options.name = group_name_;
+  options.operation.timeout = timeout();
   options.operation.chunk_bytes = static_cast<size_t>(s.transport_chunk_bytes);
   options.operation.eager_bytes = static_cast<size_t>(s.transport_eager_bytes);
   options.operation.window_bytes = static_cast<uint64_t>(s.transport_window_bytes);

@@ -61,7 +61,8 @@ struct OperationSettings {
   size_t chunk_bytes = 256 << 10;
   size_t eager_bytes = 64 << 10;
   size_t min_shard_bytes = 16 << 10;
-  uint64_t window_bytes = 64 << 20;  // what may wait at a peer that has not called
+  uint64_t window_bytes = 64 << 20;    // what may wait at a peer that has not called
+  Duration timeout = Duration::max();  // of calls that say nothing else
 };
 
 // What an operation may use of the group around it.

@@ -407,15 +407,16 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   });
   // A single owner has nobody to be compared with.
   const Duration took =
-      plan_.num_shards() == 1 ? call_.policy.ceiling : ready_at_ - local_.called_at;
+      plan_.num_shards() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
-  const Duration patience =
-      is_generous ? std::clamp(took, call_.policy.floor, call_.policy.ceiling)
-                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+  const Duration patience = std::min(
+      group_policy_.ceiling(),
+      is_generous ? std::max(took, call_.policy.floor)
+                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
 }
 

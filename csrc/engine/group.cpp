@@ -49,6 +49,20 @@ bool is_p2p(FrameKind kind) {
          kind == FrameKind::kP2pTaken;
 }
 
+// Note [who is the cause of a time-out]
+// A member that has called only waits itself, and who waits for it alone has not heard
+// of the one that it waits for. So each asks all, halfway to the deadline, to tell when
+// they call, and blames those that have not. The first time-out is told to all.
+std::vector<Rank> not_called(const Operation& operation,
+                             const std::deque<Peer>& peers) {
+  std::vector<Rank> ranks = operation.awaited();
+  std::erase_if(ranks, [&](Rank rank) {
+    const Peer& p = peers[static_cast<size_t>(rank.value)];
+    return p.called() >= operation.seq().value;
+  });
+  return ranks;
+}
+
 }  // namespace
 
 Group::Group(const Clock* clock, GroupOptions options)
@@ -101,6 +115,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     --num_failed_ahead_;
   }
   const auto operation = it->second.operation;
+  if (call.policy.kind == straggler::Kind::kSkip && !operation->has_failed())
+    policy(call.policy).on_timeout(timeout);
   it->second.deadline = clock_->now() + timeout;
   it->second.ask_at = clock_->now() + timeout / 2;
   // A member that is left out may be late for long.
@@ -373,6 +389,7 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   }
   policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, options_.size,
                                                                options_.log_bytes));
+  policies_.back()->on_timeout(options_.operation.timeout);
   straggler::History& history = policies_.back()->history();
   for (size_t r = 0; r < peers_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
@@ -428,7 +445,7 @@ void Group::on_time(TimePoint now) {
     }
     if (it->second.ask_at <= now) {
       it->second.ask_at = TimePoint::max();
-      for (const Rank rank : not_called(*operation))
+      for (const Rank rank : not_called(*operation, peers_))
         peer(rank).ask_called(operation->seq().value);
     }
     if (it->second.deadline > now) continue;
@@ -474,21 +491,8 @@ std::optional<TimePoint> Group::next_look() const {
   return earliest;
 }
 
-// Note [who is the cause of a time-out]
-// A member that has called only waits itself, and who waits for it alone has not heard
-// of the one that it waits for. So each asks all, halfway to the deadline, to tell when
-// they call, and blames those that have not. The first time-out is told to all.
-std::vector<Rank> Group::not_called(const Operation& operation) const {
-  std::vector<Rank> ranks = operation.awaited();
-  std::erase_if(ranks, [&](Rank rank) {
-    const Peer& p = peers_[static_cast<size_t>(rank.value)];
-    return p.called() >= operation.seq().value;
-  });
-  return ranks;
-}
-
 Status Group::time_out(const Operation& operation, Duration after) const {
-  std::vector<Rank> blamed = not_called(operation);
+  std::vector<Rank> blamed = not_called(operation, peers_);
   if (blamed.empty()) blamed = operation.missing();
   std::vector<std::pair<Rank, uint64_t>> missing;
   for (const Rank rank : blamed) {

@@ -251,7 +251,6 @@ class Group final : public transport::Timed,
   Status unreachable(Rank rank) const;
   Status loss(Rank rank) const;
   Status silence() const;
-  std::vector<Rank> not_called(const collectives::Operation& operation) const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;

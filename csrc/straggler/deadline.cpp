@@ -93,6 +93,11 @@ Deadlines::Deadlines(const PolicyOptions& options, const History& history)
     : options_(options), history_(history) {}
 
 Deadlines::Answer Deadlines::of(Rank rank, uint64_t bytes) {
+  const Answer made = made_of(rank, bytes);
+  return {std::min(made.deadline, longest_), made.is_warming_up};
+}
+
+Deadlines::Answer Deadlines::made_of(Rank rank, uint64_t bytes) {
   const Window& lags = history_.lags(rank, bytes);
   if (lags.size() < options_.warmup_operations) return {options_.ceiling, true};
   const auto n = static_cast<size_t>(history_.world_size());

@@ -74,8 +74,12 @@ class Deadlines {
   };
   // For an operation of `bytes`. O(1), or O(window) after a change.
   Answer of(Rank rank, uint64_t bytes);
+  // No deadline is longer than this, whatever the options say.
+  void limit(Duration longest) { longest_ = longest; }
 
  private:
+  Answer made_of(Rank rank, uint64_t bytes);
+
   struct Cached {
     uint64_t version = 0;  // of the lags; 0 before the first
     Duration price{0};
@@ -84,6 +88,7 @@ class Deadlines {
 
   PolicyOptions options_;
   const History& history_;
+  Duration longest_ = Duration::max();
   std::vector<Cached> cache_;  // by size class, then rank
 };
 

@@ -11,12 +11,18 @@ namespace aikido::straggler {
 GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
                          uint64_t log_limit_bytes)
     : options_(options),
+      ceiling_(options.ceiling),
       history_(world_size, log_limit_bytes),
       deadlines_(options, history_),
       owner_watch_(options),
       rebalance_(world_size) {
   const Status status = validate(options, world_size);
   AIKIDO_CHECK(status.is_ok(), status.message());
+}
+
+void GroupPolicy::on_timeout(Duration timeout) {
+  ceiling_ = options_.ceiling < timeout ? options_.ceiling : timeout / 2;
+  deadlines_.limit(ceiling_);
 }
 
 std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes) {

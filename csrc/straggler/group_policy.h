@@ -62,6 +62,17 @@ class GroupPolicy {
   // who `had_time` in another shard of `seq` get none.
   std::unique_ptr<Policy> start_again(Seq seq, uint64_t bytes, const RankSet& had_time);
 
+  // Note [a ceiling that no call lives to see]
+  // A late member must be skipped before the call fails, but the default ceiling fits
+  // no short time-out. So where the ceiling is not below the time-out of the calls, it
+  // is half of that. Each owner goes by its own time-out: masks are its decision alone,
+  // and the options, which all compare, stay as they are.
+  //
+  // The local member's calls with these options end after `timeout`.
+  void on_timeout(Duration timeout);
+  // The longest deadline.
+  Duration ceiling() const { return ceiling_; }
+
   // For how long an owner may wait for `rank` in an operation of `bytes`.
   Duration deadline_of(Rank rank, uint64_t bytes) {
     return deadlines_.of(rank, bytes).deadline;
@@ -94,6 +105,7 @@ class GroupPolicy {
 
  private:
   PolicyOptions options_;
+  Duration ceiling_;
   History history_;
   Deadlines deadlines_;
   OwnerWatch owner_watch_;

@@ -12,7 +12,6 @@
 namespace aikido::straggler {
 namespace {
 
-constexpr Duration kLongest = std::chrono::hours(1);
 constexpr uint32_t kMostSkips = 1'000'000;
 constexpr uint32_t kMostWarmup = 64;
 constexpr double kMostSlack = 100;
@@ -80,12 +79,14 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
   if (o.min_contributors < 0 || o.min_contributors > world_size)
     return refuse("min_contributors", concat(o.min_contributors),
                   concat("between 1 and the world size of ", world_size,
-                         ", or 0 for more than half of it"));
-  if (o.floor < Duration::zero() || o.floor > kLongest)
-    return refuse("floor", ms(o.floor), concat("between 0 ms and ", ms(kLongest)));
-  if (o.ceiling < o.floor || o.ceiling > kLongest)
-    return refuse("ceiling", ms(o.ceiling),
-                  concat("between the floor of ", ms(o.floor), " and ", ms(kLongest)));
+                         ", or None for more than half of it"));
+  if (o.floor < Duration::zero() || o.floor > kLongestDeadline)
+    return refuse("floor_ms", ms(o.floor),
+                  concat("between 0 ms and ", ms(kLongestDeadline)));
+  if (o.ceiling < o.floor || o.ceiling > kLongestDeadline)
+    return refuse(
+        "ceiling_ms", ms(o.ceiling),
+        concat("between the floor_ms of ", ms(o.floor), " and ", ms(kLongestDeadline)));
   if (o.max_consecutive_skips < 1 || o.max_consecutive_skips > kMostSkips)
     return refuse("max_consecutive_skips", concat(o.max_consecutive_skips),
                   concat("between 1 and ", kMostSkips));
@@ -111,8 +112,10 @@ bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_
 std::string to_string(const PolicyOptions& o) {
   if (o.kind == Kind::kWaitAll)
     return o.rebalance ? "WaitAll(rebalance=True)" : "WaitAll()";
-  return concat("SkipStraggler(min_contributors=", o.min_contributors,
-                ", floor_ms=", to_ms(o.floor), ", ceiling_ms=", to_ms(o.ceiling),
+  const std::string least =
+      o.min_contributors == 0 ? "None" : concat(o.min_contributors);
+  return concat("SkipStraggler(min_contributors=", least, ", floor_ms=", to_ms(o.floor),
+                ", ceiling_ms=", to_ms(o.ceiling),
                 ", max_consecutive_skips=", o.max_consecutive_skips,
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
                 ", divisor=\"",

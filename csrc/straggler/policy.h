@@ -33,6 +33,9 @@ enum class Masks : uint8_t { kShard, kBucket };
 // for it, or go on in a view without it, and it copies the state of one of them.
 enum class LogFull : uint8_t { kWait, kLeave };
 
+// Of floor and ceiling.
+inline constexpr Duration kLongestDeadline = std::chrono::hours(1);
+
 struct PolicyOptions {
   Kind kind = Kind::kWaitAll;
   Divisor divisor = Divisor::kContributors;

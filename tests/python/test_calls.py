@@ -51,6 +51,49 @@ def test_integers_are_reduced_strictly_only(group_of_one):
         aikido_torch.all_reduce(torch.ones(3), op=dist._make_nccl_premul_sum(2.0))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (
+            {"timeout": 5},
+            "timeout is 5; pass a datetime.timedelta, or None for the group's.",
+        ),
+        ({"carry": 1}, "carry is 1; pass an aikido_torch.straggler.Carry(), or None."),
+        ({"op": "sum"}, "op is 'sum'; pass a dist.ReduceOp, such as SUM."),
+        ({"priority": 1.5}, "priority is 1.5; pass a whole number."),
+        ({"priority": True}, "priority is True; pass a whole number."),
+        (
+            {
+                "timeout": timedelta(seconds=5),
+                "policy": SkipStraggler(ceiling_ms=60_000),
+            },
+            "SkipStraggler: ceiling_ms is 60000 but the timeout of the call is 5000 "
+            "ms: it would fail before a late rank is skipped; use a shorter ceiling_"
+            "ms, or None, or a longer timeout.",
+        ),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused(group_of_one, arguments, text):
+    with pytest.raises(ConfigError) as caught:
+        aikido_torch.all_reduce(torch.ones(3), **arguments)
+    assert str(caught.value) == f"all_reduce: {text}"
+
+
+def test_a_ceiling_is_below_the_timeout_of_the_group(group_of_one):
+    group = dist.new_group(backend="aikido", timeout=timedelta(seconds=2))
+    ones = torch.ones(3)
+    for ceiling_ms in (2000, 60_000):
+        policy = SkipStraggler(ceiling_ms=ceiling_ms)
+        with pytest.raises(ConfigError, match="the timeout of the call is 2000 ms"):
+            aikido_torch.reduce_scatter_tensor(ones, ones, policy=policy, group=group)
+        aikido_torch.all_reduce(
+            ones, policy=policy, group=group, timeout=timedelta(seconds=61)
+        )
+    # What nobody has chosen fits.
+    for policy in (SkipStraggler(), SkipStraggler(ceiling_ms=1999)):
+        aikido_torch.all_reduce(ones, policy=policy, group=group)
+
+
 def test_without_a_group_it_says_what_to_call():
     with pytest.raises(ConfigError, match="call init_process_group"):
         aikido_torch.all_reduce(torch.ones(3))

@@ -160,6 +160,21 @@ TEST_CASE("who has not called is the cause of a time-out, whoever sees it first"
   }
 }
 
+TEST_CASE("a short time-out is long enough to skip a late member first") {
+  Call call = allreduce_call(DType::kFloat32, 100);
+  call.policy.kind = straggler::Kind::kSkip;
+  Cluster cluster({.size = 4});
+  for (int i = 0; i < 2; ++i) {
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 4; ++r) {
+      if (i == 0 || r != 3)
+        answers.push_back(cluster.allreduce(r, call, floats(100), milliseconds(3000)));
+    }
+    REQUIRE(cluster.run_until_done(answers, milliseconds(i == 0 ? 10 : 1600)));
+    CHECK(all_ok(answers));
+  }
+}
+
 TEST_CASE("a barrier is over after the earlier calls, later ones do not wait") {
   Cluster cluster({.size = 2});
   cluster.set_all_rates(1'000'000);

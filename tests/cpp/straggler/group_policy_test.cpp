@@ -39,6 +39,23 @@ TEST_CASE("the policies of one group share what is known of the members") {
   }
 }
 
+TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
+  using std::chrono::seconds;
+  PolicyOptions options;
+  options.kind = Kind::kSkip;
+  GroupPolicy group(options, 3, 1000);
+  CHECK(group.ceiling() == seconds(10));
+  const auto deadline = [&] { return group.deadline_of(Rank(1), 100); };
+  for (const auto& [timeout, longest] :
+       {std::pair{1800, 10'000}, std::pair{11, 10'000}, std::pair{10, 5'000},
+        std::pair{4, 2'000}, std::pair{1800, 10'000}}) {
+    group.on_timeout(seconds(timeout));
+    CHECK(group.ceiling() == std::chrono::milliseconds(longest));
+    CHECK(deadline() == group.ceiling());  // nothing is known yet
+    CHECK(group.options() == options);
+  }
+}
+
 TEST_CASE("who is late for full sums is known to the group, and its run is another") {
   PolicyOptions options;
   GroupPolicy strict(options, 3, 1000);

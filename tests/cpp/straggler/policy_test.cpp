@@ -25,20 +25,23 @@ TEST_CASE("options out of range are refused with argument, value and range") {
   const Row rows[] = {
       {[](auto& o) { o.min_contributors = 5; },
        "SkipStraggler: min_contributors is 5 but must be between 1 and the world size "
-       "of 4, or 0 for more than half of it."},
+       "of 4, or None for more than half of it."},
       {[](auto& o) { o.min_contributors = -1; },
        "SkipStraggler: min_contributors is -1 but must be between 1 and the world size "
-       "of 4, or 0 for more than half of it."},
+       "of 4, or None for more than half of it."},
       {[](auto& o) { o.floor = from_ms(-1); },
-       "SkipStraggler: floor is -1 ms but must be between 0 ms and 3.6e+06 ms."},
+       "SkipStraggler: floor_ms is -1 ms but must be between 0 ms and 3.6e+06 ms."},
       {[](auto& o) { o.ceiling = from_ms(10); },
-       "SkipStraggler: ceiling is 10 ms but must be between the floor of 20 ms and "
+       "SkipStraggler: ceiling_ms is 10 ms but must be between the floor_ms of 20 ms "
+       "and "
        "3.6e+06 ms."},
       {[](auto& o) { o.ceiling = std::chrono::hours(2); },
-       "SkipStraggler: ceiling is 7.2e+06 ms but must be between the floor of 20 ms "
+       "SkipStraggler: ceiling_ms is 7.2e+06 ms but must be between the floor_ms of 20 "
+       "ms "
        "and 3.6e+06 ms."},
       {[](auto& o) { o.floor = o.ceiling = std::chrono::hours(2); },
-       "SkipStraggler: floor is 7.2e+06 ms but must be between 0 ms and 3.6e+06 ms."},
+       "SkipStraggler: floor_ms is 7.2e+06 ms but must be between 0 ms and 3.6e+06 "
+       "ms."},
       {[](auto& o) { o.max_consecutive_skips = 0; },
        "SkipStraggler: max_consecutive_skips is 0 but must be between 1 and 1000000."},
       {[](auto& o) { o.max_consecutive_skips = 1000001; },

@@ -78,7 +78,7 @@ def test_a_model_that_was_told_what_to_do_is_taken(group_of_one):
         assert handle.steps == 3
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("number", [0, -1, 1.5, "2", True])
 def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
     model = DistributedDataParallel(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -94,6 +94,12 @@ def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
             {"policy": SkipStraggler(min_contributors=2)},
             "register: SkipStraggler: min_contributors is 2 but the group has ranks 0 "
             "to 0; it must be at most 1.",
+        ),
+        (
+            {"policy": SkipStraggler(ceiling_ms=1_800_000)},
+            "register: SkipStraggler: ceiling_ms is 1.8e+06 but the timeout of the "
+            "call is 1.8e+06 ms: it would fail before a late rank is skipped; use a "
+            "shorter ceiling_ms, or None, or a longer timeout.",
         ),
         (
             {"policy": SkipStraggler(log_full="leave"), "apply": print},

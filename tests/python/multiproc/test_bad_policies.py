@@ -42,10 +42,13 @@ WRONG = {
         {"min_contributors": -1},
         "min_contributors is -1 but must be at least 1, or None for more than half",
     ),
-    "negative floor": ({"floor_ms": -5.0}, "floor is -5 ms but must be between 0 ms a"),
+    "negative floor": (
+        {"floor_ms": -5.0},
+        "floor_ms is -5 ms but must be between 0 ms",
+    ),
     "negative ceiling": (
         {"floor_ms": 0.0, "ceiling_ms": -5.0},
-        "ceiling is -5 ms but must be between the floor of 0 ms and ",
+        "ceiling_ms is -5 ms but must be between the floor_ms of 0 ms ",
     ),
 }
 

@@ -121,6 +121,18 @@ def pass_everybody(rank, size):
     return facts(work.outcome()), facts(strict.outcome()), before
 
 
+def miss_a_call(rank, size):
+    aikido_torch.all_reduce(torch.ones(COUNT), policy=SkipStraggler())
+    if rank == LATE:
+        late(2.5)
+    work = aikido_torch.all_reduce(torch.ones(COUNT), policy=SkipStraggler())
+    return facts(work.outcome())["skipped"]
+
+
+def test_a_short_timeout_is_long_enough_to_skip_by_default():
+    assert run_ranks(SIZE, miss_a_call, group_timeout=2) == [[LATE]] * SIZE
+
+
 def test_a_call_in_which_nobody_is_late_is_complete():
     for skipping, strict, before in run_ranks(2, pass_everybody, group_timeout=10):
         assert before is None
@@ -173,7 +185,7 @@ def call_badly(rank, size):
 
 def test_bad_arguments_are_named_before_anything_is_sent():
     policy = (
-        "SkipStraggler(min_contributors=0, floor_ms=60, ceiling_ms=60, "
+        "SkipStraggler(min_contributors=None, floor_ms=60, ceiling_ms=60, "
         'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
         'rs", masks="shard")'
     )
@@ -188,7 +200,7 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "max": f"ConfigError: all_reduce {here}: policy {policy} with op max: a "
             "member may be left out of a sum or a mean only",
             "world": f"ConfigError: all_reduce {here}: SkipStraggler: min_contributors "
-            "is 3 but must be between 1 and the world size of 2, or 0 for more than "
+            "is 3 but must be between 1 and the world size of 2, or None for more than "
             "half of it.",
             "dtype": f"ConfigError: all_reduce {here}: argument tensor has dtype "
             "UInt16, which cannot be reduced; convert it to float32 or an integer "

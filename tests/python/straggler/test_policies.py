@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import dataclasses
+import re
 
 import pytest
 
@@ -37,9 +38,16 @@ def test_the_engine_prints_them_as_python_does():
         'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
         'rs", masks="shard")'
     )
+    assert repr(SkipStraggler().native()).startswith(
+        "SkipStraggler(min_contributors=None, floor_ms=20, ceiling_ms=10000, "
+    )
+    # A floor that the default ceiling is below raises it.
+    assert "floor_ms=20000, ceiling_ms=20000," in repr(
+        SkipStraggler(floor_ms=20_000).native()
+    )
     assert 'masks="bucket")' in repr(SkipStraggler(masks="bucket").native())
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
-        "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=10000.0, "
+        "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=None, "
         "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world', "
         "masks='shard', log_full='wait')"
     )
@@ -50,11 +58,18 @@ def test_the_engine_prints_them_as_python_does():
     [
         ({"min_contributors": 0}, "min_contributors is 0 but must be at least 1, or N"),
         ({"min_contributors": -5}, "min_contributors is -5 but must be at least 1, or"),
-        ({"floor_ms": -1}, "floor is -1 ms but must be between 0 ms and 3"),
-        ({"floor_ms": 5e6}, "floor is 5"),
+        ({"floor_ms": -1}, "floor_ms is -1 ms but must be between 0 ms and 3"),
+        ({"floor_ms": 5e6}, "floor_ms is 5"),
+        ({"floor_ms": float("inf")}, "floor_ms is inf but must be between 0 ms and 3"),
+        ({"ceiling_ms": float("inf")}, "ceiling_ms is inf but must be between 0 ms a"),
+        ({"ceiling_ms": -1e300}, "ceiling_ms is -1e+300 but must be between 0 ms and"),
+        ({"min_contributors": True}, "min_contributors is True; it takes a whole num"),
+        ({"max_consecutive_skips": True}, "max_consecutive_skips is True; it takes a"),
+        ({"warmup_operations": False}, "warmup_operations is False; it takes a whole"),
+        ({"slack": True}, "slack is True; it takes a number."),
         (
             {"floor_ms": 50, "ceiling_ms": 40},
-            "ceiling is 40 ms but must be between the floor of 50 ms and 3",
+            "ceiling_ms is 40 ms but must be between the floor_ms of 50 ms and 3",
         ),
         ({"max_consecutive_skips": 0}, "max_consecutive_skips is 0 but must be betwee"),
         ({"max_consecutive_skips": -1}, "max_consecutive_skips is -1; it must not be"),
@@ -66,6 +81,7 @@ def test_the_engine_prints_them_as_python_does():
         ({"masks": "rank"}, 'masks is "rank"; it takes "shard" or "bucket"'),
         ({"masks": None}, "masks is None; it takes a name."),
         ({"divisor": 1}, "divisor is 1; it takes a name."),
+        ({"log_full": 1}, "log_full is 1; it takes a name."),
         ({"rebalance": True}, 'there is no option "rebalance"; there are min_contri'),
     ],
 )
@@ -93,7 +109,9 @@ def test_wait_all_refuses_what_it_has_not(options, text):
 @pytest.mark.parametrize("ms", [float("nan"), float("inf"), -float("inf"), 1e300])
 @pytest.mark.parametrize("name", ["floor_ms", "ceiling_ms"])
 def test_a_time_that_is_no_number_of_ours_is_refused(name, ms):
-    with pytest.raises(ConfigError, match=r"SkipStraggler: (floor|ceiling)(_ms)? is"):
+    with pytest.raises(
+        ConfigError, match=rf"SkipStraggler: {name} is {re.escape(f'{ms:g}')}"
+    ):
         SkipStraggler(**{name: ms})
 
 

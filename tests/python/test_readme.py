@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What the README shows is what a user can write, with a strict type checker too."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import aikido_torch
+
+ROOT = Path(aikido_torch.__file__).parents[1]
+BEFORE = """
+import torch, torch.distributed as dist, aikido_torch
+from aikido_torch.straggler import SkipStraggler
+tensor = torch.ones(3)
+"""
+AFTER = """
+reveal_type(outcome.skipped)
+SkipStraggler(masks="rank")
+SkipStraggler(divisor="all")
+SkipStraggler(log_full="go")
+"""
+
+
+def test_the_call_of_the_readme_passes_a_strict_type_check(tmp_path):
+    api = pytest.importorskip("mypy.api")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (snippet,) = [block for block in blocks if "work.outcome()" in block]
+    program = tmp_path / "program.py"
+    program.write_text(BEFORE + snippet + AFTER)
+    # Reading torch takes a minute; what is asked here are the types of aikido.
+    config = tmp_path / "mypy.ini"
+    config.write_text("[mypy]\n[mypy-torch.*,rich.*]\nfollow_imports = skip\n")
+    text, errors, _ = api.run(
+        [
+            "--strict",
+            "--cache-dir",
+            str(tmp_path / "cache"),
+            "--config-file",
+            str(config),
+            str(program),
+        ]
+    )
+    told = [
+        line.split(": ", 1)[1] for line in text.splitlines() if "program.py" in line
+    ]
+    assert errors == ""
+    assert told[0] == 'note: Revealed type is "list[int]"', text
+    # What the type says there is not is found without running it.
+    kinds = [line.split('"')[1] for line in told[1:]]
+    assert kinds == ["masks", "divisor", "log_full"], text
