@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Types of the native module; tests/python/rules/test_public_names.py compares them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Literal, TypedDict
 
@@ -200,6 +200,8 @@ class Runtime:
 class AikidoWork(Work):
     def outcome(self) -> Outcome | None: ...
     def is_completed(self) -> bool: ...
+
+def hook_work(work: AikidoWork, value: object, rescue: Callable[[], bool]) -> Work: ...
 
 class AikidoBackend(Backend):
     def __init__(

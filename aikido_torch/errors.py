@@ -3,6 +3,8 @@
 """What aikido raises. Named by what the caller should do next.
 
 All derive from torch's `DistBackendError`, so that handlers which exist go on working.
+What comes through the `backward()` of DistributedDataParallel is a `DistBackendError`
+itself, with the same text: there torch raises it.
 A late rank is never an error: see `Outcome`.
 """
 

@@ -442,20 +442,17 @@ class Handle:
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
             self._end_step("own", collect=False)
-        own = bucket.buffer()
 
-        # DDP takes the value of a Python callback only.
-        def take(result: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            try:
-                return result.value()[0]
-            except Exception:
-                if strict or not self._was_left_out(work):
-                    raise
-                # This step is lost, and catch_up repairs what comes of it.
-                self._is_astray = True
-                return own
+        def goes_astray() -> bool:
+            if strict or not self._was_left_out(work):
+                return False
+            # This step is lost, and catch_up repairs what comes of it.
+            self._is_astray = True
+            return True
 
-        future: torch.futures.Future[torch.Tensor] = work.get_future().then(take)
+        # In place: what is left of the own bucket is the value in each case.
+        hooked = _C.hook_work(work, bucket.buffer(), goes_astray)
+        future: torch.futures.Future[torch.Tensor] = hooked.get_future()
         return future
 
     def _was_left_out(self, work: _C.AikidoWork) -> bool:

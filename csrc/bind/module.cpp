@@ -39,4 +39,5 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_straggler(m);
   aikido::bind::register_pipeline(m);
   aikido::bind::register_process_group(m);
+  aikido::bind::register_hook(m);
 }

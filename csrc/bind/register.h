@@ -13,5 +13,6 @@ void register_settings(pybind11::module_& m);
 void register_straggler(pybind11::module_& m);
 void register_pipeline(pybind11::module_& m);
 void register_process_group(pybind11::module_& m);
+void register_hook(pybind11::module_& m);
 
 }  // namespace aikido::bind

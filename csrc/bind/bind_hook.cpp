@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// What a communication hook in Python gives to DistributedDataParallel.
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind/register.h"
+#include "c10d/work.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using Future = c10::ivalue::Future;
+
+// An object of Python that may go without Python's lock.
+std::shared_ptr<py::object> shared(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* last) {
+            const py::gil_scoped_acquire lock;
+            delete last;
+          }};
+}
+
+// A tensor as an object of Python, the only value that torch takes from such a hook.
+class TensorObject final : public c10::ivalue::PyObjectHolder {
+ public:
+  // Requires: Python's lock.
+  explicit TensorObject(at::Tensor tensor)
+      : tensor_(std::move(tensor)), object_(shared(py::cast(tensor_))) {}
+  PyObject* getPyObject() override { return object_->ptr(); }
+  c10::InferredType tryToInferType() override {
+    return c10::InferredType(c10::TensorType::get());
+  }
+  c10::IValue toIValue(const c10::TypePtr&, std::optional<int32_t>) override {
+    return tensor_;
+  }
+  std::string toStr() override { return tensor_.toString(); }
+  std::vector<at::Tensor> extractTensors() override { return {tensor_}; }
+
+ private:
+  const at::Tensor tensor_;
+  const std::shared_ptr<py::object> object_;
+};
+
+// Only a work gives its future to Python with the class that torch takes from a hook.
+class WorkOfFuture final : public ::c10d::Work {
+ public:
+  explicit WorkOfFuture(c10::intrusive_ptr<Future> future)
+      : future_(std::move(future)) {}
+  c10::intrusive_ptr<Future> getFuture() override { return future_; }
+
+ private:
+  c10::intrusive_ptr<Future> future_;
+};
+
+bool is_rescued(const py::object& rescue) {
+  const py::gil_scoped_acquire lock;
+  try {
+    return rescue().cast<bool>();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("the rescue of a call that failed");
+    return false;
+  }
+}
+
+// A callback in Python would make another error of that of the work.
+c10::intrusive_ptr<::c10d::Work> hook_work(
+    const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
+    py::object rescue) {
+  const auto from = work->getFuture();
+  const auto to =
+      c10::make_intrusive<Future>(c10::PyObjectType::get(), from->devices());
+  const c10::intrusive_ptr<c10::ivalue::PyObjectHolder> object =
+      c10::make_intrusive<TensorObject>(value);
+  const auto rescued = shared(std::move(rescue));
+  const py::gil_scoped_release unlocked;  // it may be over, and call back at once
+  from->addCallback([to, object, rescued](Future& done) {
+    if (done.hasError() && !is_rescued(*rescued)) {
+      to->setError(done.exception_ptr());
+    } else {
+      to->markCompleted(c10::IValue(object));
+    }
+  });
+  return c10::make_intrusive<WorkOfFuture>(to);
+}
+
+}  // namespace
+
+void register_hook(py::module_& m) {
+  m.def("hook_work", &hook_work, py::arg("work"), py::arg("value"), py::arg("rescue"),
+        "A work whose future has `value` as a hook gives it, once `work` is over, or "
+        "its error unless rescue() returns True.");
+}
+
+}  // namespace aikido::bind
