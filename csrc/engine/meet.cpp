@@ -11,7 +11,8 @@
 // rank 0, which everybody dials first: nobody who has not the token of the group that
 // rank 0 is making now is let in there. So it reads the token again and dials again
 // until it is let in, and only then the others, for whom the same token is the right
-// one.
+// one. Who gives up leaves the reason under `given_up/<token>`, for those that find
+// nobody where it was.
 
 #include <algorithm>
 #include <cstring>
@@ -32,6 +33,8 @@ constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 // An address of a former group may answer nothing at all: the token is read again.
 constexpr Duration kLongestTry = std::chrono::seconds(10);
+// To see whether a key is there.
+constexpr Duration kLook = std::chrono::milliseconds(1);
 // A refusal counts if the token is still the same after this: a former group that is
 // about to end, or was given up, refuses too.
 constexpr Duration kSecondThoughts = std::chrono::milliseconds(500);
@@ -46,14 +49,23 @@ transport::Token random_token() {
   return token;
 }
 
-std::string address_key(const transport::Token& token, Rank rank) {
+std::string hex_of(const transport::Token& token) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::string hex;
   for (const std::byte b : token) {
     hex += kDigits[std::to_integer<size_t>(b >> 4)];
     hex += kDigits[std::to_integer<size_t>(b & std::byte{15})];
   }
-  return concat("address/", hex, "/", rank.value);
+  return hex;
+}
+
+std::string address_key(const transport::Token& token, Rank rank) {
+  return concat("address/", hex_of(token), "/", rank.value);
+}
+
+// Why the group of this token will never be.
+std::string end_key(const transport::Token& token) {
+  return "given_up/" + hex_of(token);
 }
 
 }  // namespace
@@ -69,14 +81,14 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   // Those that are connected to us need not wait for the deadline, and hear why.
   made->abort(met);
   made->shutdown(kGoodbye);
-  if (made->token_ != transport::Token{}) {
-    made->engine_->run_and_wait([&] {
-      made->engine_->listener().refuse(
-          made->token_,
-          concat("rank ", made->options_.self.value, " has given group \"",
-                 made->options_.name, "\" up: ", met.message()));
-    });
-  }
+  if (made->token_ == transport::Token{}) return met;
+  // Who comes later hears it from us, or reads it where this process is gone.
+  const std::string why =
+      concat("rank ", made->options_.self.value, " has given group \"",
+             made->options_.name, "\" up: ", met.message());
+  made->engine_->run_and_wait(
+      [&] { made->engine_->listener().refuse(made->token_, why); });
+  (void)store.set(end_key(made->token_), why);  // it has an error already
   return met;
 }
 
@@ -166,7 +178,12 @@ Status Communicator::dial_published(Rank rank, membership::Store& store,
   if (!address) return address.status();
   const TimePoint patience = std::min(deadline, clock_.now() + kLongestTry);
   const Status dialled = dial_member(rank, *address, token_, patience);
-  if (dialled.code() != Code::kTimedOut || patience == deadline) return dialled;
+  const bool is_last = dialled.code() == Code::kTimedOut && patience == deadline;
+  if (is_last ||
+      (dialled.code() != Code::kTimedOut && dialled.code() != Code::kRetryLater))
+    return dialled;
+  if (auto why = store.get(end_key(token_), kLook))
+    return {Code::kInvalidArgument, printable(*why), rank};
   return {Code::kRetryLater, dialled.message(), rank};
 }
 

@@ -177,3 +177,14 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
       "one that dialled here: the other side speaks protocol version 9, this build 3; "
       "install the same aikido on every rank");
 }
+
+TEST_CASE("why a group was given up is read where its process is gone", "[tcp]") {
+  MemoryStore store;
+  CHECK(connect(start_engine(), store, 0, 2, milliseconds(50)).status().code() ==
+        Code::kTimedOut);
+  // Its engine is gone with it: nobody answers at its address any more.
+  const Status late = connect(start_engine(), store, 1, 2, seconds(10)).status();
+  INFO(late.message());
+  CHECK(late.code() == Code::kInvalidArgument);
+  CHECK(late.message().find("rank 0 has given group \"tcp\" up") != std::string::npos);
+}
