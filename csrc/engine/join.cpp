@@ -84,6 +84,7 @@ Status Communicator::find_members(const membership::Roster& roster,
   std::vector<int32_t> missing(static_cast<size_t>(options_.self.value));
   for (size_t i = 0; i < missing.size(); ++i) missing[i] = static_cast<int32_t>(i);
   Duration pause = kShortestPause;
+  Status last;  // why a try came to nothing, which the end of the time says nothing of
   while (true) {
     AIKIDO_TRY(failure());
     Status failed;
@@ -98,15 +99,17 @@ Status Communicator::find_members(const membership::Roster& roster,
       return dialled.is_ok();
     });
     if (missing.empty()) return Status::ok();
-    if (failed.code() != Code::kRetryLater) return failed;
+    const bool is_late = failed.code() == Code::kTimedOut && !last;
+    if (failed.code() != Code::kRetryLater && !is_late) return failed;
+    if (!is_late) last = failed;
     std::unique_lock lock(mutex_);
     if (!refused_) return refused_;
-    if (clock_.now() + pause >= deadline) {
+    if (is_late || clock_.now() + pause >= deadline) {
       lock.unlock();
       const Status missed = wait_for_links(clock_.now());
       return {missed.code(),
               concat(missed.message(), " with the same uuid and handles (last try: ",
-                     failed.message(), ")"),
+                     last.message(), ")"),
               missed.culprit()};
     }
     links_changed_.wait_for(lock, pause);

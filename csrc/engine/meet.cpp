@@ -141,6 +141,7 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
                                      TimePoint deadline) {
   Duration pause = kShortestPause;
   Status refusal;  // of this token
+  Status last;     // why a try came to nothing
   TimePoint refused_at{};
   while (true) {
     const transport::Token before = token_;
@@ -151,15 +152,17 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
     if (dialled.code() == Code::kInvalidArgument && rank == Rank(0)) {
       if (refusal) refused_at = now;
       refusal = dialled;
-    } else if (dialled.code() != Code::kRetryLater) {
+    } else if (dialled.code() != Code::kRetryLater &&
+               (dialled.code() != Code::kTimedOut || last)) {
       return dialled;
     }
+    if (dialled.code() != Code::kTimedOut) last = dialled;
     if (!refusal && now - refused_at >= kSecondThoughts) return refusal;
     AIKIDO_TRY(failure());
     std::unique_lock lock(mutex_);
     if (!refused_) return refused_;
     if (now + pause >= deadline) {
-      return {Code::kTimedOut, concat("Timed out; the last try: ", dialled.message()),
+      return {Code::kTimedOut, concat("Timed out; the last try: ", last.message()),
               rank};
     }
     links_changed_.wait_for(lock, pause);
