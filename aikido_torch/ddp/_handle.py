@@ -129,7 +129,6 @@ class Handle:
         self.carried_steps = 0
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._by_step: dict[int, StepCounters] = {}
-        self._model = weakref.ref(model)
         self._backend = backend_of(model.process_group)
         self._policy = policy.native()
         self._wait_all = WaitAll().native()
@@ -163,11 +162,6 @@ class Handle:
             self._strict_steps = _STRICT_STEPS_OF_STATIC_GRAPH
             # Some parameters may have no gradient ever, and the hook cannot tell.
             optimizer.register_step_pre_hook(self._note_unused)
-
-    @property
-    def model(self) -> DistributedDataParallel | None:
-        """That was registered; None once it is gone."""
-        return self._model()
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:

@@ -2,7 +2,6 @@
 # Copyright (c) the aikido authors
 """Checks a model and installs the hook."""
 
-import gc
 import itertools
 import weakref
 from collections.abc import Callable, Mapping
@@ -12,13 +11,13 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch._backend import backend_of
 from aikido_torch.ddp._agreement import Registration, agree, layout_of
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler import Policy, SkipStraggler
 from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = ["register"]
@@ -78,14 +77,14 @@ def register(
     _check_kinds(optimizer, policy, apply, after_step, state, copy)
     _check_optimizer(model, optimizer, apply)
     policy = SkipStraggler() if policy is None else policy
-    taken = _why_taken(model, policy)
+    taken = _why_taken(model)
     is_whole = state is not None or (apply is None and after_step is None)
     rule = copy or StateCopy()
     others = dict(state or {})
     layout = layout_of(model.module, optimizer)
     layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
     layout |= {"policy": repr(policy), "copy": repr(rule), "late": str(late)}
-    layout |= {"batches_per_step": str(batches_per_step), "group": taken or "free"}
+    layout |= {"batches_per_step": str(batches_per_step), "model": taken or "free"}
     own = Registration(next(_numbers), torch.get_rng_state().numpy().tobytes())
     agreed = agree(layout, own, model.process_group)
     # After that, so that a rank with a choice of its own is told to all.
@@ -146,34 +145,16 @@ def _check_kinds(
             )
 
 
-def _why_taken(model: DistributedDataParallel, policy: Policy) -> str:
-    """Why the model cannot be registered beside those that are; "" if it can."""
-    if model in _registered:
-        return (
-            f"register: this model ({_name(model)}) is registered already; one "
-            "DistributedDataParallel has one hook: wrap the net again to change it."
-        )
-    if isinstance(policy, WaitAll) or _model_on(model.process_group) is None:
+def _why_taken(model: DistributedDataParallel) -> str:
+    """Why the model cannot be registered once more; "" if it can."""
+    if model not in _registered:
         return ""
-    gc.collect()  # a model is full of cycles: it may be gone for all but the collector
-    other = _model_on(model.process_group)
-    if other is None:
-        return ""
+    net = type(model.module).__name__
     return (
-        f"register: this model ({_name(model)}) is on the group of another one "
-        f"({_name(other)}) that was registered with a policy that skips, and "
-        "catch_up could not tell their steps apart; give each model a group of its "
-        "own: DistributedDataParallel(net, process_group=new_group(...))."
+        f"register: this model (DistributedDataParallel of {net}) is registered "
+        "already; one DistributedDataParallel has one hook: wrap the net again to "
+        "change it."
     )
-
-
-def _model_on(group: dist.ProcessGroup) -> DistributedDataParallel | None:
-    handle = catching_up_on.get(backend_of(group), lambda: None)()
-    return handle.model if isinstance(handle, Handle) else None
-
-
-def _name(model: DistributedDataParallel) -> str:
-    return f"DistributedDataParallel of {type(model.module).__name__}"
 
 
 def _check_model(model: DistributedDataParallel) -> None:
