@@ -384,7 +384,6 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // One that is late itself gets results late, and is no judge of others.
   if (!host_->view().is_owner(host_->self()) || was_skipped()) return std::nullopt;
   int32_t num_missing = 0;
-  bool may_wait = false;
   bool is_party = false;
   Duration waited{};
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
@@ -392,9 +391,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     is_party |= mine.owner == host_->self();
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
-    if (mine.is_had || mine.own) continue;
-    ++num_missing;
-    may_wait |= mine.mask.count() == 0 && !is_late_itself(mine.owner);
+    if (!mine.is_had && !mine.own) ++num_missing;
   }
   if (num_missing == 0) return std::nullopt;
   const int32_t num_here = plan_.num_shards() - num_missing;
@@ -408,6 +405,10 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+  const bool may_wait =
+      std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
+        return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
+      });
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
   // As long as for all else: full sums, of whose result bytes are on their way already,
@@ -421,14 +422,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
 }
 
 bool PartialAllreduce::is_late_itself(Rank owner) const {
-  int32_t num_closed = 0;
-  int32_t num_without = 0;
+  bool is_left_out = false;
   for (const Shard& other : shards_) {
     if (other.mask.count() == 0 || other.owner == owner) continue;
-    ++num_closed;
-    num_without += other.mask.contains(owner) ? 0 : 1;
+    if (other.mask.contains(owner)) return false;
+    is_left_out = true;
   }
-  return num_closed > 0 && num_without == num_closed;
+  return is_left_out;
 }
 
 void PartialAllreduce::watch() {
