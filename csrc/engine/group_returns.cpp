@@ -189,8 +189,7 @@ void Group::stay_out_if_full() {
   uint64_t ahead = 0;
   for (auto it = active_.upper_bound(called_); it != active_.end(); ++it)
     if (it->second.operation->call().is_partial())
-      ahead +=
-          it->second.operation->call().bytes() + straggler::History::kOperationCharge;
+      ahead += charge_of(*it->second.operation);
   if (ahead <= options_.log_bytes / 2) return;
   view_change_.stay_out();
   on_refused(Status(
