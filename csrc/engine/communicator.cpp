@@ -269,7 +269,7 @@ void Communicator::wait_until(const std::function<bool()>& is_so, TimePoint dead
     // Only the peers' kernels can tell when the last bytes are there: look again soon.
     std::unique_lock lock(mutex_);
     links_changed_.wait_for(lock, pause);
-    pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(10));
+    pause = std::min<Duration>(2 * pause, std::chrono::milliseconds(1));
   }
 }
 
