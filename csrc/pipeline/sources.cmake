@@ -1,6 +1,15 @@
 set(AIKIDO_PIPELINE_SOURCES
   pipeline/cost.cpp
   pipeline/cut_graph.cpp
+  pipeline/generate.cpp
+  pipeline/grid.cpp
+  pipeline/instruction.cpp
+  pipeline/layout.cpp
+  pipeline/order.cpp
   pipeline/partition.cpp
   pipeline/profile.cpp
-  pipeline/solver.cpp)
+  pipeline/rendezvous.cpp
+  pipeline/schedule.cpp
+  pipeline/simulate.cpp
+  pipeline/solver.cpp
+  pipeline/validate.cpp)

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// One thing that a rank of a pipeline does. As text, with stage 1, micro-batch 3,
+// weights of version 2 and rank 0 as the other side:
+//
+//   F1.3@2       forward                      A1.3<0    receive the input
+//   C1.3@2       forward again (recompute)    A1.3>0    send the output
+//   B1.3@2       backward, all of it          G1.3<0    receive its gradient
+//   I1.3@2       gradient of the input        G1.3>0    send the input's gradient
+//   W1.3@2       gradient of the weights      reduce1@3 add gradients of the replicas
+//   push1@2      keep version 2               step1@3   make version 3 of them
+//   pop1@2       version 2 is needed no more
+//
+// The stage is always one of the rank that does it. What waits for what is in
+// schedule.h. Plain values; any thread.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace aikido::pipeline {
+
+enum class Kind : uint8_t {
+  kForward,
+  kRecompute,       // outputs of layers, from the stage's input, for the backward
+  kBackward,        // of input and weights
+  kInputGradient,   // the first half of a backward,
+  kWeightGradient,  // and the second, which nothing but the step waits for
+  kSendActivation,
+  kReceiveActivation,
+  kSendGradient,
+  kReceiveGradient,
+  kReduce,  // of what has come together here since the one before
+  kStep,
+  kPush,
+  kPop,
+};
+inline constexpr int kNumKinds = 13;
+
+struct Instruction {
+  Kind kind = Kind::kForward;
+  int stage = 0;
+  int micro_batch = -1;  // computing and messages
+  int version = -1;      // of weights: those that are read, made, kept
+  int peer = -1;         // messages: the rank at the other side
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+
+// Takes time of the device: F, C, B, I and W.
+bool is_compute(Kind kind);
+bool is_message(Kind kind);
+bool is_send(Kind kind);
+// "send_activation" and the like, as Python has it.
+std::string_view name_of(Kind kind);
+
+std::string to_text(const Instruction& instruction);
+// Empty: it is no instruction.
+std::optional<Instruction> parse_instruction(std::string_view text);
+
+}  // namespace aikido::pipeline

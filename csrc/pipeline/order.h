@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// In which order each rank computes, by the name of the schedule: F, B, I and W without
+// messages and versions, which layout.h adds. Micro-batch b of a stage with r replicas
+// goes to the replica b mod r, there and back. Pure; any thread.
+
+#include <vector>
+
+#include "pipeline/instruction.h"
+
+namespace aikido::pipeline {
+
+using Program = std::vector<Instruction>;
+using Stages = std::vector<std::vector<int>>;  // ranks that have each
+
+// Stages one after another on ranks of their own, from rank 0 on.
+Stages stages_in_a_row(const std::vector<int>& replicas);
+// Stage s on rank s mod num_ranks.
+Stages stages_in_turns(int num_ranks, int stages_per_rank);
+
+// Forwards of each replica of a stage before its first backward, by stage: so few that
+// a pipeline whose stages are equally fast still runs at their pace. The replicas of a
+// stage hold whole multiples of what they have in flight, so what a stage holds is what
+// the next holds and one more for each of its own replicas, rounded up:
+// r (w + 1) >= r' (w' + 1) + r, and w = 0 on the last. Without replicas that is the
+// number of stages that follow; with uneven ones it is more than PipeDream's rule,
+// which rounds once, and starves such pipelines.
+std::vector<int> warmups_of(const std::vector<int>& replicas);
+
+// All forwards, then all backwards: Huang et al., "GPipe", NeurIPS 2019.
+std::vector<Program> gpipe_order(const Stages& stages, int num_micro_batches);
+
+// `warmups` forwards, then one forward and one backward in turns, then what is left:
+// Narayanan et al., "PipeDream", SOSP 2019, section 3.2, round robin among replicas.
+std::vector<Program> one_f_one_b_order(const Stages& stages,
+                                       const std::vector<int>& warmups,
+                                       int num_micro_batches);
+
+// Of several stages on each rank (stages_in_turns). Micro-batches go through the stages
+// of a rank in portions of one size: num_micro_batches must be a multiple of
+// max(1, num_micro_batches / num_ranks). Narayanan et al., "Efficient Large-Scale
+// Language Model Training on GPU Clusters", SC 2021, section 2.2. With `zero_bubble`
+// backwards are I and W, and W fills what would be idle: Qi et al., "Zero Bubble
+// Pipeline Parallelism", ICLR 2024, section 2.1 (ZB-H1).
+std::vector<Program> interleaved_order(int num_ranks, int stages_per_rank,
+                                       int num_micro_batches, bool zero_bubble);
+
+// With a recomputation before each backward, but where it follows its forward at once.
+Program with_recomputing(const Program& program);
+
+}  // namespace aikido::pipeline
