@@ -1,21 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.pipeline partition PROFILE --machines 4 --bandwidth 1e9`."""
+"""`python -m aikido_torch.pipeline partition PROFILE --machines 4 --bandwidth 1e9`, and
+`python -m aikido_torch.pipeline schedule 1f1b --stages 4 --micro-batches 8`.
+"""
 
 import json
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import typer
 from rich.console import Console
 
 from aikido_torch import _C
 from aikido_torch.errors import AikidoError
-from aikido_torch.pipeline import partition, read_profile, show, write_profile
+from aikido_torch.pipeline import (
+    Schedule,
+    partition,
+    read_profile,
+    schedule,
+    show,
+    write_profile,
+)
+from aikido_torch.pipeline._schedule import Name, Weights
 
-app = typer.Typer(help="Pipelines: cut a model into stages.")
+app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
 
 _Number = TypeVar("_Number", int, float)
 
@@ -29,7 +39,7 @@ class CostModel(StrEnum):
 
 @app.callback()
 def _commands() -> None:
-    """Pipelines: cut a model into stages."""
+    """Pipelines: cut a model into stages, and schedule them."""
 
 
 @app.command("partition")
@@ -91,6 +101,102 @@ def partition_command(
         write_profile(output, read, plan=plan)
     if json_file is not None:
         json_file.write_text(json.dumps(_as_dict(plan), indent=2) + "\n")
+
+
+@app.command("schedule")
+def schedule_command(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="gpipe, 1f1b, 1f1b_async, interleaved_1f1b or zero_bubble; or a file "
+            "with the text of a schedule."
+        ),
+    ],
+    stages: Annotated[int, typer.Option(help="How many there are.")] = 0,
+    micro_batches: Annotated[int, typer.Option(help="How many go through.")] = 0,
+    replicas: Annotated[
+        str | None, typer.Option(help="Ranks of each stage: 3,1.")
+    ] = None,
+    stages_per_rank: Annotated[
+        int, typer.Option(help="Of interleaved_1f1b and zero_bubble.")
+    ] = 1,
+    weights: Annotated[
+        str | None, typer.Option(help="Of 1f1b_async: stash, vertical_sync or 2bw.")
+    ] = None,
+    micro_batches_per_step: Annotated[
+        int | None, typer.Option(help="Of 1f1b_async: what an update takes.")
+    ] = None,
+    warmups: Annotated[
+        str | None, typer.Option(help="Forwards before the first backward: 4,1,0.")
+    ] = None,
+    recompute: Annotated[
+        bool, typer.Option("--recompute", help="Forwards are done again.")
+    ] = False,
+    forward: Annotated[str, typer.Option(help="Times of stages: 1 or 1,2,1.")] = "1",
+    backward: Annotated[
+        str | None, typer.Option(help="The same; twice the forward if not given.")
+    ] = None,
+    links: Annotated[str, typer.Option(help="Times of transfers: 0.1.")] = "0",
+    slow: Annotated[
+        list[str] | None, typer.Option(help="A slow rank and its factor: 2:1.5.")
+    ] = None,
+    max_activations: Annotated[
+        int | None, typer.Option(help="Micro-batches that a rank may hold.")
+    ] = None,
+    max_slots: Annotated[int, typer.Option(help="Columns of the grid.")] = 200,
+    text: Annotated[
+        bool, typer.Option("--text", help="Print the instructions, too.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw it into this file (.png, .svg, .pdf).")
+    ] = None,
+) -> None:
+    """Prints what each rank does when, and what it holds."""
+    console = Console()
+    try:
+        made = _made_or_read(
+            name,
+            stages=stages,
+            micro_batches=micro_batches,
+            replicas=_numbers(replicas, int, "--replicas") if replicas else None,
+            stages_per_rank=stages_per_rank,
+            weights=cast(Weights | None, weights),
+            micro_batches_per_step=micro_batches_per_step,
+            warmups=_numbers(warmups, int, "--warmups") if warmups else None,
+            recompute=recompute,
+        )
+        made.validate(max_activations=max_activations)
+        simulation = made.simulate(
+            forward=_one_or_all(_numbers(forward, float, "--forward")),
+            backward=_one_or_all(_numbers(backward, float, "--backward"))
+            if backward
+            else None,
+            links=_one_or_all(_numbers(links, float, "--links")),
+            slowdown=dict(_slow_rank(one) for one in slow or ()),
+        )
+        if text:
+            console.print(made.text(), end="", soft_wrap=True, markup=False)
+        made.show(simulation, console=console, max_slots=max_slots)
+        if plot is not None:
+            made.plot(plot, simulation)
+    except AikidoError as error:
+        console.print(str(error), style="red", soft_wrap=True, markup=False)
+        raise typer.Exit(1) from None
+
+
+def _made_or_read(name: str, **options: Any) -> Schedule:
+    if Path(name).is_file():
+        return Schedule.parse(Path(name).read_text())
+    return schedule(cast(Name, name), **options)
+
+
+def _one_or_all(times: list[float]) -> float | list[float]:
+    return times[0] if len(times) == 1 else times
+
+
+def _slow_rank(text: str) -> tuple[int, float]:
+    rank, _, factor = text.partition(":")
+    return _numbers(rank, int, "--slow")[0], _numbers(factor, float, "--slow")[0]
 
 
 def _numbers(text: str, kind: Callable[[str], _Number], name: str) -> list[_Number]:

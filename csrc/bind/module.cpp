@@ -38,6 +38,7 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_settings(m);
   aikido::bind::register_straggler(m);
   aikido::bind::register_pipeline(m);
+  aikido::bind::register_schedule(m);
   aikido::bind::register_process_group(m);
   aikido::bind::register_hook(m);
 }

@@ -12,6 +12,7 @@ void register_errors(pybind11::module_& m);
 void register_settings(pybind11::module_& m);
 void register_straggler(pybind11::module_& m);
 void register_pipeline(pybind11::module_& m);
+void register_schedule(pybind11::module_& m);
 void register_process_group(pybind11::module_& m);
 void register_hook(pybind11::module_& m);
 

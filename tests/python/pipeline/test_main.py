@@ -58,3 +58,67 @@ def test_what_cannot_be_done_is_said_in_a_sentence(tmp_path):
     result = run(str(empty), "--machines", "4")
     assert result.exit_code == 1
     assert "the profile is empty" in result.output
+
+
+def run_schedule(*arguments):
+    return CliRunner().invoke(app, ["schedule", *arguments])
+
+
+def test_a_schedule_is_printed_with_its_figures(tmp_path):
+    result = run_schedule("1f1b", "--stages", "4", "--micro-batches", "8")
+    assert result.exit_code == 0, result.output
+    made = pipeline.schedule("1f1b", stages=4, micro_batches=8)
+    assert result.output.startswith(made.grid())
+    assert "8 micro-batches in 33; idle 27.3% of it" in result.output
+    file = tmp_path / "mine.txt"
+    file.write_text(made.text())
+    read = run_schedule(str(file), "--text")
+    assert read.output == made.text() + result.output
+
+
+def test_options_of_a_schedule_are_passed_on():
+    result = run_schedule(
+        "1f1b_async", "--stages", "3", "--micro-batches", "24", "--replicas", "1,2,1",
+        "--weights", "vertical_sync", "--micro-batches-per-step", "4", "--warmups",
+        "5,2,0", "--recompute", "--forward", "1,2,1", "--backward", "2", "--links",
+        "0.5", "--slow", "0:2", "--max-slots", "7", "--max-activations", "2",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    made = pipeline.schedule(
+        "1f1b_async", stages=3, micro_batches=24, replicas=[1, 2, 1],
+        weights="vertical_sync", micro_batches_per_step=4, warmups=[5, 2, 0],
+        recompute=True,
+    )  # fmt: skip
+    simulation = made.simulate(
+        forward=[1, 2, 1], backward=2, links=0.5, slowdown={0: 2}
+    )
+    assert result.output.startswith(made.grid(simulation, max_slots=7))
+    assert f"24 micro-batches in {simulation.makespan:g}" in result.output
+    looped = run_schedule(
+        "interleaved_1f1b", "--stages", "4", "--stages-per-rank", "2",
+        "--micro-batches", "4",
+    )  # fmt: skip
+    assert "0, 2" in looped.output
+
+
+def test_a_schedule_that_cannot_be_made_is_said_in_a_sentence(tmp_path):
+    result = run_schedule("1f1b", "--micro-batches", "4")
+    assert result.exit_code == 1
+    assert "stages is 0; it takes 1 to 4096" in result.output
+    result = run_schedule(
+        "gpipe", "--stages", "2", "--micro-batches", "4", "--max-activations", "3"
+    )
+    assert result.exit_code == 1
+    assert "the limit is 3" in result.output
+    result = run_schedule("gpipe", "--stages", "2", "--slow", "x")
+    assert result.exit_code in (1, 2)
+
+
+def test_a_schedule_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "gpipe.png"
+    result = run_schedule(
+        "gpipe", "--stages", "2", "--micro-batches", "4", "--plot", str(path)
+    )
+    assert result.exit_code == 0, result.output
+    assert path.stat().st_size > 1000

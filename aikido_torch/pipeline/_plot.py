@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A schedule over time, as a picture in a file."""
+
+import os
+from typing import TYPE_CHECKING
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError, UnsupportedError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_schedule"]
+
+_COLOURS = {
+    "forward": "#6baed6",
+    "recompute": "#3182bd",
+    "backward": "#74c476",
+    "input_gradient": "#74c476",
+    "weight_gradient": "#fdae6b",
+    "step": "#9e9ac8",
+}
+_INCHES_PER_RANK = 0.45
+_MOST_INCHES = 40.0
+_LEAST_INCHES = 0.07  # of a box, for a number to be written into it
+
+
+def plot_schedule(
+    schedule: _C.Schedule, simulation: _C.Simulation, path: str | os.PathLike[str]
+) -> None:
+    """A row for each rank, a box for each thing that it does, with its micro-batch."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Patch
+    except ImportError:
+        raise UnsupportedError(
+            "pictures of schedules need matplotlib, which is not installed; install "
+            "it (pip install matplotlib), or print the grid instead."
+        ) from None
+    count = len(schedule.ranks)
+    width = min(_MOST_INCHES, max(6.0, 0.25 * len(simulation.spans) / count))
+    height = min(_MOST_INCHES, 1.2 + _INCHES_PER_RANK * count)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots()
+    axes.set_xlim(0, simulation.makespan or 1.0)
+    axes.set_ylim(count - 0.5, -0.5)
+    axes.set_yticks(range(count), [f"rank {rank}" for rank in range(count)])
+    axes.set_xlabel("time")
+    axes.set_title(
+        f"{schedule.name}: {len(schedule.stages)} stages, "
+        f"{schedule.num_micro_batches} micro-batches"
+    )
+    kinds = _draw(axes, schedule, simulation, width)
+    figure.legend(
+        handles=[
+            Patch(color=_COLOURS[kind], label=kind.replace("_", " ")) for kind in kinds
+        ],
+        loc="outside lower center",
+        ncols=len(_COLOURS),
+        fontsize=7,
+    )
+    try:
+        figure.savefig(path)
+    except ValueError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}.") from None
+
+
+def _draw(
+    axes: "Axes", schedule: _C.Schedule, simulation: _C.Simulation, width: float
+) -> list[str]:
+    """Returns the kinds of what it has drawn."""
+    ranks = schedule.ranks
+    least = _LEAST_INCHES / width * simulation.makespan
+    kinds: dict[str, None] = {}
+    for span in simulation.spans:
+        if span.end == span.begin:
+            continue
+        it = ranks[span.rank][span.instruction]
+        kinds[it.kind] = None
+        axes.broken_barh(
+            [(span.begin, span.end - span.begin)],
+            (span.rank - 0.4, 0.8),
+            facecolor=_COLOURS[it.kind],
+            edgecolor="white",
+            linewidth=0.5,
+        )
+        if it.micro_batch is not None and span.end - span.begin >= least:
+            axes.text(
+                (span.begin + span.end) / 2,
+                span.rank,
+                str(it.micro_batch),
+                ha="center",
+                va="center",
+                fontsize=7,
+            )
+    return list(kinds)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What each rank of a pipeline does, in order; csrc/pipeline has the method."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rich.console import Console
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._plot import plot_schedule
+from aikido_torch.pipeline._show_schedule import show_schedule
+
+__all__ = ["Schedule", "schedule"]
+
+Name = Literal["gpipe", "1f1b", "1f1b_async", "interleaved_1f1b", "zero_bubble"]
+Weights = Literal["flush", "stash", "vertical_sync", "2bw"]
+
+
+class Schedule:
+    """What each rank of a pipeline does, in order.
+
+    Made by `schedule`, or read from text by `Schedule.parse`.
+    """
+
+    def __init__(self, native: _C.Schedule) -> None:
+        self._native = native
+
+    @classmethod
+    def parse(cls, text: str) -> "Schedule":
+        """Reads the text form, `text()`.
+
+        Raises:
+            ConfigError: it is no such text; the sentence names line and word. What is
+                read need not be valid: `validate`.
+        """
+        return cls(_C.Schedule.parse(text))
+
+    @property
+    def name(self) -> str:
+        """As it was asked for, or as the text has it."""
+        return self._native.name
+
+    @property
+    def micro_batches(self) -> int:
+        """How many go through."""
+        return self._native.num_micro_batches
+
+    @property
+    def weights(self) -> str:
+        """Which version a micro-batch takes: flush, stash, vertical_sync or 2bw."""
+        return self._native.weights
+
+    @property
+    def stages(self) -> list[list[int]]:
+        """The ranks that have each stage: its replicas."""
+        return self._native.stages
+
+    @property
+    def ranks(self) -> list[list[_C.Instruction]]:
+        """What each rank does, in order."""
+        return self._native.ranks
+
+    def text(self) -> str:
+        """The text form, which `parse` reads."""
+        return self._native.text()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Schedule {self.name}, {len(self.stages)} stages, "
+            f"{self.micro_batches} micro-batches>"
+        )
+
+    def validate(self, *, max_activations: int | None = None) -> _C.Validation:
+        """Checks that it can be carried out and computes what its weights promise.
+
+        Args:
+            max_activations: of how many micro-batches any rank may hold activations;
+                None is no limit.
+
+        Returns:
+            What each rank holds at most, and how old the weights of updates are.
+
+        Raises:
+            ConfigError: it is not valid; the sentence names rank, instruction and
+                reason, and `rank` of the error is that rank.
+        """
+        return self._native.validate(max_activations)
+
+    def simulate(
+        self,
+        *,
+        forward: float | Sequence[float] = 1.0,
+        backward: float | Sequence[float] | None = None,
+        input_gradient: float | Sequence[float] | None = None,
+        weight_gradient: float | Sequence[float] | None = None,
+        recompute: float | Sequence[float] | None = None,
+        reduce: float | Sequence[float] = 0.0,
+        step: float | Sequence[float] = 0.0,
+        links: float | Sequence[float] = 0.0,
+        slowdown: Mapping[int, float] | Sequence[float] = (),
+    ) -> _C.Simulation:
+        """How long it takes. Times are in any unit; one number is that of all stages.
+
+        Args:
+            forward: of one micro-batch on one rank.
+            backward: None is twice the forward.
+            input_gradient: the first half of a backward; None is half of it.
+            weight_gradient: the second half; None is what the first leaves.
+            recompute: None is the forward.
+            reduce: from the last replica's gradients to their sum.
+            step: of the optimizer.
+            links: a transfer between a stage and the next, each way.
+            slowdown: factors on what ranks compute: of each rank, or of some by rank.
+
+        Raises:
+            ConfigError: the schedule is not valid, a time is negative, or there are not
+                as many as stages, links or ranks.
+        """
+        stages = len(self.stages)
+        forwards = _each(forward, stages, "forward")
+        backwards = (
+            [2 * time for time in forwards]
+            if backward is None
+            else _each(backward, stages, "backward")
+        )
+        inputs = (
+            [time / 2 for time in backwards]
+            if input_gradient is None
+            else _each(input_gradient, stages, "input_gradient")
+        )
+        weights = (
+            [max(0.0, backwards[s] - inputs[s]) for s in range(stages)]
+            if weight_gradient is None
+            else _each(weight_gradient, stages, "weight_gradient")
+        )
+        again = forwards if recompute is None else _each(recompute, stages, "recompute")
+        sums = _each(reduce, stages, "reduce")
+        steps = _each(step, stages, "step")
+        times = [
+            _C.StageTimes(
+                forward=forwards[s],
+                backward=backwards[s],
+                input_gradient=inputs[s],
+                weight_gradient=weights[s],
+                recompute=again[s],
+                reduce=sums[s],
+                step=steps[s],
+            )
+            for s in range(stages)
+        ]
+        return self._native.simulate(
+            times, _each(links, stages - 1, "links"), self._factors(slowdown)
+        )
+
+    def _factors(self, slowdown: Mapping[int, float] | Sequence[float]) -> list[float]:
+        if not isinstance(slowdown, Mapping):
+            return [float(factor) for factor in slowdown]
+        factors = [1.0] * len(self.ranks)
+        for rank, factor in slowdown.items():
+            if not 0 <= rank < len(factors):
+                raise ConfigError(
+                    f"slowdown names rank {rank}; the schedule has {len(factors)} "
+                    "ranks, from 0 on."
+                )
+            factors[rank] = float(factor)
+        return factors
+
+    def grid(
+        self,
+        simulation: _C.Simulation | None = None,
+        *,
+        slot: float | None = None,
+        max_slots: int = 1000,
+    ) -> str:
+        """Ranks as rows and slots of time as columns, with what is computed there.
+
+        Args:
+            simulation: of `simulate`; None takes a forward for one and a backward for
+                two units of time.
+            slot: time of a column; None is the shortest time that anything takes.
+            max_slots: what comes later is cut off.
+        """
+        if max_slots < 1:
+            raise ConfigError(f"max_slots is {max_slots}; it takes 1 or more.")
+        if slot is not None and not slot > 0:
+            raise ConfigError(f"slot is {slot}; it takes a time above 0.")
+        return self._native.grid(
+            simulation or self.simulate(), 0.0 if slot is None else slot, max_slots
+        )
+
+    def show(
+        self,
+        simulation: _C.Simulation | None = None,
+        *,
+        console: Console | None = None,
+        max_slots: int = 1000,
+    ) -> None:
+        """Prints the grid, and what each rank holds and how long it is idle."""
+        simulation = simulation or self.simulate()
+        show_schedule(
+            self._native,
+            self.validate(),
+            simulation,
+            grid=self.grid(simulation, max_slots=max_slots),
+            console=console or Console(),
+        )
+
+    def plot(
+        self,
+        path: str | os.PathLike[str],
+        simulation: _C.Simulation | None = None,
+    ) -> None:
+        """Draws it over time into a file: .png, .svg or .pdf. Needs matplotlib.
+
+        Raises:
+            UnsupportedError: matplotlib is not installed.
+            ConfigError: the file's ending is none that it draws.
+        """
+        plot_schedule(self._native, simulation or self.simulate(), path)
+
+
+def schedule(
+    name: Name,
+    *,
+    stages: int | _C.Plan,
+    micro_batches: int,
+    replicas: Sequence[int] | None = None,
+    stages_per_rank: int = 1,
+    weights: Weights | None = None,
+    micro_batches_per_step: int | None = None,
+    warmups: Sequence[int] | None = None,
+    recompute: bool = False,
+) -> Schedule:
+    """Makes a schedule by its name.
+
+    Args:
+        name: "gpipe", "1f1b" and "zero_bubble" (ZB-H1) flush: one step at the end;
+            "1f1b_async" goes on while gradients are applied (PipeDream);
+            "interleaved_1f1b" has several stages on each rank, "zero_bubble" may.
+        stages: how many, or a plan of `partition`, whose machines are replicas.
+        micro_batches: how many go through.
+        replicas: ranks of each stage, which take micro-batches in turns; None is one
+            each. They need not divide each other. For gpipe, 1f1b and 1f1b_async.
+        stages_per_rank: of interleaved_1f1b and zero_bubble: stage s is on rank
+            s mod (stages / stages_per_rank).
+        weights: of 1f1b_async: "stash", "vertical_sync" or "2bw"; None is "stash".
+        micro_batches_per_step: of 1f1b_async: what an update takes. None is with
+            stash one of each replica, with vertical_sync as few as all replicas share
+            alike, with 2bw the fewest that divide micro_batches and are not below what
+            is under way.
+        warmups: of 1f1b and 1f1b_async, by stage: forwards before the first backward;
+            None is as few as let even and uneven replicas run at full pace.
+        recompute: activations are not kept but computed again before the backward.
+
+    Raises:
+        ConfigError: a value is out of its range or does not fit the others.
+    """
+    if isinstance(stages, _C.Plan):
+        machines = [stage.machines for stage in stages.stages]
+        if replicas is None and any(count > 1 for count in machines):
+            replicas = machines
+        stages = len(machines)
+    for what, value in (
+        ("stages", stages),
+        ("micro_batches", micro_batches),
+        ("stages_per_rank", stages_per_rank),
+        ("micro_batches_per_step", micro_batches_per_step),
+        *(("replicas", count) for count in replicas or ()),
+        *(("warmups", count) for count in warmups or ()),
+    ):
+        if value is not None and (
+            not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31
+        ):
+            raise ConfigError(f"{what} has {value!r}; it takes whole numbers.")
+    return Schedule(
+        _C.Schedule.make(
+            name,
+            stages=stages,
+            micro_batches=micro_batches,
+            replicas=list(replicas or ()),
+            stages_per_rank=stages_per_rank,
+            weights=weights,
+            micro_batches_per_step=micro_batches_per_step,
+            warmups=list(warmups or ()),
+            recompute=recompute,
+        )
+    )
+
+
+def _each(value: float | Sequence[float], count: int, name: str) -> list[float]:
+    if isinstance(value, int | float):
+        return [float(value)] * count
+    values = [float(one) for one in value]
+    if len(values) != count:
+        of = "link" if name == "links" else "stage"
+        raise ConfigError(
+            f"{name} has {len(values)} times; it takes one for each of {count} {of}s, "
+            "or one number for all."
+        )
+    return values

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind/register.h"
+#include "c10d/error.h"
+#include "pipeline/generate.h"
+#include "pipeline/grid.h"
+#include "pipeline/simulate.h"
+#include "pipeline/validate.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using pipeline::Instruction;
+using pipeline::RankMemory;
+using pipeline::Schedule;
+using pipeline::Simulation;
+using pipeline::Span;
+using pipeline::StageTimes;
+using pipeline::Validation;
+
+template <class T>
+T value_or_raise(Result<T> result) {
+  adapter::raise_if_failed(result.status());
+  return std::move(*result);
+}
+
+Schedule make_schedule(const std::string& name, int stages, int micro_batches,
+                       std::vector<int> replicas, int stages_per_rank,
+                       const std::optional<std::string>& weights,
+                       std::optional<int> micro_batches_per_step,
+                       std::vector<int> warmups, bool recompute) {
+  pipeline::GenerateOptions options;
+  options.method = value_or_raise(pipeline::method_named(name));
+  options.stages = stages;
+  options.micro_batches = micro_batches;
+  options.replicas = std::move(replicas);
+  options.stages_per_rank = stages_per_rank;
+  if (weights)
+    options.weights = value_or_raise(pipeline::weight_policy_named(*weights));
+  options.micro_batches_per_step = micro_batches_per_step;
+  options.warmups = std::move(warmups);
+  options.recompute = recompute;
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return pipeline::generate(options);
+  };
+  return value_or_raise(made());
+}
+
+Validation validate(const Schedule& schedule, std::optional<int> max_activations) {
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return pipeline::validate(schedule, {max_activations});
+  };
+  return value_or_raise(made());
+}
+
+Simulation simulate(const Schedule& schedule, std::vector<StageTimes> stages,
+                    std::vector<double> links, std::vector<double> slowdown) {
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return pipeline::simulate(
+        schedule, {std::move(stages), std::move(links), std::move(slowdown)});
+  };
+  return value_or_raise(made());
+}
+
+std::optional<int> unless_negative(int number) {
+  return number < 0 ? std::nullopt : std::optional(number);
+}
+
+void register_instruction(py::module_& m) {
+  py::class_<Instruction>(m, "Instruction",
+                          "One thing that a rank of a pipeline does. Text: see "
+                          "csrc/pipeline/instruction.h.")
+      .def_property_readonly(
+          "kind", [](const Instruction& it) { return std::string(name_of(it.kind)); })
+      .def_readonly("stage", &Instruction::stage)
+      .def_property_readonly(
+          "micro_batch",
+          [](const Instruction& it) { return unless_negative(it.micro_batch); })
+      .def_property_readonly(
+          "version", [](const Instruction& it) { return unless_negative(it.version); })
+      .def_property_readonly(
+          "peer", [](const Instruction& it) { return unless_negative(it.peer); })
+      .def("text", [](const Instruction& it) { return pipeline::to_text(it); })
+      .def("__repr__", [](const Instruction& it) {
+        return concat("<Instruction ", pipeline::to_text(it), ">");
+      });
+}
+
+void register_results(py::module_& m) {
+  py::class_<RankMemory>(m, "RankMemory",
+                         "The most that a rank holds at a time: activations of "
+                         "micro-batches, inputs alone of those that are recomputed, "
+                         "versions of weights.")
+      .def_readonly("activations", &RankMemory::activations)
+      .def_readonly("inputs", &RankMemory::inputs)
+      .def_readonly("versions", &RankMemory::versions);
+  py::class_<Validation>(m, "Validation",
+                         "What a valid schedule needs, by rank, and by stage how many "
+                         "updates the weights of each update missed.")
+      .def_readonly("ranks", &Validation::ranks)
+      .def_readonly("lags", &Validation::lags);
+  py::class_<Span>(m, "Span", "When a rank is busy with which of its instructions.")
+      .def_readonly("rank", &Span::rank)
+      .def_readonly("instruction", &Span::instruction)
+      .def_readonly("begin", &Span::begin)
+      .def_readonly("end", &Span::end);
+  py::class_<Simulation>(m, "Simulation",
+                         "How long a schedule takes. Of bubbles and busy times there "
+                         "is one for each rank; period is None where it flushes, and "
+                         "where there are too few micro-batches to see it.")
+      .def_readonly("makespan", &Simulation::makespan)
+      .def_readonly("busy", &Simulation::busy)
+      .def_readonly("bubbles", &Simulation::bubbles)
+      .def_readonly("spans", &Simulation::spans)
+      .def_readonly("period", &Simulation::period);
+  py::class_<StageTimes>(m, "StageTimes",
+                         "What a stage takes for one micro-batch on one rank, and for "
+                         "an update; any unit of time.")
+      .def(py::init([](double forward, double backward, double input_gradient,
+                       double weight_gradient, double recompute, double reduce,
+                       double step) {
+             return StageTimes{
+                 forward, backward, input_gradient, weight_gradient, recompute,
+                 reduce,  step};
+           }),
+           py::kw_only(), py::arg("forward"), py::arg("backward"),
+           py::arg("input_gradient"), py::arg("weight_gradient"), py::arg("recompute"),
+           py::arg("reduce"), py::arg("step"));
+}
+
+}  // namespace
+
+void register_schedule(py::module_& m) {
+  register_instruction(m);
+  register_results(m);
+  py::class_<Schedule>(m, "Schedule",
+                       "What each rank of a pipeline does; "
+                       "aikido_torch.pipeline.Schedule wraps it.")
+      .def_static(
+          "make", &make_schedule, py::arg("name"), py::kw_only(), py::arg("stages"),
+          py::arg("micro_batches"), py::arg("replicas"), py::arg("stages_per_rank"),
+          py::arg("weights"), py::arg("micro_batches_per_step"), py::arg("warmups"),
+          py::arg("recompute"), "aikido_torch.pipeline.schedule without its defaults.")
+      .def_static(
+          "parse",
+          [](const std::string& text) {
+            return value_or_raise(pipeline::parse_schedule(text));
+          },
+          py::arg("text"), "Reads the text form.")
+      .def_readonly("name", &Schedule::name)
+      .def_readonly("num_micro_batches", &Schedule::num_micro_batches)
+      .def_property_readonly("weights",
+                             [](const Schedule& schedule) {
+                               return std::string(name_of(schedule.weights));
+                             })
+      .def_readonly("stages", &Schedule::stages)
+      .def_readonly("ranks", &Schedule::ranks)
+      .def("text", [](const Schedule& schedule) { return pipeline::to_text(schedule); })
+      .def("validate", &validate, py::arg("max_activations"))
+      .def("simulate", &simulate, py::arg("stages"), py::arg("links"),
+           py::arg("slowdown"))
+      .def(
+          "grid",
+          [](const Schedule& schedule, const Simulation& simulation, double slot,
+             size_t max_slots) {
+            return value_or_raise(
+                pipeline::to_grid(schedule, simulation, {slot, max_slots}));
+          },
+          py::arg("simulation"), py::arg("slot"), py::arg("max_slots"));
+}
+
+}  // namespace aikido::bind

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import sys
+
+import pytest
+
+from aikido_torch import pipeline
+from aikido_torch.errors import ConfigError, UnsupportedError
+
+
+def test_a_picture_has_a_box_for_each_thing_that_takes_time(tmp_path):
+    pytest.importorskip("matplotlib")
+    made = pipeline.schedule("zero_bubble", stages=3, micro_batches=5)
+    path = tmp_path / "zero_bubble.svg"
+    made.plot(path)
+    svg = path.read_text()
+    for name in ("rank 0", "rank 2", "weight gradient", "zero_bubble: 3 stages"):
+        assert f"<!-- {name}" in svg
+    assert "<!-- rank 3" not in svg
+    assert "<!-- step" not in svg
+    # Each micro-batch is written into its F, I and W on three ranks, and some on axes.
+    assert svg.count("<!-- 4 -->") >= 9
+    made.plot(tmp_path / "a.png", made.simulate(step=1))
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"a\.what: .*what"):
+        made.plot(tmp_path / "a.what")
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    made = pipeline.schedule("gpipe", stages=1, micro_batches=1)
+    with pytest.raises(UnsupportedError, match=r"install it .*or print the grid"):
+        made.plot(tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
