@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long cutting a model into stages takes, beside what it may take.
+"""How long cutting a model into stages takes, and scheduling them, beside what it may.
 
 Processor time of one thread, so that a busy machine does not count. The reference is a
-limit in seconds: a plan is made again whenever machines come or go.
+limit in seconds: plans and schedules are made again whenever machines come or go.
 """
 
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -68,14 +69,54 @@ def measure(case: Case, cost_model: str, repeats: int) -> common.Result:
     )
 
 
+@dataclass(frozen=True)
+class ScheduleCase:
+    """One schedule that is made, checked and timed, and the seconds it may take."""
+
+    name: str
+    options: dict[str, Any]
+    limit_s: float
+
+
+SCHEDULES = (
+    ScheduleCase("1f1b_async", {"stages": 8, "micro_batches": 4096}, 1.0),
+    ScheduleCase(
+        "zero_bubble", {"stages": 64, "micro_batches": 256, "stages_per_rank": 4}, 1.0
+    ),
+    ScheduleCase(
+        "1f1b_async", {"stages": 3, "micro_batches": 9000, "replicas": [9, 5, 2]}, 1.0
+    ),
+)
+
+
+def measure_schedule(case: ScheduleCase, repeats: int) -> common.Result:
+    def make_and_use() -> None:
+        schedule = pipeline.schedule(case.name, **case.options)
+        schedule.validate()
+        schedule.simulate()
+
+    times = common.measure_interleaved(
+        {"schedule": make_and_use}, repeats=repeats, warmup=0, clock=time.process_time
+    )
+    told = ", ".join(f"{name} {value}" for name, value in case.options.items())
+    return common.Result.judge(
+        f"{case.name}, {told}",
+        unit="s",
+        value=times["schedule"].median,
+        reference=case.limit_s,
+        bar=1.0,
+    )
+
+
 def main(repeats: int = 3, json: common.JsonPath = None) -> None:
-    """Measures the partitioner on published profiles."""
+    """Measures the partitioner on published profiles, and large schedules."""
     common.report(
         [
             measure(case, cost_model, repeats)
             for case in CASES
             for cost_model in ("paper", "published_code")
-        ],
+        ]
+        + [measure_schedule(case, repeats) for case in SCHEDULES],
         json,
     )
 

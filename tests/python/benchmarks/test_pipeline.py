@@ -18,3 +18,11 @@ def test_every_case_has_its_profile_and_a_bandwidth_for_each_level():
     for case in pipeline.CASES:
         assert (pipeline.DATA / f"{case.profile}.txt").is_file()
         assert len(case.machines) == len(case.bandwidth)
+
+
+def test_making_a_schedule_is_judged_by_the_limit():
+    case = pipeline.ScheduleCase("gpipe", {"stages": 2, "micro_batches": 4}, 5.0)
+    result = pipeline.measure_schedule(case, repeats=1)
+    assert result.case == "gpipe, stages 2, micro_batches 4"
+    assert 0 < result.value < result.reference == 5.0
+    assert result.holds
