@@ -5,7 +5,7 @@
 ```python
 from aikido_torch import pipeline
 
-profile = pipeline.read_profile("vgg16.txt")
+profile = pipeline.profile_model(model, torch.randn(32, 3, 224, 224))
 plan = pipeline.partition(profile, machines=4, bandwidth=1e9)
 plan.text  # "3-1": three machines for the first stage, one for the second
 pipeline.show(plan)
@@ -15,8 +15,9 @@ schedule.validate(max_activations=2)
 print(schedule.grid())
 ```
 
-`python -m aikido_torch.pipeline partition PROFILE --machines 4 --bandwidth 1e9` and
-`python -m aikido_torch.pipeline schedule 1f1b --stages 4 --micro-batches 8` do the
+`python -m aikido_torch.pipeline profile --model package.module:factory --input
+32,3,32,32 --output FILE`, `... partition FILE --machines 4 --bandwidth 1e9` and
+`... schedule 1f1b --stages 4 --micro-batches 8` do the
 same. `csrc/pipeline/README.md` has the method.
 """
 
@@ -33,12 +34,14 @@ from aikido_torch._C import (
 )
 from aikido_torch.pipeline._partition import partition
 from aikido_torch.pipeline._profile import chain, read_profile, write_profile
+from aikido_torch.pipeline._profiler import Measurement, measure_model, profile_model
 from aikido_torch.pipeline._schedule import Schedule, schedule
-from aikido_torch.pipeline._show import show
+from aikido_torch.pipeline._show import show, show_layers
 
 __all__ = [
     "Instruction",
     "Layer",
+    "Measurement",
     "Plan",
     "Profile",
     "RankMemory",
@@ -48,9 +51,12 @@ __all__ = [
     "Stage",
     "Validation",
     "chain",
+    "measure_model",
     "partition",
+    "profile_model",
     "read_profile",
     "schedule",
     "show",
+    "show_layers",
     "write_profile",
 ]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.pipeline partition PROFILE --machines 4 --bandwidth 1e9`, and
-`python -m aikido_torch.pipeline schedule 1f1b --stages 4 --micro-batches 8`.
+"""`python -m aikido_torch.pipeline`: `profile` a model, `partition` a profile into stages,
+and `schedule` them.
 """
 
 import json
@@ -23,9 +23,12 @@ from aikido_torch.pipeline import (
     show,
     write_profile,
 )
+from aikido_torch.pipeline._profile_command import profile_command
 from aikido_torch.pipeline._schedule import Name, Weights
 
 app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
+
+app.command("profile")(profile_command)
 
 _Number = TypeVar("_Number", int, float)
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A plan as a table, and as a picture of its stages."""
+"""A plan as a table, and as a picture of its stages; and layers as a table."""
+
+import re
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
+from aikido_torch.pipeline._profiler import Measurement
 
-__all__ = ["show"]
+__all__ = ["show", "show_layers"]
 
 _BAR = 40  # characters of the slowest stage
 _MOST_MACHINES = 16  # boxes drawn for one stage
@@ -31,6 +34,45 @@ def show(plan: _C.Plan, *, console: Console | None = None) -> None:
         f"one mini-batch every {_ms(plan.period_s)} ms on {machines}: "
         f"{gain:.2f} times one machine ({_ms(plan.one_machine_s)} ms), {against:.2f} "
         f"times data parallelism on all ({_ms(plan.data_parallel_s)} ms)",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def show_layers(measured: Measurement, *, console: Console | None = None) -> None:
+    """Prints what each layer takes and has, and the whole model beside them.
+
+    Args:
+        measured: of `measure_model`.
+        console: where to print; None is standard output.
+    """
+    console = console or Console()
+    layers = measured.profile.layers
+    table = Table(title=f"Layers, found by {measured.trace}", show_footer=True)
+    table.add_column("layer", "all", overflow="fold")
+    table.add_column("what", overflow="fold")
+    sums = {
+        "forward ms": _ms(sum(layer.forward_ms for layer in layers) / 1e3),
+        "backward ms": _ms(sum(layer.backward_ms for layer in layers) / 1e3),
+        "output": "",
+        "weights": _bytes(sum(layer.parameter_bytes for layer in layers)),
+    }
+    for name, total in sums.items():
+        table.add_column(name, total, justify="right", no_wrap=True)
+    for layer in layers:
+        table.add_row(
+            Text(layer.id),
+            Text(_without_arguments(layer.description)),
+            _ms(layer.forward_ms / 1e3),
+            _ms(layer.backward_ms / 1e3),
+            _bytes(layer.activation_bytes),
+            _bytes(layer.parameter_bytes),
+        )
+    console.print(table)
+    console.print(
+        f"the model in one piece: {_ms(measured.whole_forward_ms / 1e3)} ms forward, "
+        f"{_ms(measured.whole_backward_ms / 1e3)} ms backward (medians of "
+        f"{measured.repeats}); its layers take {measured.ratio:.2f} times as long",
         soft_wrap=True,
         highlight=False,
     )
@@ -61,6 +103,13 @@ def _table(plan: _C.Plan) -> Table:
             _bytes(stage.memory_bytes),
         )
     return table
+
+
+def _without_arguments(description: str) -> str:
+    """What is in brackets is in the file."""
+    while (shorter := re.sub(r"\([^()]*\)", "", description)) != description:
+        description = shorter
+    return description
 
 
 def _layers(ids: list[str]) -> str:

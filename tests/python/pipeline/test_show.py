@@ -70,3 +70,44 @@ def test_a_model_that_takes_no_time_is_drawn_too():
         bandwidth=1,
     )
     assert "stage 0  ■   0%" in printed(plan)
+
+
+def test_layers_are_a_table_with_sums_and_the_model_beside_them():
+    conv = pipeline.Layer(
+        "conv",
+        description="Conv2d(3, 4, size=(3, 3)), [add]",
+        forward_ms=2,
+        backward_ms=4,
+        activation_bytes=2e6,
+        parameter_bytes=500,
+    )
+    fc = pipeline.Layer(
+        "[fc]",
+        forward_ms=1,
+        backward_ms=2.5,
+        activation_bytes=1e3,
+        parameter_bytes=9e9,
+    )
+    profile = pipeline.Profile([conv, fc], [("conv", "[fc]")])
+    measured = pipeline.Measurement(
+        profile=profile,
+        trace="export",
+        whole_forward_ms=4,
+        whole_backward_ms=6,
+        repeats=7,
+    )
+    console = Console(file=io.StringIO(), width=140)
+    pipeline.show_layers(measured, console=console)
+    text = console.file.getvalue()
+    assert "Layers, found by export" in text
+    lines = [line.split("│") for line in text.splitlines() if line.startswith("│")]
+    cells = [[cell.strip() for cell in line[1:-1]] for line in lines]
+    assert cells == [
+        ["conv", "Conv2d, [add]", "2.000", "4.000", "2 MB", "500 B"],
+        ["[fc]", "", "1.000", "2.500", "1 kB", "9 GB"],
+        ["all", "", "3.000", "6.500", "", "9 GB"],
+    ]
+    assert (
+        "the model in one piece: 4.000 ms forward, 6.000 ms backward (medians of 7); "
+        "its layers take 0.95 times as long"
+    ) in text

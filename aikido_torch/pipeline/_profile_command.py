@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""`python -m aikido_torch.pipeline profile`."""
+
+import importlib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from torch import nn
+
+from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.pipeline._profile import write_profile
+from aikido_torch.pipeline._profiler import measure_model
+from aikido_torch.pipeline._show import show_layers
+
+__all__ = ["made_by", "profile_command", "sample"]
+
+
+class Trace(StrEnum):
+    """Names of the ways, for the command line."""
+
+    AUTO = "auto"
+    CHAIN = "chain"
+    EXPORT = "export"
+    FX = "fx"
+
+
+class Shared(StrEnum):
+    """What happens to layers that share a parameter, for the command line."""
+
+    REFUSE = "refuse"
+    MERGE = "merge"
+
+
+def profile_command(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="package.module:factory; what it returns without arguments is the "
+            "model, or the model and what to call it with."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="Write the profile to this file.")],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input",
+            help="Shape of an input, made at random: 32,3,224,224, or with a type, and "
+            "for numbers of things how many there are: 8,128:int64:50000. Again for "
+            "each input.",
+        ),
+    ] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="Only so many of the first dimension.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Times are medians of so many runs.")] = (
+        10
+    ),
+    warm_up: Annotated[int, typer.Option(help="Runs before them.")] = 2,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1.")] = None,
+    trace: Annotated[
+        Trace, typer.Option(help="How the order of the layers is found.")
+    ] = Trace.AUTO,
+    whole: Annotated[
+        list[str] | None,
+        typer.Option(help="Modules that are one layer: a pattern such as 'blocks.*'."),
+    ] = None,
+    shared: Annotated[
+        Shared, typer.Option(help="Of layers that share a parameter.")
+    ] = Shared.REFUSE,
+) -> None:
+    """Measures the layers of a model, prints them and writes them to a file."""
+    console = Console()
+    try:
+        made, own_inputs = made_by(model)
+        given: Any = tuple(sample(text) for text in inputs) if inputs else own_inputs
+        if given is None:
+            raise ConfigError(f"{model} returns a model and no inputs; give --input")
+        measured = measure_model(
+            made,
+            given,
+            micro_batch=micro_batch,
+            repeats=repeats,
+            warm_up=warm_up,
+            device=device,
+            trace=trace.value,
+            whole=tuple(whole or ()),
+            shared=shared.value,
+        )
+    except AikidoError as error:
+        console.print(str(error), style="red", soft_wrap=True, markup=False)
+        raise typer.Exit(1) from None
+    show_layers(measured, console=console)
+    write_profile(output, measured.profile)
+
+
+def made_by(name: str) -> tuple[nn.Module, Any]:
+    """What "package.module:factory" makes: a model, and inputs for it or None.
+
+    Raises:
+        ConfigError: there is no such factory, or it makes something else.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise ConfigError(f'--model is "{name}"; it takes package.module:factory')
+    try:
+        factory = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f'--model is "{name}": {error}') from error
+    made = factory()
+    model, own_inputs = (
+        made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    )
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"{name} returns a {type(made).__name__}; it has to return a module, or a "
+            "module and what to call it with"
+        )
+    return model, own_inputs
+
+
+def sample(text: str) -> torch.Tensor:
+    """A tensor at random: "32,3,224,224", "32,10:float16" or "8,128:int64:50000".
+
+    Raises:
+        ConfigError: it is no such text.
+    """
+    sizes, _, rest = text.partition(":")
+    kind, _, limit = rest.partition(":")
+    dtype = getattr(torch, kind or "float32", None)
+    try:
+        shape = [int(size) for size in sizes.split(",")]
+        high = int(limit) if limit else 2
+    except ValueError:
+        dtype = None
+    if not isinstance(dtype, torch.dtype) or min(shape) < 1 or high < 1:
+        raise ConfigError(
+            f'--input is "{text}"; it takes a shape, and a type if it is not float32: '
+            "32,3,224,224 or 8,128:int64:50000"
+        )
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.randn(shape, dtype=dtype)
+    return torch.randint(high, shape, dtype=dtype)

@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The profiler: measures the layers of a model."""
+
+import contextlib
+import copy
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from torch import nn
+from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline import _trace
+from aikido_torch.pipeline._evaluate import (
+    Evaluation,
+    evaluate,
+    getter_of,
+    tensors_in,
+)
+from aikido_torch.pipeline._layers import Part, parts_of
+from aikido_torch.pipeline._recorder import Inputs, IsLayer, layer_rule, structure_of
+from aikido_torch.pipeline._timing import (
+    CpuStopwatch,
+    CudaStopwatch,
+    Program,
+    Stopwatch,
+    Times,
+    find_gradients,
+    measure,
+    program_of,
+)
+
+__all__ = ["Measurement", "measure_model", "profile_model"]
+
+Way = Literal["auto", "chain", "export", "fx"]
+_WAYS: dict[str, Callable[[nn.Module, Inputs, IsLayer], _trace.Trace]] = {
+    "chain": _trace.trace_chain,
+    "export": _trace.trace_export,
+    "fx": _trace.trace_fx,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A profile, and what tells how far to trust it.
+
+    Attributes:
+        profile: of one micro-batch, times in ms.
+        trace: the way in which the layers were found: "chain", "export" or "fx".
+        whole_forward_ms, whole_backward_ms: of the model in one piece.
+        repeats: runs that the times are the medians of.
+    """
+
+    profile: _C.Profile
+    trace: str
+    whole_forward_ms: float
+    whole_backward_ms: float
+    repeats: int
+
+    @property
+    def layers_ms(self) -> float:
+        """Of all layers together, forward and backward."""
+        return sum(x.forward_ms + x.backward_ms for x in self.profile.layers)
+
+    @property
+    def whole_ms(self) -> float:
+        return self.whole_forward_ms + self.whole_backward_ms
+
+    @property
+    def ratio(self) -> float:
+        """The layers' times by the model's: far from 1, they are not worth much.
+
+        It is above 1 for layers so small that calling them is most of the work.
+        """
+        return self.layers_ms / self.whole_ms if self.whole_ms > 0 else 1.0
+
+
+def profile_model(
+    model: nn.Module,
+    sample_inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any],
+    *,
+    micro_batch: int | None = None,
+    repeats: int = 10,
+    warm_up: int = 2,
+    device: torch.device | str | None = None,
+    trace: Way = "auto",
+    whole: Sequence[type[nn.Module] | str] = (),
+    shared: Literal["refuse", "merge"] = "refuse",
+    progress: bool = True,
+) -> _C.Profile:
+    """Times and sizes of the layers of a model, for `partition`.
+
+    A layer is a module that holds no others, or one of torch.nn, or what `whole` names;
+    and an operation between modules that is worth it. Layers are called by the path of
+    their module. Times are medians of single runs, forward and backward, in training
+    mode; a layer is run on its own, with what it gets in the model, and
+    `torch.autograd.grad` asked for the gradients that training needs (`_timing.py` says
+    why not hooks). The model is left as it was: buffers, gradients, modes, and the
+    random state of torch.
+
+    Args:
+        model: on the processor or on one CUDA device.
+        sample_inputs: what it is called with: a tensor, positional arguments, or
+            keyword arguments.
+        micro_batch: of each input only so many of the first dimension; None is all.
+        repeats: runs of which the times are medians.
+        warm_up: runs before them.
+        device: None is where the model is; else a copy of it runs there.
+        trace: how the order of the layers is found: "chain" for layers that follow
+            each other, "export" by `torch.export`, "fx" by `torch.fx`. "auto" takes the
+            first that works, and for an `nn.Sequential` begins with "chain".
+        whole: modules that are one layer, whatever they hold: classes, or patterns of
+            paths such as "blocks.*".
+        shared: "merge" takes layers with a common parameter, and what is between them,
+            for one layer; "refuse" raises.
+        progress: a bar on standard error, where that is a terminal.
+
+    Raises:
+        ConfigError: an argument is wrong; the model cannot be taken apart, and the
+            sentence says what was tried; layers share a parameter; nothing can be
+            trained through a layer.
+    """
+    return measure_model(
+        model,
+        sample_inputs,
+        micro_batch=micro_batch,
+        repeats=repeats,
+        warm_up=warm_up,
+        device=device,
+        trace=trace,
+        whole=whole,
+        shared=shared,
+        progress=progress,
+    ).profile
+
+
+def measure_model(
+    model: nn.Module,
+    sample_inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any],
+    *,
+    micro_batch: int | None = None,
+    repeats: int = 10,
+    warm_up: int = 2,
+    device: torch.device | str | None = None,
+    trace: Way = "auto",
+    whole: Sequence[type[nn.Module] | str] = (),
+    shared: Literal["refuse", "merge"] = "refuse",
+    progress: bool = True,
+    stopwatch: Stopwatch | None = None,
+) -> Measurement:
+    """As `profile_model`, and times the whole model beside its layers.
+
+    Args:
+        stopwatch: of `_timing`; None is the one that fits the device.
+    """
+    _check_counts(repeats=repeats, warm_up=warm_up)
+    _check_choice("trace", trace, ("auto", *_WAYS))
+    _check_choice("shared", shared, ("refuse", "merge"))
+    inputs = _inputs(sample_inputs, micro_batch)
+    model, inputs, place = _placed(model, inputs, device)
+    watch = stopwatch or (
+        CudaStopwatch(place) if place.type == "cuda" else CpuStopwatch()
+    )
+    with _kept(model, place):
+        _try_out(model, inputs)
+        traced, done = _taken_apart(model, inputs, trace, layer_rule(whole))
+        parts = parts_of(traced, done, model, shared=shared)
+        get = getter_of(traced, model)
+        programs = [program_of(part, done, get) for part in parts]
+        find_gradients(parts, programs, done)
+        del done
+        whole_model = Program(
+            lambda args, kwargs: model(*args, **kwargs),
+            [inputs.args, inputs.kwargs],
+            model.parameters(),
+        )
+        whole_model.choose_roots()
+        with _bar((repeats + warm_up) * (len(parts) + 1), progress) as advance:
+            times = measure(
+                [*programs, whole_model],
+                watch,
+                warm_up=warm_up,
+                repeats=repeats,
+                advance=advance,
+            )
+    return Measurement(
+        profile=_profile(parts, times),
+        trace=traced.way,
+        whole_forward_ms=times[-1].forward_ms,
+        whole_backward_ms=times[-1].backward_ms,
+        repeats=repeats,
+    )
+
+
+def _profile(parts: Sequence[Part], times: Sequence[Times]) -> _C.Profile:
+    layers = [
+        _C.Layer(
+            part.id,
+            description=part.description,
+            forward_ms=taken.forward_ms,
+            backward_ms=taken.backward_ms,
+            activation_bytes=part.activation_bytes,
+            parameter_bytes=part.parameter_bytes,
+        )
+        for part, taken in zip(parts, times[: len(parts)], strict=True)
+    ]
+    edges = [(other.id, part.id) for part in parts for other in part.needs]
+    return _C.Profile(layers, edges)
+
+
+# Arguments.
+
+
+def _check_counts(*, repeats: int, warm_up: int) -> None:
+    for name, value, least in (("repeats", repeats, 1), ("warm_up", warm_up, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} is {value!r}; it takes a number from {least} up")
+
+
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name} is {value!r}; it takes {', '.join(choices)}")
+
+
+def _inputs(sample: Any, micro_batch: int | None) -> Inputs:
+    if isinstance(sample, Mapping):
+        inputs = Inputs((), dict(sample))
+    elif isinstance(sample, torch.Tensor):
+        inputs = Inputs((sample,), {})
+    elif isinstance(sample, list | tuple):
+        inputs = Inputs(tuple(sample), {})
+    else:
+        raise ConfigError(
+            f"sample_inputs is a {type(sample).__name__}; it takes a tensor, a tuple "
+            "or list of what the model is called with, or a dict of keyword arguments"
+        )
+    if micro_batch is None:
+        return inputs
+    if not isinstance(micro_batch, int) or micro_batch < 1:
+        raise ConfigError(
+            f"micro_batch is {micro_batch!r}; it takes a number from 1 up, or None"
+        )
+    for name, tensor in _named(inputs):
+        if tensor.dim() == 0 or tensor.size(0) < micro_batch:
+            raise ConfigError(
+                f"micro_batch is {micro_batch}, and input {name} has the shape "
+                f"{list(tensor.shape)}; each needs as many in its first dimension"
+            )
+    return _mapped(inputs, lambda tensor: tensor[:micro_batch])
+
+
+def _named(inputs: Inputs) -> list[tuple[str, torch.Tensor]]:
+    """Tensors by the place that they have in the call."""
+    found = []
+    for place, value in [*enumerate(inputs.args), *inputs.kwargs.items()]:
+        structure, tensors = structure_of(value)
+        for path, tensor in zip(structure.paths, tensors, strict=True):
+            found.append((f"{place}{pytree.keystr(path)}", tensor))
+    return found
+
+
+def _mapped(inputs: Inputs, change: Callable[[torch.Tensor], torch.Tensor]) -> Inputs:
+    args, kwargs = pytree.tree_map_only(
+        torch.Tensor, change, (inputs.args, inputs.kwargs)
+    )
+    return Inputs(args, kwargs)
+
+
+def _placed(
+    model: nn.Module, inputs: Inputs, device: torch.device | str | None
+) -> tuple[nn.Module, Inputs, torch.device]:
+    """Model and inputs on the device, and which it is."""
+    state = [*model.named_parameters(), *model.named_buffers()]
+    for name, tensor in state:
+        if is_lazy(tensor):
+            raise ConfigError(
+                f'parameter "{name}" has no size yet: run the model once before'
+            )
+    if device is not None:
+        try:
+            place = torch.device(device)
+            model = copy.deepcopy(model).to(place)
+            inputs = _mapped(inputs, lambda tensor: tensor.to(place))
+        except (RuntimeError, AssertionError) as error:  # torch has both for devices
+            raise ConfigError(f"no copy of the model on {device}: {error}") from error
+        state = [*model.named_parameters(), *model.named_buffers()]
+    on = {tensor.device: name for name, tensor in state}
+    if len(on) > 1:
+        told = ", ".join(f'"{name}" on {where}' for where, name in on.items())
+        raise ConfigError(f"the model is on several devices: {told}; it takes one")
+    given = _named(inputs)
+    place = next(iter(on), given[0][1].device if given else torch.device("cpu"))
+    for name, tensor in given:
+        if tensor.device != place:
+            raise ConfigError(
+                f"input {name} is on {tensor.device} and the model on {place}; both "
+                "have to be on one device, or device= to say on which"
+            )
+    if place.type not in ("cpu", "cuda"):
+        raise ConfigError(f"the model is on {place}; layers are timed on cpu and cuda")
+    return model, inputs, place
+
+
+# The model as it was.
+
+
+@contextlib.contextmanager
+def _kept(model: nn.Module, place: torch.device) -> Iterator[None]:
+    """Training mode and gradients while inside; afterwards the model is as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    buffers = [
+        (module._buffers, dict(module._buffers), copies)
+        for module in model.modules()
+        if (
+            copies := {
+                n: b.clone() for n, b in module._buffers.items() if b is not None
+            }
+        )
+    ]
+    devices = [place] if place.type == "cuda" else []
+    try:
+        with (
+            torch.random.fork_rng(devices),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            model.train()
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        with torch.no_grad():
+            for table, before, copies in buffers:
+                table.update(before)
+                for name, value in copies.items():
+                    kept = before[name]
+                    assert kept is not None
+                    kept.copy_(value)
+
+
+def _try_out(model: nn.Module, inputs: Inputs) -> None:
+    """The model does what it is asked for, before anything is said about tracing."""
+    copies = _mapped(inputs, torch.clone)
+    try:
+        output = model(*copies.args, **copies.kwargs)
+    except Exception as error:
+        what = _trace.reason_of(error, model)
+        raise ConfigError(f"the model fails with the sample inputs: {what}") from error
+    for path, leaf in pytree.tree_flatten_with_path(output)[0]:
+        if leaf is not None and not isinstance(leaf, torch.Tensor):
+            raise ConfigError(
+                f"the model returns a {type(leaf).__name__} as output"
+                f"{pytree.keystr(path)}; it may return tensors, or tuples, lists and "
+                "dicts of them"
+            )
+    if not tensors_in(output):
+        raise ConfigError("the model returns no tensor")
+
+
+def _taken_apart(
+    model: nn.Module, inputs: Inputs, trace: Way, is_layer: IsLayer
+) -> tuple[_trace.Trace, Evaluation]:
+    ways = [trace] if trace != "auto" else ["export", "fx", "chain"]
+    is_layer_itself = next(model.children(), None) is None or is_layer("", model)
+    if trace == "auto" and (_trace.is_sequential(model) or is_layer_itself):
+        ways = ["chain", "export", "fx"]
+    reasons = []
+    for way in ways:
+        copies = _mapped(inputs, torch.clone)
+        try:
+            traced = _WAYS[way](model, copies, is_layer)
+            return traced, evaluate(traced, model)
+        except ConfigError:
+            raise
+        except Exception as error:
+            reasons.append(f'By "{way}": {_trace.reason_of(error, model)}.')
+            traceback.clear_frames(error.__traceback__)  # they hold tensors
+    raise ConfigError(
+        "the model cannot be taken apart into layers. "
+        + " ".join(reasons)
+        + " What holds the trouble may be one layer as it is (whole=...)"
+    )
+
+
+@contextlib.contextmanager
+def _bar(total: int, is_wanted: bool) -> Iterator[Callable[[], None]]:
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not (is_wanted and console.is_terminal),
+    ) as bar:
+        task = bar.add_task("profiling", total=total)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Which layer of a model needs the output of which: three ways to find out.
+
+All give the same: a graph of calls of layers, and of the operations between them. What
+is inside of a layer is never traced. So it may be anything, and is timed as it is.
+
+Note [stand-ins for layers]
+`torch.export` would go through the code of a layer as well, and would lose what is not
+an operation of torch there: its own backward, for one. So, while it traces, the
+`forward` of each layer is one operation of ours, `aikido_profile::call`, that makes
+tensors like those that the layer returned in a run before. Nothing ever runs it.
+"""
+
+import contextlib
+import inspect
+import io
+import json
+import linecache
+import operator
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import InputKind
+from torch.fx.node import base_types, map_arg
+from torch.fx.proxy import TraceError
+from torch.utils import _pytree as pytree
+
+from aikido_torch.pipeline._recorder import (
+    Call,
+    Inputs,
+    IsLayer,
+    Recording,
+    Structure,
+    layers_of,
+    record,
+    replaced_forwards,
+    structure_of,
+)
+
+__all__ = [
+    "NotTracedError",
+    "Trace",
+    "is_sequential",
+    "reason_of",
+    "trace_chain",
+    "trace_export",
+    "trace_fx",
+]
+
+
+class NotTracedError(Exception):
+    """This way does not lead to a graph of the model; the text says why."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A graph of calls of layers and of operations between them.
+
+    Entries have in their `meta` "path", the module whose code they are from, and
+    "no_grad" where no gradient is asked for.
+    """
+
+    way: str  # "chain", "export" or "fx"
+    graph: fx.Graph
+    inputs: list[Any]  # for the placeholders, in their order
+    recording: Recording
+    # For entries that get what the model does not have.
+    constants: dict[str, Any] = field(default_factory=dict)
+
+
+def is_sequential(module: nn.Module) -> bool:
+    """Whether its children run one after the other, and nothing else does."""
+    return (
+        isinstance(module, nn.Sequential)
+        and type(module).forward is nn.Sequential.forward
+    )
+
+
+# One after the other.
+
+
+def trace_chain(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
+    """Takes the children of the model for layers, of which each feeds the next.
+
+    Sequences in it are taken apart; all other children are layers whatever they hold.
+
+    Raises:
+        NotTracedError: they do not feed each other; the sentence names the first.
+    """
+    parts = _parts(model, is_layer)
+    recording = record(model, parts, inputs, keep_tensors=True)
+    if not recording.calls:
+        raise NotTracedError("it calls none of its children")
+    graph = fx.Graph()
+    _, before = structure_of((inputs.args, inputs.kwargs))
+    entries: list[fx.Node] = []
+    for i in range(len(before)):
+        entries.append(graph.placeholder(f"input_{i}"))
+    named = "the model was given"
+    for call in recording.calls:
+        given = [
+            _match(graph, tensor, before, entries) for tensor in call.argument_tensors
+        ]
+        if None in given:
+            raise NotTracedError(
+                f'child "{call.path}" takes something else than what {named}'
+            )
+        result = _add_call(graph, call, given)
+        before, entries = call.result_tensors, _taken_apart(graph, call.result, result)
+        named = f'child "{call.path}" returned'
+    _, returned = structure_of(recording.output)
+    outputs = [_match(graph, tensor, before, entries) for tensor in returned]
+    if None in outputs:
+        raise NotTracedError(f"the model returns something else than what {named}")
+    graph.output(tuple(outputs))
+    _, given_tensors = structure_of((inputs.args, inputs.kwargs))
+    return Trace("chain", graph, list(given_tensors), recording)
+
+
+def _parts(model: nn.Module, is_layer: IsLayer) -> dict[str, nn.Module]:
+    if next(model.children(), None) is None or is_layer("", model):
+        return {"": model}
+
+    def is_part(path: str, module: nn.Module) -> bool:
+        held = isinstance(module, nn.ModuleList | nn.ModuleDict)
+        return is_layer(path, module) or not (held or is_sequential(module))
+
+    return layers_of(model, is_part)
+
+
+def _match(
+    graph: fx.Graph,
+    tensor: torch.Tensor,
+    among: list[torch.Tensor],
+    entries: list[fx.Node],
+) -> fx.Node | None:
+    """The entry whose value this is, perhaps in another shape."""
+    for other, entry in zip(among, entries, strict=True):
+        if other.data_ptr() != tensor.data_ptr() or other.dtype != tensor.dtype:
+            continue
+        if other.shape == tensor.shape and other.stride() == tensor.stride():
+            return entry
+        same_memory = other.is_contiguous() and tensor.is_contiguous()
+        if same_memory and other.numel() == tensor.numel():
+            return graph.call_method("reshape", (entry, tuple(tensor.shape)))
+    return None
+
+
+# torch.fx.
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, is_layer: IsLayer) -> None:
+        super().__init__()
+        self._is_layer = is_layer
+
+    def is_leaf_module(self, module: nn.Module, path: str) -> bool:
+        return self._is_layer(path, module)
+
+
+def trace_fx(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
+    """By `torch.fx`: the model is run with things that stand for tensors.
+
+    Raises:
+        NotTracedError: its `forward` takes any number of arguments.
+    """
+    recording = record(model, layers_of(model, is_layer), inputs)
+    signature = inspect.signature(model.forward)
+    bound = signature.bind(*inputs.args, **inputs.kwargs)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise NotTracedError(f'its forward takes any number of "{name}"')
+    fixed = {
+        name: parameter.default
+        for name, parameter in signature.parameters.items()
+        if name not in bound.arguments
+    }
+    fixed |= {n: v for n, v in bound.arguments.items() if not structure_of(v)[1]}
+    bound.apply_defaults()
+    given: list[Any] = []
+    for name, value in bound.arguments.items():
+        given += pytree.tree_leaves(value) if name in fixed else [value]
+    names = set(vars(model))
+    try:
+        graph = _Tracer(is_layer).trace(model, concrete_args=fixed or None)
+    finally:  # constants that it met are left in the model
+        constants = {name: vars(model)[name] for name in set(vars(model)) - names}
+        for name in constants:
+            delattr(model, name)
+    _mark_paths(graph)
+    return Trace("fx", graph, given, recording, constants)
+
+
+def _mark_paths(graph: fx.Graph) -> None:
+    for entry in graph.nodes:
+        stack = list(entry.meta.get("nn_module_stack", {}).values())
+        entry.meta["path"] = stack[-1][0].split("@")[0] if stack else ""
+
+
+# torch.export.
+
+_operators: Any = torch.library  # which has no types
+_library = _operators.Library("aikido_profile", "FRAGMENT")
+_library.define("call(Tensor[] inputs, str call) -> Tensor[]")
+
+
+def _stand_in(inputs: list[torch.Tensor], call: str) -> list[torch.Tensor]:
+    return [
+        torch.empty_strided(
+            kind["shape"],
+            kind["stride"],
+            dtype=getattr(torch, kind["dtype"]),
+            device=kind["device"],
+        )
+        for kind in json.loads(call)["result"]
+    ]
+
+
+_operators.register_fake("aikido_profile::call", _stand_in, lib=_library)
+
+
+def trace_export(model: nn.Module, inputs: Inputs, is_layer: IsLayer) -> Trace:
+    """By `torch.export`, with stand-ins for the layers (see the note above).
+
+    Raises:
+        NotTracedError: the graph has what cannot be run piece by piece.
+    """
+    layers = layers_of(model, is_layer)
+    recording = record(model, layers, inputs)
+    numbers: Counter[str] = Counter()
+
+    def make(path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        def stands_in(*args: Any, **kwargs: Any) -> Any:
+            call = recording.of(path, numbers[path])
+            numbers[path] += 1
+            if call is None:
+                raise NotTracedError(
+                    f'layer "{path}" is called once more than in a run before'
+                )
+            _, given = structure_of((args, kwargs))
+            made = torch.ops.aikido_profile.call(given, _described(call))
+            return call.result.filled(made)
+
+        return stands_in
+
+    with replaced_forwards(layers, make), _quiet():
+        program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
+    return _ExportReader(program, recording).read(inputs)
+
+
+def _described(call: Call) -> str:
+    kinds = [
+        {
+            "shape": kind.shape,
+            "stride": kind.stride,
+            "dtype": str(kind.dtype).removeprefix("torch."),
+            "device": str(kind.device),
+        }
+        for kind in call.result_kinds
+    ]
+    return json.dumps({"path": call.path, "number": call.number, "result": kinds})
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What fails here may work in another way, and if not, we say so ourselves."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+class _ExportReader:
+    """Makes a graph with calls of modules out of one with stand-ins."""
+
+    def __init__(
+        self, program: torch.export.ExportedProgram, recording: Recording
+    ) -> None:
+        self._program = program
+        self._recording = recording
+        self._graph = fx.Graph()
+        self._constants: dict[str, Any] = {}
+
+    def read(self, inputs: Inputs) -> Trace:
+        made: dict[fx.Node, Any] = {}
+        signature = self._program.graph_signature
+        specs = {spec.arg.name: spec for spec in signature.input_specs}
+        for entry in self._program.graph.nodes:
+            if entry.op == "placeholder":
+                made[entry] = self._read_placeholder(entry, specs[entry.name])
+        module = self._program.graph_module
+        returned = self._read_body(self._program.graph, module, made, no_grad=False)
+        self._graph.output(returned)
+        for entry in reversed(list(self._graph.nodes)):
+            is_access = entry.target in (operator.getitem, getattr)
+            if is_access and not entry.users:
+                self._graph.erase_node(entry)
+        flat = pytree.tree_leaves((inputs.args, inputs.kwargs))
+        return Trace("export", self._graph, flat, self._recording, self._constants)
+
+    def _read_placeholder(self, entry: fx.Node, spec: Any) -> fx.Node:
+        if spec.kind is InputKind.USER_INPUT:
+            return self._graph.placeholder(entry.name)
+        if spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ):
+            self._constants[spec.target] = self._program.constants[spec.target]
+        elif spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+            raise NotTracedError(f'"{entry.name}" is a {spec.kind.name.lower()}')
+        return self._graph.create_node("get_attr", spec.target)
+
+    def _read_body(
+        self,
+        from_graph: fx.Graph,
+        owner: nn.Module,
+        made: dict[fx.Node, Any],
+        *,
+        no_grad: bool,
+    ) -> Any:
+        """Adds what is in a graph whose placeholders are made; returns its output.
+
+        An entry may have been made into several, in a list.
+        """
+        for entry in from_graph.nodes:
+            if entry.op == "output":
+                return map_arg(entry.args[0], made.__getitem__)
+            if entry.op == "placeholder":
+                continue
+            if entry.target is operator.getitem and isinstance(
+                made[entry.args[0]], list | tuple
+            ):
+                made[entry] = made[entry.args[0]][entry.args[1]]
+                continue
+            last = next(iter(reversed(self._graph.nodes)), None)
+            made[entry] = self._read_entry(entry, owner, made, no_grad=no_grad)
+            for new in _added_after(self._graph, last):
+                new.meta.setdefault("no_grad", no_grad)
+                new.meta.setdefault("path", _path_of(entry))
+        raise NotTracedError("a graph inside of it returns nothing")
+
+    def _read_entry(
+        self,
+        entry: fx.Node,
+        owner: nn.Module,
+        made: dict[fx.Node, Any],
+        *,
+        no_grad: bool,
+    ) -> Any:
+        if entry.op == "get_attr":
+            assert isinstance(entry.target, str)
+            value = operator.attrgetter(entry.target)(owner)
+            if isinstance(value, fx.GraphModule):
+                return value  # for the entry that calls it
+            self._constants[entry.target] = value
+            return self._graph.create_node("get_attr", entry.target)
+        args: Any = map_arg(entry.args, made.__getitem__)
+        if entry.target is torch.ops.aikido_profile.call.default:
+            told = json.loads(str(args[1]))
+            call = self._recording.of(told["path"], told["number"])
+            assert call is not None
+            result = _add_call(self._graph, call, args[0])
+            return _taken_apart(self._graph, call.result, result)
+        if entry.target is torch.ops.higher_order.wrap_with_set_grad_enabled:
+            enabled, inner, *given = args
+            made |= zip(inner.graph.find_nodes(op="placeholder"), given, strict=True)
+            return self._read_body(inner.graph, inner, made, no_grad=not enabled)
+        if any(isinstance(arg, fx.GraphModule) for arg in args):
+            raise NotTracedError(
+                f"a block of it is run by {_name(entry.target)}, which is no operation "
+                "of its own, such as one of torch.autocast"
+            )
+        kwargs = map_arg(entry.kwargs, made.__getitem__)
+        return self._graph.create_node(entry.op, entry.target, args, kwargs)
+
+
+def _added_after(graph: fx.Graph, last: fx.Node | None) -> Iterator[fx.Node]:
+    for entry in reversed(graph.nodes):
+        if entry is last:
+            return
+        yield entry
+
+
+def _path_of(entry: fx.Node) -> str:
+    stack = list((entry.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0].split("@")[0] if stack else ""
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "__name__", target))
+
+
+# What the ways share.
+
+
+def _add_call(graph: fx.Graph, call: Call, tensors: Any) -> fx.Node:
+    for other in call.arguments.others():
+        if not isinstance(other, (*base_types, slice, range)):
+            raise NotTracedError(
+                f'layer "{call.path}" is called with a {type(other).__name__}'
+            )
+    args, kwargs = call.arguments.filled(tensors)
+    return graph.create_node("call_module", call.path, args, kwargs)
+
+
+def _taken_apart(
+    graph: fx.Graph, structure: Structure, entry: fx.Node
+) -> list[fx.Node]:
+    """Entries for the tensors in what a layer returns."""
+    found = []
+    for path in structure.paths:
+        at = entry
+        for key in path:
+            if isinstance(key, pytree.GetAttrKey):
+                at = graph.call_function(getattr, (at, key.name))
+            else:
+                place: Any = key  # of a mapping or of a sequence
+                named = isinstance(key, pytree.MappingKey)
+                index = place.key if named else place.idx
+                at = graph.call_function(operator.getitem, (at, index))
+        found.append(at)
+    return found
+
+
+def reason_of(error: Exception, model: nn.Module) -> str:
+    """What stopped a way, and where in the code of the model."""
+    if isinstance(error, NotTracedError):
+        return str(error)
+    text = str(error)
+    by_data = "guard on data-dependent" in text or (
+        isinstance(error, TraceError) and "control flow" in text
+    )
+    what = f"{type(error).__name__}: {(text.strip().splitlines() or [''])[0]}"
+    if by_data:
+        what = "what it does next depends on values of tensors"
+    place = _place_of(error, model)
+    return f"{what[:200]}{place}"
+
+
+def _place_of(error: BaseException, model: nn.Module) -> str:
+    """Where in the code of the model, or of a layer of it, this happened."""
+    paths = {id(module): path for path, module in model.named_modules()}
+    torch_folder = str(Path(torch.__file__).parent)
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file, code = frame.f_code.co_filename, frame.f_code
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if id(first) not in paths or file.startswith((torch_folder, "<")):
+            continue
+        path = paths[id(first)]
+        named = f'layer "{path}"' if path else "the model"
+        text = linecache.getline(file, line).strip()
+        return f", in {named}, {Path(file).name}:{line}: `{text}`"
+    return ""
