@@ -284,6 +284,9 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
       has_full_sums |= policy->options().rebalance;
     }
     if (has_full_sums) all.keeps_up = false;
+    all.uplink = ownership_.demand().judge(
+        peers_[static_cast<size_t>(r.value)].uplink.bytes_per_second(clock_->now()),
+        view().members.count());
     return all;
   };
   return ownership_.changes(options_.self, view().members,

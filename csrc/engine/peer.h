@@ -18,6 +18,7 @@
 #include "engine/receive_window.h"
 #include "engine/send_window.h"
 #include "membership/view_message.h"
+#include "straggler/uplink.h"
 #include "transport/link.h"
 
 namespace aikido::engine {
@@ -100,7 +101,8 @@ class Peer {
   void set_lost(const Status& why);
 
   bool has_left = false;
-  Status lost;  // not ok: see set_lost
+  Status lost;               // not ok: see set_lost
+  straggler::Uplink uplink;  // as its contributions come
 
  private:
   class Notice;

@@ -16,9 +16,11 @@ uint64_t Ownership::operations_to_trial() const {
   return uint64_t{kTrialCost} * kDiscount * members_.size();
 }
 
-bool Ownership::has_waited(Rank rank, const Now& now) const {
-  return held(rank, now) >= operations_to_trial() << doublings(rank) &&
-         now.time - member(rank).since.time >= kTrialAfter * (1 << doublings(rank));
+bool Ownership::has_waited(Rank rank, const Now& now, uint32_t part) const {
+  const uint64_t operations = operations_to_trial() << doublings(rank);
+  const Duration time = kTrialAfter * (1 << doublings(rank));
+  return held(rank, now) >= operations / part &&
+         now.time - member(rank).since.time >= time / part;
 }
 
 std::vector<Ownership::Change> Ownership::on_owners(const RankSet& owners,
@@ -46,7 +48,8 @@ bool Ownership::may_return(Rank rank, const Now& now, const Seen& seen) const {
   // What it was in before it was moved does not count.
   const uint64_t in_time = std::min<uint64_t>(seen.healthy_run, held(rank, now));
   if (in_time >= uint64_t{kReturnAfter} << doublings(rank)) return true;
-  return seen.keeps_up && has_waited(rank, now);
+  if (!seen.keeps_up || seen.uplink == Suits::kNo) return false;
+  return has_waited(rank, now, seen.uplink == Suits::kYes ? kSuitsPart : 1);
 }
 
 }  // namespace aikido::straggler

@@ -19,6 +19,11 @@
 // lasts as long as the wait did; the next wait is the shortest again. Where full sums
 // are all there is, everybody keeps up, and only being in time counts.
 //
+// To keep up takes no uplink: results come down, and late contributions are cancelled.
+// What still comes of them shows how fast it is (uplink.h). One whose uplink is too
+// slow gets no trial, and one whose uplink would do waits the kSuitsPart-th part of the
+// time.
+//
 // One thread, no clock.
 
 #include <algorithm>
@@ -29,6 +34,7 @@
 #include "base/rank_set.h"
 #include "base/types.h"
 #include "straggler/deadline.h"
+#include "straggler/uplink.h"
 
 namespace aikido::straggler {
 
@@ -39,6 +45,7 @@ class Ownership {
   static constexpr uint32_t kTrialCost = 4;     // operations
   static constexpr Duration kTrialAfter = std::chrono::seconds(1);
   static constexpr uint32_t kMaxDoublings = 8;
+  static constexpr uint32_t kSuitsPart = 4;
 
   struct Change {
     Rank rank;
@@ -56,9 +63,14 @@ class Ownership {
     uint32_t healthy_run = 0;     // operations in a row that it was in, or in time for
     bool is_slow = false;         // it holds up full sums (rebalance.h)
     bool keeps_up = false;        // it has called what was skippable up to a few
+    Suits uplink = Suits::kUnknown;
   };
 
   explicit Ownership(int32_t world_size);
+
+  // What the calls of the local member need of owners.
+  Demand& demand() { return demand_; }
+  const Demand& demand() const { return demand_; }
 
   // A view with these owners is in force. Returns what is new about them.
   std::vector<Change> on_owners(const RankSet& owners, const Now& now);
@@ -98,12 +110,14 @@ class Ownership {
   }
   uint32_t doublings(Rank rank) const;
   uint64_t operations_to_trial() const;
-  bool has_waited(Rank rank, const Now& now) const;  // for a trial
+  // The `part`-th part of the wait for a trial.
+  bool has_waited(Rank rank, const Now& now, uint32_t part = 1) const;
   static bool is_late(const Seen& seen, bool gains);
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;
 
   RankSet owners_;
   std::vector<Member> members_;
+  Demand demand_;
 };
 
 }  // namespace aikido::straggler

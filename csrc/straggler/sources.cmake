@@ -8,4 +8,5 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/policy.cpp
   straggler/rebalance.cpp
   straggler/skip.cpp
+  straggler/uplink.cpp
   straggler/wait_all.cpp)

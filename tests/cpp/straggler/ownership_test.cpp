@@ -33,8 +33,8 @@ std::vector<Change> changes(const Ownership& ownership, uint64_t now, const Seen
   });
 }
 
-Seen skipped(uint32_t in_a_row) {
-  return {in_a_row, 0, false, true};
+Seen skipped(uint32_t in_a_row, Suits uplink = Suits::kUnknown) {
+  return {in_a_row, 0, false, true, uplink};
 }
 
 TEST_CASE("who is skipped four times in a row gives its shards away") {
@@ -80,6 +80,8 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
            Row{"skipped, and keeps up", skipped(1000), 32},
            Row{"skipped, and behind", {1000, 0, false, false}, 0},
            Row{"slow for full sums", {0, 1000, true, true}, 0},
+           Row{"an uplink that is too slow", skipped(1000, Suits::kNo), 0},
+           Row{"one that would do", skipped(1000, Suits::kYes), 8},
        }) {
     INFO(row.name);
     Ownership ownership(4);
@@ -107,6 +109,7 @@ TEST_CASE("a trial waits for some time as well, and who is in time for none") {
         return now - 50;
   };
   CHECK(first(skipped(1000)) == 100);
+  CHECK(first(skipped(1000, Suits::kYes)) == 25);
   CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
 }
 

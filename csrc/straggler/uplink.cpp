@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/uplink.h"
+
+#include <limits>
+
+namespace aikido::straggler {
+
+namespace {
+double seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+}  // namespace
+
+// What lies further back counts half as much with each window.
+void Uplink::on_end(uint64_t bytes, TimePoint now) {
+  if (bytes < kLeastBytes) return;
+  bytes_ += static_cast<double>(bytes);
+  took_ += now - begun_;
+  last_ = now;
+  while (bytes_ > 2.0 * kWindowBytes) {
+    bytes_ /= 2;
+    took_ /= 2;
+  }
+}
+
+std::optional<double> Uplink::bytes_per_second(TimePoint now) const {
+  if (bytes_ == 0 || now - last_ > kFresh) return std::nullopt;
+  if (took_ <= Duration::zero()) return std::numeric_limits<double>::infinity();
+  return bytes_ / seconds(took_);
+}
+
+void Demand::on_call(uint64_t bytes, TimePoint now) {
+  last_[num_calls_++ % kCalls] = {bytes, now};
+}
+
+double Demand::bytes_per_second(int32_t num_owners) const {
+  if (num_calls_ < kCalls) return 0;
+  const Called& oldest = last_[num_calls_ % kCalls];
+  const Called& newest = last_[(num_calls_ - 1) % kCalls];
+  if (newest.at <= oldest.at) return 0;
+  uint64_t bytes = 0;
+  for (const Called& call : last_) bytes += call.bytes;
+  bytes -= oldest.bytes;
+  const double share = 2.0 * (num_owners - 1) / num_owners;
+  return share * static_cast<double>(bytes) / seconds(newest.at - oldest.at);
+}
+
+Suits Demand::judge(std::optional<double> from_it, int32_t num_owners) const {
+  const double needed = bytes_per_second(num_owners);
+  if (!from_it || needed <= 0) return Suits::kUnknown;
+  return *from_it * (num_owners - 1) >= needed ? Suits::kYes : Suits::kNo;
+}
+
+}  // namespace aikido::straggler

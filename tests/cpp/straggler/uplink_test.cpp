@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/uplink.h"
+
+#include <cmath>
+
+#include "harness/catch.h"
+
+namespace aikido::straggler {
+namespace {
+
+using std::chrono::milliseconds;
+
+TimePoint at(int64_t ms) {
+  return TimePoint(milliseconds(ms));
+}
+
+// Payloads of `bytes` that take `took` ms each, and come every 100 ms.
+void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from = 0) {
+  for (int i = 0; i < times; ++i) {
+    uplink.on_begin(at(from + 100 * i));
+    uplink.on_end(bytes, at(from + 100 * i + took));
+  }
+}
+
+TEST_CASE("what counts is the time from the beginning of a payload to its end") {
+  Uplink uplink;
+  CHECK_FALSE(uplink.bytes_per_second(at(0)));
+  come(uplink, 3, 64'000, 64);
+  CHECK(*uplink.bytes_per_second(at(300)) == Approx(1e6));
+  come(uplink, 1, Uplink::kLeastBytes - 1, 90, 300);
+  CHECK(*uplink.bytes_per_second(at(400)) == Approx(1e6));
+}
+
+TEST_CASE("a link that has changed shows after a few windows") {
+  Uplink uplink;
+  come(uplink, 100, 64 << 10, 2);
+  come(uplink, 12, 64 << 10, 80, 10'000);
+  const double now = 65'536 / 0.080;
+  CHECK(*uplink.bytes_per_second(at(11'200)) < 1.2 * now);
+  CHECK(*uplink.bytes_per_second(at(11'200)) > now);
+}
+
+TEST_CASE("what came at once came infinitely fast, and what is old says nothing") {
+  Uplink uplink;
+  come(uplink, 1, 8 << 10, 0);
+  CHECK(std::isinf(*uplink.bytes_per_second(at(1))));
+  CHECK(uplink.bytes_per_second(at(2000)));
+  CHECK_FALSE(uplink.bytes_per_second(at(2001)));
+}
+
+// Calls of a megabyte, ten a second.
+Demand ten_a_second() {
+  Demand demand;
+  for (int64_t i = 0; i < 20; ++i) demand.on_call(1'000'000, at(100 * i));
+  return demand;
+}
+
+TEST_CASE("an owner sends two n-th of all but its own bytes") {
+  CHECK(ten_a_second().bytes_per_second(4) == Approx(1.5e7));
+  CHECK(ten_a_second().bytes_per_second(2) == Approx(1e7));
+  CHECK(Demand().bytes_per_second(4) == 0);
+  Demand at_once;
+  for (size_t i = 0; i < Demand::kCalls; ++i) at_once.on_call(1, at(0));
+  CHECK(at_once.bytes_per_second(4) == 0);
+}
+
+TEST_CASE("whose uplink carries what an owner sends suits") {
+  const Demand demand = ten_a_second();
+  CHECK(demand.judge(5.1e6, 4) == Suits::kYes);
+  CHECK(demand.judge(4.9e6, 4) == Suits::kNo);
+  CHECK(demand.judge(INFINITY, 4) == Suits::kYes);
+  CHECK(demand.judge(std::nullopt, 4) == Suits::kUnknown);
+  CHECK(Demand().judge(1.0, 4) == Suits::kUnknown);
+}
+
+}  // namespace
+}  // namespace aikido::straggler
