@@ -169,9 +169,12 @@ void Group::note_owners(const View& view) {
   for (int32_t r = 0; r < options_.size; ++r)
     if (Rank(r) != options_.self) latest = std::max(latest, called_by(Rank(r)));
   const straggler::Ownership::Now now{Seq(latest), clock_->now()};
-  for (const auto& change : ownership_.on_owners(owners, now))
+  for (const auto& change : ownership_.on_owners(owners, now)) {
+    // How it was before it was moved says nothing.
+    peer(change.rank).uplink = {};
     for (const auto& policy : policies_)
       policy->on_moved(change.rank, change.owns, now.seq);
+  }
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));

@@ -25,7 +25,7 @@ void Uplink::on_end(uint64_t bytes, TimePoint now) {
 }
 
 std::optional<double> Uplink::bytes_per_second(TimePoint now) const {
-  if (bytes_ == 0 || now - last_ > kFresh) return std::nullopt;
+  if (2 * bytes_ < kWindowBytes || now - last_ > kFresh) return std::nullopt;
   if (took_ <= Duration::zero()) return std::numeric_limits<double>::infinity();
   return bytes_ / seconds(took_);
 }

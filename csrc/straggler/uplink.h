@@ -26,7 +26,8 @@ class Uplink {
   void on_begin(TimePoint now) { begun_ = now; }
   void on_end(uint64_t bytes, TimePoint now);
 
-  // Nothing if nothing has come for kFresh; infinite if all came at once.
+  // Nothing if less than half a window has come, or nothing for kFresh; infinite if all
+  // came at once.
   std::optional<double> bytes_per_second(TimePoint now) const;
 
  private:

@@ -43,10 +43,12 @@ TEST_CASE("a link that has changed shows after a few windows") {
 
 TEST_CASE("what came at once came infinitely fast, and what is old says nothing") {
   Uplink uplink;
-  come(uplink, 1, 8 << 10, 0);
-  CHECK(std::isinf(*uplink.bytes_per_second(at(1))));
-  CHECK(uplink.bytes_per_second(at(2000)));
-  CHECK_FALSE(uplink.bytes_per_second(at(2001)));
+  come(uplink, 7, 8 << 10, 0);
+  CHECK_FALSE(uplink.bytes_per_second(at(601)));
+  come(uplink, 1, 8 << 10, 0, 700);
+  CHECK(std::isinf(*uplink.bytes_per_second(at(701))));
+  CHECK(uplink.bytes_per_second(at(2700)));
+  CHECK_FALSE(uplink.bytes_per_second(at(2701)));
 }
 
 // Calls of a megabyte, ten a second.
