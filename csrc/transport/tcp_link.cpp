@@ -41,10 +41,12 @@ constexpr int kLocalSendBufferBytes = 256 << 10;
 
 // Note [send buffer between hosts]
 // There the buffer has to cover the bandwidth-delay product, which the kernel knows
-// better. But what it holds beyond that only waits in front of a more urgent message:
-// bounded to this it is read 32 ms after it was written instead of 116 ms on a link of
-// 100 Mbit/s, and 7 ms instead of 30 ms at 1 Gbit/s, at the same rate.
-constexpr int kUnsentBytes = 256 << 10;
+// better. But what it holds beyond that only waits in front of a more urgent message,
+// so it is bounded (unsent_limit.h).
+void limit_unsent(const Fd& socket, size_t bytes) {
+  const auto value = static_cast<int>(bytes);
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, sizeof value);
+}
 
 bool is_same_host(const Fd& socket) {
   SocketAddress own, peer;
@@ -68,10 +70,13 @@ TcpLink::TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_
       scheduler_(chunk_bytes),
       in_(lane == Lane::kBulk ? kInBytes : kControlInBytes) {
   if (lane == Lane::kBulk) {
-    const bool is_local = is_same_host(socket_);
-    const int bytes = is_local ? kLocalSendBufferBytes : kUnsentBytes;
-    ::setsockopt(socket_.get(), is_local ? SOL_SOCKET : IPPROTO_TCP,
-                 is_local ? SO_SNDBUF : TCP_NOTSENT_LOWAT, &bytes, sizeof bytes);
+    if (is_same_host(socket_)) {
+      ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kLocalSendBufferBytes,
+                   sizeof kLocalSendBufferBytes);
+    } else {
+      unsent_.emplace();
+      limit_unsent(socket_, unsent_->bytes());
+    }
   }
   loop_->add(socket_.get(), events_, this);
 }
@@ -172,6 +177,7 @@ void TcpLink::flush() {
   if (can_send_ && (events_ & EPOLLOUT) == 0) {
     const bool more = write_some();
     if (more) {
+      if (unsent_) unsent_->on_full(loop_->now());
       events_ |= EPOLLOUT;
       loop_->modify(socket_.get(), events_, this);
     }
@@ -256,6 +262,7 @@ bool TcpLink::write_some() {
       return false;
     }
     advance(static_cast<size_t>(n));
+    note_taken(static_cast<size_t>(n));
     budget -= std::min(budget, static_cast<size_t>(n));
   }
   if (finishing_) {
@@ -264,6 +271,13 @@ bool TcpLink::write_some() {
     ::shutdown(socket_.get(), SHUT_WR);
   }
   return false;
+}
+
+// Only what is taken by a socket that was full says how fast it sends.
+void TcpLink::note_taken(size_t written) {
+  if (!unsent_ || (events_ & EPOLLOUT) == 0) return;
+  if (const auto limit = unsent_->on_taken(written, loop_->now()))
+    limit_unsent(socket_, *limit);
 }
 
 void TcpLink::advance(size_t written) {

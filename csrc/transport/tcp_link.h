@@ -10,6 +10,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "transport/event_loop.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
+#include "transport/unsent_limit.h"
 
 namespace aikido::transport {
 
@@ -66,6 +68,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
 
   bool write_some();
   void gather();
+  void note_taken(size_t written);
   void advance(size_t written);
   void release(MessageId id);
   void deliver_sent();
@@ -84,7 +87,8 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   uint32_t events_ = 0;
   bool flush_wanted_ = false;
   bool is_lost_ = false;
-  bool can_send_ = true;  // false: what is sent is through at once
+  bool can_send_ = true;               // false: what is sent is through at once
+  std::optional<UnsentLimit> unsent_;  // between hosts, of bulk
 
   // Sending.
   Scheduler scheduler_;

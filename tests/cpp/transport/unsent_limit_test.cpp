@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/unsent_limit.h"
+
+#include "harness/catch.h"
+
+namespace aikido::transport {
+namespace {
+
+using std::chrono::microseconds;
+
+// A socket that is always full and takes `bytes` each millisecond, for `ms`.
+int take(UnsentLimit& limit, size_t bytes, int ms, TimePoint& now) {
+  int num_changes = 0;
+  limit.on_full(now);
+  for (int i = 0; i < ms; ++i) {
+    now += microseconds(1000);
+    if (limit.on_taken(bytes, now)) ++num_changes;
+  }
+  return num_changes;
+}
+
+TEST_CASE("the limit is what the link sends in four milliseconds, within bounds") {
+  struct Row {
+    size_t bytes_per_ms;
+    size_t limit;
+  };
+  for (const Row& row : {Row{400, UnsentLimit::kLeast}, Row{25'000, 100'000},
+                         Row{20'000, 80'000}, Row{200'000, UnsentLimit::kMost}}) {
+    UnsentLimit limit;
+    TimePoint now;
+    CHECK(take(limit, row.bytes_per_ms, 100, now) ==
+          (row.limit == UnsentLimit::kMost ? 0 : 1));
+    CHECK(limit.bytes() == row.limit);
+  }
+}
+
+TEST_CASE("it follows a link that becomes slow, and one that is well again") {
+  UnsentLimit limit;
+  TimePoint now;
+  take(limit, 25'000, 100, now);
+  CHECK(take(limit, 1'250, 21, now) == 1);
+  CHECK(limit.bytes() == UnsentLimit::kLeast);
+  CHECK(take(limit, 25'000, 10, now) == 1);
+  CHECK(limit.bytes() == 100'000);
+}
+
+TEST_CASE("small changes are left alone, and time in which nothing waits") {
+  UnsentLimit limit;
+  TimePoint now;
+  take(limit, 25'000, 100, now);
+  CHECK(take(limit, 14'000, 100, now) == 0);
+  CHECK(take(limit, 45'000, 100, now) == 0);
+  now += std::chrono::seconds(5);
+  CHECK(take(limit, 25'000, 100, now) == 0);
+  CHECK(limit.bytes() == 100'000);
+}
+
+TEST_CASE("what is taken at once has no rate") {
+  UnsentLimit limit;
+  limit.on_full(TimePoint());
+  CHECK_FALSE(limit.on_taken(UnsentLimit::kSampleBytes, TimePoint()));
+  CHECK(limit.bytes() == UnsentLimit::kMost);
+}
+
+}  // namespace
+}  // namespace aikido::transport
