@@ -286,6 +286,17 @@ bool PartialAllreduce::is_decided() const {
   return true;
 }
 
+// Note [closed is not had]
+bool PartialAllreduce::is_withheld() const {
+  const size_t num_owners = host_->view().cut_of(seq_).owners.size();
+  const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;
+  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
+    if (mine.owner != host_->self()) return false;
+    if (mine.own && !mine.own->is_closed) return true;
+    return all_own && mine.mask.count() > 0 && !is_full(mine);
+  });
+}
+
 bool PartialAllreduce::is_closed() const {
   return std::none_of(shards_.begin(), shards_.end(),
                       [](const Shard& shard) { return shard.own != nullptr; });
@@ -347,10 +358,10 @@ Outcome PartialAllreduce::make_outcome() const {
 
 void PartialAllreduce::on_message_sent(uint32_t token) {
   if (token >= kFirstResultToken) {
-    const auto s = static_cast<int32_t>(token - kFirstResultToken);
-    if (s >= plan_.num_shards()) return;  // of another cut
-    if (shard(s).results_in_flight > 0) --shard(s).results_in_flight;
-    return send_to_late(s);
+    const auto number = static_cast<int32_t>(token - kFirstResultToken);
+    const int32_t s = number / host_->size();
+    if (s < plan_.num_shards()) on_piece_sent(s, Rank(number % host_->size()));
+    return;
   }
   if (token != kContributionToken) return;
   // A slow receiver of our result must not keep the caller's memory.
@@ -456,18 +467,22 @@ void PartialAllreduce::on_promise() {
   }
 }
 
-// What a member has that is out it keeps as it is, until it is back. It sends nothing:
-// its cut may be that of an earlier view.
+// What a member has whole that is out it keeps as it is, until it is back. Of the rest
+// it has exposed nothing, and the others make another result. It sends nothing: its cut
+// may be that of an earlier view.
 void PartialAllreduce::on_removed() {
   participants_ = host_->view().participants(seq_);
+  const bool is_whole = shards_left_ == 0;
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     withdraw(s);
     cancel_results(s);
     let_go(s);
-    if (shard(s).is_had) continue;
+    if (is_whole) continue;
+    shard(s).is_had = false;
     shard(s).bytes = 0;
     shard(s).mask = RankSet();
   }
+  if (!is_whole) shards_left_ = plan_.num_shards();
 }
 
 void PartialAllreduce::on_view() {

@@ -33,10 +33,11 @@
 //
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
-// view, and stays. What an owner has closed is had at once if every shard of the
-// operation is full, and else when one other member has acknowledged it, or none needs
-// it: where the call has failed on all others, nobody will. A slow owner can so give up
-// a result that nobody else has got, and the others need no bytes from behind its link.
+// view, and stays. What an owner has closed is had if every shard of the operation is
+// full and its bytes have left for half of the others at least, and else when one other
+// member has acknowledged it, or none needs it: where the call has failed on all
+// others, nobody will. A slow owner can so give up a result that nobody else has got,
+// and the others need no bytes from behind its link.
 //
 // Note [passed over]
 // A member that has copied the state of another one needs no result of the operations
@@ -66,6 +67,7 @@ class PartialAllreduce final : public Operation {
   void arrived(Rank from, const transport::FrameHeader& header) override;
   bool is_committed() const override { return shards_left_ == 0 || is_passed_; }
   bool is_decided() const override;
+  bool is_withheld() const override;
   bool is_closed() const override;
   bool was_skipped() const override;
   void on_promise() override;
@@ -96,10 +98,12 @@ class PartialAllreduce final : public Operation {
     uint32_t contributed_in = 0;            // and the view it was last right in
     std::unique_ptr<OwnedShard> own;        // while it is ours to close
     size_t results_in_flight = 0;           // to members that were in time
+    std::vector<uint32_t> pieces_left;      // of them, by rank
     RankSet late;                           // who is still to get the result from us
     TimePoint late_due{};                   // and when at the latest
   };
-  // Of messages that somebody waits for; a result of shard s has the first and s.
+  // Of messages that somebody waits for; a result of shard s to rank r has the first
+  // and s n + r.
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
 
@@ -160,6 +164,8 @@ class PartialAllreduce final : public Operation {
   void send_to_late(int32_t s);
   void cancel_results(int32_t s);
   void have_own();
+  bool has_left(const Shard& shard) const;
+  void on_piece_sent(int32_t s, Rank to);
   bool is_full(const Shard& shard) const { return shard.mask.covers(participants_); }
 
   void note_mask(int32_t s);

@@ -296,14 +296,21 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
     if (!to.contains(rank)) continue;
-    if (!is_late) ++shard(s).results_in_flight;
+    if (!is_late) {
+      ++shard(s).results_in_flight;
+      shard(s).pieces_left.resize(static_cast<size_t>(host_->size()));
+      ++shard(s).pieces_left[static_cast<size_t>(rank.value)];
+    }
     local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
                           ? priority - 1
                           : priority;
-    const auto id =
-        post(rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
-             end - begin, begin, plan_.num_bytes(s), begin == 0,
-             is_late ? 0 : kFirstResultToken + static_cast<uint32_t>(s), verdict);
+    const auto id = post(
+        rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
+        end - begin, begin, plan_.num_bytes(s), begin == 0,
+        is_late
+            ? 0
+            : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
+        verdict);
     sending_.push_back({s, rank, id});
   }
   local_.priority = priority;
@@ -337,9 +344,35 @@ void PartialAllreduce::have_own() {
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     const OwnedShard* own = shard(s).own.get();
     if (own == nullptr || !own->is_closed) continue;
-    const bool is_free = is_alone || is_all_full || mutated(Mutation::kNoAck);
-    if (own->is_acknowledged || is_free) had(s);
+    // Most of a full sum leaves before it is closed.
+    const bool is_safe = is_all_full && (call_.policy.rebalance || has_left(shard(s)));
+    if (own->is_acknowledged || is_alone || is_safe || mutated(Mutation::kNoAck))
+      had(s);
   }
+}
+
+// For half of the others: a slow receiver is no reason to wait.
+bool PartialAllreduce::has_left(const Shard& mine) const {
+  if (mine.results_in_flight == 0) return true;
+  int32_t num_others = 0, num_left = 0;
+  mine.mask.for_each([&](Rank r) {
+    if (r == host_->self()) return;
+    ++num_others;
+    if (mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
+  });
+  return 2 * num_left >= num_others;
+}
+
+void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
+  Shard& mine = shard(s);
+  if (mine.results_in_flight == 0) return;  // of an earlier view
+  --mine.results_in_flight;
+  auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
+  if (left > 0) --left;
+  send_to_late(s);
+  if (left > 0 || is_over() || has_failed() || host_->is_promised()) return;
+  have_own();
+  expose_if_done();
 }
 
 // ---- about other owners ----

@@ -95,3 +95,20 @@ TEST_CASE("a member that stands still is out, joins again and has the same resul
   }
   CHECK(answers[0]->outcome.skipped.empty());
 }
+
+TEST_CASE("a full result whose bytes are stuck is given up by its owner") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  for (int i = 0; i < 12; ++i)
+    REQUIRE(cluster.run_until_done(call_all(cluster, skip_sum_call(4000), {0, 1, 2, 3}),
+                                   milliseconds(100)));
+  const auto answers = call_all(cluster, skip_sum_call(4000), {0, 1, 2, 3});
+  cluster.run_for(std::chrono::microseconds(500));  // all contributions have left
+  // A result of 4,000 bytes would take 2 s.
+  for (const int32_t r : {0, 1, 2}) cluster.network.set_rate(Rank(3), Rank(r), 2'000);
+  cluster.run_for(milliseconds(10));
+  CHECK_FALSE(answers[3]->is_done());
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  CHECK(all_ok(answers));
+  for (const auto& answer : answers) CHECK(answer->output == answers[0]->output);
+}
