@@ -135,8 +135,7 @@ class Group final : public transport::Timed,
   const GroupCounters& counters() const { return counters_; }
 
  private:
-  // Failures that are kept for a member that does not call: one that is stopped, while
-  // its group calls on without it.
+  // For a member that does not call, stopped while the others go on.
   static constexpr uint64_t kMaxFailedAhead = 1 << 14;
 
   struct Active {
@@ -179,6 +178,8 @@ class Group final : public transport::Timed,
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;
   membership::Report report() const override;
+  std::vector<Seq> withheld() const override;
+  bool can_do_without(Rank rank) const override;
   void on_promise() override;
   void on_install(const membership::View& view) override;
   std::optional<Status> compare(Rank rank,
@@ -207,7 +208,6 @@ class Group final : public transport::Timed,
   void tell_abort(Seq seq, const Status& why);
   void on_abort(Rank from, uint64_t seq, const Status& why);
   void fail_operations(const Status& why);
-  // Ends what needs a member from which nothing comes.
   void check_lost(collectives::Operation& operation);
   void end_by_loss(collectives::Operation& operation, const Status& why);
   void check_all_lost();
@@ -233,7 +233,7 @@ class Group final : public transport::Timed,
   bool is_too_much(const membership::Report& report) const;
   void update_standing();
   std::string way_back(bool is_cut) const;
-
+  // Results for others (group_views.cpp).
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
   uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();

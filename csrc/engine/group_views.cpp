@@ -119,6 +119,34 @@ Report Group::report() const {
   return report;
 }
 
+std::vector<Seq> Group::withheld() const {
+  std::vector<Seq> withheld;
+  for (const auto& [seq, active] : active_) {
+    const auto& operation = active.operation;
+    if (!operation->has_failed() && operation->is_withheld())
+      withheld.push_back(Seq(seq));
+  }
+  return withheld;
+}
+
+// Enough others have called what is open, and enough are left for what comes.
+bool Group::can_do_without(Rank rank) const {
+  const auto is_enough = [&](const straggler::PolicyOptions& policy, int32_t count) {
+    return count >= straggler::quorum_of(policy, options_.size);
+  };
+  for (const auto& policy : policies_)
+    if (!is_enough(policy->options(), view().members.count() - 1)) return false;
+  return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
+    const collectives::Operation& operation = *entry.second.operation;
+    if (!operation.call().is_partial() || operation.has_failed()) return true;
+    int32_t num_called = 0;
+    view().participants(operation.seq()).for_each([&](Rank r) {
+      if (r != rank && called_by(r) >= operation.seq().value) ++num_called;
+    });
+    return operation.is_decided() || is_enough(operation.call().policy, num_called);
+  });
+}
+
 // What is had of operations from `seq` on.
 std::vector<membership::HadShard> Group::had_from(uint64_t seq) const {
   std::vector<membership::HadShard> had;

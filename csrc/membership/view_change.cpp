@@ -20,6 +20,9 @@ using std::chrono::milliseconds;
 // get its answer through; one that is stopped costs this much, once.
 constexpr Duration kAnswerFloor = milliseconds(100);
 constexpr int kPatience = 4;
+// The least where the one that is missing loses nothing (who cannot have exposed
+// anything).
+constexpr Duration kSparedFloor = milliseconds(10);
 // And this, while without them the view would be too small for what is under way.
 constexpr Duration kScarce = std::chrono::seconds(5);
 // Members that notice the same thing start one after another, so that the first is
@@ -183,6 +186,7 @@ void ViewChange::start() {
 void ViewChange::promise(const Ballot& ballot) {
   if (!promised_) {
     own_report_ = host_->report();
+    withheld_ = host_->withheld();
     host_->on_promise();
   }
   promised_ = ballot;
@@ -308,6 +312,52 @@ bool ViewChange::is_scarce() const {
   });
 }
 
+// Note [who cannot have exposed anything]
+bool ViewChange::can_spare(Rank rank) const {
+  const auto& answers = attempt_->answers;
+  Seq low(UINT64_MAX), high;
+  for (const auto& [other, answer] : answers) {
+    low = std::min(low, answer.report.settled);
+    high = std::max({high, answer.report.known, answer.report.settled});
+  }
+  for (Seq seq(low.value + 1); seq <= high; ++seq.value) {
+    const auto num_shards = static_cast<int32_t>(view_.cut_of(seq).owners.size());
+    bool is_whole = true;    // with those that have answered
+    bool lacks_own = false;  // what only `rank` itself could have
+    for (int32_t s = 0; s < num_shards; ++s) {
+      const Held* held = view_.held_at(seq, s);
+      const Rank owner = held != nullptr
+                             ? held->holder
+                             : view_.cut_of(seq).owners[static_cast<size_t>(s)];
+      const bool is_here = std::any_of(
+          answers.begin(), answers.end(),
+          [&](const auto& entry) { return entry.second.report.has(seq, s); });
+      is_whole &= is_here;
+      lacks_own |= !is_here && owner == rank;
+    }
+    const bool is_withheld =
+        lacks_own && std::binary_search(withheld_.begin(), withheld_.end(), seq);
+    if (!is_whole && !is_withheld) return false;
+  }
+  return true;
+}
+
+// For those that have not answered, once more than half have.
+Duration ViewChange::patience() const {
+  Rank missing = kNoRank;
+  int32_t num_missing = 0;
+  view_.members.for_each([&](Rank r) {
+    if (attempt_->answers.contains(r)) return;
+    missing = r;
+    ++num_missing;
+  });
+  const bool is_spared = num_missing == 1 && moved_.contains(missing) &&
+                         !lost_.contains(missing) && can_spare(missing) &&
+                         host_->can_do_without(missing);
+  return std::max(is_spared ? kSparedFloor : kAnswerFloor,
+                  kPatience * (attempt_->majority_at - attempt_->started));
+}
+
 void ViewChange::propose_if_due() {
   if (!attempt_ || attempt_->proposed) return;
   auto& answers = attempt_->answers;
@@ -317,8 +367,7 @@ void ViewChange::propose_if_due() {
   view_.members.for_each([&](Rank r) {
     if (is_asked(r) && !answers.contains(r)) is_complete = false;
   });
-  const Duration took = attempt_->majority_at - attempt_->started;
-  TimePoint due = attempt_->majority_at + std::max(kAnswerFloor, kPatience * took);
+  TimePoint due = attempt_->majority_at + patience();
   if (!is_complete && now_ >= due && is_scarce())
     due = std::max(due, attempt_->majority_at + kScarce);
   if (!is_complete && now_ < due) {

@@ -16,11 +16,20 @@
 // more than half have accepted it, and an accepted one that shows up in an answer is
 // taken over unchanged: of two attempts at most one gets through.
 //
+// Note [who cannot have exposed anything]
+// A suspect whose uplink is what is slow answers late, and everybody would wait. Who
+// does not answer is out and comes back, which costs the others an exchange; but what
+// it has exposed and nobody else has would keep it out for good. So it is waited for as
+// long as that can be. It cannot while the coordinator holds a shard of each operation
+// back, or has closed it without somebody: then the suspect has its own shard only when
+// another one has acknowledged it, who says so.
+//
 // A deterministic object fed with messages and `now`. Progress thread.
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "membership/view_message.h"
@@ -34,6 +43,12 @@ class ViewChangeHost {
   virtual void send_view(Rank to, const ViewMessage& message) = 0;
   // What this member has accepted. Not asked between on_promise() and on_install().
   virtual Report report() const = 0;
+  // Operations that an owner of a shard of theirs cannot have whole unless another
+  // member has that shard as well: one that is owned here is open, or closed without
+  // somebody. Ascending; asked with report().
+  virtual std::vector<Seq> withheld() const { return {}; }
+  // No call ends with an error, and none waits, because `rank` is out for a moment.
+  virtual bool can_do_without(Rank) const { return false; }
   // From here on no result is accepted, and what was closed and is not had is given up.
   virtual void on_promise() = 0;
   virtual void on_install(const View& view) = 0;
@@ -103,6 +118,8 @@ class ViewChange {
   void start();
   void propose_if_due();
   bool is_scarce() const;
+  bool can_spare(Rank rank) const;
+  Duration patience() const;
   bool is_out_of_reach(const Held& held) const;
   bool is_majority(int32_t count) const;
   Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
@@ -122,6 +139,7 @@ class ViewChange {
   ViewChangeHost* const host_;
   View view_;
   Report own_report_;  // while promised
+  std::vector<Seq> withheld_;
   std::optional<Ballot> promised_;
   std::optional<AcceptedView> accepted_;
   std::optional<Attempt> attempt_;

@@ -41,6 +41,8 @@ struct Member final : ViewChangeHost {
     CHECK_FALSE(change.is_promised());
     return mine;
   }
+  std::vector<Seq> withheld() const override { return held_back; }
+  bool can_do_without(Rank) const override { return is_spare; }
   void on_promise() override { ++num_promises; }
   void on_install(const View& view) override { installed.push_back(view); }
   std::optional<Status> compare(Rank, const Report&) const override { return verdict; }
@@ -48,6 +50,8 @@ struct Member final : ViewChangeHost {
 
   const Rank self;
   Report mine;
+  std::vector<Seq> held_back;
+  bool is_spare = true;
   ViewChange change;
   std::deque<Letter>* post;
   int num_promises = 0;
@@ -112,6 +116,13 @@ auto without(std::initializer_list<int32_t> ranks) {
     return std::any_of(cut.begin(), cut.end(),
                        [&](Rank r) { return letter.from == r || letter.to == r; });
   };
+}
+
+// Of a member that knows of nothing yet: it is told.
+ViewMessage prepare_of(Rank rank) {
+  ViewMessage prepare;
+  prepare.ballot = {9, rank};
+  return prepare;
 }
 
 }  // namespace
@@ -375,6 +386,68 @@ TEST_CASE("a view too small for what is under way waits for more answers") {
   }
 }
 
+TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
+  struct Row {
+    const char* name;
+    bool is_spared;
+    std::function<void(Members&)> prepare;
+  };
+  // Operation 5 is open, and rank 3 owns its shard 3.
+  for (const Row& row : {
+           Row{"the coordinator holds a shard back", true, [](Members&) {}},
+           Row{"another one has all of it", true,
+               [](Members& m) {
+                 m[0].held_back = {};
+                 m[1].mine.settled = Seq(5);
+               }},
+           Row{"it may be full", false, [](Members& m) { m[0].held_back = {}; }},
+           Row{"the suspect's shard was acknowledged", false,
+               [](Members& m) {
+                 m[1].mine.had = {{Seq(5), 3, 7}};
+               }},
+           Row{"another operation may be full", false,
+               [](Members& m) { m[1].mine.known = Seq(6); }},
+           Row{"calls could not end without it", false,
+               [](Members& m) { m[0].is_spare = false; }},
+       }) {
+    INFO(row.name);
+    Members members(4);
+    members[0].held_back = {Seq(5)};
+    row.prepare(members);
+    members.is_lost = without({3});
+    members[0].change.suspect(Rank(3), members.now);
+    members.run(milliseconds(9));
+    CHECK(members.view(0).number == 1);
+    members.run(milliseconds(3));
+    CHECK(members.view(0).has(Rank(3)) != row.is_spared);
+    members.run(milliseconds(80));
+    CHECK(members.view(0).number == (row.is_spared ? 2 : 1));
+    members.run(milliseconds(20));
+    CHECK_FALSE(members.view(0).has(Rank(3)));
+    CHECK(members.agree({0, 1, 2}));
+    // And it comes back.
+    members.is_lost = nullptr;
+    members[0].change.on_message(Rank(3), prepare_of(Rank(3)), members.now).is_ok();
+    members.run(milliseconds(600));
+    CHECK(members.agree({0, 1, 2, 3}));
+    CHECK_FALSE(members.view(0).is_owner(Rank(3)));
+  }
+}
+
+TEST_CASE("so is one that is silent, but no two of them") {
+  for (const bool are_two : {false, true}) {
+    Members members(5);
+    members[0].held_back = {Seq(5)};
+    members.is_lost = are_two ? without({3, 4}) : without({4});
+    members[0].change.suspect(Rank(3), members.now);
+    members[0].change.on_silent(Rank(4), members.now);
+    members.run(milliseconds(90));
+    CHECK(members.view(0).number == (are_two ? 1 : 2));
+    members.run(milliseconds(20));
+    CHECK_FALSE(members.view(0).has(Rank(4)));
+  }
+}
+
 TEST_CASE("a member owns shards again when it is restored") {
   Members members(3);
   members[0].change.suspect(Rank(2), members.now);
@@ -401,10 +474,7 @@ struct LeftOut : Members {
     run(milliseconds(110));
     REQUIRE(view(0).members == set_of(3, {0, 1}));
     is_lost = nullptr;
-    // Rank 2 knows of nothing and prepares a change of its own: it is told.
-    ViewMessage prepare;
-    prepare.ballot = {9, Rank(2)};
-    CHECK((*this)[0].change.on_message(Rank(2), prepare, now).is_ok());
+    CHECK((*this)[0].change.on_message(Rank(2), prepare_of(Rank(2)), now).is_ok());
   }
 };
 
