@@ -111,6 +111,7 @@ void ViewChange::stay_out() {
 void ViewChange::rejoin(TimePoint now) {
   now_ = now;
   is_refused_ = false;
+  ++num_lives_;
   if (is_removed()) join();
 }
 
@@ -235,7 +236,7 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
     return;
   }
   if (message.step == ViewStep::kRefuse) {
-    if (!is_removed() || is_refused_) return;
+    if (!is_removed() || is_refused_ || message.ballot.counter != num_lives_) return;
     is_refused_ = true;
     look_.reset();
     return host_->on_refused({Code::kPeerLost, printable(message.text), self_});
@@ -460,6 +461,7 @@ void ViewChange::join() {
   ViewMessage message;
   message.step = ViewStep::kJoin;
   message.view = view_.number;
+  message.ballot.counter = num_lives_;
   message.report = host_->report();
   host_->send_view(sponsors[static_cast<size_t>(num_joins_++) % sponsors.size()],
                    message);
@@ -485,6 +487,7 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
     ViewMessage refusal;
     refusal.step = ViewStep::kRefuse;
     refusal.view = view_.number;
+    refusal.ballot = message.ballot;
     refusal.text = fits->message();
     return host_->send_view(from, refusal);
   }

@@ -149,6 +149,7 @@ class ViewChange {
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;       // attempts in a row that came to nothing
   int32_t num_joins_ = 0;    // asked for, since this member is out
+  uint32_t num_lives_ = 0;   // times that it was to ask with another state
   bool is_refused_ = false;  // while it is out
   std::optional<TimePoint> look_;
   TimePoint now_{};

@@ -66,8 +66,10 @@ enum class ViewStep : uint8_t {
 
 struct ViewMessage {
   ViewStep step = ViewStep::kPrepare;
-  uint32_t view = 1;                     // number of the sender's
-  Ballot ballot;                         // kPrepare .. kAccepted
+  uint32_t view = 1;  // number of the sender's
+  // kPrepare .. kAccepted. The counter of a kJoin grows with each other state that its
+  // sender asks with, and a kRefuse has that of the kJoin.
+  Ballot ballot;
   Report report;                         // kState, kJoin
   std::optional<AcceptedView> accepted;  // kState
   std::optional<View> proposed;          // kPropose, kView

@@ -480,6 +480,25 @@ struct LeftOut : Members {
 
 }  // namespace
 
+TEST_CASE("a refusal of another state than the last one asked with is none") {
+  LeftOut members;
+  for (const int32_t r : {0, 1})
+    members[r].verdict = Status(Code::kPeerLost, "too far behind");
+  Member& out = members[2];
+  while (!out.change.is_removed()) {  // until it is told
+    const Letter letter = members.post.front();
+    members.post.pop_front();
+    REQUIRE(members[letter.to.value]
+                .change.on_message(letter.from, letter.message, members.now)
+                .is_ok());
+  }
+  out.change.rejoin(members.now);  // its first question is on its way
+  members[1].verdict = Status::ok();
+  members.run(milliseconds(20));
+  CHECK(out.refusals.empty());
+  CHECK(members.view(2).has(Rank(2)));
+}
+
 TEST_CASE("who was left out is told, joins, and is somebody new") {
   LeftOut members;
   members.run(milliseconds(20));
