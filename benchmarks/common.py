@@ -14,6 +14,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -203,10 +204,16 @@ def results_table(results: Sequence[Result], *, title: str | None = None) -> Tab
     return table
 
 
+def console_for_tables() -> Console:
+    """As the terminal is, or wide enough for the tables where there is none."""
+    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console() if is_known else Console(width=120)
+
+
 def report(results: Sequence[Result], json_path: Path | None = None) -> None:
     """Prints the table and the machine, and writes the file if one is asked for."""
     facts = machine_facts()
-    console = Console()
+    console = console_for_tables()
     console.print(results_table(results))
     console.print(", ".join(f"{name} {value}" for name, value in facts.items()))
     if json_path is not None:

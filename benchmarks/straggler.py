@@ -113,7 +113,7 @@ def main(
     ] = False,
 ) -> None:
     """Measures skip-straggler allreduce against its bars, interleaved with Gloo."""
-    console = Console()
+    console = common.console_for_tables()
     asked = chosen(cases or [])
     if show_list:
         console.print(list_table(asked))
