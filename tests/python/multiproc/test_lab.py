@@ -234,11 +234,20 @@ OWNER = """
 """
 
 
+def hear_hang_ups():
+    """Whoever runs the tests under nohup ignores them, and so would we."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.fixture
 def owner():
     """A process with a lab, the rank in it, and a process that the rank has started."""
     with subprocess.Popen(
-        python(OWNER), env=os.environ | ENV, stdout=subprocess.PIPE, text=True
+        python(OWNER),
+        env=os.environ | ENV,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_hang_ups,
     ) as process:
         rank, child = map(int, process.stdout.readline().split())
         assert runs(rank)
