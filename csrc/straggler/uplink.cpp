@@ -38,7 +38,7 @@ double Demand::bytes_per_second(int32_t num_owners) const {
   if (num_calls_ < kCalls) return 0;
   const Called& oldest = last_[num_calls_ % kCalls];
   const Called& newest = last_[(num_calls_ - 1) % kCalls];
-  if (newest.at <= oldest.at) return 0;
+  if (newest.at - oldest.at < kLeastTime) return 0;
   uint64_t bytes = 0;
   for (const Called& call : last_) bytes += call.bytes;
   bytes -= oldest.bytes;

@@ -44,6 +44,8 @@ enum class Suits : uint8_t { kUnknown, kNo, kYes };
 class Demand {
  public:
   static constexpr size_t kCalls = 16;  // the last ones count
+  // In less time they are the buckets of one step, and say nothing.
+  static constexpr Duration kLeastTime = std::chrono::milliseconds(100);
 
   void on_call(uint64_t bytes, TimePoint now);
 

@@ -65,6 +65,9 @@ TEST_CASE("an owner sends two n-th of all but its own bytes") {
   Demand at_once;
   for (size_t i = 0; i < Demand::kCalls; ++i) at_once.on_call(1, at(0));
   CHECK(at_once.bytes_per_second(4) == 0);
+  Demand burst;
+  for (int64_t i = 0; i < 16; ++i) burst.on_call(1'000'000, at(6 * i));
+  CHECK(burst.bytes_per_second(4) == 0);
 }
 
 TEST_CASE("whose uplink carries what an owner sends suits") {
