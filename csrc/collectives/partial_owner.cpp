@@ -370,7 +370,8 @@ void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
   auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
   if (left > 0) --left;
   send_to_late(s);
-  if (left > 0 || is_over() || has_failed() || host_->is_promised()) return;
+  const bool is_waiting = left > 0 && mine.results_in_flight > 0;
+  if (is_waiting || is_over() || has_failed() || host_->is_promised()) return;
   have_own();
   expose_if_done();
 }

@@ -129,8 +129,10 @@ std::vector<Seq> Group::withheld() const {
   return withheld;
 }
 
-// Enough others have called what is open, and enough are left for what comes.
+// Enough others have called what is open, enough are left for what comes, and what it
+// misses until it is back has room.
 bool Group::can_do_without(Rank rank) const {
+  if (kept_bytes_ > options_.log_bytes / 2) return false;
   const auto is_enough = [&](const straggler::PolicyOptions& policy, int32_t count) {
     return count >= straggler::quorum_of(policy, options_.size);
   };

@@ -23,6 +23,9 @@ constexpr int kPatience = 4;
 // The least where the one that is missing loses nothing (who cannot have exposed
 // anything).
 constexpr Duration kSparedFloor = milliseconds(10);
+// And where it may have exposed something, and nothing says that it is stopped: its
+// answer may be behind what its link still has to send. Below kOutcome.
+constexpr Duration kExposedFloor = milliseconds(400);
 // And this, while without them the view would be too small for what is under way.
 constexpr Duration kScarce = std::chrono::seconds(5);
 // Members that notice the same thing start one after another, so that the first is
@@ -326,15 +329,13 @@ bool ViewChange::can_spare(Rank rank) const {
     bool is_whole = true;    // with those that have answered
     bool lacks_own = false;  // what only `rank` itself could have
     for (int32_t s = 0; s < num_shards; ++s) {
-      const Held* held = view_.held_at(seq, s);
-      const Rank owner = held != nullptr
-                             ? held->holder
-                             : view_.cut_of(seq).owners[static_cast<size_t>(s)];
+      const Rank owner = view_.cut_of(seq).owners[static_cast<size_t>(s)];
       const bool is_here = std::any_of(
           answers.begin(), answers.end(),
           [&](const auto& entry) { return entry.second.report.has(seq, s); });
       is_whole &= is_here;
-      lacks_own |= !is_here && owner == rank;
+      // What it holds from the view before it has.
+      lacks_own |= !is_here && owner == rank && view_.held_at(seq, s) == nullptr;
     }
     const bool is_withheld =
         lacks_own && std::binary_search(withheld_.begin(), withheld_.end(), seq);
@@ -352,11 +353,15 @@ Duration ViewChange::patience() const {
     missing = r;
     ++num_missing;
   });
-  const bool is_spared = num_missing == 1 && moved_.contains(missing) &&
-                         !lost_.contains(missing) && can_spare(missing) &&
-                         host_->can_do_without(missing);
-  return std::max(is_spared ? kSparedFloor : kAnswerFloor,
-                  kPatience * (attempt_->majority_at - attempt_->started));
+  Duration floor = kAnswerFloor;
+  if (num_missing == 1 && moved_.contains(missing) && !lost_.contains(missing)) {
+    if (can_spare(missing) && host_->can_do_without(missing)) {
+      floor = kSparedFloor;
+    } else if (!silent_.contains(missing)) {
+      floor = kExposedFloor;
+    }
+  }
+  return std::max(floor, kPatience * (attempt_->majority_at - attempt_->started));
 }
 
 void ViewChange::propose_if_due() {

@@ -420,7 +420,7 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
     CHECK(members.view(0).number == 1);
     members.run(milliseconds(3));
     CHECK(members.view(0).has(Rank(3)) != row.is_spared);
-    members.run(milliseconds(80));
+    members.run(milliseconds(380));
     CHECK(members.view(0).number == (row.is_spared ? 2 : 1));
     members.run(milliseconds(20));
     CHECK_FALSE(members.view(0).has(Rank(3)));
