@@ -434,6 +434,22 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
   }
 }
 
+TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
+  for (const bool holds : {true, false}) {
+    Members members(4);
+    members[0].held_back = {Seq(5)};
+    if (holds) members[3].mine.had = {{Seq(5), 3, 7}};
+    members[0].change.suspect(Rank(1), members.now);
+    members.pump();
+    REQUIRE(members.view(0).number == 2);
+    REQUIRE((members.view(0).held_at(Seq(5), 3) != nullptr) == holds);
+    members.is_lost = without({3});
+    members[0].change.suspect(Rank(3), members.now);
+    members.run(milliseconds(90));
+    CHECK(members.view(0).number == (holds ? 2 : 3));
+  }
+}
+
 TEST_CASE("so is one that is silent, but no two of them") {
   for (const bool are_two : {false, true}) {
     Members members(5);
