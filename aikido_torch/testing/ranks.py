@@ -13,11 +13,13 @@ assert run_ranks(4, program) == [[6.0] * 3] * 4
 ```
 """
 
+import contextlib
 import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
 import pickle
+import random
 import signal
 import socket
 import sys
@@ -55,6 +57,8 @@ _PRELOAD = (
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
 )
+# Below those that kernels give to connections.
+_LISTEN_PORTS = range(20_000, 32_000)
 # What ranks have left after the first of them failed: time to report what they saw.
 _GRACE_S = 3.0
 
@@ -165,9 +169,16 @@ def run_ranks(
 def _init_method(rendezvous: str, folder: str) -> str:
     if rendezvous == "file":
         return f"file://{folder}/store"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    return f"tcp://127.0.0.1:{_free_port()}"
+
+
+def _free_port() -> int:
+    """A port that is free, and that the kernel gives to no connection meanwhile."""
+    for port in random.SystemRandom().sample(_LISTEN_PORTS, len(_LISTEN_PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError(f"no port of {_LISTEN_PORTS} is free")
 
 
 def _start(
