@@ -6,18 +6,13 @@
 
 #include "harness/catch.h"
 #include "pipeline/executor.h"
+#include "pipeline/options.h"
 #include "pipeline/validate.h"
 
 namespace aikido::pipeline {
 namespace {
 
-GenerateOptions with(Method method, int stages, int micro_batches) {
-  GenerateOptions options;
-  options.method = method;
-  options.stages = stages;
-  options.micro_batches = micro_batches;
-  return options;
-}
+using testing::with;
 
 Schedule made(const GenerateOptions& options) {
   auto schedule = generate(options);

@@ -6,9 +6,12 @@
 
 #include "harness/catch.h"
 #include "pipeline/generate.h"
+#include "pipeline/options.h"
 
 namespace aikido::pipeline {
 namespace {
+
+using testing::with;
 
 std::string grid_of(const GenerateOptions& options, const Timing& timing,
                     const GridOptions& grid = {}) {
@@ -18,14 +21,6 @@ std::string grid_of(const GenerateOptions& options, const Timing& timing,
   REQUIRE(simulation.is_ok());
   auto text = to_grid(*schedule, *simulation, grid);
   return text ? *text : text.status().message();
-}
-
-GenerateOptions with(Method method, int stages, int micro_batches) {
-  GenerateOptions options;
-  options.method = method;
-  options.stages = stages;
-  options.micro_batches = micro_batches;
-  return options;
 }
 
 Timing unit(int stages) {

@@ -9,17 +9,12 @@
 
 #include "harness/catch.h"
 #include "pipeline/generate.h"
+#include "pipeline/options.h"
 
 namespace aikido::pipeline {
 namespace {
 
-GenerateOptions with(Method method, int stages, int micro_batches) {
-  GenerateOptions options;
-  options.method = method;
-  options.stages = stages;
-  options.micro_batches = micro_batches;
-  return options;
-}
+using testing::with;
 
 Timing timing(int stages, double forward = 1, double input = 1, double weight = 1) {
   StageTimes times{forward, input + weight, input, weight, forward, 0, 0};
