@@ -234,9 +234,10 @@ OWNER = """
 """
 
 
-def hear_hang_ups():
-    """Whoever runs the tests under nohup ignores them, and so would we."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def hear_signals():
+    """Also if the tests run in the background or under nohup, which ignore some."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def owner():
         env=os.environ | ENV,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_hang_ups,
+        preexec_fn=hear_signals,
     ) as process:
         rank, child = map(int, process.stdout.readline().split())
         assert runs(rank)
