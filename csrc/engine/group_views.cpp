@@ -209,8 +209,13 @@ void Group::note_owners(const View& view) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
     if (!std::exchange(past.was_member, is_member) || is_member) continue;
-    // What all have is neither kept here, nor among those that failed here.
+    // What all have is not kept here, nor under way, nor among those that failed here.
     past.return_floor = settled_;
+    for (const auto& [seq, active] : active_)
+      if (active.operation->call().is_agreed()) {
+        past.return_floor = std::min(past.return_floor, seq - 1);
+        break;
+      }
     if (!kept_.empty())
       past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
     if (!failed_.empty())
