@@ -101,7 +101,8 @@ Duration PartialAllreduce::hesitation_here() const {
 }
 
 bool PartialAllreduce::may_contribute() const {
-  return is_started() && !host_->is_promised() && participants_.contains(host_->self());
+  return is_started() && !is_input_gone_ && !host_->is_promised() &&
+         participants_.contains(host_->self());
 }
 
 void PartialAllreduce::contribute(int32_t s) {
@@ -478,6 +479,8 @@ void PartialAllreduce::on_removed() {
     cancel_results(s);
     let_go(s);
     if (is_whole) continue;
+    const bool is_in_place = is_started() && local_.input == local_.output;
+    is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
     shard(s).bytes = 0;
     shard(s).mask = RankSet();

@@ -68,7 +68,7 @@ RankSet PartialAllreduce::late_elsewhere() const {
 // Whose contribution may still come.
 RankSet PartialAllreduce::expected() const {
   RankSet ranks = participants_;
-  if (is_passed_) ranks.erase(host_->self());
+  if (is_passed_ || is_input_gone_) ranks.erase(host_->self());
   participants_.for_each([&](Rank r) {
     if (r != host_->self() && host_->settled_by(r) >= seq_.value) ranks.erase(r);
   });
