@@ -187,6 +187,7 @@ void TcpLink::flush() {
 
 void TcpLink::on_events(uint32_t events) {
   if (events & EPOLLOUT) {
+    note_room();
     const bool more = can_send_ && write_some();
     if (!more) {
       events_ &= ~static_cast<uint32_t>(EPOLLOUT);
@@ -273,10 +274,18 @@ bool TcpLink::write_some() {
   return false;
 }
 
+// The socket takes more, after it was full.
+void TcpLink::note_room() {
+  int num_unsent = 0;
+  ran_dry_ = unsent_ && ::ioctl(socket_.get(), SIOCOUTQNSD, &num_unsent) == 0 &&
+             num_unsent == 0;
+}
+
 // Only what is taken by a socket that was full says how fast it sends.
 void TcpLink::note_taken(size_t written) {
   if (!unsent_ || (events_ & EPOLLOUT) == 0) return;
-  if (const auto limit = unsent_->on_taken(written, loop_->now()))
+  const bool ran_dry = std::exchange(ran_dry_, false);
+  if (const auto limit = unsent_->on_taken(written, ran_dry, loop_->now()))
     limit_unsent(socket_, *limit);
 }
 

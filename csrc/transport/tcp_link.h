@@ -68,6 +68,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
 
   bool write_some();
   void gather();
+  void note_room();
   void note_taken(size_t written);
   void advance(size_t written);
   void release(MessageId id);
@@ -89,6 +90,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   bool is_lost_ = false;
   bool can_send_ = true;               // false: what is sent is through at once
   std::optional<UnsentLimit> unsent_;  // between hosts, of bulk
+  bool ran_dry_ = false;               // since it was full
 
   // Sending.
   Scheduler scheduler_;

@@ -10,10 +10,12 @@ namespace aikido::transport {
 void UnsentLimit::on_full(TimePoint now) {
   since_ = now;
   taken_ = 0;
+  ran_dry_ = false;
 }
 
-std::optional<size_t> UnsentLimit::on_taken(size_t bytes, TimePoint now) {
+std::optional<size_t> UnsentLimit::on_taken(size_t bytes, bool ran_dry, TimePoint now) {
   taken_ += bytes;
+  ran_dry_ |= ran_dry;
   const Duration took = now - since_;
   if (took <= Duration::zero() || (taken_ < kSampleBytes && took < kSampleTime))
     return std::nullopt;
@@ -21,8 +23,9 @@ std::optional<size_t> UnsentLimit::on_taken(size_t bytes, TimePoint now) {
       static_cast<double>(std::exchange(taken_, 0)) / static_cast<double>(took.count());
   since_ = now;
   const double worth = rate * static_cast<double>(kWorth.count());
-  const auto asked =
-      static_cast<size_t>(std::clamp(worth, double{kLeast}, double{kMost}));
+  auto asked = static_cast<size_t>(std::clamp(worth, double{kLeast}, double{kMost}));
+  if (std::exchange(ran_dry_, false))
+    asked = std::min(kMost, std::max(asked, 2 * limit_));
   if (asked < 2 * limit_ && limit_ < 2 * asked) return std::nullopt;
   limit_ = asked;
   return limit_;

@@ -15,7 +15,7 @@ int take(UnsentLimit& limit, size_t bytes, int ms, TimePoint& now) {
   limit.on_full(now);
   for (int i = 0; i < ms; ++i) {
     now += microseconds(1000);
-    if (limit.on_taken(bytes, now)) ++num_changes;
+    if (limit.on_taken(bytes, false, now)) ++num_changes;
   }
   return num_changes;
 }
@@ -30,7 +30,7 @@ TEST_CASE("the limit is what the link sends in four milliseconds, within bounds"
     UnsentLimit limit;
     TimePoint now;
     CHECK(take(limit, row.bytes_per_ms, 100, now) ==
-          (row.limit == UnsentLimit::kMost ? 0 : 1));
+          (row.limit == UnsentLimit::kLeast ? 0 : 1));
     CHECK(limit.bytes() == row.limit);
   }
 }
@@ -59,8 +59,33 @@ TEST_CASE("small changes are left alone, and time in which nothing waits") {
 TEST_CASE("what is taken at once has no rate") {
   UnsentLimit limit;
   limit.on_full(TimePoint());
-  CHECK_FALSE(limit.on_taken(UnsentLimit::kSampleBytes, TimePoint()));
-  CHECK(limit.bytes() == UnsentLimit::kMost);
+  CHECK_FALSE(limit.on_taken(UnsentLimit::kSampleBytes, false, TimePoint()));
+  CHECK(limit.bytes() == UnsentLimit::kLeast);
+}
+
+TEST_CASE("a socket that runs dry before we come gets more, and then by its rate") {
+  UnsentLimit limit;
+  TimePoint now;
+  limit.on_full(now);
+  for (const size_t expected :
+       {size_t{64 << 10}, size_t{128 << 10}, UnsentLimit::kMost}) {
+    now += std::chrono::milliseconds(20);
+    CHECK(limit.on_taken(8 << 10, true, now) == expected);
+  }
+  now += std::chrono::milliseconds(20);
+  CHECK_FALSE(limit.on_taken(8 << 10, true, now));
+  now += std::chrono::milliseconds(20);
+  CHECK(limit.on_taken(8 << 10, false, now) == UnsentLimit::kLeast);
+}
+
+TEST_CASE("one dry moment makes its whole sample a lower bound") {
+  UnsentLimit limit;
+  TimePoint now;
+  limit.on_full(now);
+  now += std::chrono::milliseconds(1);
+  CHECK_FALSE(limit.on_taken(1 << 10, true, now));
+  now += std::chrono::milliseconds(20);
+  CHECK(limit.on_taken(1 << 10, false, now) == size_t{64 << 10});
 }
 
 }  // namespace
