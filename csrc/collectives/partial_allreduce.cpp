@@ -292,7 +292,6 @@ bool PartialAllreduce::is_withheld() const {
   const size_t num_owners = host_->view().cut_of(seq_).owners.size();
   const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;
   return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
-    if (mine.owner != host_->self()) return false;
     if (mine.own && !mine.own->is_closed) return true;
     return all_own && mine.mask.count() > 0 && !is_full(mine);
   });

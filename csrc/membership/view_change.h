@@ -44,8 +44,8 @@ class ViewChangeHost {
   // What this member has accepted. Not asked between on_promise() and on_install().
   virtual Report report() const = 0;
   // Operations that an owner of a shard of theirs cannot have whole unless another
-  // member has that shard as well: one that is owned here is open, or closed without
-  // somebody. Ascending; asked with report().
+  // member has that shard as well: one that is owned here is open, or some shard is
+  // closed without somebody. Ascending; asked with report().
   virtual std::vector<Seq> withheld() const { return {}; }
   // No call ends with an error, and none waits, because `rank` is out for a moment.
   virtual bool can_do_without(Rank) const { return false; }
