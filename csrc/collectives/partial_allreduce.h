@@ -182,6 +182,7 @@ class PartialAllreduce final : public Operation {
   void watch();
   std::optional<TimePoint> suspicion() const;
   bool is_late_itself(Rank owner) const;
+  Duration waited_in_vain() const;
 
   ShardPlan plan_;
   int32_t first_ = 0;  // the number of the first shard in the cut

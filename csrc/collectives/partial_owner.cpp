@@ -409,8 +409,10 @@ void PartialAllreduce::on_called(Rank) {
 // only, or two would suspect each other. So nobody is suspected while everything is
 // slow. One whose verdict is here waits for nobody, nor does one whose own contribution
 // was too late everywhere: it is what is slow. What only its holder has comes from it
-// or not at all. With each view that this operation goes through it takes twice as
-// long: where every link is slow, somebody must get the time to finish.
+// or not at all. One for whose contribution another shard has waited in vain was late
+// before the clock started: half of the time is spared it, at most what was waited.
+// With each view that this operation goes through it takes twice as long: where every
+// link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -431,7 +433,9 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   const int32_t num_here = plan_.num_shards() - num_missing;
   if (plan_.num_shards() > 1 && num_missing + (is_party ? 1 : 0) > num_here)
     return std::nullopt;
-  // It may wait for somebody who is in time here, and for how long it has not said.
+  // It may wait for somebody who is in time here, and for how long it has not said; for
+  // one that gets no time here too.
+  if (is_partial_) waited = std::max(waited, call_.policy.floor);
   participants_.for_each([&](Rank r) {
     if (r != host_->self())
       waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
@@ -452,7 +456,23 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       group_policy_.ceiling(),
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
-  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited;
+  const Duration spared = std::min(patience / 2, waited_in_vain());
+  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
+         spared;
+}
+
+// For the contributions of those whose results are missing, in other shards.
+Duration PartialAllreduce::waited_in_vain() const {
+  Duration shortest = Duration::max();
+  for (const Shard& mine : shards_) {
+    if (mine.is_had || mine.own) continue;
+    Duration longest{};
+    for (const Shard& other : shards_)
+      if (other.mask.count() > 0 && !other.mask.contains(mine.owner))
+        longest = std::max(longest, other.deadline);
+    shortest = std::min(shortest, longest);
+  }
+  return shortest;
 }
 
 bool PartialAllreduce::is_late_itself(Rank owner) const {
