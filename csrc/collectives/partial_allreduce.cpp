@@ -60,6 +60,7 @@ void PartialAllreduce::cut() {
   participants_ = host_->view().participants(seq_);
   shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
   shards_left_ = plan_.num_shards();
+  feed_.reset();
   for (int32_t s = 0; s < plan_.num_shards(); ++s) shard(s).owner = owner_of(s);
   for (int32_t s = 0; s < plan_.num_shards(); ++s)
     if (shard(s).owner == host_->self()) take_over(s);
@@ -114,18 +115,37 @@ void PartialAllreduce::contribute(int32_t s) {
     fold_ahead(s);
     return close_if_due(s);
   }
-  if (mine.contribution != 0 || contribute_at_) return;
-  ++contributions_in_flight_;
+  if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
-  mine.contribution =
-      post(mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s),
-           plan_.num_bytes(s), 0, plan_.num_bytes(s), true, kContributionToken);
+  // Note [who owns nothing hesitates]
+  if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
+    return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken);
+  if (!feed_) feed_.emplace(plan_.num_shards(), contribution_bytes());
+  feed_->begin(s, plan_.num_bytes(s));
+  feed();
+}
+
+void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
+                                         uint32_t token) {
+  Shard& mine = shard(s);
+  ++contributions_in_flight_;
+  mine.contribution.push_back(post(
+      mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s) + begin,
+      end - begin, begin, plan_.num_bytes(s), begin == 0, token));
+}
+
+void PartialAllreduce::feed() {
+  if (!feed_ || !may_contribute() || is_over() || has_failed()) return;
+  while (const auto piece = feed_->next())
+    post_contribution(piece->stream, piece->begin, piece->end,
+                      kFirstPieceToken + static_cast<uint32_t>(piece->stream));
 }
 
 // Our contribution is of no use where it goes.
 void PartialAllreduce::withdraw(int32_t s) {
-  const auto id = std::exchange(shard(s).contribution, 0);
-  if (id != 0) cancelled_bytes_ += host_->cancel(shard(s).owner, id);
+  if (feed_) feed_->end(s);
+  for (const auto id : std::exchange(shard(s).contribution, {}))
+    cancelled_bytes_ += host_->cancel(shard(s).owner, id);
 }
 
 // ---- frames ----
@@ -357,13 +377,19 @@ Outcome PartialAllreduce::make_outcome() const {
 }
 
 void PartialAllreduce::on_message_sent(uint32_t token) {
-  if (token >= kFirstResultToken) {
+  if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
     if (s < plan_.num_shards()) on_piece_sent(s, Rank(number % host_->size()));
     return;
   }
-  if (token != kContributionToken) return;
+  if (token >= kFirstPieceToken) {
+    const auto s = static_cast<int32_t>(token - kFirstPieceToken);
+    if (feed_ && s < plan_.num_shards()) feed_->on_left(s);
+    feed();
+  } else if (token != kContributionToken) {
+    return;
+  }
   // A slow receiver of our result must not keep the caller's memory.
   if (--contributions_in_flight_ == 0 && is_over()) release_caller();
 }
@@ -510,6 +536,7 @@ void PartialAllreduce::on_view() {
   for (const Shard& mine : shards_)
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
   for (int32_t s = 0; s < plan_.num_shards(); ++s) renew(s);
+  feed();
   note_progress();
   have_own();
   expose_if_done();
@@ -522,7 +549,7 @@ void PartialAllreduce::renew(int32_t s) {
   const Rank owner = owner_of(s);
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
                        mine.contributed_in + 1 == host_->view().number &&
-                       owner == mine.owner && mine.contribution != 0;
+                       owner == mine.owner && !mine.contribution.empty();
   if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
   mine.contributed_in = host_->view().number;
   mine.owner = owner;

@@ -31,6 +31,11 @@
 // that send each other results. So it waits a moment before it contributes to a large
 // operation, a small part of the time that these take, and sends in small frames.
 //
+// Where full sums are all there is, such a member is the last, and each owner has to
+// send on what comes of it to all others. So its contributions go out evenly, to end
+// together: over a socket that is left alone at the end more comes than its owner can
+// send on.
+//
 // Note [closed is not had]
 // A result is had once it is here whole; what is had is reported in a change of the
 // view, and stays. What an owner has closed is had if every shard of the operation is
@@ -52,6 +57,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/even_feed.h"
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
 #include "collectives/shard_plan.h"
@@ -92,20 +98,21 @@ class PartialAllreduce final : public Operation {
     Duration deadline{};
     size_t bytes = 0;  // of the result, here
     bool is_had = false;
-    bool is_charged = false;                // to those that have not called it
-    bool is_acknowledged = false;           // by us
-    transport::MessageId contribution = 0;  // our message to its owner
-    uint32_t contributed_in = 0;            // and the view it was last right in
-    std::unique_ptr<OwnedShard> own;        // while it is ours to close
-    size_t results_in_flight = 0;           // to members that were in time
-    std::vector<uint32_t> pieces_left;      // of them, by rank
-    RankSet late;                           // who is still to get the result from us
-    TimePoint late_due{};                   // and when at the latest
+    bool is_charged = false;                         // to those that have not called it
+    bool is_acknowledged = false;                    // by us
+    std::vector<transport::MessageId> contribution;  // ours, on its way to its owner
+    uint32_t contributed_in = 0;        // and the view it was last right in
+    std::unique_ptr<OwnedShard> own;    // while it is ours to close
+    size_t results_in_flight = 0;       // to members that were in time
+    std::vector<uint32_t> pieces_left;  // of them, by rank
+    RankSet late;                       // who is still to get the result from us
+    TimePoint late_due{};               // and when at the latest
   };
   // Of messages that somebody waits for; a result of shard s to rank r has the first
-  // and s n + r.
+  // and s n + r, a piece of the contribution to it the first and s.
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
+  static constexpr uint32_t kFirstPieceToken = 1u << 31;
 
   // A piece of a result on its way, of this view.
   struct Sending {
@@ -146,6 +153,8 @@ class PartialAllreduce final : public Operation {
   Duration hesitation_here() const;
   void contribute_all();
   void contribute(int32_t s);
+  void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token);
+  void feed();
   void withdraw(int32_t s);
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
                                         int32_t s);
@@ -200,6 +209,7 @@ class PartialAllreduce final : public Operation {
   // memory, which is the caller's again once the operation is over.
   Buffer result_;
   size_t contributions_in_flight_ = 0;
+  std::optional<EvenFeed> feed_;  // of those, where they go out evenly
   uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false;
   // By rank: the frame that is being written to our memory, as code_of() it.
