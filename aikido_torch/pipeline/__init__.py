@@ -13,6 +13,14 @@ pipeline.show(plan)
 schedule = pipeline.schedule("1f1b_async", stages=plan, micro_batches=48)
 schedule.validate(max_activations=2)
 print(schedule.grid())
+
+pipe = pipeline.Pipeline(
+    pipeline.cut(model, plan),
+    schedule=schedule,
+    optimizer=lambda parameters: torch.optim.Adam(parameters, lr=1e-3),
+    loss_fn=torch.nn.functional.cross_entropy,
+)
+pipe.train(loader, steps=len(loader))  # on every rank of the group
 ```
 
 `python -m aikido_torch.pipeline profile --model package.module:factory --input
@@ -32,9 +40,11 @@ from aikido_torch._C import (
     Stage,
     Validation,
 )
+from aikido_torch.pipeline._cut import cut
 from aikido_torch.pipeline._partition import partition
 from aikido_torch.pipeline._profile import chain, read_profile, write_profile
 from aikido_torch.pipeline._profiler import Measurement, measure_model, profile_model
+from aikido_torch.pipeline._runtime import Pipeline
 from aikido_torch.pipeline._schedule import Schedule, schedule
 from aikido_torch.pipeline._show import show, show_layers
 
@@ -42,6 +52,7 @@ __all__ = [
     "Instruction",
     "Layer",
     "Measurement",
+    "Pipeline",
     "Plan",
     "Profile",
     "RankMemory",
@@ -51,6 +62,7 @@ __all__ = [
     "Stage",
     "Validation",
     "chain",
+    "cut",
     "measure_model",
     "partition",
     "profile_model",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""`python -m aikido_torch.pipeline`: `profile` a model, `partition` a profile into stages,
-and `schedule` them.
+"""`python -m aikido_torch.pipeline`: `profile` a model, `partition` a profile into
+stages, and `schedule` them.
 """
 
 import json

@@ -50,10 +50,9 @@ FOREIGN = (
 _LEAVES = ("options", "errors", "env", "_names")
 MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_LEAVES, _LEAVES),
-    **dict.fromkeys(
-        ("straggler", "ordering", "pipeline", "elastic", "io_tuner", "trace"), _LEAVES
-    ),
+    **dict.fromkeys(("straggler", "ordering", "elastic", "io_tuner", "trace"), _LEAVES),
     "rebalance": (*_LEAVES, "straggler"),
+    "pipeline": (*_LEAVES, "_backend", "_calls", "straggler"),
     "ddp": (*_LEAVES, "_backend", "ordering", "straggler"),
 }
 TOP_PACKAGES = ("testing",)

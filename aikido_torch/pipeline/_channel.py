@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What connects the ranks of a pipeline."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from aikido_torch._calls import all_reduce
+from aikido_torch.straggler import Policy
+
+__all__ = ["Channel", "GroupChannel", "Pending"]
+
+
+class Pending(Protocol):
+    """Something that ends by itself."""
+
+    def is_done(self) -> bool:
+        """Whether it has, well or not."""
+
+    def wait(self) -> None:
+        """Until it has; raises what it failed with."""
+
+
+class Channel(Protocol):
+    """Between ranks. Nothing here waits; buffers stay as they are until the end."""
+
+    def send(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
+        """Of bytes."""
+
+    def receive(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
+        """Of exactly as many bytes."""
+
+    def reduce(self, stage: int, tensor: torch.Tensor) -> Pending:
+        """Adds up over the replicas of a stage, in place; in the order of the calls."""
+
+
+class _Work:
+    """A work of torch."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: dist.Work) -> None:
+        self._work = work
+
+    def is_done(self) -> bool:
+        return self._work.is_completed()
+
+    def wait(self) -> None:
+        self._work.wait()
+
+
+class GroupChannel:
+    """Over process groups.
+
+    Args:
+        group: for messages; its ranks are those of the schedule.
+        replicas: of the stages of this rank that have several, by stage.
+        policy: who is waited for in sums; None is everybody.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        replicas: Mapping[int, dist.ProcessGroup],
+        policy: Policy | None = None,
+    ) -> None:
+        self._group = group
+        self._replicas = replicas
+        self._policy = policy
+
+    def send(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
+        """Of bytes."""
+        return _Work(self._group.send([buffer], peer, tag))
+
+    def receive(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
+        """Of exactly as many bytes."""
+        return _Work(self._group.recv([buffer], peer, tag))
+
+    def reduce(self, stage: int, tensor: torch.Tensor) -> Pending:
+        """Adds up over the replicas of a stage, in place."""
+        group = self._replicas[stage]
+        if self._policy is None:
+            return _Work(dist.all_reduce(tensor, group=group, async_op=True))
+        return _Work(
+            all_reduce(tensor, group=group, policy=self._policy, async_op=True)
+        )

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Checkpoints of stages in files; which of them make a whole one.
+
+`<folder>/step-0000000120/stage-1-of-3.pt` is stage 1 after 120 batches. A file appears
+under its name when it is whole and on the disk, so a rank that dies while it writes
+leaves nothing that could be taken for one. A step is complete when all of its files are
+there: nobody has to wait for the others, or to say when they are done.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._ranks import Ranks
+from aikido_torch.pipeline._stage import StageRun
+
+__all__ = ["Place", "restore_stages", "save_stage"]
+
+_FOLDER = re.compile(r"step-(\d+)")
+_FILE = re.compile(r"stage-(\d+)-of-(\d+)\.pt")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the file of one stage is."""
+
+    folder: Path
+    stage: int
+    num_stages: int
+
+    def file(self, step: int) -> Path:
+        name = f"stage-{self.stage}-of-{self.num_stages}.pt"
+        return self.folder / f"step-{step:010d}" / name
+
+
+def save_stage(place: Place, step: int, run: StageRun) -> None:
+    """Writes the file of one stage.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    optimizer = run.optimizer.state_dict() if run.optimizer else None
+    _write(place.file(step), {"model": run.module.state_dict(), "optimizer": optimizer})
+
+
+def restore_stages(
+    places: Mapping[int, Place],
+    runs: Mapping[int, StageRun],
+    stages: Sequence[Sequence[int]],
+    ranks: Ranks,
+) -> int | None:
+    """Loads the newest step of which all stages have a file that can be read.
+
+    All ranks call it. A replica without the file gets it from one that has it.
+
+    Args:
+        places, runs: of the stages of this rank.
+        stages: the ranks that have each.
+
+    Returns:
+        That step, or None.
+
+    Raises:
+        ConfigError: what is there is of another plan; on all ranks.
+    """
+    seen = ranks.together(lambda: {s: _steps_of(place) for s, place in places.items()})
+    steps = [
+        {step for rank in having for step in seen[rank][s]}
+        for s, having in enumerate(stages)
+    ]
+    for step in sorted(set.intersection(*steps), reverse=True):
+        files = {s: place.file(step) for s, place in places.items()}
+        states = {s: _read(file) for s, file in files.items()}
+        can_read = ranks.together(
+            lambda states=states, files=files: _readable(states, files, runs)  # type: ignore[misc]
+        )
+        having = [[r for r in own if s in can_read[r]] for s, own in enumerate(stages)]
+        if not all(having):
+            continue
+        for s, run in runs.items():
+            state: Any = states[s]
+            if len(having[s]) < len(stages[s]):
+                state = ranks.from_first(s, having[s], state)
+            run.module.load_state_dict(state["model"])
+            if run.optimizer is not None:
+                run.optimizer.load_state_dict(state["optimizer"])
+        return step
+    return None
+
+
+def _readable(
+    states: Mapping[int, dict[str, Any] | None],
+    files: Mapping[int, Path],
+    runs: Mapping[int, StageRun],
+) -> list[int]:
+    for s, state in states.items():
+        if state is not None:
+            _check_state(s, state["model"], runs[s].module.state_dict(), files[s])
+    return [s for s, state in states.items() if state is not None]
+
+
+def _write(path: Path, state: Mapping[str, Any]) -> None:
+    """Under that name is nothing, or what was there before, or all of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            torch.save(dict(state), file)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    for folder in (path.parent, path.parent.parent):  # names are in there
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What `_write` wrote; None when it is not there, or not whole."""
+    if not path.exists():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        return {"model": state["model"], "optimizer": state["optimizer"]}
+    except Exception as error:
+        warnings.warn(
+            f"{path} cannot be read ({type(error).__name__}: {error}); an older "
+            "checkpoint is looked for.",
+            stacklevel=2,
+        )
+        return None
+
+
+def _steps_of(place: Place) -> list[int]:
+    """Steps for which the file of that stage is there.
+
+    Raises:
+        ConfigError: there are only files of a pipeline with another number of stages.
+    """
+    steps, others = [], set()
+    for path in place.folder.glob("step-*/stage-*.pt"):
+        folder, file = _FOLDER.fullmatch(path.parent.name), _FILE.fullmatch(path.name)
+        if folder is None or file is None:
+            continue
+        if int(file[2]) != place.num_stages:
+            others.add(int(file[2]))
+        elif int(file[1]) == place.stage:
+            steps.append(int(folder[1]))
+    if others and not steps:
+        raise ConfigError(
+            f"stage {place.stage} of {place.num_stages} has no checkpoint in "
+            f"{place.folder}: those there are of a plan with "
+            f"{' or '.join(map(str, sorted(others)))} stages. Use that plan, or "
+            "another folder."
+        )
+    return steps
+
+
+def _check_state(
+    stage: int, saved: Mapping[str, Any], own: Mapping[str, Any], where: Path
+) -> None:
+    """That a module with state `own` can take what was saved.
+
+    Raises:
+        ConfigError: it is of another stage; the sentence names stage and tensor.
+    """
+
+    def told(value: Any) -> str:
+        if not isinstance(value, torch.Tensor):
+            return f"a {type(value).__name__}"
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{list(value.shape)} of {dtype}"
+
+    for name in [*own, *saved]:
+        have = told(own[name]) if name in own else "nothing"
+        found = told(saved[name]) if name in saved else "nothing"
+        if have != found:
+            raise ConfigError(
+                f'stage {stage}: "{name}" is {have} in this pipeline and {found} in '
+                f"{where}, which is of another plan. Use that plan, or another folder."
+            )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A model in pieces, as a plan has them."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+
+from torch import nn
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+
+__all__ = ["cut"]
+
+
+def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
+    """The modules of a plan's stages, for `Pipeline`.
+
+    Args:
+        model: an `nn.Sequential`, in which others may be nested; what else it holds is
+            not cut, but is on one stage. The stages share its parameters.
+        plan: of a profile of it, whose layers are named as the modules are.
+
+    Raises:
+        ConfigError: the model is no Sequential, or the plan is of another model, or
+            cuts where it cannot be cut; the sentence names the layer.
+    """
+    if not isinstance(model, nn.Sequential):
+        raise ConfigError(
+            f"the model is a {type(model).__name__}; only an nn.Sequential is cut "
+            "by itself. Write a module for each stage, and pass these to Pipeline."
+        )
+    stage_of = {
+        layer: s for s, stage in enumerate(plan.stages) for layer in stage.layers
+    }
+    pieces: list[OrderedDict[str, nn.Module]] = [OrderedDict() for _ in plan.stages]
+    used: set[str] = set()
+    at = 0
+    for path, module in _pieces(model, "", stage_of):
+        layers = [name for name in stage_of if name == path or _is_in(name, path)]
+        used |= {*layers}
+        stages = {stage_of[name] for name in layers} or {at}  # it has no layers
+        if len(stages) > 1:
+            raise ConfigError(
+                f'the plan has layers of "{path}" on stages '
+                f"{' and '.join(map(str, sorted(stages)))}; a {type(module).__name__} "
+                "is not cut. Profile the model with whole= naming it."
+            )
+        (stage,) = stages
+        if stage < at:
+            raise ConfigError(
+                f'the plan has layer "{path}" on stage {stage}, after a layer on '
+                f"stage {at}; stages of a Sequential are layers in a row."
+            )
+        at = stage
+        pieces[stage][path.replace(".", "_")] = module
+    if missing := stage_of.keys() - used:
+        raise ConfigError(
+            f'the plan has layer "{min(missing)}", and the model has not; it is the '
+            "plan of another model."
+        )
+    return [nn.Sequential(piece) for piece in pieces]
+
+
+def _is_in(layer: str, path: str) -> bool:
+    return layer.startswith((f"{path}.", f"{path}#"))
+
+
+def _pieces(
+    module: nn.Module, path: str, stage_of: Mapping[str, int]
+) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        at = f"{path}.{name}" if path else name
+        if isinstance(child, nn.Sequential) and at not in stage_of:
+            yield from _pieces(child, at, stage_of)
+        else:
+            yield at, child

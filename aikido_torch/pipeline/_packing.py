@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The tensors of one micro-batch as one message of a size that both ends know before.
+
+Note [what a stage promises]
+The first output of a stage is its promise: how many tensors, of which dtypes and
+shapes, and which of them need a gradient. It is told once (`Promise.message_of`). From
+then on a message has room for that, and an end that says what is in it: how many rows
+each tensor has, and the weight of the micro-batch, its share of a full one. So receives
+can be posted long before anybody knows how large a micro-batch is. Fewer rows leave
+room empty; with more the message only says so, and the tensors follow in one of their
+own (`Packed.overflow`).
+"""
+
+import functools
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["MESSAGE_BYTES", "Packed", "Promise", "TensorPromise", "Unpacked"]
+
+# Of the message that tells a promise.
+MESSAGE_BYTES = 4096
+# Every tensor begins at a multiple of this.
+_ALIGNMENT = 16
+# Of the end of a message: the weight, and the rows of each tensor.
+_END_DTYPE = torch.float64
+# Instead of the rows of the first tensor: the tensors come in a message of their own.
+_OVERFLOWS = -1
+
+
+@dataclass(frozen=True)
+class TensorPromise:
+    """One tensor of it; dimension 0 counts rows, and may be smaller."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    needs_gradient: bool
+
+    @property
+    def num_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def told(self) -> str:
+        return f"{list(self.shape)} of {str(self.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A message, and what follows it when there was no room."""
+
+    buffer: torch.Tensor
+    overflow: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """What was in a message. `overflow_rows`: of tensors that follow it, if they do."""
+
+    tensors: tuple[torch.Tensor, ...]
+    weight: float
+    overflow_rows: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What each message between two stages has."""
+
+    tensors: tuple[TensorPromise, ...]
+
+    @classmethod
+    def of(cls, tensors: Sequence[torch.Tensor]) -> "Promise":
+        return cls(
+            tuple(
+                TensorPromise(tuple(t.shape), t.dtype, t.requires_grad) for t in tensors
+            )
+        )
+
+    @staticmethod
+    def message_of(promise: "Promise | None") -> torch.Tensor:
+        """As bytes of the size that the other end expects; None is that of no promise.
+
+        Raises:
+            ConfigError: there is no room for so many tensors.
+        """
+        told = promise and [
+            (list(t.shape), str(t.dtype).removeprefix("torch."), t.needs_gradient)
+            for t in promise.tensors
+        ]
+        text = json.dumps(told).encode()
+        if len(text) > MESSAGE_BYTES:
+            raise ConfigError(
+                f"a stage returns {len(told or ())} tensors, more than can be told in "
+                f"{MESSAGE_BYTES} bytes; join some of them."
+            )
+        return torch.frombuffer(bytearray(text.ljust(MESSAGE_BYTES)), dtype=torch.uint8)
+
+    @classmethod
+    def from_message(cls, message: torch.Tensor) -> "Promise | None":
+        """What `message_of` made a message of."""
+        told = json.loads(bytes(message.tolist()))
+        if told is None:
+            return None
+        return cls(
+            tuple(
+                TensorPromise(tuple(shape), getattr(torch, dtype), needs)
+                for shape, dtype, needs in told
+            )
+        )
+
+    @functools.cached_property
+    def gradients(self) -> "Promise":
+        """What comes back."""
+        kept = (t for t in self.tensors if t.needs_gradient)
+        return Promise(tuple(replace(t, needs_gradient=False) for t in kept))
+
+    @functools.cached_property
+    def num_bytes(self) -> int:
+        """Of a message."""
+        told = _END_DTYPE.itemsize * (1 + len(self.tensors))
+        return _END_DTYPE.itemsize * self._end + _rounded_up(told)
+
+    @functools.cached_property
+    def _end(self) -> int:
+        size = sum(_rounded_up(t.num_bytes) for t in self.tensors)
+        return size // _END_DTYPE.itemsize
+
+    def check(
+        self, tensors: Sequence[torch.Tensor], stage: int, micro_batch: int
+    ) -> None:
+        """That what a stage returned differs from its promise by its rows alone.
+
+        Raises:
+            ConfigError: it does not.
+        """
+        if len(tensors) != len(self.tensors) or any(
+            given.dtype != promised.dtype
+            or len(given.shape) != len(promised.shape)
+            or given.shape[1:] != promised.shape[1:]
+            for given, promised in zip(tensors, self.tensors, strict=True)
+        ):
+            raise ConfigError(
+                f"stage {stage} returned for micro-batch {micro_batch} "
+                f"{_all_told(self.of(tensors))}, and before {_all_told(self)}; all "
+                "micro-batches have the same shapes but for dimension 0."
+            )
+
+    def buffer(self, device: torch.device) -> torch.Tensor:
+        """Room for a message."""
+        return torch.empty(self.num_bytes, dtype=torch.uint8, device=device)
+
+    def pack(
+        self,
+        tensors: Sequence[torch.Tensor] | None,
+        weight: float,
+        device: torch.device,
+    ) -> Packed:
+        """Copies tensors that passed `check`; None has no rows."""
+        if tensors is not None and len(tensors) == 1 and self._is_full(tensors[0]):
+            end = self._full_ends.get(weight)
+            if end is None:
+                end = self._full_ends[weight] = self._end_of_full(weight, device)
+            buffer = torch.cat((tensors[0].detach().reshape(-1), end))
+            return Packed(buffer.view(torch.uint8), None)
+        buffer = self.buffer(device)
+        rows = [0] * len(self.tensors)
+        overflow = None
+        if tensors is not None:
+            rows = [_rows_of(tensor.shape) for tensor in tensors]
+            if any(
+                r > _rows_of(t.shape) for r, t in zip(rows, self.tensors, strict=True)
+            ):
+                promise = self.of(tensors)
+                overflow = promise.buffer(device)
+                promise._fill(overflow, tensors)
+                rows = [_OVERFLOWS - r for r in rows]
+            else:
+                self._fill(buffer, tensors)
+        told = torch.tensor([weight, *rows], dtype=_END_DTYPE)
+        buffer.view(_END_DTYPE)[self._end : self._end + len(told)] = told
+        return Packed(buffer, overflow)
+
+    def unpack(self, buffer: torch.Tensor) -> Unpacked:
+        """The tensors in a message, without a copy."""
+        end = buffer.view(_END_DTYPE)[self._end : self._end + 1 + len(self.tensors)]
+        weight, *told = end.tolist()
+        rows = [int(r) for r in told]
+        if any(r < 0 for r in rows):
+            return Unpacked((), weight, tuple(_OVERFLOWS - r for r in rows))
+        return Unpacked(self._tensors_in(buffer, rows), weight)
+
+    def of_rows(self, rows: Sequence[int]) -> "Promise":
+        """The same with as many rows."""
+        return Promise(
+            tuple(
+                replace(t, shape=(r, *t.shape[1:]) if t.shape else ())
+                for t, r in zip(self.tensors, rows, strict=True)
+            )
+        )
+
+    def tensors_in(self, buffer: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Of a message that has these alone."""
+        return self._tensors_in(buffer, [_rows_of(t.shape) for t in self.tensors])
+
+    def _is_full(self, tensor: torch.Tensor) -> bool:
+        return tensor.shape == self._full_shape
+
+    @functools.cached_property
+    def _full_shape(self) -> tuple[int, ...] | None:
+        """Of the only tensor, if nothing lies between it and the end."""
+        first = self.tensors[0]
+        is_dense = first.num_bytes == _rounded_up(first.num_bytes)
+        return first.shape if is_dense and len(self.tensors) == 1 else None
+
+    @functools.cached_property
+    def _full_ends(self) -> dict[float, torch.Tensor]:
+        """By weight: what comes behind a tensor that is all that was promised."""
+        return {}
+
+    def _end_of_full(self, weight: float, device: torch.device) -> torch.Tensor:
+        empty = self.pack(None, weight, device).buffer.view(_END_DTYPE)[self._end :]
+        empty[1] = _rows_of(self.tensors[0].shape)
+        return empty.view(self.tensors[0].dtype)
+
+    def _fill(self, buffer: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+        rows = [_rows_of(tensor.shape) for tensor in tensors]
+        with torch.no_grad():
+            for room, tensor in zip(
+                self._tensors_in(buffer, rows), tensors, strict=True
+            ):
+                room.copy_(tensor)
+
+    def _tensors_in(
+        self, buffer: torch.Tensor, rows: Sequence[int]
+    ) -> tuple[torch.Tensor, ...]:
+        return tuple(
+            buffer.view(place.dtype).as_strided(
+                (r, *place.shape) if place.has_rows else (), place.strides, place.begin
+            )
+            for place, r in zip(self._places, rows, strict=True)
+        )
+
+    @functools.cached_property
+    def _places(self) -> list["_Place"]:
+        found, at = [], 0
+        for t in self.tensors:
+            strides = [math.prod(t.shape[i + 1 :]) for i in range(len(t.shape))]
+            begin = at // t.dtype.itemsize
+            found.append(
+                _Place(t.dtype, t.shape[1:], tuple(strides), begin, bool(t.shape))
+            )
+            at += _rounded_up(t.num_bytes)
+        return found
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor is in a message; strides and beginning in its numbers."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]  # of a row
+    strides: tuple[int, ...]
+    begin: int
+    has_rows: bool
+
+
+def _rounded_up(num_bytes: int) -> int:
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _rows_of(shape: Sequence[int]) -> int:
+    return shape[0] if shape else 1
+
+
+def _all_told(promise: Promise) -> str:
+    return ", ".join(t.told() for t in promise.tensors) or "nothing"

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The process groups of a pipeline, and what its ranks agree on before it runs."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._schedule import Schedule
+
+__all__ = ["Ranks"]
+
+_Value = TypeVar("_Value")
+
+
+class Ranks:
+    """Those of one schedule, as this one sees them. All of them make it.
+
+    Args:
+        group: its ranks are those of the schedule; None is the default group.
+
+    Raises:
+        ConfigError: there is no group, or it has another number of ranks; or the
+            schedule is not the same on all.
+    """
+
+    def __init__(self, schedule: Schedule, group: dist.ProcessGroup | None) -> None:
+        if group is None:
+            group = dist.group.WORLD
+        if group is None:
+            raise ConfigError(
+                "There is no process group yet; call init_process_group('aikido') "
+                "first."
+            )
+        self._group = group
+        self._schedule = schedule
+        self.rank = group.rank()
+        size = len(schedule.ranks)
+        if group.size() != size:
+            raise ConfigError(
+                f"the schedule is for {size} ranks ({self._all_stages()}), and the "
+                f"group has {group.size()}; start as many as the schedule has."
+            )
+        for other, text in enumerate(self.together(schedule.text)):
+            if text != schedule.text():
+                raise ConfigError(
+                    f"rank {other} has another schedule than rank {self.rank}; give "
+                    "all ranks the same."
+                )
+        self.messages = self._new_group(list(range(size)))
+        self.replicas: dict[int, dist.ProcessGroup] = {}
+        for stage, ranks in enumerate(schedule.stages):
+            # Those that are not in it take part in making it, if it is of the default.
+            if len(ranks) > 1 and (self.rank in ranks or self._is_default):
+                made = self._new_group(ranks)
+                if self.rank in ranks:
+                    self.replicas[stage] = made
+
+    @property
+    def _is_default(self) -> bool:
+        return self._group is dist.group.WORLD
+
+    @property
+    def is_aikido(self) -> bool:
+        """Whether a lost rank ends the receives from it, and a group can be ended."""
+        return _aikido(self._group) is not None
+
+    def name_of(self, rank: int) -> str:
+        """As sentences have it: 'stage 1 (rank 2)'."""
+        own = [str(s) for s, ranks in enumerate(self._schedule.stages) if rank in ranks]
+        stages = f"stage {own[0]}" if len(own) == 1 else f"stages {', '.join(own)}"
+        return f"{stages} (rank {rank})"
+
+    def together(self, call: Callable[[], _Value]) -> list[_Value]:
+        """What a call gives on each rank; all make it.
+
+        Raises:
+            ConfigError: it raised that on some rank; then on all, with that text.
+        """
+        mine: tuple[_Value | None, str | None]
+        try:
+            mine = call(), None
+        except ConfigError as error:
+            mine = None, str(error)
+        found: list[Any] = [None] * self._group.size()
+        dist.all_gather_object(found, mine, group=self._group)
+        for _, trouble in found:
+            if trouble is not None:
+                raise ConfigError(trouble)
+        return [value for value, _ in found]
+
+    def make_equal(self, stage: int, module: nn.Module) -> None:
+        """Parameters and buffers of all replicas become those of the first."""
+        group = self.replicas.get(stage)
+        if group is None:
+            return
+        with torch.no_grad():
+            for tensor in (*module.parameters(), *module.buffers()):
+                held = tensor.detach().contiguous()
+                dist.broadcast(held, group=group, group_src=0)
+                tensor.copy_(held)
+
+    def from_first(self, stage: int, having: list[int], value: object) -> object:
+        """What the first of some replicas of a stage has, on all of them.
+
+        Args:
+            having: ranks, in order.
+        """
+        group = self.replicas[stage]
+        found = [value]
+        source = sorted(self._schedule.stages[stage]).index(having[0])
+        dist.broadcast_object_list(found, group=group, group_src=source)
+        return found[0]
+
+    def close(self) -> None:
+        """Ends the groups that were made here."""
+        for group in (*self.replicas.values(), self.messages):
+            dist.destroy_process_group(group)
+
+    def _new_group(self, ranks: list[int]) -> dist.ProcessGroup:
+        members = [dist.get_global_rank(self._group, rank) for rank in ranks]
+        backend = _aikido(self._group)
+        made = dist.new_group(
+            members,
+            timeout=backend.call_timeout if backend is not None else None,
+            backend=dist.get_backend(self._group),
+            use_local_synchronization=not self._is_default,
+        )
+        assert isinstance(made, dist.ProcessGroup) or self.rank not in ranks
+        return made  # type: ignore[return-value]
+
+    def _all_stages(self) -> str:
+        counts = [len(ranks) for ranks in self._schedule.stages]
+        return f"stages with {', '.join(map(str, counts))}"
+
+
+def _aikido(group: dist.ProcessGroup) -> _C.AikidoBackend | None:
+    try:
+        return backend_of(group)
+    except ConfigError:
+        return None

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Trains with a model that is cut into stages, by a schedule."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.pipeline._channel import GroupChannel
+from aikido_torch.pipeline._checkpoint import Place, restore_stages, save_stage
+from aikido_torch.pipeline._executor import Executor, Feed, Program
+from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, endless, pair_of
+from aikido_torch.pipeline._ranks import Ranks
+from aikido_torch.pipeline._schedule import Schedule
+from aikido_torch.pipeline._stage import LossFunction, MakeOptimizer, StageRun
+from aikido_torch.pipeline._watch import Failure, Watch
+from aikido_torch.straggler import Policy
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """One rank's part of a pipeline; every rank of the group makes one.
+
+    ```python
+    schedule = pipeline.schedule("1f1b", stages=3, micro_batches=8)
+    pipe = pipeline.Pipeline(
+        [stage_0, stage_1, stage_2],
+        schedule=schedule,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        loss_fn=torch.nn.functional.cross_entropy,
+    )
+    for inputs, targets in loader:
+        loss = pipe.train_step(inputs, targets)  # on the ranks of the last stage
+    ```
+
+    The first stage takes a batch's inputs, every other one what the stage before
+    returns: a tensor or a tuple of tensors, of the same shapes in each micro-batch but
+    for dimension 0. Replicas of a stage begin with the weights and buffers of the first
+    of them, and add up their gradients; buffers such as running means are each rank's
+    own.
+
+    A rank that fails or dies ends the pipeline on all ranks within a moment, with an
+    error that names it. Then nothing is left but to start again and `restore`.
+
+    Args:
+        stages: a module for each stage, or a function that makes it and is called on
+            the ranks that have the stage. Stages share no parameters.
+        schedule: what each rank does, in which order, with which weights.
+        optimizer: makes the optimizer of a stage, given its parameters. See
+            `optimizers` for schedulers of the learning rate.
+        loss_fn: of what the last stage returns and the targets: the mean over rows.
+        group: its ranks are those of the schedule; None is the default group.
+        policy: who is waited for when replicas add up gradients; None is everybody.
+
+    Raises:
+        ConfigError: the schedule is not valid, fits neither stages nor group, or is
+            not the same on all ranks.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[nn.Module | Callable[[], nn.Module]],
+        *,
+        schedule: Schedule,
+        optimizer: MakeOptimizer,
+        loss_fn: LossFunction,
+        group: dist.ProcessGroup | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        _check(stages, schedule)
+        self.schedule = schedule
+        self._ranks = Ranks(schedule, group)
+        self.rank = self._ranks.rank
+        count = len(stages)
+        self._runs = {
+            s: StageRun(
+                s,
+                _module_of(s, stages[s]),
+                make_optimizer=optimizer,
+                loss_fn=loss_fn if s + 1 == count else None,
+            )
+            for s, ranks in enumerate(schedule.stages)
+            if self.rank in ranks
+        }
+        for s, run in self._runs.items():
+            self._ranks.make_equal(s, run.module)
+        channel = GroupChannel(self._ranks.messages, self._ranks.replicas, policy)
+        self._executor = Executor(count, self._runs, channel)
+        self._program = Program(
+            schedule.ranks[self.rank], schedule.micro_batches, schedule.stages
+        )
+        self._is_running = False
+        self._watch: Watch | None = None
+        if self._ranks.is_aikido:
+            self._watch = Watch(self._ranks.messages, self._ranks.name_of, self._needs)
+        self._failure: Failure | None = None
+        self._is_closed = False
+        self.steps = 0
+
+    @property
+    def modules(self) -> dict[int, nn.Module]:
+        """The stages that this rank has, by number."""
+        return {s: run.module for s, run in self._runs.items()}
+
+    @property
+    def optimizers(self) -> dict[int, torch.optim.Optimizer]:
+        """Theirs, where they have parameters that need gradients."""
+        return {
+            s: run.optimizer
+            for s, run in self._runs.items()
+            if run.optimizer is not None
+        }
+
+    @property
+    def losses(self) -> dict[int, torch.Tensor]:
+        """By micro-batch, of the schedule that was carried out last.
+
+        On ranks of the last stage, of the micro-batches that they did.
+        """
+        last = self._runs.get(len(self.schedule.stages) - 1)
+        return dict(last.losses) if last is not None else {}
+
+    def train_step(self, inputs: Any = None, targets: Any = None) -> float | None:
+        """Cuts a batch into micro-batches and carries the schedule out with them.
+
+        Args:
+            inputs: a tensor, or a tuple of those that the first stage takes, with rows
+                along dimension 0; needed on its ranks, on others not looked at.
+            targets: the same, for the loss; needed on ranks of the last stage. Any
+                number of rows will do: micro-batches then differ by one, or have none.
+
+        Returns:
+            The loss, the mean over all rows, on ranks of the last stage; else None.
+
+        Raises:
+            ConfigError: the batch is none, or a stage returns other shapes than before.
+            PeerLostError, AbortedError: another rank died or failed; the text names it.
+        """
+        for what, stage, given in (
+            ("inputs", 0, inputs),
+            ("targets", len(self.schedule.stages) - 1, targets),
+        ):
+            if stage in self._runs and given is None:
+                raise ConfigError(
+                    f"train_step got no {what}; {self._ranks.name_of(self.rank)} needs "
+                    "them."
+                )
+        last = len(self.schedule.stages) - 1
+        self._run(
+            BatchFeed(
+                inputs if 0 in self._runs else None,
+                targets if last in self._runs else None,
+                self.schedule.micro_batches,
+            )
+        )
+        self.steps += 1
+        updates = self._updates()
+        weight = sum(weight for _, weight in updates)
+        return sum(loss for loss, _ in updates) / weight if updates else None
+
+    def train(self, loader: Iterable[Any] | None = None, *, steps: int) -> list[float]:
+        """Trains on batches of a loader.
+
+        With a schedule that flushes each batch is a `train_step`. With others it is a
+        micro-batch, and the schedule is carried out as often as needed; the pipeline
+        runs empty between. What the last time has too many has no rows.
+
+        Args:
+            loader: gives pairs of inputs and targets; the same on all ranks that need
+                one: those of the first and of the last stage. It is begun again at its
+                end.
+            steps: how many batches; the same on all ranks.
+
+        Returns:
+            The loss of each update, on ranks of the last stage.
+
+        Raises:
+            ConfigError, PeerLostError, AbortedError: as `train_step`.
+        """
+        first, last = 0, len(self.schedule.stages) - 1
+        needs_loader = first in self._runs or last in self._runs
+        if needs_loader and loader is None:
+            raise ConfigError(
+                f"train got no loader; {self._ranks.name_of(self.rank)} needs one."
+            )
+        count = self.schedule.micro_batches
+        losses: list[float] = []
+        if self.schedule.weights == "flush":
+            batches = endless(loader) if needs_loader and loader is not None else None
+            for _ in range(steps):
+                inputs, targets = pair_of(next(batches)) if batches else (None, None)
+                loss = self.train_step(inputs, targets)
+                losses += [] if loss is None else [loss]
+            return losses
+        feed = LoaderFeed(
+            loader if needs_loader else None,
+            steps,
+            self._program.micro_batches_of(first),
+            self._program.micro_batches_of(last),
+        )
+        for begin in range(0, steps, count):
+            feed.begin_run()
+            self._run(feed)
+            feed.end_run(count)
+            self.steps += min(count, steps - begin)
+            losses += [loss / weight for loss, weight in self._updates() if weight > 0]
+        return losses
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the stages of this rank, as they are after `steps` batches.
+
+        The first replica of a stage writes it, in a file of its own, and waits for
+        nobody: the checkpoint is complete when all have. All ranks call it after the
+        same step.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        self._check_alive()
+        for s, run in self._runs.items():
+            if self.schedule.stages[s][0] == self.rank:
+                save_stage(self._place(folder, s), self.steps, run)
+
+    def restore(self, folder: str | os.PathLike[str]) -> int | None:
+        """Goes back to the newest step that all stages have. All ranks call it.
+
+        Stages may have other numbers of replicas than when they were saved. A file that
+        cannot be read counts as not there, with a warning.
+
+        Returns:
+            How many batches had been trained on, which is `steps` from now on; None
+            when there is no complete checkpoint.
+
+        Raises:
+            ConfigError: what is there is of another plan; the sentence names the stage.
+        """
+        self._check_alive()
+        places = {s: self._place(folder, s) for s in self._runs}
+        step = restore_stages(places, self._runs, self.schedule.stages, self._ranks)
+        self.steps = self.steps if step is None else step
+        return step
+
+    def close(self) -> None:
+        """Ends the groups of the pipeline. The modules stay as they are."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._watch is not None:
+            self._watch.close()
+        self._ranks.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _place(self, folder: str | os.PathLike[str], stage: int) -> Place:
+        return Place(Path(folder), stage, len(self.schedule.stages))
+
+    def _updates(self) -> list[tuple[float, float]]:
+        last = self._runs.get(len(self.schedule.stages) - 1)
+        return last.update_losses if last is not None else []
+
+    def _run(self, feed: Feed) -> None:
+        self._check_alive()
+        self._is_running = True
+        try:
+            for pending in self._executor.run(self._program, feed):
+                pending.wait()
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._is_running = False
+
+    def _needs(self, rank: int) -> bool:
+        last = self._program.last_needs.get(rank, -1)
+        return self._is_running and self._executor.at <= last
+
+    def _check_alive(self) -> None:
+        if self._is_closed:
+            raise ConfigError("the pipeline was closed; make another one.")
+        failure = self._failure or (self._watch.failure if self._watch else None)
+        if failure is not None:
+            raise failure.error()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Says to all what happened here, or here what happened elsewhere."""
+        me = self._ranks.name_of(self.rank)
+        if self._watch is not None:
+            failure = self._watch.fail(error, me)
+        else:
+            failure = Failure(f"{me} has failed: {error}", self.rank, is_lost=False)
+        self._failure = failure
+        if failure.rank == self.rank and not failure.is_lost:
+            if not isinstance(error, AikidoError):
+                at = self._program.steps[self._executor.at].text
+                error.add_note(f"{me}, at {at} of its schedule")
+            raise error
+        raise failure.error() from error
+
+
+def _check(stages: Sequence[Any], schedule: Schedule) -> None:
+    if not isinstance(schedule, Schedule):
+        raise ConfigError(
+            f"schedule is a {type(schedule).__name__}; pass what "
+            "pipeline.schedule(...) makes."
+        )
+    schedule.validate()
+    count, batches = len(schedule.stages), schedule.micro_batches
+    if len(stages) != count:
+        raise ConfigError(
+            f"there are {len(stages)} modules and the schedule has {count} stages; "
+            "give one for each."
+        )
+    if batches < count:
+        raise ConfigError(
+            f"the schedule has {batches} micro-batches for {count} stages: when stage "
+            f"{count - 1} gets its first, stage 0 has had its last, and most wait most "
+            f"of the time. Give it {count} or more."
+        )
+    owners: dict[nn.Parameter, int] = {}
+    for s, stage in enumerate(stages):
+        if not callable(stage):
+            raise ConfigError(
+                f"stage {s} is a {type(stage).__name__}; pass a module, or a function "
+                "that makes it."
+            )
+        for name, parameter in stage.named_parameters() if _is_module(stage) else ():
+            if owners.setdefault(parameter, s) != s:
+                raise ConfigError(
+                    f'stages {owners[parameter]} and {s} share the parameter "{name}" '
+                    "of the latter; a parameter belongs to one stage."
+                )
+
+
+def _is_module(stage: Any) -> bool:
+    return isinstance(stage, nn.Module)
+
+
+def _module_of(number: int, stage: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+    module = stage if isinstance(stage, nn.Module) else stage()
+    if not isinstance(module, nn.Module):
+        raise ConfigError(
+            f"stage {number}: the function made a {type(module).__name__}; it makes a "
+            "module."
+        )
+    return module

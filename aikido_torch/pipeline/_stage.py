@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a rank computes for one stage: forwards, backwards, updates. No messages.
+
+Note [weights of micro-batches]
+A micro-batch has a weight, its rows as a share of a full one: 1 but for remainders.
+Gradients and losses are added up times that and divided by the sum of weights of the
+update, so an update is the mean over its rows, however they were cut. One without rows
+has weight 0: nothing is computed for it, and an update of such alone changes nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._weights import Weights
+
+__all__ = ["StageRun", "Update"]
+
+Tensors = tuple[torch.Tensor, ...]
+LossFunction = Callable[[Any, Any], torch.Tensor]
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+@dataclass
+class _Batch:
+    """A micro-batch from its forward to its backward."""
+
+    inputs: Tensors
+    weight: float
+    version: int
+    target: Any = None
+    outputs: Tensors = ()  # or the loss alone, on the last stage
+    leaves: list[nn.Parameter] = field(default_factory=list)
+    random: "_RandomState | None" = None  # of a forward that is done again
+    incoming: Tensors = ()  # gradients, between both halves of a backward
+
+
+@dataclass
+class Update:
+    """What a rank gives to one update of a stage."""
+
+    gradients: list[torch.Tensor | None]  # by parameter that needs one
+    weight: float = 0.0
+    loss: float = 0.0
+
+
+class StageRun:
+    """One stage on one rank.
+
+    Args:
+        index: its number.
+        module: takes what the stage before returns, or a micro-batch of inputs.
+        make_optimizer: gets the parameters that need gradients.
+        loss_fn: of the last stage; None on all others.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        module: nn.Module,
+        *,
+        make_optimizer: MakeOptimizer,
+        loss_fn: LossFunction | None,
+    ) -> None:
+        self.index = index
+        self.module = module
+        self.weights = Weights(module)
+        self._trainable = [i for i, p in enumerate(self.weights.own) if p.requires_grad]
+        self.parameters = [self.weights.own[i] for i in self._trainable]
+        self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.device = next(
+            (t.device for t in (*module.parameters(), *module.buffers())),
+            torch.device("cpu"),
+        )
+        self._loss_fn = loss_fn
+        self._batches: dict[int, _Batch] = {}
+        self._update = self._new_update()
+        # Sums and what they were divided by, of this rank's micro-batches.
+        self.losses: dict[int, torch.Tensor] = {}
+        self.update_losses: list[tuple[float, float]] = []
+
+    @property
+    def is_last(self) -> bool:
+        return self._loss_fn is not None
+
+    # Computing.
+
+    def forward(
+        self,
+        micro_batch: int,
+        version: int,
+        inputs: Tensors,
+        weight: float,
+        *,
+        target: Any = None,
+        is_kept: bool = True,
+    ) -> Tensors:
+        """Returns what goes to the next stage, or nothing.
+
+        Args:
+            inputs: those that need gradients say so.
+            is_kept: False keeps only the inputs; `recompute` comes before the backward.
+        """
+        batch = _Batch(inputs, weight, version, target)
+        self._batches[micro_batch] = batch
+        if weight == 0:
+            return ()
+        if not is_kept:
+            batch.random = _RandomState.now(self.device)
+        outputs, kept = self._computed(micro_batch, batch)
+        if self.is_last:
+            self.losses[micro_batch] = kept[0].detach()
+        if is_kept:
+            batch.outputs = kept
+        return outputs
+
+    def recompute(self, micro_batch: int) -> None:
+        """The forward again, with the same weights, buffers and random numbers."""
+        batch = self._batches[micro_batch]
+        if batch.weight == 0:
+            return
+        assert batch.random is not None
+        with batch.random.restored(), _same_buffers(self.module):
+            _, batch.outputs = self._computed(micro_batch, batch)
+
+    def backward(self, micro_batch: int, gradients: Tensors) -> Tensors:
+        """Returns what goes to the stage before.
+
+        Args:
+            gradients: of the outputs that need one; of the last stage none.
+        """
+        batch = self._batches.pop(micro_batch)
+        into_inputs = self._needing(batch)
+        found = self._gradients(batch, gradients, [*into_inputs, *batch.leaves])
+        self._add(batch.weight, micro_batch, found[len(into_inputs) :])
+        return self._filled(into_inputs, found)
+
+    def input_gradient(self, micro_batch: int, gradients: Tensors) -> Tensors:
+        """The first half of a backward: what goes to the stage before."""
+        batch = self._batches[micro_batch]
+        into_inputs = self._needing(batch)
+        batch.incoming = gradients
+        found = self._gradients(batch, gradients, into_inputs, keep_graph=True)
+        return self._filled(into_inputs, found)
+
+    def weight_gradient(self, micro_batch: int) -> None:
+        """The second half."""
+        batch = self._batches.pop(micro_batch)
+        found = self._gradients(batch, batch.incoming, batch.leaves)
+        self._add(batch.weight, micro_batch, found)
+
+    # Updates.
+
+    def take_update(self) -> Update:
+        """What was added up since the last time."""
+        taken, self._update = self._update, self._new_update()
+        return taken
+
+    def step(self, version: int, update: Update) -> None:
+        """Makes that version out of the newest and the gradients of all replicas."""
+        self.weights.begin_step(version)
+        if self.is_last:
+            self.update_losses.append((update.loss, update.weight))
+        if update.weight == 0 or self.optimizer is None:
+            return
+        for parameter, gradient in zip(self.parameters, update.gradients, strict=True):
+            if gradient is not None:
+                # Never in place: parameters may share one.
+                parameter.grad = gradient / update.weight
+        self.optimizer.step()
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def begin(self) -> None:
+        """Before a schedule is carried out."""
+        self.losses.clear()
+        self.update_losses.clear()
+
+    def end(self) -> None:
+        """After it, whether it came to its end or not."""
+        self.weights.settle()
+        self._batches.clear()
+        self._update = self._new_update()
+
+    # Parts of them.
+
+    def _new_update(self) -> Update:
+        self._is_own = [False] * len(self._trainable)
+        return Update([None] * len(self._trainable))
+
+    def _computed(self, micro_batch: int, batch: _Batch) -> tuple[Tensors, Tensors]:
+        """What goes to the next stage, and what backwards begin with."""
+        leaves = self.weights.use(batch.version)
+        batch.leaves = [leaves[i] for i in self._trainable]
+        with torch.enable_grad():
+            returned = self.module(*batch.inputs)
+            if self._loss_fn is None:
+                outputs = self._outputs(returned)
+                return outputs, outputs
+            loss = self._loss_fn(returned, batch.target)
+        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
+            raise ConfigError(
+                f"stage {self.index}, the last: loss_fn returned {_told(loss)} for "
+                f"micro-batch {micro_batch}; it takes a tensor of one number, without "
+                "dimensions."
+            )
+        return (), (loss,)
+
+    def _outputs(self, returned: Any) -> Tensors:
+        outputs = (returned,) if isinstance(returned, torch.Tensor) else returned
+        if not isinstance(outputs, tuple | list) or not all(
+            isinstance(output, torch.Tensor) for output in outputs
+        ):
+            raise ConfigError(
+                f"stage {self.index} returned {_told(returned)}; a stage that is not "
+                "the last returns a tensor or a tuple of tensors."
+            )
+        return tuple(outputs)
+
+    def _needing(self, batch: _Batch) -> list[torch.Tensor]:
+        return [x for x in batch.inputs if x.requires_grad]
+
+    def _gradients(
+        self,
+        batch: _Batch,
+        incoming: Tensors,
+        of: Sequence[torch.Tensor],
+        *,
+        keep_graph: bool = False,
+    ) -> list[torch.Tensor | None]:
+        roots = [output for output in batch.outputs if output.requires_grad]
+        if batch.weight == 0 or not roots or not of:
+            return [None] * len(of)
+        seeds: list[torch.Tensor | None] = list(incoming)
+        if self.is_last:
+            # Nothing is added to what torch does by itself for a full micro-batch.
+            scale = None if batch.weight == 1 else roots[0].new_tensor(batch.weight)
+            seeds = [scale]
+        found = torch.autograd.grad(
+            roots, of, seeds, retain_graph=keep_graph, allow_unused=True
+        )
+        return list(found)
+
+    def _filled(
+        self, inputs: list[torch.Tensor], found: list[torch.Tensor | None]
+    ) -> Tensors:
+        return tuple(
+            torch.zeros_like(x) if g is None else g
+            for x, g in zip(inputs, found[: len(inputs)], strict=True)
+        )
+
+    def _add(
+        self, weight: float, micro_batch: int, gradients: list[torch.Tensor | None]
+    ) -> None:
+        update = self._update
+        update.weight += weight
+        if self.is_last and weight > 0:
+            update.loss += weight * float(self.losses[micro_batch])
+        for i, gradient in enumerate(gradients):
+            if gradient is None:
+                continue
+            before = update.gradients[i]
+            if before is None:
+                update.gradients[i] = gradient
+            elif self._is_own[i]:
+                before += gradient
+            else:  # autograd may have given the same tensor to others, too
+                update.gradients[i] = before + gradient
+                self._is_own[i] = True
+
+
+@dataclass(frozen=True)
+class _RandomState:
+    """Of all generators that a stage may use."""
+
+    cpu: torch.Tensor
+    device: torch.device
+    on_device: torch.Tensor | None
+
+    @classmethod
+    def now(cls, device: torch.device) -> "_RandomState":
+        on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        return cls(torch.get_rng_state(), device, on_device)
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """For a while."""
+        before = _RandomState.now(self.device)
+        self._set()
+        try:
+            yield
+        finally:
+            before._set()
+
+    def _set(self) -> None:
+        torch.set_rng_state(self.cpu)
+        if self.on_device is not None:
+            torch.cuda.set_rng_state(self.on_device, self.device)
+
+
+@contextmanager
+def _same_buffers(module: nn.Module) -> Iterator[None]:
+    """What is written to buffers meanwhile, such as running means, is forgotten."""
+    places = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    for owner, name, buffer in places:
+        owner._buffers[name] = buffer.clone()
+    try:
+        yield
+    finally:
+        for owner, name, buffer in places:
+            owner._buffers[name] = buffer
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {list(value.shape)}"
+    return f"a {type(value).__name__}"

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The sum of the replicas' parts of one update."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from aikido_torch.pipeline._channel import Pending
+from aikido_torch.pipeline._stage import Update
+
+__all__ = ["Sum"]
+
+
+class Sum:
+    """Begins at once; `update` once all of `pending` have ended.
+
+    One tensor for each dtype of the parameters. A parameter that no micro-batch here
+    used counts as zeros. Weight and loss of the update go with the first tensor, or, if
+    that has too few digits for a sum of numbers of rows, in one of their own.
+
+    Args:
+        mine: this rank's part.
+        parameters: those that its gradients are of.
+        reduce: adds up a tensor over all replicas, in place.
+    """
+
+    def __init__(
+        self,
+        mine: Update,
+        parameters: list[nn.Parameter],
+        reduce: Callable[[torch.Tensor], Pending],
+    ) -> None:
+        self._parameters = parameters
+        self._numbers: dict[torch.dtype, list[int]] = {}
+        for i, parameter in enumerate(parameters):
+            self._numbers.setdefault(parameter.dtype, []).append(i)
+        first = next(iter(self._numbers), torch.float64)
+        told_in = first if first in (torch.float32, torch.float64) else torch.float64
+        self._numbers = {told_in: self._numbers.pop(told_in, [])} | self._numbers
+        device = parameters[0].device if parameters else torch.device("cpu")
+        told = torch.tensor([mine.weight, mine.loss], dtype=told_in, device=device)
+        self._tensors = []
+        for dtype, numbers in self._numbers.items():
+            parts = [_flat(mine.gradients[i], parameters[i]) for i in numbers]
+            self._tensors.append(
+                torch.cat([told, *parts] if dtype is told_in else parts)
+            )
+        self.pending = [reduce(tensor) for tensor in self._tensors]
+
+    def update(self) -> Update:
+        """Of all replicas."""
+        total = Update([None] * len(self._parameters))
+        for at, (numbers, tensor) in enumerate(
+            zip(self._numbers.values(), self._tensors, strict=True)
+        ):
+            parts = tensor
+            if at == 0:
+                total.weight, total.loss = tensor[:2].tolist()
+                parts = tensor[2:]
+            sizes = [self._parameters[i].numel() for i in numbers]
+            for i, part in zip(numbers, torch.split(parts, sizes), strict=True):
+                total.gradients[i] = part.view_as(self._parameters[i])
+        return total
+
+
+def _flat(gradient: torch.Tensor | None, parameter: nn.Parameter) -> torch.Tensor:
+    if gradient is None:
+        return torch.zeros_like(parameter).flatten()
+    return gradient.flatten()

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Ends a pipeline on all ranks when one of them fails, with the name of that one.
+
+Note [who hears of a failure]
+A message that fails tells the two ranks that it is between. Others wait for these, so a
+rank that fails says why to all. And a rank that computes has not noticed anything yet:
+a thread watches the other ranks for it, and says so when one is lost that this rank
+still needs. Whoever hears of a failure shuts the group of the messages down, which ends
+what its rank is waiting for. A rank that has left and is needed no more is none of our
+business.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from aikido_torch.errors import (
+    AbortedError,
+    AikidoError,
+    PeerLostError,
+    TimedOutError,
+)
+
+__all__ = ["Failure", "Watch"]
+
+# The one tag that no message of a schedule has, and the size of such a note.
+_TAG = 2**31 - 1
+_NOTE_BYTES = 2048
+# What a failing rank gives its note to leave, at most.
+_FAREWELL = timedelta(seconds=0.5)
+# A rank that says why it fails is lost right after. So who finds it lost waits so long
+# for that word.
+_HEARING_S = 0.2
+# How often a rank looks whether it needs one by now that is lost.
+_LOOK_S = 0.25
+
+
+class Failure:
+    """What ended the pipeline. `rank` is whose fault it is, in the pipeline's group."""
+
+    def __init__(self, text: str, rank: int | None, is_lost: bool) -> None:
+        self.text = text
+        self.rank = rank
+        self.is_lost = is_lost
+
+    def error(self) -> AikidoError:
+        """To raise on a rank that is not to blame."""
+        kind = PeerLostError if self.is_lost else AbortedError
+        return kind(self.text, rank=self.rank, operation="pipeline")
+
+    def to_note(self) -> torch.Tensor:
+        """As a message of the size of all notes."""
+        head = f"{-1 if self.rank is None else self.rank} {int(self.is_lost)} "
+        text = (head + self.text).encode()[:_NOTE_BYTES]
+        return torch.frombuffer(bytearray(text.ljust(_NOTE_BYTES)), dtype=torch.uint8)
+
+    @classmethod
+    def from_note(cls, note: torch.Tensor) -> "Failure":
+        """What `to_note` made a message of."""
+        told = bytes(note.tolist()).decode(errors="replace").rstrip()
+        rank, is_lost, text = told.split(" ", 2)
+        return cls(text, int(rank) if int(rank) >= 0 else None, is_lost == "1")
+
+
+class Watch:
+    """Of one rank, with a thread of its own until `close`.
+
+    Args:
+        group: of the messages, on backend aikido; it is shut down when somebody fails.
+        name_of: a rank as sentences have it: 'stage 1 (rank 2)'.
+        needs: whether this rank still waits for something of that one.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        name_of: Callable[[int], str],
+        needs: Callable[[int], bool],
+    ) -> None:
+        self._group = group
+        self._name_of = name_of
+        self._needs = needs
+        self._events: queue.SimpleQueue[tuple[int, BaseException | None]]
+        self._events = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._failure: Failure | None = None
+        self._is_closed = False
+        self._is_over = threading.Event()
+        self._others = [r for r in range(group.size()) if r != group.rank()]
+        self._notes = {
+            r: torch.empty(_NOTE_BYTES, dtype=torch.uint8) for r in self._others
+        }
+        for rank in self._others:
+            self._listen(rank)
+        self._thread = threading.Thread(
+            target=self._run, name="aikido-pipeline-watch", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def failure(self) -> Failure | None:
+        """What ended the pipeline, if anything has."""
+        return self._failure
+
+    def fail(self, error: BaseException, what: str) -> Failure:
+        """This rank cannot go on. Tells all others; returns what they hear.
+
+        Args:
+            what: of this rank, for the sentence: 'stage 1 (rank 2)'.
+        """
+        if isinstance(error, AikidoError):
+            self._is_over.wait(_HEARING_S)
+        with self._lock:
+            if self._failure is not None:
+                return self._failure
+            self._failure = failure = self._failure_of(error, what)
+            self._is_over.set()
+        self._tell_all(failure)
+        return failure
+
+    def close(self) -> None:
+        """Listens no more."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._events.put((-1, None))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)
+
+    def _failure_of(self, error: BaseException, what: str) -> Failure:
+        if isinstance(error, PeerLostError) and error.rank is not None:
+            return self._loss_of(error.rank, error)
+        rank = self._group.rank()
+        return Failure(
+            f"{what} has failed: {type(error).__name__}: {error}", rank, is_lost=False
+        )
+
+    def _loss_of(self, rank: int, error: BaseException) -> Failure:
+        return Failure(
+            f"{self._name_of(rank)} is lost, and nobody else has what it did: {error}. "
+            "Start all ranks again and restore the newest checkpoint.",
+            rank,
+            is_lost=True,
+        )
+
+    def _tell_all(self, failure: Failure) -> None:
+        note = failure.to_note()
+        works = []
+        for rank in self._others:
+            with contextlib.suppress(Exception):
+                works.append(self._group.send([note], rank, _TAG))
+        for work in works:
+            with contextlib.suppress(Exception):
+                work.wait(_FAREWELL)
+        self._end_messages()
+
+    def _end_messages(self) -> None:
+        with contextlib.suppress(Exception):
+            self._group.shutdown()
+
+    def _listen(self, rank: int) -> None:
+        def heard(future: torch.futures.Future[object]) -> None:
+            try:
+                future.value()
+            except Exception as error:
+                self._events.put((rank, error))
+            else:
+                self._events.put((rank, None))
+
+        try:
+            work = self._group.recv([self._notes[rank]], rank, _TAG)
+        except Exception as error:
+            self._events.put((rank, error))
+        else:
+            work.get_future().add_done_callback(heard)
+
+    def _run(self) -> None:
+        lost: dict[int, BaseException] = {}
+        while not self._is_over.is_set():
+            try:
+                rank, error = self._events.get(timeout=_LOOK_S if lost else None)
+            except queue.Empty:
+                # One that was only silent may be back.
+                for rank in [*lost]:
+                    del lost[rank]
+                    self._listen(rank)
+                continue
+            if self._is_closed:
+                return
+            if error is None:
+                self._hear(Failure.from_note(self._notes[rank]))
+            elif isinstance(error, TimedOutError):
+                self._listen(rank)
+            elif not isinstance(error, PeerLostError):
+                return  # the group was ended here
+            elif self._needs(rank):
+                self.fail(error, "")
+            else:
+                lost[rank] = error
+
+    def _hear(self, failure: Failure) -> None:
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = failure
+            self._is_over.set()
+        self._end_messages()

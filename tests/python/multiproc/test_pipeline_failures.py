@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Pipelines of which a rank dies, fails or does other things than it said."""
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch import pipeline
+from aikido_torch.testing import die, late, run_ranks
+from harness.failures import failure_of
+from harness.pipelines import WIDTH, layered, sgd, squared
+
+VICTIM = 1
+
+
+class Slow(nn.Module):
+    """A stage that takes its time, and does something at a call."""
+
+    def __init__(self, module, seconds, at, act):
+        super().__init__()
+        self.module = module
+        self.seconds = seconds
+        self.at = at
+        self.act = act
+        self.num_calls = 0
+
+    def forward(self, x):
+        late(self.seconds)
+        self.num_calls += 1
+        x = self.module(x)
+        return self.act(x) if self.num_calls == self.at else x
+
+
+def batches(count, rows=4):
+    generator = torch.Generator().manual_seed(3)
+    shape = (count, rows, WIDTH)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return [(rows, rows) for rows in x]
+
+
+def lose_a_rank(rank, size, folder, weights, victim, busy):
+    """The victim dies while all compute; checkpoints are written before."""
+    name = "1f1b_async" if weights else "1f1b"
+    schedule = pipeline.schedule(name, stages=size, micro_batches=8, weights=weights)
+
+    def act(x):
+        late(0.2)  # what it has sent is on its way
+        Path(folder, "died").write_text(repr(time.time()))
+        die()
+
+    stages = layered(size)
+    stages[victim] = Slow(stages[victim], 0, 20, act)
+    if busy is not None:  # computes for long, and does not notice
+        stages[busy] = Slow(stages[busy], 0, 21, lambda x: (late(3), x)[1])
+    pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
+    pipe.train(batches(8, 8), steps=16 if weights else 2)
+    pipe.save(folder)
+    failure = failure_of(lambda: pipe.train(batches(8, 8), steps=16 if weights else 2))
+    took = time.time() - float(Path(folder, "died").read_text())
+    return failure, took, failure_of(lambda: pipe.train_step(*batches(1, 8)[0]))
+
+
+@pytest.mark.parametrize(
+    ("weights", "victim", "busy"),
+    [
+        (None, 1, None),
+        ("stash", 1, None),
+        (None, 3, 2),  # the only one that gets messages from it
+    ],
+)
+def test_a_stage_that_dies_is_named_to_all_others(tmp_path, weights, victim, busy):
+    arguments = str(tmp_path), weights, victim, busy
+    results = run_ranks(4, lose_a_rank, *arguments, may_die={victim}, group_timeout=60)
+    for rank, seen in enumerate(results):
+        if rank == victim:
+            continue
+        failure, took, later = seen
+        assert (failure.name, failure.rank) == ("PeerLostError", victim)
+        assert failure.text.startswith(f"stage {victim} (rank {victim}) is lost, ")
+        assert took < (4 if rank == busy else 2)
+        assert (later.name, later.text) == (failure.name, failure.text)
+        assert later.seconds < 0.1
+
+
+def fail_in_a_stage(rank, size, what):
+    def act(x):
+        if what == "raises":
+            raise ZeroDivisionError("of my own")
+        if what == "other shape":
+            return x[:, :2]
+        if what == "no tensor":
+            return {"x": x}
+        return x.float()
+
+    stages = layered(size)
+    stages[VICTIM] = Slow(stages[VICTIM], 0, 3, act)
+    schedule = pipeline.schedule("1f1b", stages=size, micro_batches=4)
+    pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
+    start = time.time()
+    try:
+        pipe.train(batches(4), steps=4)
+    except Exception as error:
+        notes = getattr(error, "__notes__", [])
+        return type(error).__name__, str(error), notes, time.time() - start
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "text"),
+    [
+        ("raises", "ZeroDivisionError", "of my own"),
+        (
+            "other shape",
+            "ConfigError",
+            "stage 1 returned for micro-batch 2 [1, 2] of float64, and before [1, 5] "
+            "of float64; all micro-batches have the same shapes but for dimension 0.",
+        ),
+        (
+            "other dtype",
+            "ConfigError",
+            "stage 1 returned for micro-batch 2 [1, 5] of float32, and before [1, 5] "
+            "of float64; all micro-batches have the same shapes but for dimension 0.",
+        ),
+        (
+            "no tensor",
+            "ConfigError",
+            "stage 1 returned a dict; a stage that is not the last returns a tensor "
+            "or a tuple of tensors.",
+        ),
+    ],
+)
+def test_what_a_stage_does_wrong_is_told_to_all(what, kind, text):
+    results = run_ranks(3, fail_in_a_stage, what, group_timeout=60)
+    for rank, (name, told, notes, took) in enumerate(results):
+        if rank == VICTIM:
+            assert (name, told) == (kind, text)
+            assert kind == "ConfigError" or notes == [
+                "stage 1 (rank 1), at F1.2@0 of its schedule"
+            ]
+        else:
+            assert name == "AbortedError"
+            assert told == f"stage 1 (rank 1) has failed: {kind}: {text}"
+        assert took < 5
+
+
+def leave_early(rank, size):
+    """Ranks that are done may leave while others still compute."""
+    stages = layered(size)
+    stages[0] = Slow(stages[0], 0.1, -1, None)
+    schedule = pipeline.schedule("1f1b", stages=size, micro_batches=4)
+    pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
+    pipe.train(batches(4), steps=2)
+    if rank > 0:
+        return pipe.steps
+    late(0.5)
+    return pipe.steps
+
+
+def test_a_rank_that_has_done_its_part_may_leave():
+    assert run_ranks(3, leave_early, group_timeout=20) == [2, 2, 2]
+
+
+def disagree(rank, size):
+    def make(stages=size, modules=None, **options):
+        options = {"stages": stages, "micro_batches": 4} | options
+        return pipeline.Pipeline(
+            layered(stages) if modules is None else modules,
+            schedule=pipeline.schedule("1f1b", **options),
+            optimizer=sgd,
+            loss_fn=squared,
+        )
+
+    shared = layered(1)[0]
+    return [
+        failure_of(lambda: make(micro_batches=4 + rank)),
+        failure_of(lambda: make(stages=3)),
+        failure_of(lambda: make(micro_batches=1)),
+        failure_of(lambda: make(modules=layered(3))),
+        failure_of(lambda: make(modules=[shared, nn.Sequential(shared)])),
+        failure_of(lambda: make(modules=[shared, 3])),
+        failure_of(lambda: make().train_step()),
+        failure_of(lambda: make().train(steps=2)),
+    ]
+
+
+def test_what_does_not_fit_is_refused_on_all_ranks():
+    texts = [
+        ["rank 1 has another schedule than rank 0; ", "rank 0 has another schedule"],
+        "the schedule is for 3 ranks (stages with 1, 1, 1), and the group has 2; ",
+        "the schedule has 1 micro-batches for 2 stages: when stage 1 gets its first, ",
+        "there are 3 modules and the schedule has 2 stages; ",
+        'stages 0 and 1 share the parameter "0.0.weight" of the latter; ',
+        "stage 1 is a int; pass a module, or a function that makes it.",
+        [
+            "train_step got no inputs; stage 0 (r",
+            "train_step got no targets; stage 1 (r",
+        ],
+        [
+            "train got no loader; stage 0 (rank 0)",
+            "train got no loader; stage 1 (rank 1)",
+        ],
+    ]
+    for rank, failures in enumerate(run_ranks(2, disagree, group_timeout=20)):
+        for failure, text in zip(failures, texts, strict=True):
+            wanted = text if isinstance(text, str) else text[rank]
+            assert failure.name == "ConfigError"
+            assert failure.text.startswith(wanted), failure.text

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Files of one stage; multiproc/test_pipeline_checkpoints.py has several."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._checkpoint import Place, restore_stages, save_stage
+from aikido_torch.pipeline._stage import StageRun
+
+
+class Alone:
+    """The ranks of a pipeline of one."""
+
+    def together(self, call):
+        return [call()]
+
+
+def make(width=3):
+    def adam(parameters):
+        return torch.optim.Adam(parameters, lr=0.1)
+
+    return StageRun(0, nn.Linear(width, 2), make_optimizer=adam, loss_fn=None)
+
+
+def step(run, times=1):
+    for _ in range(times):
+        run.forward(0, 0, (torch.ones(1, 3),), 1.0)
+        run.backward(0, (torch.ones(1, 2),))
+        run.step(1, run.take_update())
+        run.end()
+
+
+def restored(run, place):
+    return restore_stages({0: place}, {0: run}, [[0]], Alone())
+
+
+def test_training_goes_on_where_the_file_is(tmp_path):
+    place = Place(tmp_path, 0, 1)
+    run = make()
+    step(run, 3)
+    save_stage(place, 3, run)
+    assert place.file(3) == tmp_path / "step-0000000003" / "stage-0-of-1.pt"
+    step(run, 2)
+    other = make()
+    assert restored(other, place) == 3
+    step(other, 2)
+    assert torch.equal(other.module.weight, run.module.weight)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    place, run = Place(tmp_path, 0, 1), make()
+    save_stage(place, 1, run)
+    before = place.file(1).read_bytes()
+    step(run)
+    seen = []
+
+    def fail(descriptor):
+        seen.append(sorted(path.name for path in place.file(1).parent.iterdir()))
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no room"):
+        save_stage(place, 1, run)
+    assert len(seen[0]) == 2  # the unfinished one, under another name
+    assert place.file(1).read_bytes() == before
+    assert list(place.file(1).parent.iterdir()) == [place.file(1)]
+    # What a rank leaves that is killed meanwhile is no checkpoint.
+    (tmp_path / "step-0000000009").mkdir()
+    (tmp_path / "step-0000000009" / ".stage-0-of-1.pt.17").write_bytes(before)
+    (tmp_path / "stage-0-of-1.pt").write_bytes(before)
+    assert restored(make(), place) == 1
+
+
+def test_the_newest_that_can_be_read_counts(tmp_path):
+    place, run = Place(tmp_path, 0, 1), make()
+    assert restored(run, place) is None
+    for number in (2, 10, 7):
+        save_stage(place, number, run)
+    assert restored(run, place) == 10
+    place.file(10).write_bytes(b"x")
+    with pytest.warns(UserWarning, match=r"stage-0-of-1\.pt cannot be read \("):
+        assert restored(run, place) == 7
+
+
+def test_another_plan_is_named(tmp_path):
+    save_stage(Place(tmp_path, 0, 1), 1, make())
+    with pytest.raises(
+        ConfigError, match=r"^stage 0 of 2 has no checkpoint in .* with 1 "
+    ):
+        restored(make(), Place(tmp_path, 0, 2))
+    with pytest.raises(
+        ConfigError,
+        match=r'^stage 0: "weight" is \[2, 4\] of float32 in this pipeline and ',
+    ):
+        restored(make(4), Place(tmp_path, 0, 1))

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""All ranks in one thread against a reference without ranks, to the last bit."""
+
+import pytest
+import torch
+
+from aikido_torch import pipeline
+from aikido_torch.pipeline._executor import AHEAD
+from harness.pipelines import (
+    BatchFeed,
+    LocalPipeline,
+    Reference,
+    adam,
+    batches_of,
+    layered,
+    sgd,
+    squared,
+)
+
+KINDS = [
+    ("gpipe", None),
+    ("1f1b", None),
+    ("1f1b_async", "stash"),
+    ("1f1b_async", "vertical_sync"),
+    ("1f1b_async", "2bw"),
+    ("zero_bubble", None),
+]
+
+
+def compare(schedule, rows, make_optimizer=sgd, runs=2, seed=0):
+    modules = layered(len(schedule.stages))
+    parts = modules, schedule, make_optimizer, squared
+    pipe = LocalPipeline(*parts, seed=seed)
+    reference = Reference(*parts)
+    for run in range(runs):
+        batches = batches_of(rows, seed=run)
+        pipe.run(BatchFeed(batches))
+        losses = reference.run(batches)
+        for got, wanted in zip(pipe.losses(), losses, strict=True):
+            assert (got is None) == (wanted is None)
+            assert got is None or torch.equal(got, wanted)
+        for stage, module in enumerate(reference.modules):
+            for replica in range(len(schedule.stages[stage])):
+                own = pipe.module(stage, replica)
+                for got, wanted in zip(
+                    own.parameters(), module.parameters(), strict=True
+                ):
+                    assert torch.equal(got, wanted), (run, stage, replica)
+    return pipe
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize(("name", "weights"), KINDS)
+def test_every_version_is_that_of_the_reference(name, weights, stages):
+    made = pipeline.schedule(name, stages=stages, micro_batches=12, weights=weights)
+    compare(made, [4] * 12, adam)
+
+
+@pytest.mark.parametrize(("name", "weights"), KINDS[:5])
+@pytest.mark.parametrize("replicas", [[2, 1], [1, 3], [1, 2, 1], [3, 2]])
+def test_replicas_sum_up_as_the_reference(name, weights, replicas):
+    made = pipeline.schedule(
+        name,
+        stages=len(replicas),
+        replicas=replicas,
+        micro_batches=12,
+        weights=weights,
+    )
+    compare(made, [4] * 12, seed=sum(replicas))
+
+
+@pytest.mark.parametrize("name", ["interleaved_1f1b", "zero_bubble"])
+def test_stages_of_one_rank_hand_over_without_a_message(name):
+    made = pipeline.schedule(name, stages=4, stages_per_rank=2, micro_batches=4)
+    pipe = compare(made, [4] * 4)
+    # Between ranks 0 and 1 three times there and three times back, in both runs, and
+    # the promises.
+    assert pipe.network.num_sent == 2 * 4 * 6 + 3
+    alone = pipeline.schedule(name, stages=4, stages_per_rank=4, micro_batches=4)
+    assert compare(alone, [4] * 4).network.num_sent == 0
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "1f1b_async"])
+def test_forwards_are_done_again(name):
+    made = pipeline.schedule(name, stages=3, micro_batches=8, recompute=True)
+    assert "C0.0@0" in made.text()
+    compare(made, [4] * 8, adam)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [4, 4, 4, 4, 4, 1],  # a remainder
+        [4, 0, 0, 0, 0, 0],  # too few for all replicas: nothing was promised to them
+        [0, 0, 0, 0, 0, 4],
+        [0, 3, 0, 5, 0, 0],
+        [1, 2, 3, 4, 5, 6],  # more rows than before
+    ],
+)
+@pytest.mark.parametrize("replicas", [[1, 1, 1], [2, 1, 2]])
+def test_micro_batches_may_differ_in_rows(rows, replicas, seed):
+    made = pipeline.schedule("1f1b_async", stages=3, replicas=replicas, micro_batches=6)
+    compare(made, rows, seed=seed)
+
+
+def test_shapes_are_told_once_to_each_rank():
+    made = pipeline.schedule("1f1b", stages=2, micro_batches=4)
+    pipe = compare(made, [4] * 4, runs=3)
+    assert pipe.network.num_sent == 3 * 2 * 4 + 1
+
+
+def test_receives_are_posted_before_their_turn():
+    made = pipeline.schedule("gpipe", stages=2, micro_batches=8)
+    modules = layered(2)
+    pipe = LocalPipeline(modules, made, sgd, squared)
+    pipe.run(BatchFeed(batches_of([4] * 8)))  # now shapes are known
+    posted = []
+    second = pipe.executors[1]
+    channel = second._channel
+    receive = channel.receive
+
+    def note(peer, tag, buffer):
+        posted.append(tag)
+        return receive(peer, tag, buffer)
+
+    channel.receive = note
+    waits = second.run(pipe.program(1), BatchFeed(batches_of([4] * 8)))
+    next(waits)  # for the first input
+    assert len(posted) == AHEAD
+    waits.close()
+
+
+def test_a_run_that_was_given_up_leaves_the_modules_with_their_own_parameters():
+    made = pipeline.schedule("1f1b_async", stages=1, micro_batches=4)
+    pipe = LocalPipeline(layered(1), made, sgd, squared)
+    module = pipe.module(0)
+    own = list(module.parameters())
+    batches = batches_of([4] * 4)
+    batches[2] = (None, None, 1.0)
+    with pytest.raises(TypeError):
+        pipe.run(BatchFeed(batches))
+    assert all(a is b for a, b in zip(module.parameters(), own, strict=True))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._stage import StageRun
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.5)
+
+
+def make(module, loss_fn=None, index=1):
+    return StageRun(index, module, make_optimizer=sgd, loss_fn=loss_fn)
+
+
+def leaf(*shape):
+    return torch.randn(*shape).requires_grad_()
+
+
+def test_a_backward_gives_gradients_of_inputs_and_adds_up_those_of_weights():
+    layer = nn.Linear(3, 2)
+    run = make(layer)
+    wanted = torch.zeros_like(layer.weight)
+    for b in range(3):
+        x, gradient = leaf(4, 3), torch.randn(4, 2)
+        (output,) = run.forward(b, 0, (x,), 1.0)
+        (into,) = run.backward(b, (gradient,))
+        assert torch.equal(output, layer(x))
+        assert torch.equal(into, gradient @ layer.weight)
+        wanted = wanted + gradient.t() @ x
+    update = run.take_update()
+    assert update.weight == 3
+    torch.testing.assert_close(update.gradients[0], wanted)
+    assert run.take_update().gradients == [None, None]
+
+
+def test_both_halves_of_a_backward_are_the_whole():
+    torch.manual_seed(1)
+    layer = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    x, gradient = leaf(4, 3), torch.randn(4, 2)
+    whole, halves = make(layer), make(layer)
+    whole.forward(0, 0, (x,), 1.0)
+    halves.forward(0, 0, (x,), 1.0)
+    assert torch.equal(
+        whole.backward(0, (gradient,))[0], halves.input_gradient(0, (gradient,))[0]
+    )
+    assert halves.take_update().gradients == [None] * 4
+    halves.weight_gradient(0)
+    for a, b in zip(
+        whole.take_update().gradients, halves.take_update().gradients, strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+def test_the_mean_of_an_update_is_over_its_rows():
+    layer = nn.Linear(3, 1)
+    start = layer.weight.detach().clone()
+    run = make(layer, lambda output, target: ((output - target) ** 2).mean())
+    x, y = torch.randn(6, 3), torch.randn(6, 1)
+    whole = ((layer(x) - y) ** 2).mean()
+    (wanted,) = torch.autograd.grad(whole, layer.weight)
+    for b, rows in enumerate([slice(0, 4), slice(4, 6), slice(6, 6)]):
+        weight = len(x[rows]) / 4
+        assert run.forward(b, 0, (x[rows],), weight, target=y[rows]) == ()
+        run.backward(b, ())
+    run.step(1, run.take_update())
+    ((loss, weight),) = run.update_losses
+    assert loss / weight == pytest.approx(whole.item(), rel=1e-6)
+    torch.testing.assert_close(layer.weight, start - 0.5 * wanted)
+    assert set(run.losses) == {0, 1}
+
+
+def test_an_update_without_rows_changes_nothing():
+    layer = nn.Linear(3, 1)
+    before = layer.weight.detach().clone()
+    run = StageRun(
+        0, layer, make_optimizer=lambda p: torch.optim.SGD(p, lr=1.0), loss_fn=None
+    )
+    run.forward(0, 0, (torch.ones(1, 3),), 1.0)
+    run.backward(0, (torch.ones(1, 1),))
+    run.step(1, run.take_update())
+    after = layer.weight.detach().clone()
+    assert not torch.equal(after, before)
+    run.forward(1, 1, (), 0.0)
+    run.backward(1, ())
+    run.step(2, run.take_update())
+    assert torch.equal(layer.weight, after)
+    assert run.weights.newest == 2
+
+
+def test_parameters_that_get_the_same_gradient_are_stepped_alike():
+    class TwoBiases(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Parameter(torch.zeros(2))
+            self.b = nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            return x + self.a + self.b
+
+    module = TwoBiases()
+    run = make(module)
+    for b in range(3):
+        run.forward(b, 0, (leaf(1, 2),), 1.0)
+        run.backward(b, (torch.ones(1, 2),))
+    run.step(1, run.take_update())
+    assert module.a.tolist() == module.b.tolist() == [-0.5, -0.5]
+
+
+def test_a_forward_that_is_done_again_is_the_same():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+    x, gradient = leaf(4, 3), torch.randn(4, 8)
+    kept, again = make(module), make(module)
+    state = torch.get_rng_state()
+    kept.forward(0, 0, (x,), 1.0)
+    (wanted,) = kept.backward(0, (gradient,))
+    mean = module[1].running_mean.clone()
+    torch.set_rng_state(state)
+    again.forward(0, 0, (x,), 1.0, is_kept=False)
+    torch.randn(7)
+    means = module[1].running_mean.clone()
+    random = torch.get_rng_state()
+    again.recompute(0)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(module[1].running_mean, means)
+    assert not torch.equal(means, mean)
+    assert torch.equal(again.backward(0, (gradient,))[0], wanted)
+    for a, b in zip(
+        kept.take_update().gradients, again.take_update().gradients, strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+class Several(nn.Module):
+    """Takes and returns two tensors, of which one has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.ones(1))
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x, mask):
+        return self.layer(x) * mask, mask
+
+
+def test_stages_may_have_several_tensors_and_parameters_without_a_gradient():
+    module = Several()
+    run = make(module)
+    x, mask = leaf(2, 3), torch.tensor([[1, 0, 1]] * 2)
+    outputs = run.forward(0, 0, (x, mask), 1.0)
+    assert [output.requires_grad for output in outputs] == [True, False]
+    (into,) = run.backward(0, (torch.ones(2, 3),))
+    assert into.shape == (2, 3)
+    update = run.take_update()
+    assert update.gradients[0] is None
+    run.step(1, update)
+    assert module.unused.item() == 1
+
+
+def test_a_stage_without_parameters_has_no_optimizer():
+    run = make(nn.Tanh())
+    assert run.optimizer is None
+    x = leaf(2, 2)
+    run.forward(0, 0, (x,), 1.0)
+    (into,) = run.backward(0, (torch.ones(2, 2),))
+    torch.testing.assert_close(into, 1 - torch.tanh(x) ** 2)
+    run.step(1, run.take_update())
+
+
+def test_what_a_stage_must_return_is_said():
+    with pytest.raises(
+        ConfigError, match=r"^stage 1 returned a dict; a stage that is "
+    ):
+        make(Returning({})).forward(0, 0, (), 1.0)
+    last = make(nn.Linear(2, 2), lambda output, target: output)
+    with pytest.raises(
+        ConfigError, match=r"^stage 1, the last: loss_fn returned a tensor"
+    ):
+        last.forward(3, 0, (torch.ones(1, 2),), 1.0, target=None)
+
+
+class Returning(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self):
+        return self.value

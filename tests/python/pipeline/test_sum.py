@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.pipeline._stage import Update
+from aikido_torch.pipeline._sum import Sum
+
+
+def doubled(tensors):
+    """As if another replica had the same."""
+
+    def reduce(tensor):
+        tensors.append(tensor)
+        tensor *= 2
+        return tensor
+
+    return reduce
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "told_in"),
+    [
+        (["float32"], 1),
+        (["float64", "float32", "float64"], 2),
+        (["bfloat16", "float32"], 3),  # weight and loss need more digits
+        ([], 1),
+    ],
+)
+def test_gradients_weight_and_loss_are_summed(dtypes, told_in):
+    parameters = [
+        nn.Parameter(torch.ones(2, i + 1, dtype=getattr(torch, dtype)))
+        for i, dtype in enumerate(dtypes)
+    ]
+    gradients = [torch.full_like(p, i + 1.0) for i, p in enumerate(parameters)]
+    tensors = []
+    total = Sum(
+        Update([*gradients], weight=300.0, loss=1025.5), parameters, doubled(tensors)
+    )
+    assert total.pending == tensors
+    assert len(tensors) == told_in
+    update = total.update()
+    assert (update.weight, update.loss) == (600.0, 2051.0)
+    for got, wanted in zip(update.gradients, gradients, strict=True):
+        assert got.dtype == wanted.dtype
+        assert torch.equal(got, 2 * wanted)
+
+
+def test_a_parameter_that_was_not_used_counts_as_zeros():
+    parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+    mine = Update([None, torch.ones(3)], weight=1.0)
+    update = Sum(mine, parameters, doubled([])).update()
+    assert [gradient.tolist() for gradient in update.gradients] == [[0, 0], [2, 2, 2]]
