@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How long cutting a model into stages takes, and scheduling them, beside what it may.
+"""How long cutting a model into stages takes, scheduling them, and running them.
 
-Processor time of one thread, so that a busy machine does not count. The reference is a
-limit in seconds: plans and schedules are made again whenever machines come or go.
+Of the first two it is processor time of one thread, so that a busy machine does not
+count. The reference is a limit in seconds: plans and schedules are made again whenever
+machines come or go. Pipelines are run on four ranks of this machine, with stages that
+sleep (pipeline_ranks.py), beside torch.distributed.pipelining over Gloo.
 """
 
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from aikido_torch import pipeline
-from benchmarks import common
+from aikido_torch.testing import run_ranks
+from benchmarks import common, pipeline_ranks
 
 DATA = Path(__file__).parents[1] / "tests/data/pipedream"
 
@@ -108,17 +111,112 @@ def measure_schedule(case: ScheduleCase, repeats: int) -> common.Result:
     )
 
 
-def main(repeats: int = 3, json: common.JsonPath = None) -> None:
-    """Measures the partitioner on published profiles, and large schedules."""
-    common.report(
-        [
+STAGES = 4
+MICRO_BATCHES = 8  # in a step of 1F1B
+STEPS = 6
+# Forwards before the first backward: one more for each hop than without transfers, so
+# that a stage has something to do while a message is on its way.
+AHEAD = [6, 4, 2, 0]
+INSTRUCTION_S = 100e-6  # what one may cost
+
+
+def measure_runs(repeats: int) -> list[common.Result]:
+    """Four stages: time for each sample, beside torch's 1F1B with the same stages."""
+    many = MICRO_BATCHES * STEPS
+    arguments = (MICRO_BATCHES, STEPS, repeats)
+    theirs = run_ranks(STAGES, pipeline_ranks.run_torch, *arguments, backend="gloo")
+    flush = run_ranks(STAGES, pipeline_ranks.run_flush, *arguments)
+    times = pipeline_ranks.FORWARD_S, pipeline_ranks.BACKWARD_S
+    # Long enough that filling and draining weigh as little as in training.
+    long = 2 * many
+    ours = run_ranks(STAGES, pipeline_ranks.run_async, [long], times, AHEAD, repeats)
+    reference_s = _per_micro_batch(theirs[0][0], many)
+    pairs = zip(flush[-1][1], theirs[-1][1], strict=True)
+    return [
+        _milliseconds(
+            "1f1b_async, a micro-batch, beside 1F1B of torch over Gloo",
+            _per_micro_batch(ours[0][long], long),
+            reference_s,
+            bar=0.80,
+        ),
+        _milliseconds(
+            "1f1b, the same",
+            _per_micro_batch(flush[0][0], many),
+            reference_s,
+            bar=None,
+        ),
+        common.Result.judge(
+            "1f1b, losses of micro-batches that differ from those of torch",
+            unit="losses",
+            value=sum(a != b for a, b in pairs),
+            reference=0,
+            bar=1.0,
+        ),
+    ]
+
+
+def measure_period(repeats: int) -> common.Result:
+    """Four stages that are full: how long from one micro-batch to the next.
+
+    It is the difference of a long run and a short one, so without filling and draining.
+    """
+    times = pipeline_ranks.SLOW_FORWARD_S, pipeline_ranks.SLOW_BACKWARD_S
+    short, long = 24, 48
+    arguments = ([short, long], times, AHEAD, repeats)
+    taken = run_ranks(STAGES, pipeline_ranks.run_async, *arguments)[0]
+    medians = [common.Samples(tuple(taken[n])).median for n in (short, long)]
+    return _milliseconds(
+        "1f1b_async, period when full, beside forward + backward",
+        (medians[1] - medians[0]) / (long - short),
+        sum(times),
+        bar=1 / 0.95,  # idle for 5 %
+    )
+
+
+def _per_micro_batch(seconds: list[float], count: int) -> float:
+    return common.Samples(tuple(seconds)).median / count
+
+
+def _milliseconds(
+    case: str, value_s: float, reference_s: float, *, bar: float | None
+) -> common.Result:
+    return common.Result.judge(
+        case, unit="ms", value=1e3 * value_s, reference=1e3 * reference_s, bar=bar
+    )
+
+
+def measure_overhead(repeats: int) -> common.Result:
+    """Of an instruction, on the rank where it is highest."""
+    found = run_ranks(3, pipeline_ranks.run_overhead, 200, repeats)
+    worst = max(common.Samples(tuple(times)).median for times in found)
+    return common.Result.judge(
+        "an instruction, processor time without computing",
+        unit="us",
+        value=1e6 * worst,
+        reference=1e6 * INSTRUCTION_S,
+        bar=1.0,
+    )
+
+
+def main(
+    repeats: int = 3,
+    runs: Annotated[bool, typer.Option(help="Also run pipelines.")] = True,
+    plans: Annotated[bool, typer.Option(help="Also partition and schedule.")] = True,
+    json: common.JsonPath = None,
+) -> None:
+    """Measures the partitioner on published profiles, large schedules, and runs."""
+    results = []
+    if plans:
+        results += [
             measure(case, cost_model, repeats)
             for case in CASES
             for cost_model in ("paper", "published_code")
         ]
-        + [measure_schedule(case, repeats) for case in SCHEDULES],
-        json,
-    )
+        results += [measure_schedule(case, repeats) for case in SCHEDULES]
+    if runs:
+        results += measure_runs(repeats)
+        results += [measure_period(repeats), measure_overhead(repeats)]
+    common.report(results, json)
 
 
 if __name__ == "__main__":
