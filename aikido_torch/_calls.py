@@ -27,6 +27,7 @@ def all_reduce(
     async_op: bool = False,
     timeout: timedelta | None = None,
     carry: Carry | None = None,
+    data_shard: int | None = None,
 ) -> _C.AikidoWork:
     """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
 
@@ -44,6 +45,8 @@ def all_reduce(
         carry: adds to `tensor` what the last call with it left out of this rank's, and
             keeps what this one leaves out; see `aikido_torch.straggler.Carry`. If this
             call is refused, `tensor` has it in it, and nothing is pending.
+        data_shard: with a policy `ActiveBackup`, and on a backup that shadows a
+            primary: whose data `tensor` comes from. A primary has its own.
 
     Returns:
         The work. `work.outcome()` tells who contributed once it is done.
@@ -58,11 +61,24 @@ def all_reduce(
             f"all_reduce: carry is {carry!r}; pass an aikido_torch.straggler.Carry(), "
             "or None."
         )
+    if data_shard is not None:
+        _check_data_shard(data_shard)
     backend, native = _prepare("all_reduce", group, policy, op, priority, timeout)
+    if carry is not None and getattr(policy, "backups", 0):
+        raise ConfigError(
+            "all_reduce: carry with a policy ActiveBackup: a backup has not got what "
+            "this rank was left out with, so the two would contribute different data; "
+            "leave carry out."
+        )
     if carry is not None:
         carry.add_to(tensor)
     work = backend.all_reduce(
-        tensor, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
+        tensor,
+        _plain(op),
+        native,
+        priority,
+        timeout or _GROUP_TIMEOUT,
+        -1 if data_shard is None else data_shard,
     )
     if carry is not None:
         carry.watch(work, backend.place[0])
@@ -177,6 +193,15 @@ def _check_tensor(call: str, argument: str, tensor: object) -> None:
         )
 
 
+def _check_data_shard(data_shard: object) -> None:
+    is_whole = isinstance(data_shard, int) and not isinstance(data_shard, bool)
+    if not is_whole or not 0 <= data_shard < 1 << 31:  # type: ignore[operator]
+        raise ConfigError(
+            f"all_reduce: data_shard is {data_shard!r}; pass the rank of a primary, "
+            "or None."
+        )
+
+
 def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
     return dist.ReduceOp(op) if isinstance(op, dist.ReduceOp.RedOpType) else op
 
@@ -191,7 +216,8 @@ def _prepare(
 ) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
     if policy is not None and not isinstance(policy, Policy):
         raise ConfigError(
-            f"{call}: policy is {policy!r}; pass WaitAll() or SkipStraggler(...)."
+            f"{call}: policy is {policy!r}; pass WaitAll(), SkipStraggler(...) "
+            "or ActiveBackup(...)."
         )
     if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
         raise ConfigError(f"{call}: op is {op!r}; pass a dist.ReduceOp, such as SUM.")

@@ -3,8 +3,21 @@
 """Policies for late ranks: who is waited for, and how long."""
 
 from aikido_torch.straggler._carry import Carry
-from aikido_torch.straggler._policies import Policy, SkipStraggler, WaitAll
+from aikido_torch.straggler._policies import (
+    ActiveBackup,
+    Policy,
+    SkipStraggler,
+    WaitAll,
+)
 from aikido_torch.straggler._steps import StepCounters
 from aikido_torch.straggler.report import report
 
-__all__ = ["Carry", "Policy", "SkipStraggler", "StepCounters", "WaitAll", "report"]
+__all__ = [
+    "ActiveBackup",
+    "Carry",
+    "Policy",
+    "SkipStraggler",
+    "StepCounters",
+    "WaitAll",
+    "report",
+]

@@ -4,17 +4,19 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 from aikido_torch import _C
 from aikido_torch._names import refuse_unknown_names
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Policy", "SkipStraggler", "WaitAll"]
+__all__ = ["ActiveBackup", "Policy", "SkipStraggler", "WaitAll"]
 
 
 _COUNTS = ("max_consecutive_skips", "warmup_operations")
 _DEFAULT_CEILING_MS = 10_000.0
+# Half of the most ranks that a group may have whose calls skip.
+_MOST_BACKUPS = 512
 
 
 class Policy:
@@ -103,57 +105,120 @@ class SkipStraggler(Policy):
         self.native()
 
     def native(self) -> _C.PolicyOptions:
-        for name in (
-            "min_contributors",
-            "floor_ms",
-            "ceiling_ms",
-            "max_consecutive_skips",
-            "warmup_operations",
-            "slack",
-        ):
-            value = getattr(self, name)
-            if value is None and name in ("min_contributors", "ceiling_ms"):
-                continue
-            whole = name in ("min_contributors", *_COUNTS)
-            is_kind = isinstance(value, int if whole else (int, float))
-            is_bool = isinstance(value, bool)
-            if not is_kind or is_bool or (name.endswith("_ms") and value != value):
-                kind = "a whole number" if whole else "a number"
-                raise ConfigError(
-                    f"SkipStraggler: {name} is {value!r}; it takes {kind}."
-                )
-            if name in _COUNTS and value < 0:
-                raise ConfigError(
-                    f"SkipStraggler: {name} is {value}; it must not be negative."
-                )
-        for name in ("divisor", "masks", "log_full"):
-            if not isinstance(getattr(self, name), str):
-                raise ConfigError(
-                    f"SkipStraggler: {name} is {getattr(self, name)!r}; it takes a "
-                    "name."
-                )
-        least = self.min_contributors
-        if least is not None and least < 1:
+        return _skip_options(self)
+
+
+@refuse_unknown_names
+@dataclass(frozen=True, kw_only=True)
+class ActiveBackup(SkipStraggler):
+    """As `SkipStraggler`, but the last ranks are backups that stand in for late ones.
+
+    Of n ranks the last `backups` are backups and the others primaries. What primary d
+    computes is *data shard* d. A backup computes a data shard as well and offers it;
+    only where the primary has no time left it is asked for it, and whoever is there
+    first counts, once. So a step without a late primary costs no bandwidth, and one
+    with a late primary loses nothing. `outcome().stand_ins` has pairs of a data shard
+    and the backup that it came from. All but `outcome().stand_ins` speaks of data
+    shards: `min_contributors`, the divisor, `skipped`.
+
+    The mechanism is this project's own; how backups come to their data is told by
+    `BackupSampler`.
+
+    Attributes:
+        backups: how many of the ranks, at most half of them.
+        mode: "shadow": a backup computes the data shard of one primary,
+            `all_reduce(..., data_shard=d)`. "substitute": it computes data of nobody,
+            which fill the hole of any primary. "n_plus_b": every rank computes data of
+            its own, and a call ends with as many as there are primaries, whoever they
+            are. "replicate": one backup for each primary, all compute and send always.
+        verify_shadows: for debugging, with "shadow" and "replicate": backups always
+            send, and a call fails on every rank, with the names, where a backup has
+            other bits than its primary.
+        min_contributors: as with `SkipStraggler`, of the data shards.
+        floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, divisor,
+            masks, log_full: as with `SkipStraggler`.
+
+    Raises:
+        ConfigError: a value is out of its range, and the text has both; or there is no
+            such option, and the text has the nearest.
+    """
+
+    backups: int = 1
+    mode: Literal["shadow", "substitute", "n_plus_b", "replicate"] = "shadow"
+    verify_shadows: bool = False
+
+    def native(self) -> _C.PolicyOptions:
+        _check_whole("ActiveBackup", "backups", self.backups)
+        least = 1 if self.mode == "replicate" else 0
+        if not least <= self.backups <= _MOST_BACKUPS:
             raise ConfigError(
-                f"SkipStraggler: min_contributors is {least} but must be at least 1, "
-                "or None for more than half of the ranks."
+                f"ActiveBackup: backups is {self.backups} but must be between {least} "
+                f"and {_MOST_BACKUPS}, and at most half of the ranks."
             )
-        return _C.PolicyOptions.skip(
-            # 0 stands for "more than half" inside.
-            min_contributors=least or 0,
-            floor_ms=self.floor_ms,
-            ceiling_ms=(
-                max(_DEFAULT_CEILING_MS, self.floor_ms)
-                if self.ceiling_ms is None
-                else self.ceiling_ms
-            ),
-            max_consecutive_skips=self.max_consecutive_skips,
-            warmup_operations=self.warmup_operations,
-            slack=self.slack,
-            divisor=self.divisor,
-            masks=self.masks,
-            log_full=self.log_full,
+        if not isinstance(self.verify_shadows, bool):
+            raise ConfigError(
+                f"ActiveBackup: verify_shadows is {self.verify_shadows!r}; it takes "
+                "True or False."
+            )
+        _check_name("ActiveBackup", "mode", self.mode)
+        return _skip_options(
+            self,
+            backups=self.backups,
+            mode=self.mode,
+            verify_shadows=self.verify_shadows,
         )
+
+
+def _check_whole(policy: str, name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{policy}: {name} is {value!r}; it takes a whole number.")
+
+
+def _check_name(policy: str, name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ConfigError(f"{policy}: {name} is {value!r}; it takes a name.")
+
+
+def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
+    title = type(policy).__name__
+    for name in ("min_contributors", *_COUNTS):
+        value = getattr(policy, name)
+        if value is not None or name in _COUNTS:
+            _check_whole(title, name, value)
+        if name in _COUNTS and value < 0:
+            raise ConfigError(f"{title}: {name} is {value}; it must not be negative.")
+    for name in ("floor_ms", "ceiling_ms", "slack"):
+        value = getattr(policy, name)
+        if value is None and name == "ceiling_ms":
+            continue
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or (name.endswith("_ms") and value != value):
+            raise ConfigError(f"{title}: {name} is {value!r}; it takes a number.")
+    for name in ("divisor", "masks", "log_full"):
+        _check_name(title, name, getattr(policy, name))
+    least = policy.min_contributors
+    if least is not None and least < 1:
+        raise ConfigError(
+            f"{title}: min_contributors is {least} but must be at least 1, or None for "
+            "more than half of the ranks."
+        )
+    return _C.PolicyOptions.skip(
+        # 0 stands for "more than half" inside.
+        min_contributors=least or 0,
+        floor_ms=policy.floor_ms,
+        ceiling_ms=(
+            max(_DEFAULT_CEILING_MS, policy.floor_ms)
+            if policy.ceiling_ms is None
+            else policy.ceiling_ms
+        ),
+        max_consecutive_skips=policy.max_consecutive_skips,
+        warmup_operations=policy.warmup_operations,
+        slack=policy.slack,
+        divisor=policy.divisor,
+        masks=policy.masks,
+        log_full=policy.log_full,
+        **backups,
+    )
 
 
 def check_ceiling(call: str, policy: Policy | None, timeout: timedelta) -> None:
@@ -161,8 +226,9 @@ def check_ceiling(call: str, policy: Policy | None, timeout: timedelta) -> None:
     ceiling_ms = getattr(policy, "ceiling_ms", None)
     timeout_ms = timeout / timedelta(milliseconds=1)
     if ceiling_ms is not None and ceiling_ms >= timeout_ms:
+        title = type(policy).__name__
         raise ConfigError(
-            f"{call}: SkipStraggler: ceiling_ms is {ceiling_ms:g} but the timeout of "
-            f"the call is {timeout_ms:g} ms: it would fail before a late rank is "
+            f"{call}: {title}: ceiling_ms is {ceiling_ms:g} but the timeout of the "
+            f"call is {timeout_ms:g} ms: it would fail before a late rank is "
             "skipped; use a shorter ceiling_ms, or None, or a longer timeout."
         )

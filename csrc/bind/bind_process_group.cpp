@@ -33,6 +33,14 @@ std::vector<int> values(const std::vector<Rank>& ranks) {
   return out;
 }
 
+std::vector<std::pair<int, int>> pairs(
+    const std::vector<straggler::StandIn>& stand_ins) {
+  std::vector<std::pair<int, int>> out;
+  for (const auto& [data_shard, backup] : stand_ins)
+    out.emplace_back(data_shard.value, backup.value);
+  return out;
+}
+
 const char* name_of_kind(OutcomeKind kind) {
   constexpr const char* kNames[] = {"complete", "partial", "aborted"};
   return kNames[static_cast<size_t>(kind)];
@@ -88,6 +96,9 @@ void register_outcome(py::module_& m) {
       .def_property_readonly(
           "contributors",
           [](const collectives::ShardOutcome& s) { return values(s.contributors); })
+      .def_property_readonly(
+          "stand_ins",
+          [](const collectives::ShardOutcome& s) { return pairs(s.stand_ins); })
       .def_readonly("scale", &collectives::ShardOutcome::scale)
       .def_readonly("first_element", &collectives::ShardOutcome::first_element)
       .def_readonly("num_elements", &collectives::ShardOutcome::num_elements);
@@ -101,6 +112,8 @@ void register_outcome(py::module_& m) {
                              [](const Outcome& o) { return values(o.contributors); })
       .def_property_readonly("skipped",
                              [](const Outcome& o) { return values(o.skipped); })
+      .def_property_readonly("stand_ins",
+                             [](const Outcome& o) { return pairs(o.stand_ins); })
       .def_property_readonly("skipped_by",
                              [](const Outcome& o) { return values(o.skipped_by); })
       .def_property_readonly("scale",
@@ -147,11 +160,13 @@ void register_calls(BackendClass& backend) {
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
              const straggler::PolicyOptions& policy, Priority priority,
-             std::chrono::milliseconds timeout) {
-            return self.allreduce_with(tensor, op, {policy, priority}, timeout);
+             std::chrono::milliseconds timeout, int32_t data_shard) {
+            return self.allreduce_with(tensor, op, {policy, priority, data_shard},
+                                       timeout);
           },
           py::arg("tensor"), py::arg("op"), py::arg("policy"), py::arg("priority"),
-          py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
+          py::arg("timeout"), py::arg("data_shard") = straggler::kAnyDataShard,
+          py::call_guard<py::gil_scoped_release>())
       .def(
           "reduce_scatter",
           [](AikidoBackend& self, const at::Tensor& output,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
+#include <pybind11/stl.h>
+
 #include <cmath>
 
 #include "bind/register.h"
@@ -18,52 +20,65 @@ PolicyOptions make_wait_all(bool rebalance) {
   return options;
 }
 
+// The choices of one argument by their names, in the order of the enum.
+template <class T>
+T chosen(const char* policy, const char* argument, const std::string& name,
+         const std::vector<const char*>& names) {
+  std::string known;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (name == names[i]) return static_cast<T>(i);
+    known += concat(i == 0                  ? ""
+                    : i + 1 == names.size() ? " or "
+                                            : ", ",
+                    "\"", names[i], "\"");
+  }
+  adapter::raise({Code::kInvalidArgument, concat(policy, ": ", argument, " is \"", name,
+                                                 "\"; it takes ", known)});
+}
+
 // Refused here: what no Duration holds would be another number in the text.
-Duration duration_of(const char* name, double ms) {
+Duration duration_of(const char* policy, const char* name, double ms) {
   if (std::abs(ms) <= 2 * to_ms(straggler::kLongestDeadline)) return from_ms(ms);
   adapter::raise({Code::kInvalidArgument,
-                  concat("SkipStraggler: ", name, " is ", ms, " but must be between 0 ",
+                  concat(policy, ": ", name, " is ", ms, " but must be between 0 ",
                          "ms and ", to_ms(straggler::kLongestDeadline), " ms.")});
 }
 
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
                         double slack, const std::string& divisor,
-                        const std::string& masks, const std::string& log_full) {
+                        const std::string& masks, const std::string& log_full,
+                        std::optional<int64_t> backups, const std::string& mode,
+                        bool verify_shadows) {
+  const char* policy = backups ? "ActiveBackup" : "SkipStraggler";
   PolicyOptions options;
   options.kind = straggler::Kind::kSkip;
   options.min_contributors = min_contributors;
-  options.floor = duration_of("floor_ms", floor_ms);
-  options.ceiling = duration_of("ceiling_ms", ceiling_ms);
+  options.floor = duration_of(policy, "floor_ms", floor_ms);
+  options.ceiling = duration_of(policy, "ceiling_ms", ceiling_ms);
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   const auto clamp = [](int64_t v) {
     return static_cast<uint32_t>(std::clamp<int64_t>(v, 0, 4'000'000'000));
   };
   options.max_consecutive_skips = clamp(max_consecutive_skips);
   options.warmup_operations = clamp(warmup_operations);
   options.slack = slack;
-  if (divisor != "contributors" && divisor != "world") {
-    adapter::raise(
-        {Code::kInvalidArgument, "SkipStraggler: divisor is \"" + divisor +
-                                     "\"; it takes \"contributors\" or \"world\""});
-  }
-  options.divisor = divisor == "world" ? straggler::Divisor::kWorld
-                                       : straggler::Divisor::kContributors;
-  if (masks != "shard" && masks != "bucket") {
-    adapter::raise(
-        {Code::kInvalidArgument, "SkipStraggler: masks is \"" + masks +
-                                     "\"; it takes \"shard\" or \"bucket\""});
-  }
-  options.masks =
-      masks == "bucket" ? straggler::Masks::kBucket : straggler::Masks::kShard;
-  if (log_full != "wait" && log_full != "leave") {
-    adapter::raise({Code::kInvalidArgument, "SkipStraggler: log_full is \"" + log_full +
-                                                "\"; it takes \"wait\" or \"leave\""});
-  }
+  options.divisor =
+      chosen<straggler::Divisor>(policy, "divisor", divisor, {"contributors", "world"});
+  options.masks = chosen<straggler::Masks>(policy, "masks", masks, {"shard", "bucket"});
   options.log_full =
-      log_full == "leave" ? straggler::LogFull::kLeave : straggler::LogFull::kWait;
-  // The size of the world is not known yet: the largest one rules nothing out.
-  adapter::raise_if_failed(
-      straggler::validate(options, std::numeric_limits<int32_t>::max()));
+      chosen<straggler::LogFull>(policy, "log_full", log_full, {"wait", "leave"});
+  options.backups =
+      static_cast<int32_t>(std::clamp<int64_t>(backups.value_or(0), -kMost, kMost));
+  options.backup_mode = chosen<straggler::BackupMode>(
+      policy, "mode", mode, {"shadow", "substitute", "n_plus_b", "replicate"});
+  options.verify_shadows = verify_shadows;
+  // The size of the world is not known yet: the largest one rules nothing out, and with
+  // a replica for each primary there is only one.
+  const bool is_known = options.backup_mode == straggler::BackupMode::kReplicate &&
+                        options.backups > 0 && options.backups <= kMost / 2;
+  adapter::raise_if_failed(straggler::validate(
+      options, is_known ? 2 * options.backups : static_cast<int32_t>(kMost)));
   return options;
 }
 
@@ -77,7 +92,8 @@ void register_straggler(py::module_& m) {
                   py::arg("floor_ms"), py::arg("ceiling_ms"),
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
                   py::arg("slack"), py::arg("divisor"), py::arg("masks"),
-                  py::arg("log_full"))
+                  py::arg("log_full"), py::arg("backups") = py::none(),
+                  py::arg("mode") = "shadow", py::arg("verify_shadows") = false)
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
       .def(
           "__eq__",

@@ -33,6 +33,7 @@ namespace aikido::adapter {
 struct ReductionExtras {
   straggler::PolicyOptions policy;
   Priority priority = 0;
+  int32_t data_shard = straggler::kAnyDataShard;
 };
 
 class AikidoBackend final : public ChangingBackend {

@@ -36,12 +36,15 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
+  const int32_t data_shard =
+      check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
   AikidoWork::Copies copies;
   const at::Tensor host = stage_in_out(tensor, copies);
   LocalCall local;
   local.input = bytes_of(host);
   local.output = mutable_bytes_of(host);
   local.priority = extras.priority;
+  local.data_shard = data_shard;
   return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
                 std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
                 timeout);
@@ -86,6 +89,7 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
+  check_no_backups(site, call.policy);
   call.count = 0;
   LocalCall local;
   local.output = mutable_bytes_of(output);

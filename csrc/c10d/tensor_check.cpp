@@ -312,4 +312,16 @@ void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
   }
 }
 
+void check_no_backups(const CallSite& site, const straggler::PolicyOptions& policy) {
+  if (policy.backups > 0)
+    refuse(site, "policy ", straggler::to_string(policy), " is for all_reduce only");
+}
+
+int32_t check_data_shard(const CallSite& site, const straggler::PolicyOptions& policy,
+                         int rank, int size, int32_t said) {
+  auto shard = straggler::data_shard_of(policy, Rank(rank), size, said);
+  if (!shard) refuse(site, shard.status().message());
+  return *shard;
+}
+
 }  // namespace aikido::adapter

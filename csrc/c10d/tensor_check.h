@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "c10d/compat.h"
-#include "straggler/policy.h"
+#include "straggler/data_shard.h"
 
 namespace aikido::adapter {
 
@@ -79,6 +79,10 @@ void check_rank(const CallSite& site, const char* argument, int64_t rank, int si
 // A policy that may skip is for sums and means of floating point tensors.
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,
                   ReduceOp op, DType dtype, int size);
+void check_no_backups(const CallSite& site, const straggler::PolicyOptions& policy);
+// What `rank` contributes, made of what its caller says.
+int32_t check_data_shard(const CallSite& site, const straggler::PolicyOptions& policy,
+                         int rank, int size, int32_t said);
 
 // `size` equal parts of a contiguous tensor, one behind another. Requires that its
 // elements can be divided so.

@@ -62,8 +62,9 @@ bool operator==(const Call& a, const Call& b) {
          a.count == b.count && a.shape == b.shape && a.policy == b.policy;
 }
 
-double scale_of(const Call& call, int32_t contributors, int32_t size) {
+double scale_of(const Call& call, int32_t contributors, int32_t members) {
   const bool is_mean = call.op == ReduceOp::kAvg;
+  const int32_t size = straggler::num_data_shards(call.policy, members);
   if (call.policy.divisor == straggler::Divisor::kWorld)
     return is_mean ? 1.0 / size : 1.0;
   return is_mean ? 1.0 / contributors : static_cast<double>(size) / contributors;
@@ -116,6 +117,8 @@ Status validate(const Call& call, int32_t size) {
   const bool may_skip = call.policy.kind != straggler::Kind::kWaitAll;
   if (!may_skip && call.kind != CallKind::kAllreduce)
     return refuse(Code::kUnsupported, "WaitAll(rebalance=True) is for all_reduce only");
+  if (call.policy.backups > 0 && call.kind != CallKind::kAllreduce)
+    return refuse(Code::kUnsupported, "ActiveBackup is for all_reduce only");
   if (may_skip && (!is_sum || !is_floating(call.dtype))) {
     return refuse(Code::kUnsupported,
                   "only sums and means of floating point may leave a rank out");

@@ -82,11 +82,12 @@ struct Call {
   friend bool operator==(const Call& a, const Call& b);
 };
 
-// What a sum of so many contributions of a group of `size` is multiplied by. With
+// What a sum of so many contributions in a group of `members` is multiplied by. With
 // divisor contributors a mean is over those who are in it, and a sum is scaled up to
 // what it would be if the missing were like them; with divisor world the missing count
-// as zeros.
-double scale_of(const Call& call, int32_t contributors, int32_t size);
+// as zeros. All
+// stands for all data shards.
+double scale_of(const Call& call, int32_t contributors, int32_t members);
 
 // "all_reduce(sum, float32[1024]) with SkipStraggler(...)".
 std::string describe(const Call& call);

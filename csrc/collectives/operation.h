@@ -19,6 +19,7 @@
 #include "collectives/call.h"
 #include "collectives/outcome.h"
 #include "membership/view_message.h"
+#include "straggler/data_shard.h"
 #include "straggler/group_policy.h"
 #include "transport/link.h"
 
@@ -52,6 +53,8 @@ struct LocalCall {
   // come. Progress thread.
   std::function<std::byte*(Rank from, size_t bytes)> allocate;
   Priority priority = 0;
+  // What the local contribution is of (straggler/data_shard.h).
+  int32_t data_shard = straggler::kAnyDataShard;
   TimePoint called_at{};
   Completion on_done;
   std::shared_ptr<void> keep_alive;

@@ -11,15 +11,20 @@
 
 #include "base/clock.h"
 #include "base/types.h"
+#include "straggler/data_shard.h"
 
 namespace aikido::collectives {
 
 enum class OutcomeKind : uint8_t { kComplete, kPartial, kAborted };
 
+// Where some members are backups, contributors and skipped are data shards, and so
+// primaries: a backup is in neither.
 struct ShardOutcome {
   Rank owner;
   std::vector<Rank> contributors;  // ascending
   double scale = 1.0;              // what the sum was multiplied by
+  // Of those in `contributors` the data shards that came from a backup, ascending.
+  std::vector<straggler::StandIn> stand_ins;
   // Which elements of the tensor these are.
   uint64_t first_element = 0;
   uint64_t num_elements = 0;
@@ -42,6 +47,8 @@ struct Outcome {
   // Members that are in every shard, and those missing in at least one; ascending.
   std::vector<Rank> contributors;
   std::vector<Rank> skipped;
+  // Those of all shards, ascending, each once.
+  std::vector<straggler::StandIn> stand_ins;
   // Owners of shards without this member's contribution, ascending. Of a
   // reduce_scatter: those that had said so when it ended.
   std::vector<Rank> skipped_by;

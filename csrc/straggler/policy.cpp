@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "straggler/policy.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <concepts>
@@ -17,16 +18,34 @@ constexpr uint32_t kMostWarmup = 64;
 constexpr double kMostSlack = 100;
 constexpr uint8_t kRebalanceFlag = 1 << 0;
 constexpr uint8_t kLeaveFlag = 1 << 1;
-constexpr uint8_t kKnownFlags = kRebalanceFlag | kLeaveFlag;
+constexpr int kModeShift = 2;
+constexpr uint8_t kModeFlags = 3 << kModeShift;
+constexpr uint8_t kVerifyFlag = 1 << 4;
+constexpr uint8_t kKnownFlags = kRebalanceFlag | kLeaveFlag | kModeFlags | kVerifyFlag;
+// What the wire form holds.
+constexpr int32_t kMostBackups = 65535;
 
 Status misplaced(const char* argument, const char* policy) {
   return {Code::kInvalidArgument,
           concat(argument, " is an option of ", policy, " only.")};
 }
 
-Status refuse(const char* argument, const std::string& value,
+const char* name_of(BackupMode mode) {
+  constexpr const char* kNames[] = {"shadow", "substitute", "n_plus_b", "replicate"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+// What a Python user calls it. With nothing to back up it is the same as to skip.
+bool is_active_backup(const PolicyOptions& o) {
+  return o.backups != 0 || o.backup_mode != BackupMode::kShadow || o.verify_shadows;
+}
+const char* name_of(const PolicyOptions& o) {
+  return is_active_backup(o) ? "ActiveBackup" : "SkipStraggler";
+}
+
+Status refuse(const PolicyOptions& o, const char* argument, const std::string& value,
               const std::string& range) {
-  return {Code::kInvalidArgument, concat("SkipStraggler: ", argument, " is ", value,
+  return {Code::kInvalidArgument, concat(name_of(o), ": ", argument, " is ", value,
                                          " but must be ", range, ".")};
 }
 
@@ -65,10 +84,37 @@ class Reader {
   size_t at_ = 0;
 };
 
+Status validate_backups(const PolicyOptions& o, int32_t world_size) {
+  const int32_t most = std::min(kMostBackups, world_size / 2);
+  if (o.backups < 0 || o.backups > most)
+    return refuse(o, "backups", concat(o.backups),
+                  concat("between 0 and ", most,
+                         ": at most as many as there are primaries, and the world "
+                         "size of ",
+                         world_size, " holds both"));
+  if (o.backup_mode == BackupMode::kReplicate && 2 * o.backups != world_size)
+    return refuse(o, "backups", concat(o.backups),
+                  concat("half of the world size of ", world_size,
+                         " with mode=\"replicate\": one for each primary"));
+  if (o.backup_mode == BackupMode::kNPlusB && o.min_contributors != 0)
+    return refuse(o, "min_contributors", concat(o.min_contributors),
+                  "None with mode=\"n_plus_b\", which ends with as many as there are "
+                  "primaries");
+  const bool has_shadows =
+      o.backup_mode == BackupMode::kShadow || o.backup_mode == BackupMode::kReplicate;
+  if (o.verify_shadows && !has_shadows)
+    return refuse(o, "verify_shadows", "True",
+                  concat("False with mode=\"", name_of(o.backup_mode),
+                         "\", where no two ranks compute the same"));
+  return Status::ok();
+}
+
 }  // namespace
 
 Status validate(const PolicyOptions& o, int32_t world_size) {
-  if (world_size < 1) return refuse("world_size", concat(world_size), "at least 1");
+  if (world_size < 1) return refuse(o, "world_size", concat(world_size), "at least 1");
+  if (o.kind == Kind::kWaitAll && is_active_backup(o))
+    return misplaced("backups", "ActiveBackup");
   if (o.kind == Kind::kSkip && o.rebalance)
     return misplaced("rebalance=True", "WaitAll");
   if (o.kind == Kind::kWaitAll && o.masks != Masks::kShard)
@@ -76,32 +122,41 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
   if (o.kind == Kind::kWaitAll && o.log_full != LogFull::kWait)
     return misplaced("log_full=\"leave\"", "SkipStraggler");
   if (o.kind == Kind::kWaitAll) return Status::ok();
-  if (o.min_contributors < 0 || o.min_contributors > world_size)
-    return refuse("min_contributors", concat(o.min_contributors),
-                  concat("between 1 and the world size of ", world_size,
-                         ", or None for more than half of it"));
+  if (is_active_backup(o)) AIKIDO_TRY(validate_backups(o, world_size));
+  const int32_t most = num_data_shards(o, world_size);
+  if (o.min_contributors < 0 || o.min_contributors > most)
+    return refuse(o, "min_contributors", concat(o.min_contributors),
+                  concat("between 1 and the ",
+                         most == world_size ? "world size" : "number of primaries",
+                         " of ", most, ", or None for more than half of it"));
   if (o.floor < Duration::zero() || o.floor > kLongestDeadline)
-    return refuse("floor_ms", ms(o.floor),
+    return refuse(o, "floor_ms", ms(o.floor),
                   concat("between 0 ms and ", ms(kLongestDeadline)));
   if (o.ceiling < o.floor || o.ceiling > kLongestDeadline)
     return refuse(
-        "ceiling_ms", ms(o.ceiling),
+        o, "ceiling_ms", ms(o.ceiling),
         concat("between the floor_ms of ", ms(o.floor), " and ", ms(kLongestDeadline)));
   if (o.max_consecutive_skips < 1 || o.max_consecutive_skips > kMostSkips)
-    return refuse("max_consecutive_skips", concat(o.max_consecutive_skips),
+    return refuse(o, "max_consecutive_skips", concat(o.max_consecutive_skips),
                   concat("between 1 and ", kMostSkips));
   if (o.warmup_operations < 1 || o.warmup_operations > kMostWarmup)
-    return refuse("warmup_operations", concat(o.warmup_operations),
+    return refuse(o, "warmup_operations", concat(o.warmup_operations),
                   concat("between 1 and ", kMostWarmup));
   if (!(o.slack >= 1 && o.slack <= kMostSlack))
-    return refuse("slack", concat(o.slack), concat("between 1 and ", kMostSlack));
+    return refuse(o, "slack", concat(o.slack), concat("between 1 and ", kMostSlack));
   return Status::ok();
+}
+
+int32_t num_data_shards(const PolicyOptions& options, int32_t world_size) {
+  return options.has_stand_ins() ? world_size - options.backups : world_size;
 }
 
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
   if (options.kind == Kind::kWaitAll && !mutated(Mutation::kStrictShrinks))
     return world_size;
-  return options.min_contributors > 0 ? options.min_contributors : world_size / 2 + 1;
+  if (options.backup_mode == BackupMode::kNPlusB) return world_size - options.backups;
+  if (options.min_contributors > 0) return options.min_contributors;
+  return num_data_shards(options, world_size) / 2 + 1;
 }
 
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size) {
@@ -114,7 +169,13 @@ std::string to_string(const PolicyOptions& o) {
     return o.rebalance ? "WaitAll(rebalance=True)" : "WaitAll()";
   const std::string least =
       o.min_contributors == 0 ? "None" : concat(o.min_contributors);
-  return concat("SkipStraggler(min_contributors=", least, ", floor_ms=", to_ms(o.floor),
+  const std::string head =
+      is_active_backup(o)
+          ? concat("ActiveBackup(backups=", o.backups, ", mode=\"",
+                   name_of(o.backup_mode),
+                   "\", verify_shadows=", o.verify_shadows ? "True" : "False", ", ")
+          : "SkipStraggler(";
+  return concat(head, "min_contributors=", least, ", floor_ms=", to_ms(o.floor),
                 ", ceiling_ms=", to_ms(o.ceiling),
                 ", max_consecutive_skips=", o.max_consecutive_skips,
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
@@ -130,13 +191,16 @@ EncodedPolicy encode(const PolicyOptions& o) {
   out.put(static_cast<uint8_t>(o.kind));
   out.put(static_cast<uint8_t>(o.divisor));
   out.put(static_cast<uint8_t>((o.rebalance ? kRebalanceFlag : 0) |
-                               (o.log_full == LogFull::kLeave ? kLeaveFlag : 0)));
+                               (o.log_full == LogFull::kLeave ? kLeaveFlag : 0) |
+                               static_cast<uint8_t>(o.backup_mode) << kModeShift |
+                               (o.verify_shadows ? kVerifyFlag : 0)));
   out.put(static_cast<uint8_t>(o.masks));
   out.put(static_cast<uint32_t>(o.min_contributors));
   out.put(static_cast<uint64_t>(o.floor.count()));
   out.put(static_cast<uint64_t>(o.ceiling.count()));
   out.put(o.max_consecutive_skips);
-  out.put(o.warmup_operations);
+  out.put(static_cast<uint16_t>(o.warmup_operations));
+  out.put(static_cast<uint16_t>(o.backups));
   out.put(std::bit_cast<uint64_t>(o.slack));
   return bytes;
 }
@@ -161,12 +225,15 @@ Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyByt
   o.divisor = static_cast<Divisor>(divisor);
   o.rebalance = (flags & kRebalanceFlag) != 0;
   o.log_full = (flags & kLeaveFlag) != 0 ? LogFull::kLeave : LogFull::kWait;
+  o.backup_mode = static_cast<BackupMode>((flags & kModeFlags) >> kModeShift);
+  o.verify_shadows = (flags & kVerifyFlag) != 0;
   o.masks = static_cast<Masks>(masks);
   o.min_contributors = static_cast<int32_t>(in.get<uint32_t>());
   o.floor = Duration(static_cast<int64_t>(in.get<uint64_t>()));
   o.ceiling = Duration(static_cast<int64_t>(in.get<uint64_t>()));
   o.max_consecutive_skips = in.get<uint32_t>();
-  o.warmup_operations = in.get<uint32_t>();
+  o.warmup_operations = in.get<uint16_t>();
+  o.backups = in.get<uint16_t>();
   o.slack = std::bit_cast<double>(in.get<uint64_t>());
   return o;
 }

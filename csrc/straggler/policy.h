@@ -32,6 +32,13 @@ enum class Masks : uint8_t { kShard, kBucket };
 // What becomes of a member for whose results the log has no room left: the others wait
 // for it, or go on in a view without it, and it copies the state of one of them.
 enum class LogFull : uint8_t { kWait, kLeave };
+// What backups compute, and what their contributions are good for (data_shard.h).
+enum class BackupMode : uint8_t {
+  kShadow,      // the data shard of a primary: for its own, where that is late
+  kSubstitute,  // data of nobody: for any data shard that is missing
+  kNPlusB,      // a data shard of its own, and any N of all N + b end it
+  kReplicate,   // backup j that of primary j, sent without being asked for
+};
 
 // Of floor and ceiling.
 inline constexpr Duration kLongestDeadline = std::chrono::hours(1);
@@ -56,7 +63,18 @@ struct PolicyOptions {
   // Head-room of a deadline over the lag that it is made from: 1 .. 100.
   double slack = 1.5;
   LogFull log_full = LogFull::kWait;  // kSkip only
+  // kSkip only. The last so many ranks are backups, the others primaries: 0 .. half of
+  // the members. min_contributors then counts data shards.
+  int32_t backups = 0;
+  BackupMode backup_mode = BackupMode::kShadow;
+  // Backups contribute unasked, and an operation fails where one has other bits than
+  // its primary. kShadow and kReplicate only.
+  bool verify_shadows = false;
 
+  // Contributions of backups may stand in for those of primaries.
+  bool has_stand_ins() const {
+    return backups > 0 && backup_mode != BackupMode::kNPlusB;
+  }
   // Goes by the view of the group, which moves shards and may leave members out.
   bool uses_view() const { return kind == Kind::kSkip || rebalance; }
 
@@ -66,8 +84,12 @@ struct PolicyOptions {
 // kInvalidArgument with a sentence that names the argument, its value and its range.
 Status validate(const PolicyOptions& options, int32_t world_size);
 
+// Of how many data shards a full result is: of the primaries, or of all members.
+// Requires: validated options.
+int32_t num_data_shards(const PolicyOptions& options, int32_t world_size);
+
 // K, the number of contributions that make a quorum, with the default filled in; all
-// for kWaitAll.
+// for kWaitAll, all primaries for kNPlusB.
 // Requires: validated options.
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
@@ -76,12 +98,13 @@ int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size);
 
 // As a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,
-// `SkipStraggler(min_contributors=3, ...)`.
+// `SkipStraggler(min_contributors=3, ...)`, `ActiveBackup(backups=1, ...)`.
 std::string to_string(const PolicyOptions& options);
 
 // The wire form, little endian: kind u8, divisor u8, flags u8, masks u8,
 // min_contributors i32, floor ns i64, ceiling ns i64, max_consecutive_skips u32,
-// warmup_operations u32, slack f64. Flags: bit 0 is rebalance, bit 1 LogFull::kLeave.
+// warmup_operations u16, backups u16, slack f64. Flags: bit 0 is rebalance, bit 1
+// LogFull::kLeave, bits 2 and 3 the backup mode, bit 4 verify_shadows.
 inline constexpr size_t kEncodedPolicyBytes = 40;
 using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
 EncodedPolicy encode(const PolicyOptions& options);

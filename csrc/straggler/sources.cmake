@@ -1,4 +1,5 @@
 set(AIKIDO_STRAGGLER_SOURCES
+  straggler/data_shard.cpp
   straggler/deadline.cpp
   straggler/decision.cpp
   straggler/group_policy.cpp

@@ -86,6 +86,90 @@ TEST_CASE("an option of one policy is none of the other") {
   CHECK(validate(options, 4).code() == Code::kInvalidArgument);
 }
 
+TEST_CASE("backups out of range are refused with the argument and both numbers") {
+  struct Row {
+    Change change;
+    int32_t size;
+    const char* sentence;
+  };
+  const Row rows[] = {
+      {[](auto& o) { o.backups = 3; }, 5,
+       "ActiveBackup: backups is 3 but must be between 0 and 2: at most as many as "
+       "there are primaries, and the world size of 5 holds both."},
+      {[](auto& o) { o.backups = -1; }, 4,
+       "ActiveBackup: backups is -1 but must be between 0 and 2: at most as many as "
+       "there are primaries, and the world size of 4 holds both."},
+      {[](auto& o) {
+         o.backups = 1;
+         o.backup_mode = BackupMode::kReplicate;
+       },
+       4,
+       "ActiveBackup: backups is 1 but must be half of the world size of 4 with "
+       "mode=\"replicate\": one for each primary."},
+      {[](auto& o) {
+         o.backups = 1;
+         o.backup_mode = BackupMode::kNPlusB;
+         o.min_contributors = 2;
+       },
+       4,
+       "ActiveBackup: min_contributors is 2 but must be None with mode=\"n_plus_b\", "
+       "which ends with as many as there are primaries."},
+      {[](auto& o) {
+         o.backups = 1;
+         o.backup_mode = BackupMode::kSubstitute;
+         o.verify_shadows = true;
+       },
+       4,
+       "ActiveBackup: verify_shadows is True but must be False with "
+       "mode=\"substitute\", where no two ranks compute the same."},
+      {[](auto& o) {
+         o.backups = 1;
+         o.min_contributors = 4;
+       },
+       4,
+       "ActiveBackup: min_contributors is 4 but must be between 1 and the number of "
+       "primaries of 3, or None for more than half of it."},
+      {[](auto& o) {
+         o.backups = 1;
+         o.kind = Kind::kWaitAll;
+       },
+       4, "backups is an option of ActiveBackup only."},
+  };
+  for (const Row& row : rows) {
+    PolicyOptions options = skip_options();
+    row.change(options);
+    const Status status = validate(options, row.size);
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message() == row.sentence);
+  }
+}
+
+TEST_CASE("with backups a quorum counts data shards, or all primaries of N + b") {
+  PolicyOptions options = skip_options();
+  options.backups = 2;
+  CHECK(validate(options, 5).is_ok());
+  CHECK(num_data_shards(options, 5) == 3);
+  CHECK(quorum_of(options, 5) == 2);
+  CHECK(options.has_stand_ins());
+  options.backup_mode = BackupMode::kNPlusB;
+  CHECK(validate(options, 5).is_ok());
+  CHECK(num_data_shards(options, 5) == 5);
+  CHECK(quorum_of(options, 5) == 3);
+  CHECK_FALSE(options.has_stand_ins());
+}
+
+TEST_CASE("no backups are the same policy as to skip, byte for byte") {
+  PolicyOptions options = skip_options();
+  options.backups = 0;
+  CHECK_FALSE(options.has_stand_ins());
+  CHECK(encode(options) == encode(skip_options()));
+  CHECK(to_string(options).starts_with("SkipStraggler("));
+  options.backups = 1;
+  CHECK(to_string(options).starts_with(
+      "ActiveBackup(backups=1, mode=\"shadow\", verify_shadows=False, "
+      "min_contributors=None, "));
+}
+
 TEST_CASE("to wait for all means a quorum of all, and rebalancing goes by the view") {
   PolicyOptions options;
   CHECK(quorum_of(options, 4) == 4);
@@ -163,6 +247,11 @@ TEST_CASE("every field is in the encoding and in the fingerprint") {
       [](auto& o) { o.warmup_operations = 9; },
       [](auto& o) { o.slack = 1.25; },
       [](auto& o) { o.log_full = LogFull::kLeave; },
+      [](auto& o) { o.backups = 300; },
+      [](auto& o) { o.backup_mode = BackupMode::kSubstitute; },
+      [](auto& o) { o.backup_mode = BackupMode::kNPlusB; },
+      [](auto& o) { o.backup_mode = BackupMode::kReplicate; },
+      [](auto& o) { o.verify_shadows = true; },
   };
   std::set<uint64_t> prints;
   for (const Change& change : changes) {
@@ -207,6 +296,12 @@ TEST_CASE("the wire form of the default skip policy does not change") {
   options = skip_options();
   options.log_full = LogFull::kLeave;
   CHECK(hex(encode(options)).substr(0, 8) == "01000200");
+  options = skip_options();
+  options.backups = 2;
+  options.backup_mode = BackupMode::kReplicate;
+  options.verify_shadows = true;
+  CHECK(hex(encode(options)).substr(0, 8) == "01001c00");
+  CHECK(hex(encode(options)).substr(56, 8) == "08000200");
 }
 
 TEST_CASE("one may leave for a full log where a majority and a quorum are left") {
@@ -224,7 +319,7 @@ TEST_CASE("one may leave for a full log where a majority and a quorum are left")
 TEST_CASE("nonsense on the wire is a protocol failure, not a policy") {
   for (size_t at : {size_t{0}, size_t{1}, size_t{2}, size_t{3}}) {
     EncodedPolicy bytes = encode(skip_options());
-    bytes[at] = std::byte{4};
+    bytes[at] = std::byte{0x20};
     const auto decoded = decode_policy(bytes);
     REQUIRE_FALSE(decoded.is_ok());
     CHECK(decoded.status().code() == Code::kProtocol);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/data_shard.h"
+
+namespace aikido::straggler {
+
+RankSet data_shards(const PolicyOptions& options, int32_t world_size) {
+  RankSet all(world_size);
+  const int32_t num = num_data_shards(options, world_size);
+  for (int32_t d = 0; d < num; ++d) all.insert(Rank(d));
+  return all;
+}
+
+RankSet wanted(const PolicyOptions& options, const RankSet& members) {
+  if (!options.has_stand_ins()) return members;
+  const int32_t size = members.world_size();
+  const int32_t num = num_data_shards(options, size);
+  RankSet wanted(size);
+  int32_t backups = 0;
+  members.for_each([&](Rank r) {
+    if (r.value < num)
+      wanted.insert(r);
+    else
+      ++backups;
+  });
+  const bool is_fixed = options.backup_mode == BackupMode::kReplicate;
+  for (int32_t d = 0; d < num; ++d) {
+    if (wanted.contains(Rank(d))) continue;
+    const bool has_backup = is_fixed ? members.contains(Rank(num + d)) : backups-- > 0;
+    if (has_backup) wanted.insert(Rank(d));
+  }
+  return wanted;
+}
+
+int32_t most_contributions(const PolicyOptions& options, const RankSet& members) {
+  return options.has_stand_ins() ? wanted(options, members).count() : members.count();
+}
+
+Result<int32_t> data_shard_of(const PolicyOptions& options, Rank rank,
+                              int32_t world_size, int32_t said) {
+  const auto refuse = [&](const std::string& what) {
+    return Status(
+        Code::kInvalidArgument,
+        concat("argument data_shard is ", said == kAnyDataShard ? "None" : concat(said),
+               " on rank ", rank.value, what));
+  };
+  const int32_t num = num_data_shards(options, world_size);
+  const bool has_said = said != kAnyDataShard;
+  if (!options.has_stand_ins()) {
+    if (has_said)
+      return refuse(
+          "; only a policy ActiveBackup with backups that stand in for others takes "
+          "one");
+    return rank.value;
+  }
+  if (has_said && (said < 0 || said >= num))
+    return refuse(
+        concat(", but there are data shards 0 to ", num - 1, ", one for each primary"));
+  if (!is_backup(options, rank, world_size)) {
+    if (has_said && said != rank.value)
+      return refuse(
+          concat(", a primary, whose data shard is ", rank.value, ": leave it out"));
+    return rank.value;
+  }
+  switch (options.backup_mode) {
+    case BackupMode::kSubstitute:
+      if (has_said)
+        return refuse(
+            ", a backup with mode=\"substitute\", whose data fit any data "
+            "shard: leave it out");
+      return kAnyDataShard;
+    case BackupMode::kReplicate:
+      if (has_said && said != rank.value - num)
+        return refuse(concat(", a backup with mode=\"replicate\", whose data shard is ",
+                             rank.value - num, ": leave it out"));
+      return rank.value - num;
+    case BackupMode::kShadow:
+    case BackupMode::kNPlusB:
+      break;
+  }
+  if (!has_said)
+    return refuse(concat(", a backup: say whose data it has computed, 0 to ", num - 1));
+  return said;
+}
+
+}  // namespace aikido::straggler

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/data_shard.h"
+
+#include <string>
+
+#include "harness/catch.h"
+#include "straggler/play.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::skip_options;
+
+PolicyOptions backed_up(int32_t backups, BackupMode mode = BackupMode::kShadow) {
+  PolicyOptions options = skip_options();
+  options.backups = backups;
+  options.backup_mode = mode;
+  return options;
+}
+
+RankSet set_of(int32_t size, std::initializer_list<int32_t> ranks) {
+  RankSet set(size);
+  for (const int32_t r : ranks) set.insert(Rank(r));
+  return set;
+}
+
+TEST_CASE("data shards are those of the primaries, with n_plus_b of everybody") {
+  CHECK(data_shards(backed_up(2), 5) == set_of(5, {0, 1, 2}));
+  CHECK(data_shards(backed_up(2, BackupMode::kNPlusB), 5) == RankSet::full(5));
+  CHECK(data_shards(skip_options(), 3) == RankSet::full(3));
+  CHECK_FALSE(is_backup(backed_up(2), Rank(2), 5));
+  CHECK(is_backup(backed_up(2), Rank(3), 5));
+  CHECK_FALSE(is_backup(backed_up(2, BackupMode::kNPlusB), Rank(3), 5));
+}
+
+TEST_CASE("wanted is what primaries and as many backups can contribute") {
+  const PolicyOptions one = backed_up(1);
+  CHECK(wanted(one, RankSet::full(4)) == set_of(4, {0, 1, 2}));
+  CHECK(wanted(one, set_of(4, {1, 2, 3})) == set_of(4, {0, 1, 2}));
+  CHECK(wanted(one, set_of(4, {2, 3})) == set_of(4, {0, 2}));
+  CHECK(wanted(one, set_of(4, {1, 2})) == set_of(4, {1, 2}));
+  CHECK(most_contributions(one, set_of(4, {2, 3})) == 2);
+  const PolicyOptions each = backed_up(2, BackupMode::kReplicate);
+  CHECK(wanted(each, set_of(4, {1, 3})) == set_of(4, {1}));
+  CHECK(wanted(each, set_of(4, {1, 2})) == set_of(4, {0, 1}));
+  CHECK(wanted(skip_options(), set_of(4, {1, 3})) == set_of(4, {1, 3}));
+  CHECK(most_contributions(skip_options(), set_of(4, {1, 3})) == 2);
+}
+
+TEST_CASE("a backup says whose data it has computed, and nobody else") {
+  const auto of = [](const PolicyOptions& options, int32_t rank, int32_t said) {
+    auto result = data_shard_of(options, Rank(rank), 4, said);
+    return *result;
+  };
+  CHECK(of(backed_up(1), 1, kAnyDataShard) == 1);
+  CHECK(of(backed_up(1), 1, 1) == 1);
+  CHECK(of(backed_up(1), 3, 2) == 2);
+  CHECK(of(backed_up(1, BackupMode::kSubstitute), 3, kAnyDataShard) == kAnyDataShard);
+  CHECK(of(backed_up(2, BackupMode::kReplicate), 3, kAnyDataShard) == 1);
+  CHECK(of(backed_up(2, BackupMode::kReplicate), 3, 1) == 1);
+  CHECK(of(backed_up(1, BackupMode::kNPlusB), 3, kAnyDataShard) == 3);
+  CHECK(of(skip_options(), 3, kAnyDataShard) == 3);
+}
+
+TEST_CASE("another data shard is refused with what would be right") {
+  const auto why = [](const PolicyOptions& options, int32_t rank, int32_t said) {
+    const auto result = data_shard_of(options, Rank(rank), 4, said);
+    REQUIRE_FALSE(result.is_ok());
+    CHECK(result.status().code() == Code::kInvalidArgument);
+    return result.status().message();
+  };
+  CHECK(why(backed_up(1), 3, 3) ==
+        "argument data_shard is 3 on rank 3, but there are data shards 0 to 2, one for "
+        "each primary");
+  CHECK(why(backed_up(1), 1, 2) ==
+        "argument data_shard is 2 on rank 1, a primary, whose data shard is 1: leave "
+        "it out");
+  CHECK(why(backed_up(1), 3, kAnyDataShard) ==
+        "argument data_shard is None on rank 3, a backup: say whose data it has "
+        "computed, 0 to 2");
+  CHECK(why(backed_up(1, BackupMode::kSubstitute), 3, 0) ==
+        "argument data_shard is 0 on rank 3, a backup with mode=\"substitute\", whose "
+        "data fit any data shard: leave it out");
+  CHECK(why(backed_up(2, BackupMode::kReplicate), 3, 0) ==
+        "argument data_shard is 0 on rank 3, a backup with mode=\"replicate\", whose "
+        "data shard is 1: leave it out");
+  CHECK(why(skip_options(), 1, 1) ==
+        "argument data_shard is 1 on rank 1; only a policy ActiveBackup with backups "
+        "that stand in for others takes one");
+}
+
+}  // namespace
+}  // namespace aikido::straggler
