@@ -34,6 +34,7 @@ class _Counters(TypedDict):
     failures: int
     stale_frames: int
     cancelled_bytes: int
+    given_bytes: int
 
 def build_info() -> _BuildInfo: ...
 def settings_table() -> list[_SettingRow]: ...

@@ -39,12 +39,15 @@ enum class Mutation : uint8_t {
   kReturnFillsPlace,     // a member that is back takes its place in open operations
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
   kUnsettledState,       // a state is given whose results the others may lack
+  kShardTwice,           // both copies of a data shard are counted
+  kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
+  kAskWithoutNeed,       // backups are asked while their primaries have time
   // No rule of S1: without it everything holds all the same.
   kNoAck,  // an owner exposes what is not full without an acknowledgement
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 23> kMutationNames = {
+inline constexpr std::array<std::string_view, 26> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -67,6 +70,9 @@ inline constexpr std::array<std::string_view, 23> kMutationNames = {
     "return-fills-place",
     "mask-from-receiver",
     "unsettled-state",
+    "shard-twice",
+    "stand-in-is-arrival",
+    "ask-without-need",
     "no-ack",
 };
 static_assert(kMutationNames.size() == static_cast<size_t>(Mutation::kNoAck) + 1);

@@ -147,6 +147,7 @@ py::dict counters(AikidoBackend& backend) {
   out["failures"] = c.failures.load();
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
+  out["given_bytes"] = c.given_bytes.load();
   return out;
 }
 

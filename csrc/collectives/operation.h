@@ -98,6 +98,10 @@ class OperationHost {
   // `rank` needs no result up to this operation, as far as known: it has them, or its
   // calls have failed, or it does without.
   virtual uint64_t settled_by(Rank rank) const = 0;
+  // What a member has found wrong outside of a frame or call ends it for all of them.
+  virtual void fail_everywhere(Seq seq, const Status& why) = 0;
+  // So many bytes go out as the contribution of a backup.
+  virtual void note_given(size_t bytes) = 0;
   // The operation came to its end outside of a frame, call or look at the time.
   virtual void on_over(Seq seq) = 0;
 };

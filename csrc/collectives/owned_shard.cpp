@@ -9,6 +9,12 @@
 
 namespace aikido::collectives {
 
+namespace {
+bool counts_twice() {
+  return mutated(Mutation::kCountTwice) || mutated(Mutation::kShardTwice);
+}
+}  // namespace
+
 std::byte* OwnedShard::place(Rank from, uint64_t offset, BufferPool& pool) {
   Source& s = source(from);
   if (s.is_whole) {
@@ -39,22 +45,28 @@ size_t OwnedShard::ready(const RankSet& members, const std::byte* own) const {
   return ready;
 }
 
-void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const RankSet& mask,
+void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
                       const std::byte* own, size_t begin, size_t end, size_t element,
                       double scale) const {
   if (end == begin) return;
   std::array<const void*, 64> few;
   std::vector<const void*> many;
   const void** inputs = few.data();
-  const auto n =
-      static_cast<size_t>(mask.count()) * (mutated(Mutation::kCountTwice) ? 2 : 1);
+  const auto n = static_cast<size_t>(counted.mask.count()) * (counts_twice() ? 2 : 1);
   if (n > few.size()) {
     many.resize(n);
     inputs = many.data();
   }
   size_t i = 0;
-  mask.for_each([&](Rank r) {
+  auto stand_in = counted.stand_ins.begin();
+  counted.mask.for_each([&](Rank data_shard) {
+    Rank r = data_shard;
+    if (stand_in != counted.stand_ins.end() && stand_in->data_shard == r)
+      r = (stand_in++)->backup;
     inputs[i++] = (r == self_ ? own : source(r).staged.data()) + begin;
+    if (r != data_shard && mutated(Mutation::kShardTwice) &&
+        source(data_shard).is_whole)
+      inputs[i++] = source(data_shard).staged.data() + begin;
     if (source(r).is_twice) {
       inputs[i] = inputs[i - 1];
       ++i;

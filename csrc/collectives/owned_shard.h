@@ -6,6 +6,8 @@
 // everybody's bytes reach. Progress thread.
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/buffer_pool.h"
@@ -14,6 +16,13 @@
 #include "straggler/group_policy.h"
 
 namespace aikido::collectives {
+
+// What is folded: the data shards of `mask`, each from the member of its number or from
+// the backup that stands in for it.
+struct Counted {
+  const RankSet& mask;
+  std::span<const straggler::StandIn> stand_ins{};
+};
 
 class OwnedShard {
  public:
@@ -34,13 +43,22 @@ class OwnedShard {
   bool has(Rank from) const { return source(from).is_whole; }
   // How many bytes of all of `members` are here; ours are if `own` is not null.
   size_t ready(const RankSet& members, const std::byte* own) const;
-  // Folds [begin, end) of the contributions of `mask`, in the order of their ranks.
-  // Requires: they are here. `element`: bytes of one.
-  void fold(std::byte* out, kernels::ReduceFn reduce, const RankSet& mask,
+  // Folds [begin, end) of what is counted, in the order of the data shards. Requires:
+  // it is here. `element`: bytes of one.
+  void fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
             const std::byte* own, size_t begin, size_t end, size_t element,
             double scale) const;
 
+  // What a backup has offered, or contributes; empty before it has.
+  std::optional<int32_t> offered(Rank from) const { return source(from).offered; }
+  void note_offered(Rank from, int32_t data_shard) {
+    source(from).offered = data_shard;
+  }
+  // The bytes of a whole contribution.
+  const std::byte* bytes_of(Rank from) const { return source(from).staged.data(); }
+
   std::unique_ptr<straggler::Policy> policy;
+  straggler::ActiveBackup* backups = nullptr;  // the same, where there are any
 
  private:
   struct Source {
@@ -49,6 +67,7 @@ class OwnedShard {
     bool is_begun = false;
     bool is_whole = false;
     bool is_twice = false;  // with a mutation only
+    std::optional<int32_t> offered;
   };
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   const Source& source(Rank rank) const {
@@ -64,8 +83,9 @@ class OwnedShard {
   size_t sent = 0;    // of the result, ahead of the close
   bool is_closed = false;
   bool is_acknowledged = false;
-  bool has_asked = false;  // who knows of the operation
-  RankSet present;         // those that said so
+  bool has_asked = false;                     // who knows of the operation
+  RankSet present;                            // those that said so
+  std::vector<straggler::StandIn> stand_ins;  // of what is closed
 };
 
 }  // namespace aikido::collectives

@@ -29,6 +29,7 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
       plan_(0, 1, 1, 1),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
+      num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
 }
@@ -57,7 +58,7 @@ Rank PartialAllreduce::owner_of(int32_t s) const {
 void PartialAllreduce::cut() {
   plan_ = plan_in_view();
   first_ = first_in_view();
-  participants_ = host_->view().participants(seq_);
+  set_participants();
   shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
   shards_left_ = plan_.num_shards();
   feed_.reset();
@@ -89,7 +90,7 @@ void PartialAllreduce::contribute_all() {
   for (int32_t i = 0; i < plan_.num_shards(); ++i) {
     const int32_t s = (host_->self().value + 1 + i) % plan_.num_shards();
     // A mask that is known already is one without us.
-    if (!shard(s).is_had && shard(s).mask.count() == 0) contribute(s);
+    if (!shard(s).is_had && shard(s).mask.count() == 0 && !has_failed()) contribute(s);
   }
 }
 
@@ -111,34 +112,36 @@ void PartialAllreduce::contribute(int32_t s) {
   Shard& mine = shard(s);
   if (mine.owner == host_->self()) {
     if (!mine.own) return;
-    mine.own->policy->on_arrival(host_->self(), host_->clock().now());
+    have_own_input(s);
     fold_ahead(s);
     return close_if_due(s);
   }
+  if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
   // Note [who owns nothing hesitates]
   if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
-    return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken);
+    return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
   if (!feed_) feed_.emplace(plan_.num_shards(), contribution_bytes());
   feed_->begin(s, plan_.num_bytes(s));
   feed();
 }
 
 void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
-                                         uint32_t token) {
+                                         uint32_t token,
+                                         std::span<const std::byte> extra) {
   Shard& mine = shard(s);
   ++contributions_in_flight_;
   mine.contribution.push_back(post(
       mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s) + begin,
-      end - begin, begin, plan_.num_bytes(s), begin == 0, token));
+      end - begin, begin, plan_.num_bytes(s), begin == 0, token, extra));
 }
 
 void PartialAllreduce::feed() {
   if (!feed_ || !may_contribute() || is_over() || has_failed()) return;
   while (const auto piece = feed_->next())
     post_contribution(piece->stream, piece->begin, piece->end,
-                      kFirstPieceToken + static_cast<uint32_t>(piece->stream));
+                      kFirstPieceToken + static_cast<uint32_t>(piece->stream), {});
 }
 
 // Our contribution is of no use where it goes.
@@ -173,8 +176,9 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
     if (is_known && !is_now) return nowhere;  // another view cuts otherwise
     return misfit(from, header.total_bytes, expected);
   }
-  auto place = header.kind == FrameKind::kContrib ? place_contribution(from, header, s)
-                                                  : place_result(from, header, s, rest);
+  auto place = header.kind == FrameKind::kContrib
+                   ? place_contribution(from, header, s, rest)
+                   : place_result(from, header, s, rest);
   if (place && *place != nullptr && !is_bare(header))
     receiving_[static_cast<size_t>(from.value)] = code_of(header.kind, s);
   return place;
@@ -195,7 +199,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
     if (is_bare(header) && mine.bytes > 0) return nowhere;
     mine.bytes = 0;
     AIKIDO_TRY(read_mask(mine, rest));
-    if (!mine.mask.contains(host_->self())) withdraw(s);
+    if (is_backup(host_->self()) || !is_in_time(mine, host_->self())) withdraw(s);
     note_mask(s);
   } else if (header.offset != mine.bytes) {
     if (!is_now) return nowhere;
@@ -206,9 +210,10 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
 
 Status PartialAllreduce::read_mask(Shard& mine,
                                    std::span<const std::byte> bytes) const {
-  auto verdict = decode_verdict(bytes, host_->size());
+  auto verdict = decode_verdict(bytes, host_->size(), num_data_shards_);
   if (!verdict) return verdict.status();
   mine.mask = std::move(verdict->mask);
+  mine.stand_ins = std::move(verdict->stand_ins);
   mine.reason = verdict->reason;
   mine.deadline = verdict->deadline;
   if (mutated(Mutation::kMaskFromReceiver)) {
@@ -222,6 +227,7 @@ Status PartialAllreduce::read_mask(Shard& mine,
 }
 
 void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
+  if (is_backup(from)) note_offer(from, header);
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
@@ -230,7 +236,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
     if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
-      mine.own->policy->on_arrival(from, host_->clock().now());
+      note_whole(s, from);
     fold_ahead(s);
     close_if_due(s);
   } else {
@@ -252,6 +258,7 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   const bool is_now = header.view == host_->view().number && !host_->is_promised();
   if (s >= plan_.num_shards() || !host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
+  if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
@@ -294,7 +301,7 @@ void PartialAllreduce::had(int32_t s) {
   let_go(s);
   --shards_left_;
   note_progress();
-  group_policy_.history().on_committed(seq_, mine.mask, charge(s));
+  commit(mine, charge(s));
   copy_to_caller(s);
   if (is_partial_) acknowledge(s);
 }
@@ -324,7 +331,8 @@ bool PartialAllreduce::is_closed() const {
 
 bool PartialAllreduce::was_skipped() const {
   return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
-    return shard.mask.world_size() > 0 && !shard.mask.contains(host_->self());
+    return shard.mask.world_size() > 0 && !is_backup(host_->self()) &&
+           !shard.mask.contains(host_->self());
   });
 }
 
@@ -336,6 +344,10 @@ void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
     uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
     for (const uint64_t word : shard(s).mask.words())
       hash = (hash ^ word) * 0x100000001b3;
+    for (const auto& [data_shard, backup] : shard(s).stand_ins) {
+      const int32_t pair = (data_shard.value + 1) * host_->size() + backup.value;
+      hash = (hash ^ static_cast<uint64_t>(pair)) * 0x100000001b3;
+    }
     had.push_back({seq_, number_of(s), hash});
   }
 }
@@ -366,7 +378,7 @@ Outcome PartialAllreduce::make_outcome() const {
   for (int32_t i = 0; i < plan_.num_shards(); ++i) {
     const Shard& mine = shard(i);
     known.push_back({mine.owner,
-                     {mine.mask, mine.reason, mine.deadline},
+                     {mine.mask, mine.reason, mine.deadline, mine.stand_ins},
                      plan_.first_element(i),
                      plan_.num_elements(i)});
   }
@@ -403,7 +415,10 @@ std::vector<Rank> PartialAllreduce::missing() const {
   };
   for (const Shard& mine : shards_) {
     if (mine.is_had) continue;
-    if (mine.own) mine.own->policy->arrived().for_each_missing(name);
+    if (mine.own)
+      mine.own->policy->arrived().for_each_missing([&](Rank r) {
+        if (!is_backup(r)) name(r);
+      });
     if (mine.own && mine.own->is_closed) continue;
     name(mine.owner);
   }
@@ -490,6 +505,7 @@ void PartialAllreduce::on_promise() {
       mine.bytes = 0;
     }
     mine.mask = RankSet();
+    mine.stand_ins.clear();
   }
 }
 
@@ -497,7 +513,7 @@ void PartialAllreduce::on_promise() {
 // it has exposed nothing, and the others make another result. It sends nothing: its cut
 // may be that of an earlier view.
 void PartialAllreduce::on_removed() {
-  participants_ = host_->view().participants(seq_);
+  set_participants();
   const bool is_whole = shards_left_ == 0;
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
     withdraw(s);
@@ -509,6 +525,7 @@ void PartialAllreduce::on_removed() {
     shard(s).is_had = false;
     shard(s).bytes = 0;
     shard(s).mask = RankSet();
+    shard(s).stand_ins.clear();
   }
   if (!is_whole) shards_left_ = plan_.num_shards();
 }
@@ -529,7 +546,7 @@ void PartialAllreduce::on_view() {
     }
     cut();
   }
-  participants_ = host_->view().participants(seq_);
+  set_participants();
   is_partial_ = false;
   has_suspected_ = false;
   ++num_views_;
@@ -545,7 +562,7 @@ void PartialAllreduce::on_view() {
 // A shard in the new view.
 void PartialAllreduce::renew(int32_t s) {
   Shard& mine = shard(s);
-  mine.is_acknowledged = false;
+  mine.is_acknowledged = mine.is_offered = false;
   const Rank owner = owner_of(s);
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
                        mine.contributed_in + 1 == host_->view().number &&
@@ -557,7 +574,7 @@ void PartialAllreduce::renew(int32_t s) {
     cancel_results(s);
     const membership::Held* held = host_->view().held_at(seq_, number_of(s));
     if (held == nullptr || owner != host_->self()) return;
-    const RankSet late = last_to_get(held->lacking, mine.mask);
+    const RankSet late = last_to_get(held->lacking, mine);
     RankSet others = held->lacking;
     late.for_each([&](Rank r) { others.erase(r); });
     send_result(s, 0, plan_.num_bytes(s), others, false);

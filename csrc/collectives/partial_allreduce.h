@@ -53,6 +53,14 @@
 // Note [the input stays until the result is whole]
 // The result of a shard is written beside the caller's memory and copied there when it
 // is whole. Until then the input is there to be sent again, to another owner.
+//
+// Note [a backup only offers]
+// Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
+// and what the owner folds for one comes from its primary or from a backup, which is
+// then named with the mask. A backup that is called sends each owner a contribution
+// without bytes, the offer, and the bytes when the owner asks for them (kNeed), in the
+// same view. A result with a stand-in is never full: in another view its owner might
+// make it of other bytes, so it needs an acknowledgement.
 
 #include <memory>
 #include <vector>
@@ -99,6 +107,8 @@ class PartialAllreduce final : public Operation {
     size_t bytes = 0;  // of the result, here
     bool is_had = false;
     bool is_charged = false;                         // to those that have not called it
+    std::vector<straggler::StandIn> stand_ins;       // known with the mask
+    bool is_offered = false;                         // by us, a backup, in this view
     bool is_acknowledged = false;                    // by us
     std::vector<transport::MessageId> contribution;  // ours, on its way to its owner
     uint32_t contributed_in = 0;        // and the view it was last right in
@@ -153,11 +163,12 @@ class PartialAllreduce final : public Operation {
   Duration hesitation_here() const;
   void contribute_all();
   void contribute(int32_t s);
-  void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token);
+  void post_contribution(int32_t s, size_t begin, size_t end, uint32_t token,
+                         std::span<const std::byte> extra);
   void feed();
   void withdraw(int32_t s);
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
-                                        int32_t s);
+                                        int32_t s, std::span<const std::byte> rest);
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
                                   int32_t s, std::span<const std::byte> rest);
   Status read_mask(Shard& shard, std::span<const std::byte> verdict) const;
@@ -167,7 +178,7 @@ class PartialAllreduce final : public Operation {
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
-  RankSet last_to_get(const RankSet& members, const RankSet& mask) const;
+  RankSet last_to_get(const RankSet& members, const Shard& shard) const;
   void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
                    bool is_late);
   void send_to_late(int32_t s);
@@ -175,7 +186,9 @@ class PartialAllreduce final : public Operation {
   void have_own();
   bool has_left(const Shard& shard) const;
   void on_piece_sent(int32_t s, Rank to);
-  bool is_full(const Shard& shard) const { return shard.mask.covers(participants_); }
+  bool is_full(const Shard& shard) const {
+    return shard.mask.covers(wanted()) && shard.stand_ins.empty();
+  }
 
   void note_mask(int32_t s);
   void acknowledge(int32_t s);
@@ -185,6 +198,27 @@ class PartialAllreduce final : public Operation {
   void expose_if_done();
   Outcome make_outcome() const;
   std::byte* result();
+
+  // With backups (partial_backup.cpp); without them nobody is one.
+  bool is_backup(Rank rank) const { return rank.value >= num_data_shards_; }
+  const RankSet& wanted() const {
+    return call_.policy.has_stand_ins() ? wanted_ : participants_;
+  }
+  bool is_in_time(const Shard& shard, Rank rank) const;
+  bool is_late(Rank rank) const;
+  bool sends_unasked(int32_t s) const;
+  void set_participants();
+  void start_policy(int32_t s);
+  void offer(int32_t s);
+  void give(int32_t s);
+  void contribute_as_backup(int32_t s);
+  void have_own_input(int32_t s);
+  Status read_offer(OwnedShard& own, Rank from, std::span<const std::byte> rest) const;
+  void note_offer(Rank from, const transport::FrameHeader& header);
+  void note_whole(int32_t s, Rank from);
+  void ask_backups(int32_t s);
+  void compare_copies(int32_t s);
+  void commit(const Shard& shard, uint64_t charge);
 
   // Waiting for owners.
   void note_lag();
@@ -197,7 +231,9 @@ class PartialAllreduce final : public Operation {
   int32_t first_ = 0;  // the number of the first shard in the cut
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
+  const int32_t num_data_shards_;
   RankSet participants_;
+  RankSet wanted_;  // with backups: data shards
   std::vector<Shard> shards_;
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full

@@ -33,13 +33,7 @@ void PartialAllreduce::take_over(int32_t s) {
         std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
   OwnedShard& own = *mine.own;
   if (own.is_closed) return;  // with a mutation only
-  if (num_views_ == 0) {
-    RankSet owners(host_->size());
-    for (const Shard& each : shards_) owners.insert(each.owner);
-    own.policy = group_policy_.start(seq_, call_.bytes(), owners);
-  } else {
-    own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
-  }
+  start_policy(s);
   own.policy->expect(expected());
   own.folded = own.sent = 0;
   own.has_asked = false;
@@ -51,7 +45,7 @@ void PartialAllreduce::take_over(int32_t s) {
       drop(rank, FrameKind::kContrib, s);
       own.forget(rank);
     } else if (own.has(rank)) {
-      own.policy->on_arrival(rank, host_->clock().now());
+      note_whole(s, rank);
     }
   }
 }
@@ -61,7 +55,8 @@ RankSet PartialAllreduce::late_elsewhere() const {
   RankSet late(host_->size());
   for (const Shard& other : shards_)
     if (other.mask.count() > 0)
-      other.mask.for_each_missing([&](Rank r) { late.insert(r); });
+      for (int32_t r = 0; r < num_data_shards_; ++r)
+        if (!is_in_time(other, Rank(r))) late.insert(Rank(r));
   return late;
 }
 
@@ -75,9 +70,8 @@ RankSet PartialAllreduce::expected() const {
   return ranks;
 }
 
-Result<std::byte*> PartialAllreduce::place_contribution(Rank from,
-                                                        const FrameHeader& header,
-                                                        int32_t s) {
+Result<std::byte*> PartialAllreduce::place_contribution(
+    Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
   const membership::View& view = host_->view();
   if (!participants_.contains(from)) return nowhere;
@@ -89,6 +83,10 @@ Result<std::byte*> PartialAllreduce::place_contribution(Rank from,
     // Too late, or meant for the owner of another view.
     if (header.view != view.number || mine.owner == host_->self()) return nowhere;
     return misfit(from, header.total_bytes, 0);
+  }
+  if (is_backup(from) && header.offset == 0) {
+    AIKIDO_TRY(read_offer(*mine.own, from, rest));
+    if (header.payload_bytes == 0 && header.total_bytes > 0) return nowhere;
   }
   if (mine.own->has(from)) {
     mine.own->place(from, header.offset, host_->pool());
@@ -126,19 +124,20 @@ size_t PartialAllreduce::contribution_bytes() const {
 // Most of the work before the close: chunks that all members' bytes have reached.
 void PartialAllreduce::fold_ahead(int32_t s) {
   OwnedShard* own = shard(s).own.get();
-  if (own == nullptr || own->is_closed || !is_started()) return;
-  if (!participants_.contains(host_->self())) return;
+  if (own == nullptr || own->is_closed || has_failed()) return;
+  const bool is_one = wanted().contains(host_->self());
+  if (is_one ? !is_started() : !is_backup(host_->self())) return;
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
-  const size_t ready = own->ready(participants_, local_.input);
+  const size_t ready = own->ready(wanted(), local_.input);
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
-    own->fold(result() + first, reduce_, participants_, local_.input + first,
-              own->folded, end, element,
-              scale_of(call_, participants_.count(), host_->size()));
+    own->fold(result() + first, reduce_, {wanted(), {}},
+              is_one ? local_.input + first : nullptr, own->folded, end, element,
+              scale_of(call_, wanted().count(), host_->size()));
     own->folded = end;
     send_ahead(s);
   }
@@ -188,6 +187,7 @@ void PartialAllreduce::close_if_due(int32_t s) {
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || own->is_closed || host_->is_promised()) return;
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
+  if (own->backups != nullptr) ask_backups(s);
   const straggler::Decision decision = own->policy->decide(host_->clock().now());
   if (!decision.closes()) return;
   if (!is_heard(s)) return;
@@ -221,6 +221,11 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   Shard& mine = shard(s);
   OwnedShard& own = *mine.own;
   mine.mask = own.policy->arrived();
+  if (own.backups != nullptr) {
+    own.stand_ins = own.backups->stand_ins();
+    own.backups->on_closed(host_->clock().now());
+    if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
+  }
   mine.reason = decision.reason;
   mine.deadline = decision.deadline;
   own.is_closed = true;
@@ -230,17 +235,17 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
-  if (!(mine.mask == participants_)) own.folded = 0;
+  if (!(mine.mask == wanted()) || !own.stand_ins.empty()) own.folded = 0;
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());
-  mine.late = last_to_get(in_time, mine.mask);
+  mine.late = last_to_get(in_time, mine);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
   // They learn at once that their bytes are of no use any more.
   if (total > 0 && mine.late.count() > 0) send_result(s, 0, 0, mine.late, true);
   size_t begin = own.sent;
   while (begin < total || total == 0) {
     const size_t end = std::max(own.folded, std::min(total, begin + chunk));
-    own.fold(result() + first, reduce_, mine.mask,
+    own.fold(result() + first, reduce_, {mine.mask, own.stand_ins},
              is_started() ? local_.input + first : nullptr, std::max(begin, own.folded),
              end, element, scale_of(call_, mine.mask.count(), host_->size()));
     send_result(s, begin, end, in_time, false);
@@ -267,12 +272,13 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
 // that others wait for. Who is late by chance gets them with the others: it would end
 // later, call later, and be late again.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
-                                      const RankSet& mask) const {
+                                      const Shard& shard) const {
   RankSet late(host_->size());
   members.for_each([&](Rank r) {
     const bool is_on_its_way =
         host_->called_by(r) >= seq_.value && host_->view().is_owner(r);
-    if (!mask.contains(r) && !is_on_its_way) late.insert(r);
+    const bool is_here = !is_backup(r) && is_in_time(shard, r);
+    if (!is_here && !is_on_its_way) late.insert(r);
   });
   return late;
 }
@@ -291,7 +297,8 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
                                    const RankSet& to, bool is_late) {
   const Shard& mine = shard(s);
   std::vector<std::byte> verdict;  // goes with the first piece only
-  if (begin == 0) verdict = encode_verdict({mine.mask, mine.reason, mine.deadline});
+  if (begin == 0)
+    verdict = encode_verdict({mine.mask, mine.reason, mine.deadline, mine.stand_ins});
   const Priority priority = local_.priority;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
@@ -395,9 +402,14 @@ void PartialAllreduce::note_lag() {
 void PartialAllreduce::on_called(Rank) {
   if (has_quorum_) return;
   int32_t called = 0;
+  int32_t backups = 0;    // that have called,
+  int32_t uncovered = 0;  // and what they may stand in for at the most
+  wanted().for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
   participants_.for_each([&](Rank r) {
-    if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value) ++called;
+    if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
+      ++(is_backup(r) ? backups : called);
   });
+  called += std::min(backups, uncovered);
   has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
   if (has_quorum_) note_progress();
 }
@@ -418,7 +430,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
     return std::nullopt;
   // One that is late itself gets results late, and is no judge of others.
-  if (!host_->view().is_owner(host_->self()) || was_skipped()) return std::nullopt;
+  if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
+    return std::nullopt;
   int32_t num_missing = 0;
   bool is_party = false;
   Duration waited{};
@@ -440,6 +453,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     if (r != host_->self())
       waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
   });
+  waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner has nobody to be compared with.
   const Duration took =
       plan_.num_shards() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
@@ -468,7 +482,7 @@ Duration PartialAllreduce::waited_in_vain() const {
     if (mine.is_had || mine.own) continue;
     Duration longest{};
     for (const Shard& other : shards_)
-      if (other.mask.count() > 0 && !other.mask.contains(mine.owner))
+      if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
         longest = std::max(longest, other.deadline);
     shortest = std::min(shortest, longest);
   }
@@ -479,7 +493,7 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
   bool is_left_out = false;
   for (const Shard& other : shards_) {
     if (other.mask.count() == 0 || other.owner == owner) continue;
-    if (other.mask.contains(owner)) return false;
+    if (is_in_time(other, owner)) return false;
     is_left_out = true;
   }
   return is_left_out;

@@ -122,7 +122,7 @@ bool PartialReduceScatter::was_skipped() const {
 }
 
 Status PartialReduceScatter::read_verdict(Rank from, std::span<const std::byte> bytes) {
-  auto verdict = decode_verdict(bytes, host_->size());
+  auto verdict = decode_verdict(bytes, host_->size(), host_->size());
   if (!verdict) return verdict.status();
   if (verdict->mask.contains(host_->self())) {
     return {Code::kProtocol,
@@ -217,8 +217,8 @@ void PartialReduceScatter::let_go() {
 }
 
 void PartialReduceScatter::fold(size_t end, const RankSet& mask) {
-  own_->fold(local_.output, reduce_, mask, block(host_->self()).data, own_->folded, end,
-             size_of(call_.dtype), scale_of(call_, mask.count(), host_->size()));
+  own_->fold(local_.output, reduce_, {mask}, block(host_->self()).data, own_->folded,
+             end, size_of(call_.dtype), scale_of(call_, mask.count(), host_->size()));
   own_->folded = end;
 }
 

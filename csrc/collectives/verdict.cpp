@@ -7,22 +7,30 @@
 #include <limits>
 
 #include "base/text.h"
+#include "transport/frame.h"
 
 namespace aikido::collectives {
 
 namespace {
 
 // Reason u8, three zero bytes, deadline in microseconds u32; then the mask, bit r % 8
-// of byte r / 8 for rank r.
+// of byte r / 8 for rank r. Backups are in no mask: their bits say who stood in, and
+// behind the mask is, for each of them, its data shard as u16.
 constexpr size_t kHeadBytes = 8;
 constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
+
+void set_bit(std::vector<std::byte>& out, size_t rank) {
+  out[kHeadBytes + rank / 8] |= std::byte{1} << (rank % 8);
+}
 
 }  // namespace
 
 Outcome outcome_of(const Call& call, Rank self, int32_t size,
                    std::span<const OwnedVerdict> shards) {
   Outcome outcome;
-  RankSet in_all = RankSet::full(size);
+  const int32_t num_data_shards = straggler::num_data_shards(call.policy, size);
+  const bool is_counted = self.value < num_data_shards;
+  RankSet in_all = straggler::data_shards(call.policy, size);
   for (const auto& [owner, verdict, first_element, num_elements] : shards) {
     ShardOutcome& shard = outcome.shards.emplace_back();
     shard.owner = owner;
@@ -31,15 +39,24 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
     verdict.mask.for_each([&](Rank r) { shard.contributors.push_back(r); });
     verdict.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
     shard.scale = scale_of(call, verdict.mask.count(), size);
-    if (!verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
-    if (!verdict.mask.is_full() &&
+    shard.stand_ins = verdict.stand_ins;
+    outcome.stand_ins.insert(outcome.stand_ins.end(), verdict.stand_ins.begin(),
+                             verdict.stand_ins.end());
+    if (is_counted && !verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
+    if (verdict.mask.count() < num_data_shards &&
         (outcome.reason.empty() || verdict.deadline > outcome.deadline)) {
       outcome.deadline = verdict.deadline;
       outcome.reason = straggler::name_of(verdict.reason);
     }
   }
   in_all.for_each([&](Rank r) { outcome.contributors.push_back(r); });
-  in_all.for_each_missing([&](Rank r) { outcome.skipped.push_back(r); });
+  in_all.for_each_missing([&](Rank r) {
+    if (r.value < num_data_shards) outcome.skipped.push_back(r);
+  });
+  std::sort(outcome.stand_ins.begin(), outcome.stand_ins.end());
+  outcome.stand_ins.erase(
+      std::unique(outcome.stand_ins.begin(), outcome.stand_ins.end()),
+      outcome.stand_ins.end());
   std::sort(outcome.skipped_by.begin(), outcome.skipped_by.end());
   outcome.skipped_by.erase(
       std::unique(outcome.skipped_by.begin(), outcome.skipped_by.end()),
@@ -58,19 +75,34 @@ std::vector<std::byte> encode_verdict(const Verdict& verdict) {
   const auto us = static_cast<uint32_t>(std::min<int64_t>(
       verdict.deadline.count() / 1000, std::numeric_limits<uint32_t>::max()));
   std::memcpy(out.data() + 4, &us, sizeof us);
-  verdict.mask.for_each([&](Rank r) {
-    const auto i = static_cast<size_t>(r.value);
-    out[kHeadBytes + i / 8] |= std::byte{1} << (i % 8);
-  });
+  verdict.mask.for_each([&](Rank r) { set_bit(out, static_cast<size_t>(r.value)); });
+  if (verdict.stand_ins.empty()) return out;
+  std::vector<straggler::StandIn> by_backup = verdict.stand_ins;
+  std::sort(by_backup.begin(), by_backup.end(),
+            [](const auto& a, const auto& b) { return a.backup < b.backup; });
+  for (const auto& [data_shard, backup] : by_backup) {
+    set_bit(out, static_cast<size_t>(backup.value));
+    const auto d = static_cast<uint16_t>(data_shard.value);
+    out.insert(out.end(), {std::byte(d & 0xff), std::byte(d >> 8)});
+  }
   return out;
 }
 
-Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size) {
+size_t max_stand_ins(const Call& call, int32_t size) {
+  const size_t used =
+      encode(call).size + kHeadBytes + (static_cast<size_t>(size) + 7) / 8;
+  return (transport::kMaxExtensionBytes - used) / sizeof(uint16_t);
+}
+
+Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
+                               int32_t num_data_shards) {
   const auto n = static_cast<size_t>(size);
-  if (bytes.size() != kHeadBytes + (n + 7) / 8) {
+  const auto bad_length = [&] {
     return Status(Code::kProtocol,
                   concat("a result with ", bytes.size(), " bytes of verdict"));
-  }
+  };
+  const size_t mask_end = kHeadBytes + (n + 7) / 8;
+  if (bytes.size() < mask_end) return bad_length();
   Verdict verdict;
   uint32_t us = 0;
   std::memcpy(&us, bytes.data() + 4, sizeof us);
@@ -79,8 +111,28 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size) {
   verdict.mask = RankSet(size);
   for (size_t r = 0; r < n; ++r) {
     const auto bits = static_cast<unsigned>(bytes[kHeadBytes + r / 8]);
-    if ((bits >> (r % 8) & 1u) != 0) verdict.mask.insert(Rank(static_cast<int32_t>(r)));
+    if ((bits >> (r % 8) & 1u) == 0) continue;
+    const Rank rank(static_cast<int32_t>(r));
+    if (rank.value < num_data_shards)
+      verdict.mask.insert(rank);
+    else
+      verdict.stand_ins.push_back({kNoRank, rank});
   }
+  const auto shards = bytes.subspan(mask_end);
+  if (shards.size() != 2 * verdict.stand_ins.size()) return bad_length();
+  RankSet covered(size);
+  for (size_t i = 0; i < verdict.stand_ins.size(); ++i) {
+    uint16_t d = 0;
+    std::memcpy(&d, shards.data() + 2 * i, sizeof d);
+    const bool is_one = d < num_data_shards && verdict.mask.contains(Rank(d)) &&
+                        covered.insert(Rank(d));
+    if (!is_one)
+      return Status(Code::kProtocol, concat("rank ", verdict.stand_ins[i].backup.value,
+                                            " stands in for data shard ", d,
+                                            ", which is not in the result, or twice"));
+    verdict.stand_ins[i].data_shard = Rank(d);
+  }
+  std::sort(verdict.stand_ins.begin(), verdict.stand_ins.end());
   if (verdict.mask.count() == 0 || bytes[0] > std::byte{kMaxReason}) {
     return Status(Code::kProtocol, concat("a result of ", verdict.mask.count(),
                                           " contributions for reason ", int(bytes[0])));

@@ -22,6 +22,8 @@ struct Verdict {
   RankSet mask;
   straggler::Reason reason = straggler::Reason::kComplete;
   Duration deadline{};  // whole microseconds on the wire
+  // Of the mask: what came from backups, ascending.
+  std::vector<straggler::StandIn> stand_ins{};
 };
 
 struct OwnedVerdict {
@@ -37,7 +39,11 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
                    std::span<const OwnedVerdict> shards);
 
 std::vector<std::byte> encode_verdict(const Verdict& verdict);
-// kProtocol with a sentence when the bytes are none of a group of `size`.
-Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size);
+// kProtocol with a sentence when the bytes are none of a group of `size` with so many
+// data shards.
+Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
+                               int32_t num_data_shards);
+// How many stand-ins fit into the first frame of a result.
+size_t max_stand_ins(const Call& call, int32_t size);
 
 }  // namespace aikido::collectives

@@ -36,7 +36,7 @@ bool is_notice(FrameKind kind) {
   return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
          kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled ||
          kind == FrameKind::kAck || kind == FrameKind::kAskPresent ||
-         kind == FrameKind::kPresent;
+         kind == FrameKind::kPresent || kind == FrameKind::kNeed;
 }
 
 bool is_about_view(FrameKind kind) {
@@ -353,6 +353,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     case FrameKind::kAck:
     case FrameKind::kAskPresent:
     case FrameKind::kPresent:
+    case FrameKind::kNeed:
       return on_notice(from, header);
     case FrameKind::kAbort:
       if (const auto why = peer(from).read_abort(header, options_.size)) {

@@ -8,8 +8,7 @@
 //
 // Life of an operation: born by the local call or by the first frame of another member;
 // ends with its result, with a failure of ours (told to all with an ABORT), or with
-// somebody else's ABORT. A failed operation stays until the local caller has heard of
-// it.
+// somebody else's ABORT. One that has failed stays until the local caller knows.
 
 #include <atomic>
 #include <cstdint>
@@ -25,6 +24,7 @@
 #include "base/clock.h"
 #include "collectives/operation.h"
 #include "collectives/point_to_point.h"
+#include "engine/group_counters.h"
 #include "engine/heartbeats.h"
 #include "engine/peer.h"
 #include "membership/view_change.h"
@@ -44,17 +44,6 @@ struct GroupOptions {
   size_t pool_bytes = 256 << 20;
   // Of one call, as others make it: more is nonsense.
   uint64_t largest_call_bytes = uint64_t{1} << 40;
-};
-
-// Counted since birth; read from any thread.
-struct GroupCounters {
-  std::atomic<uint64_t> operations{0};
-  std::atomic<uint64_t> partial_operations{0};
-  std::atomic<uint64_t> skipped_own{0};  // operations committed without this member
-  std::atomic<uint64_t> failures{0};
-  std::atomic<uint64_t> timed_out{0};     // collectives that passed their deadline here
-  std::atomic<uint64_t> stale_frames{0};  // for operations that are over here
-  std::atomic<uint64_t> cancelled_bytes{0};
 };
 
 enum class Standing : uint8_t {
@@ -174,6 +163,8 @@ class Group final : public transport::Timed,
   uint64_t called_by(Rank rank) const override;
   uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override;
+  void note_given(size_t bytes) override;
+  void fail_everywhere(Seq seq, const Status& why) override;
 
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;

@@ -59,6 +59,17 @@ void Group::settle(uint64_t seq) {
   start_barriers();
 }
 
+void Group::fail_everywhere(Seq seq, const Status& why) {
+  const auto it = active_.find(seq.value);
+  if (it == active_.end()) return;
+  const auto operation = it->second.operation;  // stays while it fails
+  fail(*operation, why, true);
+}
+
+void Group::note_given(size_t bytes) {
+  counters_.given_bytes.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void Group::drop_incoming(uint64_t seq) {
   for (Peer& p : peers_) {
     for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})

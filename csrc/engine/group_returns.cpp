@@ -149,11 +149,12 @@ bool Group::can_spare(Rank rank) const {
     if (!operation.call().is_partial() || operation.has_failed() ||
         operation.is_decided())
       return true;
-    int32_t left = 0;
+    RankSet left(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
-      if (r != rank && peers_[static_cast<size_t>(r.value)].lost) ++left;
+      if (r != rank && peers_[static_cast<size_t>(r.value)].lost) left.insert(r);
     });
-    return left >= straggler::quorum_of(operation.call().policy, options_.size);
+    return straggler::most_contributions(operation.call().policy, left) >=
+           straggler::quorum_of(operation.call().policy, options_.size);
   });
 }
 

@@ -133,19 +133,23 @@ std::vector<Seq> Group::withheld() const {
 // misses until it is back has room.
 bool Group::can_do_without(Rank rank) const {
   if (kept_bytes_ > options_.log_bytes / 2) return false;
-  const auto is_enough = [&](const straggler::PolicyOptions& policy, int32_t count) {
-    return count >= straggler::quorum_of(policy, options_.size);
+  const auto is_enough = [&](const straggler::PolicyOptions& policy,
+                             const RankSet& left) {
+    return straggler::most_contributions(policy, left) >=
+           straggler::quorum_of(policy, options_.size);
   };
+  RankSet others = view().members;
+  others.erase(rank);
   for (const auto& policy : policies_)
-    if (!is_enough(policy->options(), view().members.count() - 1)) return false;
+    if (!is_enough(policy->options(), others)) return false;
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
     const collectives::Operation& operation = *entry.second.operation;
     if (!operation.call().is_partial() || operation.has_failed()) return true;
-    int32_t num_called = 0;
+    RankSet called(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
-      if (r != rank && called_by(r) >= operation.seq().value) ++num_called;
+      if (r != rank && called_by(r) >= operation.seq().value) called.insert(r);
     });
-    return operation.is_decided() || is_enough(operation.call().policy, num_called);
+    return operation.is_decided() || is_enough(operation.call().policy, called);
   });
 }
 
@@ -275,15 +279,16 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   if (!refused_) return operation.is_started() ? refused_ : Status::ok();
   if (operation.is_committed()) return {};  // only its caller is not here yet
   Status lost;
-  int32_t live = 0;
+  RankSet here(options_.size);
   Rank absent = kNoRank;
   for (int32_t r = 0; r < options_.size; ++r)
     if (!view().takes_part(Rank(r), operation.seq())) absent = Rank(r);
   view().members.for_each([&](Rank r) {
     const Status& why = peers_[static_cast<size_t>(r.value)].lost;
     if (!why && lost) lost = why;
-    if (why && view().takes_part(r, operation.seq())) ++live;
+    if (why && view().takes_part(r, operation.seq())) here.insert(r);
   });
+  const int32_t live = straggler::most_contributions(operation.call().policy, here);
   const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
   // One that came later waits for what the others make of it.
   const bool takes_part = view().takes_part(options_.self, operation.seq());
@@ -293,15 +298,18 @@ Status Group::hopeless(const collectives::Operation& operation) const {
                       concat("rank ", absent.value, " did not answer in time"), absent)
              : lost;
     if (operation.call().policy.kind == straggler::Kind::kWaitAll)
-      return why.with_context(concat("only ", live, " of ", options_.size,
+      return why.with_context(concat("only ", here.count(), " of ", options_.size,
                                      " members are left, and it needs all of them"));
+    const bool is_backed_up = operation.call().policy.has_stand_ins();
     return why.with_context(
-        concat("only ", live, " of ", options_.size,
-               " members are left, fewer than min_contributors=", needed));
+        concat("only ", here.count(), " of ", options_.size, " members are left, ",
+               is_backed_up ? concat("for ", live, " data shards, ") : "",
+               "fewer than min_contributors=", needed));
   }
   if (lost) return {};
   if (!view_change_.can_change() && !view_change_.is_removed()) {
-    return lost.with_context(concat("only ", live, " of the ", view().members.count(),
+    return lost.with_context(concat("only ", here.count(), " of the ",
+                                    view().members.count(),
                                     " members that took part are left, not more than "
                                     "half"));
   }

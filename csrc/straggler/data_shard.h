@@ -23,7 +23,7 @@ namespace aikido::straggler {
 struct StandIn {
   Rank data_shard;
   Rank backup;
-  friend bool operator==(const StandIn&, const StandIn&) = default;
+  friend auto operator<=>(const StandIn&, const StandIn&) = default;
 };
 
 // What a backup says that fits any data shard, and who says nothing.

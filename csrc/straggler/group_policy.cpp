@@ -14,6 +14,7 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
       ceiling_(options.ceiling),
       history_(world_size, log_limit_bytes),
       deadlines_(options, history_),
+      times_(options),
       owner_watch_(options),
       rebalance_(world_size) {
   const Status status = validate(options, world_size);
@@ -23,6 +24,7 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
 void GroupPolicy::on_timeout(Duration timeout) {
   ceiling_ = options_.ceiling < timeout ? options_.ceiling : timeout / 2;
   deadlines_.limit(ceiling_);
+  times_.limit(ceiling_);
 }
 
 std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes) {
@@ -34,6 +36,13 @@ std::unique_ptr<Policy> GroupPolicy::start_again(Seq seq, uint64_t bytes,
   if (options_.kind == Kind::kWaitAll)
     return std::make_unique<WaitAll>(history_.world_size());
   return std::make_unique<Skip>(options_, history_, deadlines_, seq, bytes, had_time);
+}
+
+std::unique_ptr<ActiveBackup> GroupPolicy::start_with_backups(Seq seq, uint64_t bytes,
+                                                              const RankSet& had_time,
+                                                              size_t max_stand_ins) {
+  return std::make_unique<ActiveBackup>(options_, history_, deadlines_, times_, seq,
+                                        bytes, had_time, max_stand_ins);
 }
 
 std::unique_ptr<Policy> GroupPolicy::start(Seq seq, uint64_t bytes,

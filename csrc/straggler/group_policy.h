@@ -36,6 +36,7 @@
 
 #include <memory>
 
+#include "straggler/active_backup.h"
 #include "straggler/deadline.h"
 #include "straggler/history.h"
 #include "straggler/owner_watch.h"
@@ -62,6 +63,12 @@ class GroupPolicy {
   // who `had_time` in another shard of `seq` get none.
   std::unique_ptr<Policy> start_again(Seq seq, uint64_t bytes, const RankSet& had_time);
 
+  // The same for options.has_stand_ins(); a shard is closed with at most
+  // `max_stand_ins`.
+  std::unique_ptr<ActiveBackup> start_with_backups(Seq seq, uint64_t bytes,
+                                                   const RankSet& had_time,
+                                                   size_t max_stand_ins);
+
   // Note [a ceiling that no call lives to see]
   // A late member must be skipped before the call fails, but the default ceiling fits
   // no short time-out. So where the ceiling is not below the time-out of the calls, it
@@ -76,6 +83,11 @@ class GroupPolicy {
   // For how long an owner may wait for `rank` in an operation of `bytes`.
   Duration deadline_of(Rank rank, uint64_t bytes) {
     return deadlines_.of(rank, bytes).deadline;
+  }
+  // And for a contribution of a backup that it has asked for.
+  Duration stand_in_patience(uint64_t bytes) const {
+    return options_.has_stand_ins() ? times_.patience(bytes, Duration::zero())
+                                    : Duration::zero();
   }
   // For how long the result of one owner may be missing when those of all others are
   // here (owner_watch.h).
@@ -108,6 +120,7 @@ class GroupPolicy {
   Duration ceiling_;
   History history_;
   Deadlines deadlines_;
+  StandInTimes times_;
   OwnerWatch owner_watch_;
   Rebalance rebalance_;
 };

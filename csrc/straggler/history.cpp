@@ -116,20 +116,39 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
 void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
   AIKIDO_CHECK(mask.world_size() == world_size_, "mask over ", mask.world_size(),
                " ranks, world of ", world_size_);
-  if (Recent* op = find(seq); op != nullptr && !op->is_committed) {
-    mask.for_each_missing([&](Rank rank) {
-      if (is_behind(rank, seq) || !participants_.contains(rank)) op->known.insert(rank);
-    });
-    op->is_committed = true;
-    op->known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
-  }
+  if (Recent* op = find(seq); op != nullptr && !op->is_committed)
+    note_missing(*op, mask);
   mask.for_each([&](Rank rank) {
     note_called(rank, seq);
     note_included(member(rank), seq);
   });
   mask.for_each_missing([&](Rank rank) {
-    if (participants_.contains(rank)) note_skipped(member(rank), seq);
+    if (participants_.contains(rank)) note_skipped(member(rank), seq, true);
   });
+  on_closed(seq, bytes);
+}
+
+void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& covered,
+                           Rank first_backup, uint64_t bytes) {
+  if (Recent* op = find(seq); op != nullptr && !op->is_committed)
+    note_missing(*op, in_time);
+  bool is_lost = false;
+  for (int32_t r = 0; r < first_backup.value; ++r) {
+    const Rank rank(r);
+    Member& m = member(rank);
+    if (in_time.contains(rank)) {
+      note_called(rank, seq);
+      note_included(m, seq);
+      continue;
+    }
+    is_lost |= !covered.contains(rank);
+    if (participants_.contains(rank)) note_skipped(m, seq, !covered.contains(rank));
+  }
+  for (int32_t r = first_backup.value; r < world_size_; ++r) {
+    Member& m = member(Rank(r));
+    note_included(m, seq);
+    if (is_lost && m.called < seq) note_late(m, seq);
+  }
   on_closed(seq, bytes);
 }
 
@@ -228,25 +247,39 @@ void History::note_called(Rank rank, Seq seq) {
   m.called = seq;
 }
 
-void History::note_skipped(Member& m, Seq seq) {
+// What is not known of those that are missing at the commit.
+void History::note_missing(Recent& op, const RankSet& in_time) {
+  in_time.for_each_missing([&](Rank rank) {
+    if (is_behind(rank, op.seq) || !participants_.contains(rank)) op.known.insert(rank);
+  });
+  op.is_committed = true;
+  op.known.for_each_missing([&](Rank rank) { ++member(rank).num_owed; });
+}
+
+void History::note_late(Member& m, Seq seq) {
+  if (seq <= m.last_skipped) return;
+  m.skipped_before = m.last_skipped;
+  m.last_skipped = seq;
+  m.called_when_skipped = m.called;
+}
+
+void History::note_skipped(Member& m, Seq seq, bool is_lost) {
   m.healthy = 0;
   const uint32_t news = seq > m.forgiven ? 1 : 0;
-  if (seq > m.last_skipped) {
-    m.skipped_before = m.last_skipped;
-    m.last_skipped = seq;
-    m.called_when_skipped = m.called;
-  }
+  const uint32_t lost = is_lost ? 1 : 0;
+  note_late(m, seq);
   if (seq > m.counted) {
     m.counted = seq;
-    m.consecutive_before = m.consecutive++;
+    m.consecutive_before = m.consecutive;
+    m.consecutive = is_lost ? m.consecutive + 1 : 0;
     m.late_before = m.late;
     m.late += news;
   } else if (seq == m.counted) {
-    m.consecutive = m.consecutive_before + 1;
+    if (is_lost) m.consecutive = m.consecutive_before + 1;
     m.late = m.late_before + news;
   } else {
-    ++m.consecutive;
-    ++m.consecutive_before;
+    m.consecutive += lost;
+    m.consecutive_before += lost;
     m.late += news;
     m.late_before += news;
   }

@@ -98,6 +98,13 @@ class History {
   // the operation.
   void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
 
+  // The same where the last members, from `first_backup` on, are backups. `in_time`
+  // contributed themselves. A backup stood in for those that are `covered`: they were
+  // late, but what the limit on skips counts are data that were lost. A backup was late
+  // only if a data shard was lost, and it had not called.
+  void on_committed(Seq seq, const RankSet& in_time, const RankSet& covered,
+                    Rank first_backup, uint64_t bytes);
+
   // It gets a new chance: that it is late in operations up to `seq` is no news.
   // The limit on consecutive skips counts them all the same.
   void forgive(Rank rank, Seq seq);
@@ -167,7 +174,9 @@ class History {
   Recent* find(Seq seq);
   void record(Recent& op, Rank rank, TimePoint now);
   void note_called(Rank rank, Seq seq);
-  void note_skipped(Member& m, Seq seq);
+  void note_missing(Recent& op, const RankSet& in_time);
+  static void note_late(Member& m, Seq seq);
+  void note_skipped(Member& m, Seq seq, bool is_lost);
   void note_included(Member& m, Seq seq);
 
   int32_t world_size_;

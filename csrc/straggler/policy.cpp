@@ -160,8 +160,10 @@ int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
 }
 
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size) {
+  // What a backup has computed may be the same as what another member has.
+  const int32_t unsure = options.has_stand_ins() ? options.backups : 0;
   return options.log_full == LogFull::kLeave && 2 * (members - 1) > members &&
-         members - 1 >= quorum_of(options, world_size);
+         members - 1 - unsure >= quorum_of(options, world_size);
 }
 
 std::string to_string(const PolicyOptions& o) {

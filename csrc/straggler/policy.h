@@ -94,7 +94,7 @@ int32_t num_data_shards(const PolicyOptions& options, int32_t world_size);
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
 // Whether one of `members` may be left out for a full log: more than half of them and a
-// quorum are left. Requires: validated options.
+// quorum are left, also without backups. Requires: validated options.
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size);
 
 // As a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,

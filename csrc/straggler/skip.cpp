@@ -6,13 +6,11 @@ namespace aikido::straggler {
 
 Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
            Seq seq, uint64_t bytes, const RankSet& had_time)
-    : options_(options),
-      quorum_(quorum_of(options, history.world_size())),
+    : quorum_(quorum_of(options, history.world_size())),
       history_(history),
-      deadlines_(deadlines),
+      terms_(options, history, deadlines, seq, bytes, had_time),
       seq_(seq),
       bytes_(bytes),
-      had_time_(had_time),
       expected_(RankSet::full(history.world_size())),
       arrived_(history.world_size()) {}
 
@@ -36,7 +34,7 @@ Decision Skip::decide(TimePoint now) const {
     return decision;
   }
   if (!t_q_) return decision;
-  const Terms t = terms();
+  const Terms t = terms_.longest(expected_, arrived_);
   decision.reason = t.reason;
   decision.deadline = t.deadline;
   decision.rank = t.rank;
@@ -48,45 +46,9 @@ Decision Skip::decide(TimePoint now) const {
 
 std::optional<TimePoint> Skip::next_look() const {
   if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
-  const Terms t = terms();
+  const Terms t = terms_.longest(expected_, arrived_);
   if (t.is_open_ended) return std::nullopt;
   return *t_q_ + t.deadline;
-}
-
-// The terms of the member that holds the shard open longest.
-Skip::Terms Skip::terms() const {
-  Terms longest;
-  expected_.for_each([&](Rank rank) {
-    if (longest.is_open_ended || arrived_.contains(rank)) return;
-    const Terms t = terms_of(rank);
-    const bool is_stronger = t.deadline == longest.deadline &&
-                             longest.reason == Reason::kKnownBehind &&
-                             t.reason != Reason::kKnownBehind;
-    if (longest.rank == kNoRank || t.is_open_ended || t.deadline > longest.deadline ||
-        is_stronger)
-      longest = t;
-  });
-  return longest;
-}
-
-Skip::Terms Skip::terms_of(Rank rank) const {
-  if (history_.consecutive_skips(rank) >= options_.max_consecutive_skips)
-    return {true, Reason::kLimiter, Duration::zero(), rank};
-  if (history_.would_overflow(rank, bytes_)) {
-    const bool is_left_out =
-        can_leave_one(options_, history_.members().count(), history_.world_size()) &&
-        !history_.would_overflow_far(rank, bytes_);
-    return {!is_left_out, Reason::kLogFull, Duration::zero(), rank};
-  }
-  if (history_.is_behind(rank, seq_))
-    return {false, Reason::kKnownBehind, Duration::zero(), rank};
-  if (had_time_.contains(rank))
-    return {false, Reason::kDeadline, Duration::zero(), rank};
-  const auto [deadline, is_warming_up] = deadlines_.of(rank, bytes_);
-  if (is_warming_up) return {false, Reason::kWarmingUp, deadline, rank};
-  if (deadline == Duration::zero())
-    return {false, Reason::kExpectedLate, deadline, rank};
-  return {false, Reason::kWithinDeadline, deadline, rank};
 }
 
 }  // namespace aikido::straggler

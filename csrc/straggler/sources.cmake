@@ -1,4 +1,5 @@
 set(AIKIDO_STRAGGLER_SOURCES
+  straggler/active_backup.cpp
   straggler/data_shard.cpp
   straggler/deadline.cpp
   straggler/decision.cpp
@@ -9,5 +10,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/policy.cpp
   straggler/rebalance.cpp
   straggler/skip.cpp
+  straggler/stand_in_times.cpp
+  straggler/terms.cpp
   straggler/uplink.cpp
   straggler/wait_all.cpp)

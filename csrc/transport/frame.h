@@ -41,8 +41,9 @@ enum class FrameKind : uint8_t {
   kAck,          // a result of a shard that is not full is at the sender
   kAskPresent,   // does the receiver know of collective `seq`?
   kPresent,      // it does
+  kNeed,         // the contribution that the receiver, a backup, has offered is needed
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kPresent);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kNeed);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -65,6 +66,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kAck:
     case FrameKind::kAskPresent:
     case FrameKind::kPresent:
+    case FrameKind::kNeed:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:

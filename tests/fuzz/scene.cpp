@@ -43,6 +43,7 @@ Call call_number(size_t index) {
     uint64_t count;
     int32_t root = -1;
     bool is_partial = false;
+    int mode = -1;  // of a backup
   };
   static constexpr std::array<Row, kNumCalls> kRows = {{
       {CallKind::kAllreduce, 10},
@@ -61,6 +62,9 @@ Call call_number(size_t index) {
       {CallKind::kBarrier, 0},
       {CallKind::kMonitoredBarrier, 0},
       {CallKind::kSparseAllreduce, 0},
+      {CallKind::kAllreduce, 500, -1, true, 0},
+      {CallKind::kAllreduce, 10, -1, true, 1},
+      {CallKind::kAllreduce, 500, -1, true, 4},
   }};
   const Row& row = kRows[index % kNumCalls];
   Call call;
@@ -71,6 +75,11 @@ Call call_number(size_t index) {
   if (row.is_partial) {
     call.policy.kind = straggler::Kind::kSkip;
     call.policy.min_contributors = 1;
+  }
+  if (row.mode >= 0) {
+    call.policy.backups = 1;
+    call.policy.backup_mode = static_cast<straggler::BackupMode>(row.mode % 4);
+    call.policy.verify_shadows = row.mode >= 4;
   }
   return call;
 }
@@ -193,6 +202,8 @@ void Scene::call(size_t index) {
     end(*r);
   };
   local.keep_alive = memory;
+  const bool is_any = call.policy.backup_mode == straggler::BackupMode::kSubstitute;
+  local.data_shard = is_any ? straggler::kAnyDataShard : 0;
   ++called_;
   group_->call(call, std::move(local), kTimeout);
   group_->end_turn();

@@ -19,7 +19,7 @@
 namespace aikido::fuzz {
 
 // Calls that members may make, so that what a peer sends often fits.
-inline constexpr size_t kNumCalls = 16;
+inline constexpr size_t kNumCalls = 19;
 inline constexpr size_t kLargestSparse = 4096;
 collectives::Call call_number(size_t index);
 // What member `from` gives to member `to` in it, where blocks are exchanged.

@@ -143,6 +143,15 @@ class Play {
       out.resize(out.size() + 9);
       out.back() = static_cast<std::byte>(1u << peer_ | in_.below(8));
     }
+    if (!call.policy.has_stand_ins()) return out;
+    const auto data_shard = static_cast<std::byte>(in_.below(4));
+    if (kind == FrameKind::kResult && in_.flip())
+      out.insert(out.end(), {data_shard, std::byte{0}});
+    if (kind == FrameKind::kContrib) {
+      const bool is_any = in_.below(4) == 3;
+      const std::byte rest = is_any ? std::byte{0xff} : std::byte{0};
+      out.insert(out.end(), {is_any ? rest : data_shard, rest, rest, rest});
+    }
     return out;
   }
 

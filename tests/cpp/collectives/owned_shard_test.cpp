@@ -112,13 +112,42 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
       std::vector<float> out(4, -1.0f);
       auto* bytes = reinterpret_cast<std::byte*>(out.data());
       // In two parts, as it is folded ahead.
-      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 0, 8, 4, row.scale);
+      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 0, 8, 4, row.scale);
       CHECK(out[2] == -1.0f);
-      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 8, 16, 4, row.scale);
-      s.shard.fold(bytes, reduce, set_of(3, row.mask), own, 16, 16, 4, row.scale);
+      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 8, 16, 4, row.scale);
+      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 16, 16, 4, row.scale);
       CHECK(out == row.expected);
     }
   }
+}
+
+TEST_CASE("a stand-in is folded in the place of its data shard, and the other is not") {
+  const std::vector<float> mine = {1e8f};
+  const auto* own = reinterpret_cast<const std::byte*>(mine.data());
+  const auto reduce = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
+  BufferPool pool(0);
+  OwnedShard shard(Rank(3), 5, sizeof(float));  // three data shards, backups 3 and 4
+  const std::vector<float> values = {-1e8f, 1, 2, 0, 3};
+  for (const int32_t r : {4, 2, 1, 0}) {
+    std::memcpy(shard.place(Rank(r), 0, pool), &values[static_cast<size_t>(r)], 4);
+    CHECK(shard.arrived(Rank(r), 4));
+  }
+  const std::vector<straggler::StandIn> other{{Rank(1), Rank(4)}};
+  const std::vector<straggler::StandIn> two{{Rank(0), Rank(3)}, {Rank(1), Rank(4)}};
+  const std::vector<straggler::StandIn> last{{Rank(2), Rank(3)}};
+  float sum = 0;
+  const auto fold = [&](const RankSet& mask,
+                        const std::vector<straggler::StandIn>& stand_ins) {
+    shard.fold(reinterpret_cast<std::byte*>(&sum), reduce, {mask, stand_ins}, own, 0, 4,
+               4, 1.0);
+    return sum;
+  };
+  CHECK(fold(set_of(5, {1, 2}), {}) == 3);
+  CHECK(fold(set_of(5, {1, 2}), other) == 5);
+  CHECK(fold(set_of(5, {0, 1, 2}), two) == 1e8f);
+  // In another order the small one would be lost.
+  CHECK(fold(set_of(5, {0, 2}), last) == 0);
+  CHECK(fold(set_of(5, {0, 1, 2}), last) == 0);
 }
 
 TEST_CASE("more than 64 contributions are folded as well") {
@@ -134,7 +163,7 @@ TEST_CASE("more than 64 contributions are folded as well") {
   float sum = 0;
   shard.fold(reinterpret_cast<std::byte*>(&sum),
              kernels::find_reduce(ReduceOp::kSum, DType::kFloat32),
-             RankSet::full(kMany), reinterpret_cast<const std::byte*>(&mine), 0, 4, 4,
+             {RankSet::full(kMany)}, reinterpret_cast<const std::byte*>(&mine), 0, 4, 4,
              1.0);
   CHECK(sum == kMany * (kMany + 1) / 2);
 }

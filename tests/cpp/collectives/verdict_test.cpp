@@ -5,6 +5,7 @@
 #include "harness/catch.h"
 #include "harness/hex.h"
 #include "harness/views.h"
+#include "transport/frame.h"
 
 using namespace aikido;
 using namespace aikido::collectives;
@@ -18,7 +19,7 @@ TEST_CASE("verdicts come back as they were, to the microsecond") {
       Verdict verdict{RankSet(n), reason, std::chrono::nanoseconds(1'234'567)};
       verdict.mask.insert(Rank(0));
       verdict.mask.insert(Rank(n - 1));
-      auto decoded = decode_verdict(encode_verdict(verdict), n);
+      auto decoded = decode_verdict(encode_verdict(verdict), n, n);
       REQUIRE(decoded.is_ok());
       CHECK(decoded->mask == verdict.mask);
       CHECK(decoded->reason == reason);
@@ -35,22 +36,23 @@ TEST_CASE("a verdict is these bytes, and as many as the group needs") {
   CHECK(to_hex(std::span(bytes).subspan(1)) == "00 00 00 02 01 00 00 09 02");
   CHECK(static_cast<Reason>(bytes[0]) == Reason::kComplete);
   for (size_t n = 0; n < bytes.size(); ++n) {
-    const auto part = decode_verdict(std::span(bytes).first(n), 10);
+    const auto part = decode_verdict(std::span(bytes).first(n), 10, 10);
     REQUIRE_FALSE(part.is_ok());
     CHECK(part.status().message() == concat("a result with ", n, " bytes of verdict"));
   }
-  CHECK_FALSE(decode_verdict(bytes, 17).is_ok());
+  CHECK_FALSE(decode_verdict(bytes, 17, 17).is_ok());
 }
 
 TEST_CASE("a deadline that is too long for its bytes is the longest one") {
   const Verdict verdict{set_of(1, {0}), Reason::kComplete, std::chrono::hours(9999)};
-  auto decoded = decode_verdict(encode_verdict(verdict), 1);
+  auto decoded = decode_verdict(encode_verdict(verdict), 1, 1);
   REQUIRE(decoded.is_ok());
   CHECK(decoded->deadline == std::chrono::microseconds(UINT32_MAX));
 }
 
 TEST_CASE("a result of nobody, or for no reason, is none") {
-  auto nobody = decode_verdict(encode_verdict({RankSet(3), Reason::kComplete, {}}), 3);
+  auto nobody =
+      decode_verdict(encode_verdict({RankSet(3), Reason::kComplete, {}}), 3, 3);
   REQUIRE_FALSE(nobody.is_ok());
   CHECK(nobody.status().code() == Code::kProtocol);
   CHECK(nobody.status().message() ==
@@ -58,7 +60,7 @@ TEST_CASE("a result of nobody, or for no reason, is none") {
             std::to_string(static_cast<int>(Reason::kComplete)));
   auto bytes = encode_verdict({set_of(3, {1}), Reason::kLogFull, {}});
   bytes[0] = static_cast<std::byte>(static_cast<uint8_t>(Reason::kLogFull) + 1);
-  CHECK_FALSE(decode_verdict(bytes, 3).is_ok());
+  CHECK_FALSE(decode_verdict(bytes, 3, 3).is_ok());
 }
 
 TEST_CASE("an outcome is what the owners of its shards say") {
@@ -89,4 +91,97 @@ TEST_CASE("an outcome is what the owners of its shards say") {
   CHECK(complete.kind == OutcomeKind::kComplete);
   CHECK(complete.reason == "complete");
   CHECK(complete.skipped_by.empty());
+}
+
+TEST_CASE("stand-ins come back with the mask, and cost nothing where there are none") {
+  const Verdict covered{set_of(10, {0, 1, 3, 6}),
+                        Reason::kDeadline,
+                        {},
+                        {{Rank(1), Rank(9)}, {Rank(6), Rank(7)}}};
+  const auto bytes = encode_verdict(covered);
+  // Bits 0, 1, 3, 6 and 7 of the first byte; 9 of the second; then 6 and 1.
+  CHECK(to_hex(std::span(bytes).subspan(8)) == "cb 02 06 00 01 00");
+  auto decoded = decode_verdict(bytes, 10, 7);
+  REQUIRE(decoded.is_ok());
+  CHECK(decoded->mask == covered.mask);
+  CHECK(decoded->stand_ins == covered.stand_ins);
+  for (size_t n = 0; n < bytes.size(); ++n)
+    CHECK_FALSE(decode_verdict(std::span(bytes).first(n), 10, 7).is_ok());
+  Verdict none = covered;
+  none.stand_ins.clear();
+  CHECK(encode_verdict(none).size() == 10);
+}
+
+TEST_CASE("stand-ins for what is not in the mask, or twice, are refused") {
+  const Verdict covered{set_of(5, {0, 1}),
+                        Reason::kDeadline,
+                        {},
+                        {{Rank(0), Rank(3)}, {Rank(1), Rank(4)}}};
+  const auto bytes = encode_verdict(covered);
+  REQUIRE(bytes.size() == 13);
+  CHECK(decode_verdict(bytes, 5, 3).is_ok());
+  for (const int wrong : {1, 2, 3, 200}) {  // twice, missing, a backup, nobody
+    auto other = bytes;
+    other[9] = std::byte(wrong);
+    const auto refused = decode_verdict(other, 5, 3);
+    REQUIRE_FALSE(refused.is_ok());
+    CHECK(refused.status().code() == Code::kProtocol);
+    CHECK(refused.status().message().find("stands in for data shard") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("as many stand-ins as fit behind the largest call are named") {
+  Call call;
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.backups = 512;
+  call.shape.num_dims = Shape::kMaxDims;
+  for (const int32_t n : {4, 128, 1024}) {
+    const size_t most = max_stand_ins(call, n);
+    Verdict verdict{RankSet(n), Reason::kComplete, {}, {}};
+    for (int32_t d = 0; d < n / 2; ++d) {
+      verdict.mask.insert(Rank(d));
+      if (static_cast<size_t>(d) < most)
+        verdict.stand_ins.push_back({Rank(d), Rank(n / 2 + d)});
+    }
+    const auto bytes = encode_verdict(verdict);
+    CHECK(encode(call).size + bytes.size() <= transport::kMaxExtensionBytes);
+    auto decoded = decode_verdict(bytes, n, n / 2);
+    REQUIRE(decoded.is_ok());
+    CHECK(decoded->stand_ins == verdict.stand_ins);
+    CHECK(most == (n == 1024 ? 7 : n == 128 ? 63 : 71));
+  }
+}
+
+TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in") {
+  Call call;
+  call.dtype = DType::kFloat32;
+  call.op = ReduceOp::kAvg;
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.backups = 1;
+  const Verdict covered{
+      set_of(4, {0, 1, 2}), Reason::kComplete, {}, {{Rank(1), Rank(3)}}};
+  const Verdict without_2{
+      set_of(4, {0, 1}), Reason::kDeadline, {}, {{Rank(1), Rank(3)}}};
+  using Ranks = std::vector<Rank>;
+  using StandIns = std::vector<straggler::StandIn>;
+  const std::vector<OwnedVerdict> all{{Rank(0), covered}, {Rank(3), covered}};
+  for (int32_t self = 0; self < 4; ++self) {
+    const Outcome outcome = outcome_of(call, Rank(self), 4, all);
+    CHECK(outcome.kind == OutcomeKind::kComplete);
+    CHECK(outcome.contributors == Ranks{Rank(0), Rank(1), Rank(2)});
+    CHECK(outcome.skipped.empty());
+    CHECK(outcome.skipped_by.empty());
+    CHECK(outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
+    CHECK(outcome.shards[0].scale == 1.0 / 3);
+    CHECK(outcome.shards[0].stand_ins == outcome.stand_ins);
+  }
+  const std::vector<OwnedVerdict> some{{Rank(0), covered}, {Rank(3), without_2}};
+  for (int32_t self = 0; self < 4; ++self) {
+    const Outcome outcome = outcome_of(call, Rank(self), 4, some);
+    CHECK(outcome.kind == OutcomeKind::kPartial);
+    CHECK(outcome.skipped == Ranks{Rank(2)});
+    CHECK(outcome.skipped_by == (self == 2 ? Ranks{Rank(3)} : Ranks{}));
+    CHECK(outcome.shards[1].scale == 0.5);
+  }
 }

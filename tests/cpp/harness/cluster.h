@@ -101,7 +101,8 @@ class Cluster {
 
   AnswerPtr allreduce(int32_t rank, const Call& call, Bytes input,
                       Duration timeout = milliseconds(10'000), bool in_place = true,
-                      Priority priority = 0) {
+                      Priority priority = 0,
+                      int32_t data_shard = straggler::kAnyDataShard) {
     auto answer = std::make_shared<Answer>();
     answer->memory = std::make_shared<Bytes>(std::move(input));
     std::shared_ptr<Bytes> apart;
@@ -113,8 +114,15 @@ class Cluster {
     local.input = bytes_of(in_place ? *answer->memory : *apart);
     local.output = bytes_of(*answer->memory);
     local.priority = priority;
+    local.data_shard = data_shard;
     start(rank, call, std::move(local), answer, timeout, apart);
     return answer;
+  }
+
+  // By a backup.
+  AnswerPtr back_up(int32_t rank, const Call& call, Bytes input, int32_t data_shard) {
+    return allreduce(rank, call, std::move(input), milliseconds(10'000), true, 0,
+                     data_shard);
   }
 
   AnswerPtr barrier(int32_t rank, Duration timeout = milliseconds(10'000)) {

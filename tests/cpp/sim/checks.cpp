@@ -48,6 +48,21 @@ std::string mask_text(uint64_t mask) {
   return text + "}";
 }
 
+// Of one data shard each; 0 for none.
+uint64_t digest_of(const std::vector<straggler::StandIn>& stand_ins) {
+  uint64_t digest = 0;
+  for (const auto& [data_shard, backup] : stand_ins)
+    digest = mix(digest ^ static_cast<uint64_t>(data_shard.value * 64 + backup.value));
+  return digest;
+}
+
+std::string stand_ins_text(const std::vector<straggler::StandIn>& stand_ins) {
+  std::string text;
+  for (const auto& [data_shard, backup] : stand_ins)
+    text += concat(" ", data_shard.value, " from ", backup.value);
+  return text;
+}
+
 uint64_t all_of(int32_t members) {
   return members >= 64 ? ~uint64_t{0} : (uint64_t{1} << members) - 1;
 }
@@ -113,11 +128,12 @@ void Checks::broken(const std::string& what) {
 
 // ---- what happens ----
 
-void Checks::on_call(int32_t rank, uint64_t op, TimePoint now) {
+void Checks::on_call(int32_t rank, uint64_t op, TimePoint now, int32_t data_shard) {
   Op& o = at(op);
   Exposed& e = o.by_rank[static_cast<size_t>(rank)];
   e.is_called = true;
   e.called_at = now;
+  e.data_shard = data_shard;
   o.first_called = std::min(o.first_called, now);
   o.last_called = std::max(o.last_called, now);
   auto& kept = kept_[static_cast<size_t>(rank)];
@@ -167,6 +183,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     mine.is_called = mine.has_ended = true;
     mine.is_ok = theirs.is_ok;
     mine.masks = theirs.masks;
+    mine.stand_ins = theirs.stand_ins;
   }
   auto& kept = kept_[static_cast<size_t>(rank)];
   kept.erase(kept.begin(), kept.upper_bound(op));
@@ -217,6 +234,15 @@ void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
   if (is_too_large()) return;
   if (header.seq >= 1 && header.seq <= ops_.size() && header.kind == FrameKind::kResult)
     check_heard(from, header.seq, header);
+  if (script_.calm && header.seq >= 1 && header.seq <= ops_.size() &&
+      header.kind == FrameKind::kContrib && header.payload_bytes > 0) {
+    const straggler::PolicyOptions& policy = at(header.seq).call.policy;
+    const bool is_asked = !policy.verify_shadows &&
+                          policy.backup_mode != straggler::BackupMode::kReplicate;
+    if (is_asked && straggler::is_backup(policy, Rank(from), script_.members))
+      broken(concat("L1: rank ", from, ", a backup, contributes to operation ",
+                    header.seq, " with nobody late"));
+  }
   if (header.seq < 1 || header.seq > ops_.size() || header.offset > 0) return;
   Op& o = at(header.seq);
   if (header.kind == FrameKind::kContrib) {
@@ -347,25 +373,34 @@ bool Checks::must_succeed(int32_t rank, const Op& op) const {
     for (int32_t r = 0; r < script_.members; ++r)
       if (since_[static_cast<size_t>(r)] > 1) --left;
   return 2 * left > fewest_ &&
-         straggler::quorum_of(op.call.policy, script_.members) <= left;
+         straggler::quorum_of(op.call.policy, script_.members) <=
+             (op.call.policy.has_stand_ins() ? left - op.call.policy.backups : left);
 }
 
 double Checks::scale_of(const Call& call, int32_t contributors) const {
-  const double n = script_.members;
+  const double n = straggler::num_data_shards(call.policy, script_.members);
   const bool is_mean = call.op == ReduceOp::kAvg;
   if (call.policy.divisor == straggler::Divisor::kWorld) return is_mean ? 1.0 / n : 1.0;
   return is_mean ? 1.0 / contributors : n / contributors;
 }
 
 const Bytes& Checks::folded(uint64_t op, size_t begin, size_t end, uint64_t mask,
-                            double scale) {
-  const auto [it, is_new] = folds_.try_emplace({op, begin, mask});
+                            double scale,
+                            const std::vector<straggler::StandIn>& stand_ins) {
+  const auto [it, is_new] = folds_.try_emplace({op, begin, mask, digest_of(stand_ins)});
   Bytes& out = it->second;
   if (!is_new || begin == end) return out;
   const Call& call = at(op).call;
   std::vector<const void*> sources;
   for (int32_t r = 0; r < script_.members; ++r)
     if ((mask >> r & 1) != 0) sources.push_back(input(r, op).data() + begin);
+  // Of a shadow it is the same.
+  if (call.policy.backup_mode == straggler::BackupMode::kSubstitute)
+    for (const auto& [data_shard, backup] : stand_ins) {
+      const uint64_t before = mask & ((uint64_t{1} << data_shard.value) - 1);
+      sources[static_cast<size_t>(std::popcount(before))] =
+          input(backup.value, op).data() + begin;
+    }
   out.resize(end - begin);
   kernels::find_reduce(call.op, call.dtype)(out.data(), sources.data(), sources.size(),
                                             (end - begin) / size_of(call.dtype), scale);
@@ -394,7 +429,7 @@ void Checks::check_strict(int32_t rank, uint64_t op, const Outcome& outcome,
       break;
     default:
       expected = folded(op, 0, o.call.bytes(), all_of(script_.members),
-                        o.call.op == ReduceOp::kAvg ? 1.0 / script_.members : 1.0);
+                        o.call.op == ReduceOp::kAvg ? 1.0 / script_.members : 1.0, {});
   }
   if (output != expected) broken(concat("S5: ", where, " is not the full result"));
 }
@@ -416,11 +451,14 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
     const auto& shard = outcome.shards[static_cast<size_t>(s)];
     const uint64_t mask = mask_of(shard.contributors);
     e.masks.push_back(mask);
-    const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask));
+    e.stand_ins.push_back(shard.stand_ins);
+    const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask),
+                                    stand_ins_text(shard.stand_ins));
+    const uint64_t own = check_stand_ins(what, op, shard);
     // One that is out may have decided before it heard so; check_same() sees to it when
     // it returns.
     for (int32_t r = 0; newest_.contains(rank) && r < script_.members; ++r)
-      if ((mask >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
+      if ((own >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
                              " came back while it was open"));
     const size_t begin = plan.first_byte(s), end = plan.first_byte(s + 1);
@@ -445,9 +483,44 @@ void Checks::check_shard(const std::string& what, uint64_t op,
   if (newest_.number == 1 &&
       contributors < straggler::quorum_of(call.policy, script_.members))
     return broken(concat("S5: ", what, " has no quorum"));
-  const Bytes& expected = folded(op, begin, end, mask, scale);
+  const Bytes& expected = folded(op, begin, end, mask, scale, shard.stand_ins);
   if (end > begin && std::memcmp(data, expected.data(), end - begin) != 0)
     broken(concat("S2: ", what, " is not the fold of its inputs"));
+}
+
+// Data shards are of those that have called, and those that came from a backup are
+// named. Returns the mask of the others.
+uint64_t Checks::check_stand_ins(const std::string& what, uint64_t op,
+                                 const collectives::ShardOutcome& shard) {
+  const Op& o = at(op);
+  const straggler::PolicyOptions& policy = o.call.policy;
+  const uint64_t mask = mask_of(shard.contributors);
+  uint64_t covered = 0, backups = 0;
+  for (const auto& [data_shard, backup] : shard.stand_ins) {
+    const Exposed& by = o.by_rank[static_cast<size_t>(backup.value)];
+    const bool fits =
+        by.data_shard == straggler::kAnyDataShard || by.data_shard == data_shard.value;
+    if (!by.is_called || !fits ||
+        !straggler::is_backup(policy, backup, script_.members))
+      broken(concat("S2: ", what, ", which is not what rank ", backup.value,
+                    " has computed"));
+    if (newest_.contains(backup.value) && by.is_not_for)
+      broken(concat("S2: ", what, ", although rank ", backup.value,
+                    " came back while it was open"));
+    covered |= uint64_t{1} << data_shard.value;
+    backups |= uint64_t{1} << backup.value;
+  }
+  const auto num = static_cast<int>(shard.stand_ins.size());
+  if (std::popcount(covered) != num || std::popcount(backups) != num ||
+      (covered & ~mask) != 0)
+    broken(concat("S2: ", what, " has a stand-in twice"));
+  if ((mask & ~all_of(straggler::num_data_shards(policy, script_.members))) != 0)
+    broken(concat("S2: ", what, " has backups in it"));
+  const uint64_t own = mask & ~covered;
+  for (int32_t r = 0; r < script_.members; ++r)
+    if ((own >> r & 1) != 0 && !o.by_rank[static_cast<size_t>(r)].is_called)
+      broken(concat("S2: ", what, ", and rank ", r, " has not called"));
+  return own;
 }
 
 // Of a reduce_scatter each has its own block, with itself in it, and says of those of
@@ -494,6 +567,9 @@ void Checks::check_same(uint64_t op) {
       continue;
     }
     for (size_t s = 0; s < e.masks.size(); ++s) {
+      if (e.stand_ins != first->stand_ins)
+        return broken(concat("S1: operation ", op, " has other stand-ins on rank ",
+                             first_rank, " than on rank ", r));
       if (e.masks[s] != first->masks[s])
         return broken(concat("S1: operation ", op, ", shard ", s, " is of ",
                              mask_text(first->masks[s]), " on rank ", first_rank,

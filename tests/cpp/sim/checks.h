@@ -10,6 +10,8 @@
 //                     (what a removed member exposed more than half had heard of)
 //   S2 counted once   the bytes are the fold, in rank order, of the inputs in the mask;
 //                     nothing of the former life of a member that is back
+//                     with backups of the data shards in it, each once, from its
+//                     primary or the backup that is named
 //   S3 right divisor  times the scale that belongs to the mask
 //   S5 as asked       strict operations are full, or end with an error
 //   S6 an answer      each call ends once, in time; with an error only where a fault
@@ -57,7 +59,8 @@ class Checks {
     return inputs_[op - 1][static_cast<size_t>(rank)];
   }
 
-  void on_call(int32_t rank, uint64_t op, TimePoint now);
+  // `data_shard`: what it contributes, straggler::kAnyDataShard if it is of nobody.
+  void on_call(int32_t rank, uint64_t op, TimePoint now, int32_t data_shard);
   void on_end(int32_t rank, uint64_t op, const Status& status,
               const collectives::Outcome& outcome, const Bytes& output, TimePoint now);
   // `rank` goes on from the state of `giver`, which is made of all results up to `op`:
@@ -92,9 +95,11 @@ class Checks {
   struct Exposed {
     bool is_called = false, has_ended = false, is_ok = false;
     TimePoint called_at{};
-    std::vector<uint64_t> masks;  // by shard
-    uint64_t heard = 0;           // who has called it, or knows of it, as far as known
-    bool is_not_for = false;      // it came back while the operation was open
+    std::vector<uint64_t> masks;                             // by shard
+    std::vector<std::vector<straggler::StandIn>> stand_ins;  // the same
+    int32_t data_shard = straggler::kAnyDataShard;
+    uint64_t heard = 0;       // who has called it, or knows of it, as far as known
+    bool is_not_for = false;  // it came back while the operation was open
   };
   struct Op {
     collectives::Call call;
@@ -123,16 +128,20 @@ class Checks {
   void note_returns(const SeenView& before);
   bool is_exposed(const Op& op, uint64_t members) const;
   void check_calm(uint64_t op);
+  uint64_t check_stand_ins(const std::string& what, uint64_t op,
+                           const collectives::ShardOutcome& shard);
   double scale_of(const collectives::Call& call, int32_t contributors) const;
-  // The fold of the inputs of `mask` between two bytes.
+  // The fold of the inputs of `mask` between two bytes, those of data shards with a
+  // stand-in from there.
   const Bytes& folded(uint64_t op, size_t begin, size_t end, uint64_t mask,
-                      double scale);
+                      double scale, const std::vector<straggler::StandIn>& stand_ins);
 
   const Script& script_;
   int32_t tolerated_;
   std::vector<std::vector<Bytes>> inputs_;  // by operation and rank
   std::vector<Op> ops_;
-  std::map<std::array<uint64_t, 3>, Bytes> folds_;  // by operation, first byte, mask
+  // By operation, first byte, mask, and ranks of stand-ins.
+  std::map<std::array<uint64_t, 4>, Bytes> folds_;
   SeenView newest_;
   int32_t fewest_;               // members of a view so far
   std::vector<SeenView> views_;  // by rank

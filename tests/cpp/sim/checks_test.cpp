@@ -24,7 +24,7 @@ struct Told {
                 const std::string& lines = kScript)
       : script(*parse(more + lines)), checks(script, tolerated) {
     for (uint64_t op = 1; op <= 2; ++op)
-      for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start);
+      for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start, r);
   }
   // A correct answer of operation 1 with these contributors.
   void answer(int32_t rank, const std::vector<int32_t>& mask) {

@@ -19,7 +19,8 @@ constexpr uint64_t kMostOps = 16;
 
 class Writer {
  public:
-  Writer(uint64_t seed, int32_t members) : random_(seed), options_(seed ^ 0x5bd1e995) {
+  Writer(uint64_t seed, int32_t members)
+      : random_(seed), options_(seed ^ 0x5bd1e995), backups_(seed ^ 0x2545f491) {
     script_.seed = seed;
     // Few members meet every rule; many are slow.
     constexpr int32_t kSizes[] = {2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8};
@@ -95,7 +96,53 @@ class Writer {
       call.policy = {};
       call.policy.rebalance = true;
     }
+    if (has_backups_ && call.policy.kind == straggler::Kind::kSkip && !is_scattered &&
+        backups_() % 4 != 0)
+      back_up(call.policy);
     return call;
+  }
+
+  // The same for all of one script: they share what is known of members.
+  void back_up(straggler::PolicyOptions& policy) {
+    using straggler::BackupMode;
+    policy.backups = num_backups_;
+    policy.backup_mode = mode_;
+    policy.verify_shadows = verify_;
+    if (mode_ == BackupMode::kNPlusB) policy.min_contributors = 0;
+    policy.min_contributors = std::min(
+        policy.min_contributors, straggler::num_data_shards(policy, script_.members));
+  }
+
+  void write_backups() {
+    using straggler::BackupMode;
+    has_backups_ = backups_() % 4 == 0;
+    const auto most = static_cast<uint64_t>(script_.members / 2);
+    num_backups_ = static_cast<int32_t>(1 + backups_() % most);
+    constexpr BackupMode kModes[] = {BackupMode::kShadow,     BackupMode::kShadow,
+                                     BackupMode::kShadow,     BackupMode::kSubstitute,
+                                     BackupMode::kSubstitute, BackupMode::kNPlusB,
+                                     BackupMode::kReplicate};
+    mode_ = kModes[backups_() % std::size(kModes)];
+    if (mode_ == BackupMode::kReplicate) {
+      num_backups_ = script_.members / 2;
+      if (script_.members % 2 != 0) mode_ = BackupMode::kShadow;
+    }
+    verify_ = backups_() % 5 == 0 &&
+              (mode_ == BackupMode::kShadow || mode_ == BackupMode::kReplicate);
+    // A whole script with a primary that is dead or late shadows the same one mostly.
+    favourite_ = static_cast<int32_t>(
+        backups_() % static_cast<uint64_t>(script_.members - num_backups_));
+  }
+
+  // What a backup computes.
+  void choose_data(Event& event) {
+    const straggler::PolicyOptions& policy = script_.ops[event.op - 1].policy;
+    if (policy.backup_mode != straggler::BackupMode::kShadow ||
+        !straggler::is_backup(policy, Rank(event.a), script_.members))
+      return;
+    const auto num = static_cast<uint64_t>(script_.members - num_backups_);
+    event.data_shard =
+        backups_() % 2 == 0 ? favourite_ : static_cast<int32_t>(backups_() % num);
   }
 
   Call strict() {
@@ -118,6 +165,7 @@ class Writer {
   }
 
   void write_policy() {
+    write_backups();
     policy_.kind = straggler::Kind::kSkip;
     policy_.floor = milliseconds(1 + below(20));
     policy_.ceiling = policy_.floor + milliseconds(below(60));
@@ -180,6 +228,7 @@ class Writer {
         event.waits = waits_;
         event.in_place = one_in(2);
         event.priority = static_cast<Priority>(below(3));
+        choose_data(event);
       }
       last_call_ = std::max(last_call_, at + Duration(1));
     }
@@ -243,6 +292,10 @@ class Writer {
   // Nobody is late, and no frame but contributions and results gets through in time.
   Script calm() {
     write_policy();
+    // The others are in no hurry to wait for primaries.
+    if (verify_ || mode_ == straggler::BackupMode::kNPlusB ||
+        mode_ == straggler::BackupMode::kReplicate)
+      has_backups_ = false;
     policy_.floor = milliseconds(50);
     policy_.ceiling = seconds(1);
     script_.log_bytes = script_.window_bytes = 1 << 20;
@@ -258,6 +311,10 @@ class Writer {
         Event& event =
             add(milliseconds(10 * op) + up_to(milliseconds(5)), EventKind::kCall, r);
         event.op = op;
+        // Else it gets the verdict first, as one that is late.
+        if (straggler::is_backup(script_.ops.back().policy, Rank(r), script_.members))
+          event.at = milliseconds(10 * op) - milliseconds(1);
+        choose_data(event);
         event.in_place = one_in(2);
       }
     }
@@ -267,6 +324,12 @@ class Writer {
 
   std::mt19937_64 random_;
   std::mt19937_64 options_;  // of policies
+  std::mt19937_64 backups_;  // who they are and what they compute
+  bool has_backups_ = false;
+  int32_t num_backups_ = 0;
+  straggler::BackupMode mode_{};
+  bool verify_ = false;
+  int32_t favourite_ = 0;
   bool has_rebalance_ = false;
   bool has_scatter_ = false;
   size_t always_late_ = SIZE_MAX;

@@ -40,6 +40,7 @@ constexpr std::array kFrames = {
     FrameName{"ACK", FrameKind::kAck},
     FrameName{"ASK_PRESENT", FrameKind::kAskPresent},
     FrameName{"PRESENT", FrameKind::kPresent},
+    FrameName{"NEED", FrameKind::kNeed},
     FrameName{"PREPARE", FrameKind::kView, ViewStep::kPrepare},
     FrameName{"STATE", FrameKind::kView, ViewStep::kState},
     FrameName{"PROPOSE", FrameKind::kView, ViewStep::kPropose},
@@ -49,6 +50,10 @@ constexpr std::array kFrames = {
     FrameName{"JOIN", FrameKind::kView, ViewStep::kJoin},
     FrameName{"REFUSE", FrameKind::kView, ViewStep::kRefuse},
 };
+
+// As straggler::BackupMode has them.
+constexpr std::array<std::string_view, 4> kModes = {"shadow", "substitute", "n_plus_b",
+                                                    "replicate"};
 
 constexpr std::array<std::pair<std::string_view, int64_t>, 4> kUnits = {
     {{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
@@ -146,6 +151,14 @@ straggler::PolicyOptions parse_policy(Line& line) {
       policy.max_consecutive_skips = static_cast<uint32_t>(Line::number(*skips));
     } else if (const auto warmup = line.value_of("warmup")) {
       policy.warmup_operations = static_cast<uint32_t>(Line::number(*warmup));
+    } else if (const auto backups = line.value_of("backups")) {
+      policy.backups = static_cast<int32_t>(Line::number(*backups));
+    } else if (const auto mode = line.value_of("mode")) {
+      const auto place = std::find(kModes.begin(), kModes.end(), *mode);
+      if (place == kModes.end()) throw Wrong{concat("'", *mode, "' is no mode")};
+      policy.backup_mode = static_cast<straggler::BackupMode>(place - kModes.begin());
+    } else if (line.take("verify")) {
+      policy.verify_shadows = true;
     } else if (line.take("world")) {
       policy.divisor = straggler::Divisor::kWorld;
     } else if (line.take("bucket")) {
@@ -204,6 +217,8 @@ void parse_call(Line& line, const Script& script, Event& event) {
       event.op = Line::number(*op);
     } else if (const auto priority = line.value_of("priority")) {
       event.priority = static_cast<Priority>(Line::number(*priority));
+    } else if (const auto data = line.value_of("data")) {
+      event.data_shard = static_cast<int32_t>(Line::number(*data));
     } else if (line.take("waits")) {
       event.waits = true;
     } else if (line.take("apart")) {
@@ -214,6 +229,11 @@ void parse_call(Line& line, const Script& script, Event& event) {
   }
   if (event.op < 1 || event.op > script.ops.size())
     throw Wrong{concat("operation ", event.op, " of ", script.ops.size())};
+  if (!event.data_shard) return;
+  const straggler::PolicyOptions& policy = script.ops[event.op - 1].policy;
+  const auto fits = straggler::data_shard_of(policy, Rank(event.a), script.members,
+                                             *event.data_shard);
+  if (event.a == kEvery || !fits) throw Wrong{concat("data=", *event.data_shard)};
 }
 
 Event parse_event(Line& line, const Script& script) {
@@ -349,6 +369,10 @@ std::string op_text(const Call& call, int32_t members) {
   text += concat(" skip min=", p.min_contributors, " floor=", to_text(p.floor),
                  " ceiling=", to_text(p.ceiling), " skips=", p.max_consecutive_skips,
                  " warmup=", p.warmup_operations);
+  if (p.backups > 0)
+    text += concat(" backups=", p.backups,
+                   " mode=", kModes[static_cast<size_t>(p.backup_mode)],
+                   p.verify_shadows ? " verify" : "");
   if (p.divisor == straggler::Divisor::kWorld) text += " world";
   if (p.masks == straggler::Masks::kBucket) text += " bucket";
   if (p.log_full == straggler::LogFull::kLeave) text += " leave";
@@ -362,6 +386,7 @@ std::string event_text(const Event& e) {
     case EventKind::kCall:
       return concat(begin, "call ", a, " op=", e.op, e.waits ? " waits" : "",
                     e.in_place ? "" : " apart",
+                    e.data_shard ? concat(" data=", *e.data_shard) : "",
                     e.priority > 0 ? concat(" priority=", e.priority) : "");
     case EventKind::kDelay: {
       const char* lane = !e.lane                     ? ""
@@ -387,6 +412,19 @@ std::string event_text(const Event& e) {
 }
 
 }  // namespace
+
+int32_t data_shard_of(const Script& script, int32_t rank, const Event& call) {
+  const straggler::PolicyOptions& policy = script.ops[call.op - 1].policy;
+  int32_t said = call.data_shard.value_or(straggler::kAnyDataShard);
+  const bool is_backup = straggler::is_backup(policy, Rank(rank), script.members);
+  if (is_backup && policy.backup_mode == straggler::BackupMode::kShadow &&
+      said == straggler::kAnyDataShard)
+    said = (rank + static_cast<int32_t>(call.op)) %
+           straggler::num_data_shards(policy, script.members);
+  auto one = straggler::data_shard_of(policy, Rank(rank), script.members, said);
+  AIKIDO_CHECK(one.is_ok(), one.status().message());
+  return *one;
+}
 
 bool is_frame(std::string_view name) {
   return std::any_of(kFrames.begin(), kFrames.end(),

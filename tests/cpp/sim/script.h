@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "collectives/call.h"
+#include "straggler/data_shard.h"
 #include "transport/frame.h"
 
 namespace aikido::sim {
@@ -47,6 +48,8 @@ struct Event {
   bool waits = false;    // for the end of the call before it
   bool in_place = true;  // the output is the input's memory
   Priority priority = 0;
+  // Of a backup that shadows: what it has computed. None: in turn, by operation.
+  std::optional<int32_t> data_shard{};
 };
 
 // Frames of a kind arrive at `until` or later, and what is behind them on their lane.
@@ -76,6 +79,10 @@ struct Script {
   std::vector<Hold> holds;
   std::vector<Event> events;  // those of equal times in this order
 };
+
+// What `rank` says that it contributes when `call` is the event
+// (LocalCall::data_shard).
+int32_t data_shard_of(const Script& script, int32_t rank, const Event& call);
 
 // CONTRIB, RESULT, ...: as in transport/frame.h without the k. Empty for one that the
 // partial allreduce is designed to have, and that is not there yet: nothing matches it.

@@ -260,7 +260,10 @@ bool Simulation::pass_over(int32_t rank) {
 void Simulation::call(int32_t rank, const Event& event) {
   Member& m = member(rank);
   const Call& call = script_.ops[event.op - 1];
-  const Bytes& input = checks_.input(rank, event.op);
+  const bool is_own = call.kind == CallKind::kAllreduce && call.is_partial();
+  const int32_t data_shard = is_own ? data_shard_of(script_, rank, event) : rank;
+  const Bytes& input = checks_.input(
+      data_shard == straggler::kAnyDataShard ? rank : data_shard, event.op);
   const auto answer = std::make_shared<Answer>();
   m.answers.push_back(answer);
   answer->op = event.op;
@@ -310,6 +313,7 @@ void Simulation::call(int32_t rank, const Event& event) {
     }
   }
   local.priority = event.priority;
+  local.data_shard = data_shard;
   local.keep_alive = answer;
   local.on_done = [this, rank, answer](const Status& status,
                                        const collectives::Outcome& outcome) {
@@ -318,7 +322,7 @@ void Simulation::call(int32_t rank, const Event& event) {
   ++num_open_;
   m.is_touched = true;
   log("rank ", rank, " calls ", event.op);
-  checks_.on_call(rank, event.op, clock_.now());
+  checks_.on_call(rank, event.op, clock_.now(), data_shard);
   m.group->call(call, std::move(local), script_.timeout);
   m.group->end_turn();
 }
@@ -329,10 +333,13 @@ void Simulation::end(int32_t rank, Answer& answer, const Status& status,
   if (options_.log != nullptr) {
     std::string skipped;
     for (const Rank r : outcome.skipped) skipped += concat(" ", r.value);
+    std::string stand_ins;
+    for (const auto& [data_shard, backup] : outcome.stand_ins)
+      stand_ins += concat(", ", data_shard.value, " from ", backup.value);
     log("rank ", rank, " ends ", answer.op, ": ",
         !status           ? status.message()
-        : skipped.empty() ? std::string("complete")
-                          : "without" + skipped);
+        : skipped.empty() ? "complete" + stand_ins
+                          : "without" + skipped + stand_ins);
   }
   if (!answer.has_ended) --num_open_;
   answer.has_ended = true;

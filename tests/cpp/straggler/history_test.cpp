@@ -306,5 +306,51 @@ TEST_CASE("a run of health is of operations in a row, each once") {
   CHECK(history.healthy_run(kLate) == 1);
 }
 
+TEST_CASE("who was covered by a backup was late, and no data were lost") {
+  History history(4, 100);  // rank 3 is a backup
+  const RankSet nobody(4);
+  for (uint64_t seq = 1; seq <= 4; ++seq) {
+    history.on_committed(Seq(seq), mask_of({0, 1}), mask_of({2}), kLate, 1);
+    history.on_committed(Seq(seq), mask_of({0, 1}), mask_of({2}), kLate, 1);
+  }
+  CHECK(history.late_run(Rank(2)) == 4);
+  CHECK(history.consecutive_skips(Rank(2)) == 0);
+  CHECK(history.is_behind(Rank(2), Seq(5)));
+  CHECK(history.healthy_run(Rank(0)) == 4);
+  // Lost in one shard of an operation and covered in the other is lost, in any order.
+  history.on_committed(Seq(5), mask_of({0, 1}), mask_of({2}), kLate, 1);
+  history.on_committed(Seq(5), mask_of({0, 1}), nobody, kLate, 1);
+  CHECK(history.consecutive_skips(Rank(2)) == 1);
+  history.on_committed(Seq(6), mask_of({0, 1}), nobody, kLate, 1);
+  history.on_committed(Seq(6), mask_of({0, 1}), mask_of({2}), kLate, 1);
+  CHECK(history.consecutive_skips(Rank(2)) == 2);
+  CHECK(history.late_run(Rank(2)) == 6);
+  history.on_committed(Seq(7), mask_of({0, 1}), mask_of({2}), kLate, 1);
+  CHECK(history.consecutive_skips(Rank(2)) == 0);
+  history.on_committed(Seq(8), mask_of({0, 1, 2}), nobody, kLate, 1);
+  CHECK(history.late_run(Rank(2)) == 0);
+  CHECK(history.outstanding_bytes(kLate) == 14);
+}
+
+TEST_CASE("a backup is late only where data were lost, and never skipped") {
+  History history(4, 100);
+  history.on_committed(Seq(1), mask_of({0, 1, 2}), RankSet(4), kLate, 1);
+  history.on_committed(Seq(2), mask_of({0, 1}), mask_of({2}), kLate, 1);
+  CHECK(history.healthy_run(kLate) == 2);
+  CHECK_FALSE(history.is_behind(kLate, Seq(3)));
+  CHECK(history.outstanding_bytes(kLate) == 2);
+  history.on_committed(Seq(3), mask_of({0, 1}), RankSet(4), kLate, 1);
+  CHECK(history.is_behind(kLate, Seq(4)));
+  CHECK(history.consecutive_skips(kLate) == 0);
+  CHECK(history.late_run(kLate) == 0);
+  CHECK(history.healthy_run(kLate) == 3);
+  history.on_called(kLate, Seq(2), TimePoint{});
+  CHECK_FALSE(history.is_behind(kLate, Seq(4)));
+  // One that has called was there to be asked.
+  history.on_called(kLate, Seq(4), TimePoint{});
+  history.on_committed(Seq(4), mask_of({0, 1}), RankSet(4), kLate, 1);
+  CHECK_FALSE(history.is_behind(kLate, Seq(5)));
+}
+
 }  // namespace
 }  // namespace aikido::straggler

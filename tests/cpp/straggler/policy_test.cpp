@@ -314,6 +314,12 @@ TEST_CASE("one may leave for a full log where a majority and a quorum are left")
   options.min_contributors = 4;
   CHECK_FALSE(can_leave_one(options, 4, 4));
   CHECK(can_leave_one(options, 5, 5));
+  options.min_contributors = 0;
+  options.backups = 1;
+  CHECK_FALSE(can_leave_one(options, 3, 3));  // backups may all have computed the same
+  CHECK(can_leave_one(options, 4, 4));
+  options.backups = 2;
+  CHECK_FALSE(can_leave_one(options, 4, 4));
 }
 
 TEST_CASE("nonsense on the wire is a protocol failure, not a policy") {

@@ -144,10 +144,10 @@ def test_a_stub_that_differs_is_named():
             "",
             "PolicyOptions.skip takes ['min_contributors', 'floor_ms', 'ceiling_ms', "
             "'max_consecutive_skips', 'warmup_operations', 'slack', 'divisor', "
-            "'masks', 'log_full'], in the "
+            "'masks', 'log_full', 'backups', 'mode', 'verify_shadows'], in the "
             "stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
             "'max_consecutive_skips', 'warmup_operations', 'divisor', 'masks', "
-            "'log_full']",
+            "'log_full', 'backups', 'mode', 'verify_shadows']",
         ),
     }
     for before, (after, breach) in changes.items():

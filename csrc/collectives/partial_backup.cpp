@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// PartialAllreduce where some members are backups: what they offer and give, and what
+// owners ask of them. Note [a backup only offers].
+#include <cstring>
+#include <utility>
+
+#include "base/mutation.h"
+#include "collectives/partial_allreduce.h"
+#include "collectives/verdict.h"
+
+namespace aikido::collectives {
+
+using straggler::kAnyDataShard;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+void PartialAllreduce::set_participants() {
+  participants_ = host_->view().participants(seq_);
+  if (call_.policy.has_stand_ins())
+    wanted_ = straggler::wanted(call_.policy, participants_);
+}
+
+// What is in the result for it is its own contribution. Backups are never late.
+// Requires: the mask is known.
+bool PartialAllreduce::is_in_time(const Shard& shard, Rank rank) const {
+  if (is_backup(rank)) return true;
+  return shard.mask.contains(rank) &&
+         std::none_of(shard.stand_ins.begin(), shard.stand_ins.end(),
+                      [rank](const auto& one) { return one.data_shard == rank; });
+}
+
+// Somewhere its own contribution was too late, whether somebody stood in for it or not.
+bool PartialAllreduce::is_late(Rank rank) const {
+  return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+    return shard.mask.world_size() > 0 && !is_in_time(shard, rank);
+  });
+}
+
+void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
+  straggler::History& history = group_policy_.history();
+  if (!call_.policy.has_stand_ins())
+    return history.on_committed(seq_, mine.mask, charge);
+  RankSet in_time = mine.mask;
+  RankSet covered(host_->size());
+  for (const auto& [data_shard, backup] : mine.stand_ins) {
+    in_time.erase(data_shard);
+    covered.insert(data_shard);
+  }
+  history.on_committed(seq_, in_time, covered, Rank(num_data_shards_), charge);
+}
+
+// ---- the backup ----
+
+// What costs nothing is not asked for.
+bool PartialAllreduce::sends_unasked(int32_t s) const {
+  return call_.policy.backup_mode == straggler::BackupMode::kReplicate ||
+         call_.policy.verify_shadows || plan_.num_bytes(s) == 0;
+}
+
+namespace {
+using Extra = std::array<std::byte, sizeof(int32_t)>;
+Extra extra_of(int32_t data_shard) {
+  Extra bytes;
+  std::memcpy(bytes.data(), &data_shard, bytes.size());
+  return bytes;
+}
+}  // namespace
+
+void PartialAllreduce::contribute_as_backup(int32_t s) {
+  Shard& mine = shard(s);
+  if (!mine.contribution.empty()) return;
+  mine.contributed_in = host_->view().number;
+  host_->note_given(plan_.num_bytes(s));
+  post_contribution(s, 0, plan_.num_bytes(s), kContributionToken,
+                    extra_of(local_.data_shard));
+}
+
+void PartialAllreduce::offer(int32_t s) {
+  if (sends_unasked(s)) return contribute_as_backup(s);
+  Shard& mine = shard(s);
+  if (std::exchange(mine.is_offered, true)) return;
+  post(mine.owner, FrameKind::kContrib, s, nullptr, 0, 0, plan_.num_bytes(s), true, 0,
+       extra_of(local_.data_shard));
+}
+
+// The owner asks for it.
+void PartialAllreduce::give(int32_t s) {
+  const Shard& mine = shard(s);
+  if (!is_backup(host_->self()) || !may_contribute() || is_over()) return;
+  if (!mine.is_had && mine.mask.count() == 0) contribute_as_backup(s);
+}
+
+// ---- the owner ----
+
+void PartialAllreduce::start_policy(int32_t s) {
+  OwnedShard& own = *shard(s).own;
+  if (call_.policy.has_stand_ins()) {
+    auto policy = group_policy_.start_with_backups(
+        seq_, call_.bytes(),
+        num_views_ == 0 ? RankSet(host_->size()) : late_elsewhere(),
+        max_stand_ins(call_, host_->size()));
+    own.backups = policy.get();
+    own.policy = std::move(policy);
+  } else if (num_views_ == 0) {
+    RankSet owners(host_->size());
+    for (const Shard& each : shards_) owners.insert(each.owner);
+    own.policy = group_policy_.start(seq_, call_.bytes(), owners);
+  } else {
+    own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
+  }
+}
+
+// The caller of the owner is here.
+void PartialAllreduce::have_own_input(int32_t s) {
+  OwnedShard& own = *shard(s).own;
+  const Rank self = host_->self();
+  const TimePoint now = host_->clock().now();
+  if (!is_backup(self)) {
+    own.policy->on_arrival(self, now);
+  } else {
+    own.backups->on_offer(self, local_.data_shard, now);
+    if (sends_unasked(s)) own.backups->on_copy(self, now);
+  }
+  if (call_.policy.verify_shadows) compare_copies(s);
+}
+
+Status PartialAllreduce::read_offer(OwnedShard& own, Rank from,
+                                    std::span<const std::byte> rest) const {
+  int32_t data_shard = 0;
+  if (rest.size() != sizeof data_shard)
+    return {Code::kProtocol, concat("rank ", from.value, ", a backup, does not say ",
+                                    "which data shard it contributes")};
+  std::memcpy(&data_shard, rest.data(), sizeof data_shard);
+  const bool is_any = call_.policy.backup_mode == straggler::BackupMode::kSubstitute;
+  const bool is_one = is_any ? data_shard == kAnyDataShard
+                             : data_shard >= 0 && data_shard < num_data_shards_;
+  if (!is_one)
+    return {Code::kProtocol,
+            concat("rank ", from.value, " contributes data shard ", data_shard, " of ",
+                   num_data_shards_, " with ", straggler::to_string(call_.policy))};
+  own.note_offered(from, data_shard);
+  return Status::ok();
+}
+
+// A contribution of a backup begins. One without bytes is heard in its own view only:
+// in a later one it comes again.
+void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
+  const auto s = static_cast<int32_t>(header.shard);
+  if (header.kind != FrameKind::kContrib || s >= plan_.num_shards()) return;
+  OwnedShard* own = shard(s).own.get();
+  if (own == nullptr || !own->offered(from)) return;
+  if (own->is_closed)
+    return group_policy_.history().on_late_arrival(seq_, from, host_->clock().now());
+  const bool is_now = header.view == host_->view().number && !host_->is_promised();
+  const bool has_bytes = header.payload_bytes > 0 || header.total_bytes == 0;
+  if (has_bytes ? own->backups->has_offered(from) : !is_now) return;
+  own->backups->on_offer(from, *own->offered(from), host_->clock().now());
+  if (has_bytes) return;
+  close_if_due(s);
+  expose_if_done();
+}
+
+// The whole contribution of a member is here.
+void PartialAllreduce::note_whole(int32_t s, Rank from) {
+  OwnedShard& own = *shard(s).own;
+  const TimePoint now = host_->clock().now();
+  if (!is_backup(from)) {
+    own.policy->on_arrival(from, now);
+  } else {
+    if (!own.backups->has_offered(from))
+      own.backups->on_offer(from, *own.offered(from), now);
+    own.backups->on_copy(from, now);
+  }
+  if (call_.policy.verify_shadows) compare_copies(s);
+}
+
+void PartialAllreduce::ask_backups(int32_t s) {
+  OwnedShard& own = *shard(s).own;
+  for (const Rank rank : own.backups->ask(host_->clock().now())) {
+    if (rank == host_->self()) {
+      own.backups->on_copy(rank, host_->clock().now());
+    } else {
+      post(rank, FrameKind::kNeed, s, nullptr, 0, 0, 0, false);
+    }
+  }
+}
+
+// With verify_shadows: both copies of a data shard have the same bits.
+void PartialAllreduce::compare_copies(int32_t s) {
+  const OwnedShard& own = *shard(s).own;
+  const auto bytes_of = [&](Rank r) -> const std::byte* {
+    if (r == host_->self())
+      return is_started() && !is_input_gone_ ? local_.input + plan_.first_byte(s)
+                                             : nullptr;
+    return own.has(r) ? own.bytes_of(r) : nullptr;
+  };
+  for (int32_t r = num_data_shards_; r < host_->size(); ++r) {
+    const auto offered = r == host_->self().value ? local_.data_shard
+                                                  : own.offered(Rank(r)).value_or(-1);
+    if (offered < 0) continue;
+    const std::byte* const shadow = bytes_of(Rank(r));
+    const std::byte* const primary = bytes_of(Rank(offered));
+    if (shadow == nullptr || primary == nullptr) continue;
+    if (std::memcmp(shadow, primary, plan_.num_bytes(s)) == 0) continue;
+    return host_->fail_everywhere(
+        seq_,
+        {Code::kInvalidArgument,
+         concat(describe(call_), ", collective ", seq_.value,
+                " of its group: what backup rank ", r, " has computed for data shard ",
+                offered, " is not bit-equal to what its primary, rank ", offered,
+                ", has: the user's code is not deterministic; let its random numbers ",
+                "follow the data shard and the step, and use ",
+                "torch.use_deterministic_algorithms(True)")});
+  }
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "straggler/terms.h"
+
+namespace aikido::straggler {
+
+TermsOf::TermsOf(const PolicyOptions& options, const History& history,
+                 Deadlines& deadlines, Seq seq, uint64_t bytes, const RankSet& had_time)
+    : options_(options),
+      history_(history),
+      deadlines_(deadlines),
+      seq_(seq),
+      bytes_(bytes),
+      had_time_(had_time) {}
+
+Terms TermsOf::longest(const RankSet& expected, const RankSet& arrived) const {
+  Terms longest;
+  expected.for_each([&](Rank rank) {
+    if (longest.is_open_ended || arrived.contains(rank)) return;
+    const Terms t = of(rank);
+    const bool is_stronger = t.deadline == longest.deadline &&
+                             longest.reason == Reason::kKnownBehind &&
+                             t.reason != Reason::kKnownBehind;
+    if (longest.rank == kNoRank || t.is_open_ended || t.deadline > longest.deadline ||
+        is_stronger)
+      longest = t;
+  });
+  return longest;
+}
+
+bool TermsOf::is_left_out(Rank rank) const {
+  return can_leave_one(options_, history_.members().count(), history_.world_size()) &&
+         !history_.would_overflow_far(rank, bytes_);
+}
+
+bool TermsOf::is_log_full(Rank rank) const {
+  return history_.would_overflow(rank, bytes_) && !is_left_out(rank);
+}
+
+Terms TermsOf::of(Rank rank) const {
+  if (history_.consecutive_skips(rank) >= options_.max_consecutive_skips)
+    return {true, Reason::kLimiter, Duration::zero(), rank};
+  if (history_.would_overflow(rank, bytes_))
+    return {!is_left_out(rank), Reason::kLogFull, Duration::zero(), rank};
+  if (history_.is_behind(rank, seq_))
+    return {false, Reason::kKnownBehind, Duration::zero(), rank};
+  if (had_time_.contains(rank) || options_.backup_mode == BackupMode::kNPlusB)
+    return {false, Reason::kDeadline, Duration::zero(), rank};
+  const auto [deadline, is_warming_up] = deadlines_.of(rank, bytes_);
+  if (is_warming_up) return {false, Reason::kWarmingUp, deadline, rank};
+  if (deadline == Duration::zero())
+    return {false, Reason::kExpectedLate, deadline, rank};
+  return {false, Reason::kWithinDeadline, deadline, rank};
+}
+
+}  // namespace aikido::straggler

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Three primaries and a backup, rank 3, if not said otherwise: every member owns a
+// shard, links take 1 ms.
+#include <set>
+
+#include "collectives/partial_allreduce.h"
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using collectives::OutcomeKind;
+using straggler::BackupMode;
+using straggler::StandIn;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+using Ranks = std::vector<Rank>;
+using StandIns = std::vector<StandIn>;
+
+Call backed_up_call(size_t count, int32_t backups = 1,
+                    BackupMode mode = BackupMode::kShadow) {
+  Call call = skip_sum_call(count);
+  call.op = ReduceOp::kAvg;
+  call.policy.backups = backups;
+  call.policy.backup_mode = mode;
+  call.policy.min_contributors = mode == BackupMode::kNPlusB ? 0 : 1;
+  call.policy.floor = milliseconds(10);
+  return call;
+}
+
+// A group, and what the data shards of its next operation are.
+struct Backed {
+  explicit Backed(const Call& what, int32_t size = 4, size_t min_shard = 64)
+      : call(what),
+        primaries(size - what.policy.backups),
+        cluster({.size = size, .min_shard_bytes = min_shard}) {
+    cluster.set_all_delays(milliseconds(1));
+    cluster.network.set_tap(
+        [this](Rank from, Rank to, const FrameHeader& header, TimePoint at) {
+          if (header.kind == FrameKind::kContrib && from.value >= primaries)
+            bytes_of_backups += header.payload_bytes;
+          if (header.kind == FrameKind::kNeed) ++num_asked;
+          return hold ? hold(from, to, header, at) : at;
+        });
+    renew();
+  }
+  void renew() {
+    inputs.clear();
+    for (int32_t r = 0; r < cluster.size(); ++r)
+      inputs.push_back(random_elements(call.dtype, call.count, ++seed));
+    answers.clear();
+  }
+  const Bytes& input(int32_t d) const { return inputs[static_cast<size_t>(d)]; }
+  void primary(int32_t rank) {
+    answers.push_back(cluster.allreduce(rank, call, input(rank)));
+  }
+  void backup(int32_t rank, int32_t data_shard) {
+    answers.push_back(cluster.back_up(rank, call, input(data_shard), data_shard));
+  }
+  bool run(Duration limit = milliseconds(5000)) {
+    return cluster.run_until_done(answers, limit);
+  }
+  // The mean of these data shards, as if all had come from their primaries.
+  Bytes mean(const std::vector<int32_t>& data_shards) const {
+    Ranks ranks;
+    for (const int32_t d : data_shards) ranks.emplace_back(d);
+    return folded(call, inputs, ranks, 1.0 / static_cast<double>(ranks.size()));
+  }
+  // Operations with everybody in time, so that lags are known.
+  void warm_up(int32_t shadowed = 0) {
+    for (int i = 0; i < 4; ++i) {
+      for (int32_t r = 0; r < primaries; ++r) primary(r);
+      for (int32_t r = primaries; r < cluster.size(); ++r)
+        answers.push_back(
+            cluster.back_up(r, call, input(shadowed),
+                            call.policy.backup_mode == BackupMode::kSubstitute
+                                ? straggler::kAnyDataShard
+                                : shadowed));
+      REQUIRE(run());
+      cluster.run_for(milliseconds(100));
+      renew();
+    }
+    bytes_of_backups = 0;
+    num_asked = 0;
+  }
+  bool all_have(const Bytes& expected) const {
+    for (const AnswerPtr& a : answers)
+      if (!a->is_ok()) UNSCOPED_INFO(a->times << " answers: " << a->status.message());
+    return std::all_of(answers.begin(), answers.end(), [&](const AnswerPtr& a) {
+      return a->is_ok() && a->output == expected;
+    });
+  }
+
+  Call call;
+  int32_t primaries;
+  Cluster cluster;
+  uint64_t seed = 1;
+  std::vector<Bytes> inputs;  // by data shard; of backups what is of nobody
+  std::vector<AnswerPtr> answers;
+  uint64_t bytes_of_backups = 0;
+  int num_asked = 0;
+  std::function<TimePoint(Rank, Rank, const FrameHeader&, TimePoint)> hold;
+};
+
+constexpr int32_t kNobody = straggler::kAnyDataShard;
+
+}  // namespace
+
+TEST_CASE("with nobody late a backup costs no bytes and no time") {
+  for (const size_t count : {0u, 1u, 100u, 1000u}) {
+    Backed b(backed_up_call(count));
+    for (int i = 0; i < 3; ++i) {
+      b.backup(3, i);
+      for (int32_t r = 0; r < 3; ++r) b.primary(r);
+      REQUIRE(b.run(milliseconds(3)));
+      CHECK(b.all_have(b.mean({0, 1, 2})));
+      for (const auto& a : b.answers) {
+        CHECK(a->outcome.kind == OutcomeKind::kComplete);
+        CHECK(a->outcome.contributors == Ranks{Rank(0), Rank(1), Rank(2)});
+        CHECK(a->outcome.stand_ins.empty());
+        CHECK(a->outcome.skipped_by.empty());
+      }
+      b.cluster.run_for(milliseconds(50));
+      b.renew();
+    }
+    CHECK(b.bytes_of_backups == 0);
+    CHECK(b.num_asked == 0);
+  }
+}
+
+TEST_CASE("a late primary is covered bit for bit, whichever it is") {
+  for (const size_t count : {10u, 1000u}) {  // one owner, and each of them
+    for (int32_t late = 0; late < 3; ++late) {
+      Backed b(backed_up_call(count));
+      b.warm_up(late);
+      for (int32_t r = 0; r < 3; ++r)
+        if (r != late) b.primary(r);
+      b.backup(3, late);
+      REQUIRE(b.run());
+      CHECK(b.all_have(b.mean({0, 1, 2})));
+      for (const auto& a : b.answers) {
+        CHECK(a->outcome.kind == OutcomeKind::kComplete);
+        CHECK(a->outcome.skipped.empty());
+        CHECK(a->outcome.stand_ins == StandIns{{Rank(late), Rank(3)}});
+        for (const auto& shard : a->outcome.shards)
+          CHECK(shard.stand_ins == StandIns{{Rank(late), Rank(3)}});
+      }
+      // At most one contribution more.
+      CHECK(b.bytes_of_backups > 0);
+      CHECK(b.bytes_of_backups <= b.call.bytes());
+      b.cluster.run_for(milliseconds(50));
+      b.primary(late);
+      REQUIRE(b.answers.back()->is_done());
+      CHECK(b.all_have(b.mean({0, 1, 2})));
+      CHECK(b.cluster.group(late).counters().skipped_own == 0);
+      CHECK(b.answers.back()->outcome.skipped_by.empty());
+    }
+  }
+}
+
+TEST_CASE("the two copies are counted once, in both orders of arrival") {
+  for (const bool is_primary_first : {true, false}) {
+    Backed b(backed_up_call(10), 4, 1 << 20);  // rank 0 owns it
+    b.warm_up(2);
+    const TimePoint begin = b.cluster.clock.now();
+    b.hold = [&](Rank from, Rank, const FrameHeader& header, TimePoint at) {
+      if (header.kind != FrameKind::kContrib || header.payload_bytes == 0) return at;
+      if (from == Rank(2))
+        return begin + (is_primary_first ? milliseconds(25) : milliseconds(26));
+      if (from == Rank(3))
+        return begin + (is_primary_first ? milliseconds(26) : milliseconds(25));
+      return at;
+    };
+    for (int32_t r = 0; r < 3; ++r) b.primary(r);
+    b.backup(3, 2);
+    // Neither is here in time: both are on their way when the first one comes.
+    REQUIRE(b.run());
+    CHECK(b.num_asked == 1);
+    CHECK(b.all_have(b.mean({0, 1, 2})));
+    for (const auto& a : b.answers)
+      CHECK(a->outcome.stand_ins ==
+            (is_primary_first ? StandIns{} : StandIns{{Rank(2), Rank(3)}}));
+    b.cluster.run_idle();
+    for (const auto& a : b.answers) CHECK(a->memory_is_untouched());
+  }
+}
+
+TEST_CASE("two late with one backup: one is covered, one is skipped, both are named") {
+  Backed b(backed_up_call(1000));
+  b.warm_up(1);
+  b.primary(0);
+  b.backup(3, 1);
+  REQUIRE(b.run());
+  CHECK(b.all_have(b.mean({0, 1})));
+  b.cluster.run_for(milliseconds(50));
+  b.primary(2);
+  b.primary(1);
+  for (const auto& a : b.answers) {
+    CHECK(a->outcome.kind == OutcomeKind::kPartial);
+    CHECK(a->outcome.skipped == Ranks{Rank(2)});
+    CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
+    CHECK(a->outcome.contributors == Ranks{Rank(0), Rank(1)});
+    CHECK(a->outcome.shards[0].scale == 0.5);
+  }
+  CHECK(b.answers[2]->outcome.skipped_by.size() == 4);
+  CHECK(b.answers[3]->outcome.skipped_by.empty());
+  CHECK(b.cluster.group(2).counters().skipped_own == 1);
+}
+
+TEST_CASE("one that is late again and again is stood in for without waiting for it") {
+  Backed b(backed_up_call(1000));
+  b.warm_up(2);
+  for (int i = 0; i < 3; ++i) {
+    b.primary(0);
+    b.primary(1);
+    b.backup(3, 2);
+    const TimePoint begin = b.cluster.clock.now();
+    REQUIRE(b.run());
+    CHECK(b.all_have(b.mean({0, 1, 2})));
+    // It is known to be behind: offer, question, contribution, result, acknowledgement.
+    if (i > 0) CHECK(b.cluster.clock.now() - begin <= milliseconds(5));
+    b.renew();
+  }
+}
+
+TEST_CASE("the data shard of a dead primary comes from the backup") {
+  Backed b(backed_up_call(1000));
+  b.warm_up(1);
+  b.cluster.kill(1);
+  for (int i = 0; i < 3; ++i) {
+    b.primary(0);
+    b.primary(2);
+    b.backup(3, 1);
+    REQUIRE(b.run());
+    CHECK(b.all_have(b.mean({0, 1, 2})));
+    for (const auto& a : b.answers)
+      CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
+    b.renew();
+  }
+}
+
+TEST_CASE("a dead backup costs nothing but itself") {
+  Backed b(backed_up_call(1000));
+  b.warm_up();
+  b.cluster.kill(3);
+  b.cluster.run_for(milliseconds(50));
+  for (int i = 0; i < 3; ++i) {
+    for (int32_t r = 0; r < 3; ++r) b.primary(r);
+    REQUIRE(b.run(milliseconds(3)));
+    CHECK(b.all_have(b.mean({0, 1, 2})));
+    b.renew();
+  }
+  b.primary(0);
+  b.primary(1);
+  REQUIRE(b.run());
+  CHECK(b.all_have(b.mean({0, 1})));
+}
+
+TEST_CASE("a backup that dies after it was asked is waited for no longer") {
+  Backed b(backed_up_call(10), 4, 1 << 20);
+  b.warm_up(2);
+  const TimePoint begin = b.cluster.clock.now();
+  b.hold = [&](Rank from, Rank, const FrameHeader& header, TimePoint at) {
+    const bool is_it = from == Rank(3) && header.kind == FrameKind::kContrib &&
+                       header.payload_bytes > 0;
+    return is_it ? begin + std::chrono::seconds(9) : at;
+  };
+  b.primary(0);
+  b.primary(1);
+  b.backup(3, 2);
+  while (b.num_asked == 0) b.cluster.run_for(milliseconds(1));
+  b.cluster.kill(3);
+  b.answers.pop_back();
+  REQUIRE(b.run(milliseconds(500)));
+  CHECK(b.all_have(b.mean({0, 1})));
+}
+
+TEST_CASE("a substitute fills the hole with what it has computed") {
+  Backed b(backed_up_call(1000, 1, BackupMode::kSubstitute));
+  b.warm_up();
+  b.primary(0);
+  b.primary(2);
+  b.answers.push_back(b.cluster.back_up(3, b.call, b.input(3), kNobody));
+  REQUIRE(b.run());
+  CHECK(b.all_have(folded(b.call, b.inputs, {Rank(0), Rank(3), Rank(2)}, 1.0 / 3)));
+  for (const auto& a : b.answers)
+    CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
+}
+
+TEST_CASE("n_plus_b ends with as many as there are primaries, whoever they are") {
+  Backed b(backed_up_call(1000, 1, BackupMode::kNPlusB));
+  for (const int32_t r : {0, 1, 3}) b.primary(r);
+  const TimePoint begin = b.cluster.clock.now();
+  REQUIRE(b.run());
+  CHECK(b.cluster.clock.now() - begin <= milliseconds(4));
+  CHECK(b.all_have(b.mean({0, 1, 3})));
+  for (const auto& a : b.answers) {
+    CHECK(a->outcome.skipped == Ranks{Rank(2)});
+    CHECK(a->outcome.stand_ins.empty());
+  }
+}
+
+TEST_CASE("with replicas any primary may be late, and nobody waits") {
+  Backed b(backed_up_call(1000, 2, BackupMode::kReplicate));
+  b.primary(0);
+  b.backup(2, 0);
+  b.backup(3, 1);
+  const TimePoint begin = b.cluster.clock.now();
+  REQUIRE(b.run());
+  CHECK(b.cluster.clock.now() - begin <= milliseconds(4));
+  CHECK(b.all_have(b.mean({0, 1})));
+  CHECK(b.num_asked == 0);
+  b.cluster.run_for(milliseconds(50));
+  b.primary(1);
+  CHECK(b.all_have(b.mean({0, 1})));
+}
+
+TEST_CASE("a shadow with other bits ends the call on every member, by name") {
+  for (const int32_t first : {1, 3}) {  // whichever copy comes first
+    for (const size_t count : {1u, 1000u}) {
+      Call call = backed_up_call(count);
+      call.policy.verify_shadows = true;
+      Backed b(call);
+      // Equal bits are fine, and cost their bytes.
+      for (int32_t r = 0; r < 3; ++r) b.primary(r);
+      b.backup(3, 1);
+      REQUIRE(b.run());
+      CHECK(b.all_have(b.mean({0, 1, 2})));
+      CHECK(b.bytes_of_backups > 0);
+      b.renew();
+
+      Bytes other = b.input(1);
+      other.back() ^= 1;
+      const auto call_one = [&](int32_t r) {
+        if (r < 3) return b.primary(r);
+        b.answers.push_back(b.cluster.back_up(3, b.call, other, 1));
+      };
+      call_one(first);
+      b.cluster.run_for(milliseconds(5));
+      for (const int32_t r : {0, 1, 2, 3})
+        if (r != first) call_one(r);
+      REQUIRE(b.run());
+      for (const auto& a : b.answers) {
+        CHECK(a->times == 1);
+        CHECK(a->status.code() == Code::kInvalidArgument);
+        CHECK(
+            a->status.message().find(
+                "what backup rank 3 has computed for data shard 1 is not bit-equal to "
+                "what its primary, rank 1, has: the user's code is not "
+                "deterministic") != std::string::npos);
+        CHECK(a->memory_is_untouched());
+      }
+    }
+  }
+}
+
+TEST_CASE("members that disagree on backups are told so, all of them") {
+  const auto change = GENERATE(0, 1, 2);
+  Backed b(backed_up_call(100), 5);
+  Call other = b.call;
+  if (change == 0) other.policy.backups = 2;
+  if (change == 1) other.policy.backup_mode = BackupMode::kSubstitute;
+  if (change == 2) other.policy.verify_shadows = true;
+  for (int32_t r = 0; r < 4; ++r)
+    b.answers.push_back(b.cluster.allreduce(r, b.call, b.input(r)));
+  b.answers.push_back(b.cluster.back_up(4, other, b.input(0), 0));
+  REQUIRE(b.run());
+  for (const auto& a : b.answers) {
+    CHECK(a->status.code() == Code::kInvalidArgument);
+    CHECK(a->status.message().find(straggler::to_string(other.policy)) !=
+          std::string::npos);
+    CHECK(a->status.message().find(straggler::to_string(b.call.policy)) !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("an owner that is a backup whose caller is late serves as others do") {
+  Backed b(backed_up_call(1000));
+  for (int32_t r = 0; r < 3; ++r) b.primary(r);
+  REQUIRE(b.run(milliseconds(3)));
+  CHECK(b.all_have(b.mean({0, 1, 2})));
+  b.cluster.run_for(milliseconds(50));
+  b.backup(3, 0);
+  CHECK(b.answers.back()->is_done());
+  CHECK(b.answers.back()->outcome.was_committed);
+  CHECK(b.all_have(b.mean({0, 1, 2})));
+}
