@@ -11,7 +11,7 @@ import torch.distributed as dist
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Carry, Policy, WaitAll
+from aikido_torch.straggler import ActiveBackup, Carry, Policy, WaitAll
 from aikido_torch.straggler._policies import check_ceiling
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
@@ -64,7 +64,7 @@ def all_reduce(
     if data_shard is not None:
         _check_data_shard(data_shard)
     backend, native = _prepare("all_reduce", group, policy, op, priority, timeout)
-    if carry is not None and getattr(policy, "backups", 0):
+    if carry is not None and isinstance(policy, ActiveBackup):
         raise ConfigError(
             "all_reduce: carry with a policy ActiveBackup: a backup has not got what "
             "this rank was left out with, so the two would contribute different data; "
