@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Policies for late ranks: who is waited for, and how long."""
+"""Policies for late ranks: who is waited for, how long, and who stands in."""
 
 from aikido_torch.straggler._carry import Carry
 from aikido_torch.straggler._policies import (
@@ -9,15 +9,20 @@ from aikido_torch.straggler._policies import (
     SkipStraggler,
     WaitAll,
 )
+from aikido_torch.straggler._seeds import SeededDataset, seed_of
 from aikido_torch.straggler._steps import StepCounters
 from aikido_torch.straggler.report import report
+from aikido_torch.straggler.sampler import BackupSampler
 
 __all__ = [
     "ActiveBackup",
+    "BackupSampler",
     "Carry",
     "Policy",
+    "SeededDataset",
     "SkipStraggler",
     "StepCounters",
     "WaitAll",
     "report",
+    "seed_of",
 ]

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One rule for seeds: what is random follows the data and the step, not the rank.
+
+So a backup that computes the batch of a primary draws the same numbers, and its
+gradient has the same bits.
+"""
+
+import contextlib
+import hashlib
+import random
+import sys
+from collections.abc import Iterator, Sized
+from typing import Any, TypeVar
+
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["SeededDataset", "length_of", "seed_of"]
+
+T = TypeVar("T", covariant=True)
+
+
+def seed_of(seed: int, epoch: int, step: int, data_shard: int) -> int:
+    """The seed of all that one step draws for one data shard, 0 to 2**63 - 1.
+
+    `aikido_torch.ddp` seeds torch's generators with it at the first forward of each
+    step. What a loop draws by itself, such as the weights of a mixup, takes a
+    generator with this seed, or one made from it.
+
+    Args:
+        seed: of the `BackupSampler`.
+        epoch: as `set_epoch` was given it.
+        step: its number on all ranks, from 0.
+        data_shard: whose data it is: `sampler.shard_of(step)`.
+    """
+    return _mixed("step", seed, epoch, step, data_shard)
+
+
+def _mixed(*parts: object) -> int:
+    text = " ".join(map(str, parts)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+
+def length_of(who: str, dataset: object) -> int:
+    """Of a dataset that can be cut into data shards.
+
+    Raises:
+        ConfigError: it has no length, or nothing in it.
+    """
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset) or not isinstance(dataset, Sized):
+        raise ConfigError(
+            f"{who}: the dataset, of type {kind}, has no length, so a backup cannot "
+            "find the batches of the others in it; give one with __len__ and "
+            "__getitem__."
+        )
+    try:
+        length = len(dataset)
+    except (TypeError, NotImplementedError) as error:
+        raise ConfigError(
+            f"{who}: the dataset, of type {kind}, does not tell its length ({error}); "
+            "give one with __len__ and __getitem__."
+        ) from error
+    if length < 1:
+        raise ConfigError(f"{who}: the dataset, of type {kind}, is empty.")
+    return length
+
+
+class SeededDataset(Dataset[T]):
+    """Samples of `dataset` as they are in an epoch, on whatever rank they are read.
+
+    The generators of torch (on the processor), NumPy and `random` are seeded by
+    `seed`, epoch and index before each sample is read, and are afterwards as they were;
+    in the processes of a DataLoader too. So augmentation gives the same sample on a
+    primary and on its backup, and another one in the next epoch.
+
+    Args:
+        dataset: with a length, and indices from 0.
+        seed: the same on all ranks.
+
+    Raises:
+        ConfigError: the dataset has no length.
+    """
+
+    def __init__(self, dataset: Dataset[T], *, seed: int = 0) -> None:
+        self.dataset = dataset
+        self.seed = seed
+        self._length = length_of("SeededDataset", dataset)
+        # Shared: processes of a DataLoader that live on see the next epoch.
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def epoch(self) -> int:
+        """That samples are read for."""
+        return int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """To be called before each epoch; a `BackupSampler` of this dataset does it."""
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> T:
+        with _seeded(_mixed("sample", self.seed, self.epoch, int(index))):
+            return self.dataset[index]
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    numpy = sys.modules.get("numpy")  # who has not imported it does not draw from it
+    before = random.getstate()
+    numpy_before = numpy.random.get_state() if numpy else None
+    random.seed(seed)
+    if numpy:
+        numpy.random.seed(seed % (1 << 32))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(before)
+        if numpy:
+            numpy.random.set_state(numpy_before)

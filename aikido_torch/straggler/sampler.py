@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Batches for primaries and backups: who computes what in which step."""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset, DistributedSampler, Sampler
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler._choice import Lateness, choose
+from aikido_torch.straggler._policies import Policy
+from aikido_torch.straggler._seeds import SeededDataset, length_of, seed_of
+
+__all__ = ["BackupSampler"]
+
+
+class BackupSampler(Sampler[list[int]]):
+    """Batches of indices, for `DataLoader(dataset, batch_sampler=...)`.
+
+    ```python
+    sampler = BackupSampler(dataset, 32, policy)
+    loader = DataLoader(dataset, batch_sampler=sampler)
+    handle = aikido_torch.ddp.register(model, policy=policy, sampler=sampler, ...)
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        for batch in loader: ...
+    ```
+
+    Of n ranks the last `policy.backups` are backups and the others primaries. A primary
+    gets what a `DistributedSampler` over the primaries gives it, batch by batch. A
+    backup gets in each step the batch of one primary: of one that is gone, else of one
+    that was late lately, else of each in turn. With mode="substitute" it gets batches
+    of the whole dataset, in an order of its own. Without backups, and with
+    mode="n_plus_b", each of the n ranks gets its part as of a `DistributedSampler`.
+
+    The batch of a step is chosen when the loader takes it, from what all ranks know by
+    then, so a loader that works ahead has to be told. A rank that `catch_up` has
+    brought forward passes over as many batches as it says.
+
+    Args:
+        dataset: with a length. If it is a `SeededDataset`, `set_epoch` is passed on.
+        batch_size: of one rank.
+        policy: as it is given to `register`.
+        num_ranks, rank: None are those of the default group.
+        shuffle, seed, drop_last: as of `DistributedSampler`, the same on all ranks.
+            Batches of the seeds rule have this seed too; see `seed_of`.
+        lookahead: how many batches are taken before the step that uses them begins:
+            num_workers x prefetch_factor of a DataLoader, 0 without processes.
+        batches_per_step: more than one when gradients are accumulated; all of a step
+            are of one data shard.
+
+    Attributes:
+        epoch: as last set.
+        num_primaries, num_backups: of the ranks.
+        is_backup: whether this rank is one.
+
+    Raises:
+        ConfigError: an argument is wrong; the text has what it takes.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int,
+        policy: Policy,
+        *,
+        num_ranks: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        lookahead: int = 0,
+        batches_per_step: int = 1,
+    ) -> None:
+        length_of("BackupSampler", dataset)
+        if not isinstance(policy, Policy):
+            raise ConfigError(
+                f"BackupSampler: policy is {policy!r}; it takes ActiveBackup(...), as "
+                "register does."
+            )
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("batches_per_step", batches_per_step, 1),
+            ("lookahead", lookahead, 0),
+        ):
+            if type(value) is not int or value < least:
+                raise ConfigError(
+                    f"BackupSampler: {name} is {value!r}; it takes a whole number, at "
+                    f"least {least}."
+                )
+        self.num_ranks = dist.get_world_size() if num_ranks is None else num_ranks
+        self.rank = dist.get_rank() if rank is None else rank
+        if not 0 <= self.rank < self.num_ranks:
+            raise ConfigError(
+                f"BackupSampler: rank is {self.rank} but there are ranks 0 to "
+                f"{self.num_ranks - 1}."
+            )
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.policy = policy
+        self.seed = seed
+        self.epoch = 0
+        self.lookahead = lookahead
+        self.batches_per_step = batches_per_step
+        self.mode = getattr(policy, "mode", "shadow")
+        is_plain = self.mode == "n_plus_b"
+        self.num_backups = 0 if is_plain else getattr(policy, "backups", 0)
+        self.num_primaries = self.num_ranks - self.num_backups
+        if self.num_backups > self.num_primaries:
+            raise ConfigError(
+                f"BackupSampler: {self.num_backups} backups leave {self.num_primaries} "
+                f"primaries of {self.num_ranks} ranks; there must be as many primaries "
+                "as backups at least."
+            )
+        self.is_backup = self.rank >= self.num_primaries
+        self._order = _Order(dataset, self.num_primaries, shuffle, seed, drop_last)
+        self._num_batches = -(-self._order.of_each // batch_size)
+        if self._num_batches == 0:
+            raise ConfigError(
+                f"BackupSampler: {len(self._order.dataset)} samples are less than one "  # type: ignore[arg-type]
+                f"for each of {self.num_primaries} primaries, with drop_last=True."
+            )
+        self._lateness = Lateness()
+        self._members: frozenset[int] | None = None
+        self._chosen: dict[int, int | None] = {}
+        self._look: Callable[[], Callable[[], None] | None] = lambda: None
+        self._own_steps = 0  # behind the last one that this rank did itself
+        # Of the epoch that is under way.
+        self._first_step = 0
+        self._given_first_step: int | None = None
+        self._num_taken = 0
+        self._epoch_taken = 0
+        self._is_at_end = False
+
+    # ---- for the loop ----
+
+    def set_epoch(self, epoch: int, *, first_step: int | None = None) -> None:
+        """To be called before each epoch, with another number, on all ranks.
+
+        Args:
+            epoch: shuffles, as that of `DistributedSampler`.
+            first_step: of the epoch. None: the epochs follow each other, and one that
+                was left before its end was left by all ranks at the same step.
+        """
+        self.epoch = epoch
+        self._given_first_step = first_step
+        if isinstance(self.dataset, SeededDataset):
+            self.dataset.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        """Batches of one epoch, on each rank."""
+        return self._num_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._begin_epoch()
+        order = self._order.of_epoch(self.epoch)
+        own = self._own_order() if self._is_free() else None
+        for batch in range(self._num_batches):
+            step = self._first_step + batch // self.batches_per_step
+            data_shard = self._choose(step)
+            part = order[data_shard :: self.num_primaries] if own is None else own
+            self._num_taken += 1
+            self._is_at_end = self._num_taken == self._num_batches
+            begin = batch * self.batch_size
+            end = min(begin + self.batch_size, self._order.of_each)
+            yield part[begin:end].tolist()
+
+    def shard_of(self, step: int) -> int | None:
+        """The data shard of this rank's batches in that step; of the last 10,000.
+
+        A primary's is its own rank. None: a backup of mode="substitute" has none.
+
+        Raises:
+            ConfigError: a backup's batch of that step has not been taken.
+        """
+        if not self.is_backup:
+            return self.rank
+        if step not in self._chosen:
+            raise ConfigError(
+                f"BackupSampler: no batch was taken for step {step} on rank "
+                f"{self.rank}, a backup, so it has no data shard; take its batches "
+                "from this sampler, and pass over as many as catch_up says."
+            )
+        return self._chosen[step]
+
+    def choice(self, step: int) -> dict[int, int]:
+        """Backup to data shard in that step, the same on every rank.
+
+        Empty with mode="substitute", and without backups.
+        """
+        if self.num_backups == 0 or self.mode == "substitute":
+            return {}
+        self._update()
+        return choose(
+            step,
+            self._lateness.before(step - self._steps_ahead()),
+            num_primaries=self.num_primaries,
+            num_backups=self.num_backups,
+            members=self._members,
+            mode=self.mode,
+        )
+
+    def begin_step(self, step: int) -> int:
+        """A step of this rank begins, with its batch from the loader.
+
+        `register` calls it. Returns the seed of what the step draws.
+
+        Raises:
+            ConfigError: the loader is not where that step is, so that the batch would
+                be counted for another data shard than it is of.
+        """
+        self._check_place(step)
+        data_shard = self.shard_of(step)
+        return seed_of(
+            self.seed,
+            self._epoch_taken,
+            step,
+            self.rank if data_shard is None else data_shard,
+        )
+
+    # ---- for who knows how steps ended ----
+
+    def record(
+        self,
+        step: int,
+        late: Iterable[int] = (),
+        *,
+        is_own: bool = True,
+    ) -> None:
+        """How a step ended. `register` calls it; loops with calls of their own do.
+
+        Args:
+            step: its number on all ranks, from 0.
+            late: data shards that were missing or stood in for, in any of its calls.
+            is_own: False: this rank did not do that step itself, it caught up.
+        """
+        self._lateness.add(step, [d for d in late if d < self.num_primaries])
+        if is_own:
+            self._own_steps = max(self._own_steps, step + 1)
+
+    def set_members(self, members: Iterable[int]) -> None:
+        """These ranks live: what others have to compute moves for good."""
+        self._members = frozenset(members)
+
+    def follow(self, look: Callable[[], None]) -> None:
+        """`look`, a method, is called before a choice to bring `record` up to date."""
+        self._look = weakref.WeakMethod(look)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Who was late lately: what the choices of the next steps are made from."""
+        return self._lateness.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes over what another rank's `state_dict` gave."""
+        self._lateness.load_state_dict(state)
+
+    # ---- inside ----
+
+    def _is_free(self) -> bool:
+        return self.is_backup and self.mode == "substitute"
+
+    def _own_order(self) -> torch.Tensor:
+        generator = torch.Generator()
+        generator.manual_seed(seed_of(self.seed, self.epoch, 0, self.rank))
+        return torch.randperm(self._order.length, generator=generator)
+
+    def _steps_ahead(self) -> int:
+        return -(-self.lookahead // self.batches_per_step)
+
+    def _steps_per_epoch(self) -> int:
+        return -(-self._num_batches // self.batches_per_step)
+
+    def _update(self) -> None:
+        if look := self._look():
+            look()
+
+    def _begin_epoch(self) -> None:
+        self._update()
+        now = self._lateness.steps
+        first = now
+        if self._given_first_step is not None:
+            first, self._given_first_step = self._given_first_step, None
+        elif self._is_at_end:
+            # Behind `now`: this rank still has to pass over what it has missed. Not
+            # before it: then the loader was at the end and the loop was not.
+            first = min(now, self._first_step + self._steps_per_epoch())
+        if not self._own_steps <= first <= now:
+            raise ConfigError(
+                f"BackupSampler: epoch {self.epoch} is to begin at step {first}, but "
+                f"rank {self.rank} has come to step {now} and did step "
+                f"{self._own_steps - 1} itself; give the first step of the epoch, the "
+                "same on all ranks: set_epoch(epoch, first_step=...)."
+            )
+        self._first_step = first
+        self._num_taken = 0
+        self._epoch_taken = self.epoch
+        self._is_at_end = False
+
+    def _choose(self, step: int) -> int:
+        if not self.is_backup:
+            return self.rank
+        if self._is_free():
+            self._chosen[step] = None
+            return 0
+        if step in self._chosen:  # a further batch of the step
+            chosen = self._chosen[step]
+            assert chosen is not None
+            return chosen
+        self._update()
+        known, ahead = self._lateness.steps, self._steps_ahead()
+        if known < step - ahead:
+            raise ConfigError(
+                f"BackupSampler: the batch of step {step} is taken on rank {self.rank} "
+                f"while {known} steps are over, and lookahead is {self.lookahead} "
+                "batches: give lookahead=num_workers * prefetch_factor of the loader, "
+                "and give the sampler to aikido_torch.ddp.register, or tell it how "
+                "each step ended by record(step, late)."
+            )
+        data_shard = self.choice(step)[self.rank]
+        self._chosen[step] = data_shard
+        if len(self._chosen) > 10_000 + self.lookahead:
+            del self._chosen[next(iter(self._chosen))]
+        return data_shard
+
+    def _check_place(self, step: int) -> None:
+        """Whether the loader has given the batches of that step, and no others."""
+        per_step, all_batches = self.batches_per_step, self._num_batches
+        before = (step - self._first_step) * per_step
+        least = min(before + 1 + self.lookahead, all_batches)
+        most = min(before + per_step + self.lookahead, all_batches)
+        is_in = 0 <= before < all_batches
+        if is_in and least <= self._num_taken <= most:
+            return
+        expected = str(least) if least == most else f"{least} to {most}"
+        if not is_in:
+            expected = "none: the step is not in this epoch"
+        raise ConfigError(
+            f"BackupSampler: step {step} begins on rank {self.rank}, and of epoch "
+            f"{self._epoch_taken}, which began at step {self._first_step} and has "
+            f"{all_batches} batches, the loader has taken {self._num_taken}; expected "
+            f"{expected}, with batches_per_step={per_step} and lookahead="
+            f"{self.lookahead}. Give the sampler as batch_sampler=, lookahead as "
+            "num_workers * prefetch_factor, pass over as many batches as catch_up() "
+            "says, and if an epoch was left before its end, set_epoch(epoch, "
+            "first_step=...)."
+        )
+
+
+class _Order(DistributedSampler[Any]):
+    """The indices of all data shards, data shard d at d, d + N, d + 2N, ...
+
+    A DistributedSampler whose one part is everything: the lengths are cut or filled for
+    N parts, and nothing is left out then.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        num_shards: int,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+    ) -> None:
+        super().__init__(
+            dataset,
+            num_replicas=num_shards,
+            rank=0,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+        )
+        self.length = len(dataset)  # type: ignore[arg-type]
+        self.of_each = self.num_samples
+        self.num_replicas, self.num_samples = 1, self.total_size
+
+    def of_epoch(self, epoch: int) -> torch.Tensor:
+        self.set_epoch(epoch)
+        return torch.tensor(list(self))

@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Batches of all ranks side by side; tests/python/multiproc/test_backup.py trains."""
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import (
+    ActiveBackup,
+    BackupSampler,
+    SeededDataset,
+    SkipStraggler,
+)
+
+
+def samplers(num_ranks, policy, dataset, batch_size=3, **options):
+    return [
+        BackupSampler(
+            dataset, batch_size, policy, num_ranks=num_ranks, rank=rank, **options
+        )
+        for rank in range(num_ranks)
+    ]
+
+
+def shadows(num_primaries, num_backups=1, *, size=40, **options):
+    policy = ActiveBackup(backups=num_backups)
+    return samplers(num_primaries + num_backups, policy, range(size), **options)
+
+
+def batches_of(sampler, num_batches, *, late=lambda step: ()):
+    """Of the next steps, all done by this rank; `late` tells how each of them ended."""
+    begin = sampler._lateness.steps
+    found = []
+    for step, batch in zip(range(begin, begin + num_batches), sampler, strict=False):
+        found.append(batch)
+        sampler.record(step, late(step))
+    return found
+
+
+def chunks(indices, size):
+    return [indices[i : i + size] for i in range(0, len(indices), size)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.integers(1, 60),
+    num_primaries=st.integers(1, 6),
+    num_backups=st.integers(0, 6),
+    batch_size=st.integers(1, 9),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 3),
+)
+def test_a_primary_gets_what_a_distributed_sampler_gives(
+    size, num_primaries, num_backups, batch_size, shuffle, drop_last, seed, epoch
+):
+    if drop_last:
+        size = max(size, num_primaries)
+    num_backups = min(num_backups, num_primaries)
+    options = {"shuffle": shuffle, "drop_last": drop_last, "seed": seed}
+    found = shadows(
+        num_primaries, num_backups, size=size, batch_size=batch_size, **options
+    )
+    for rank in range(num_primaries):
+        theirs = DistributedSampler(
+            range(size), num_replicas=num_primaries, rank=rank, **options
+        )
+        theirs.set_epoch(epoch)
+        found[rank].set_epoch(epoch)
+        assert len(found[rank]) == len(chunks(list(theirs), batch_size))
+        assert list(found[rank]) == chunks(list(theirs), batch_size)
+
+
+@st.composite
+def _trainings(draw):
+    num_primaries = draw(st.integers(1, 6))
+    num_backups = draw(st.integers(1, num_primaries))
+    primaries = st.integers(0, num_primaries - 1)
+    late = draw(st.lists(st.sets(primaries), min_size=40, max_size=40))
+    batches_per_step = draw(st.integers(1, 3))
+    lookahead = draw(st.integers(0, 6))
+    mode = draw(st.sampled_from(["shadow", "replicate"]))
+    if mode == "replicate":
+        num_backups = num_primaries
+    return num_primaries, num_backups, late, batches_per_step, lookahead, mode
+
+
+def train(group, late, *, batches_per_step, lookahead, num_epochs=2):
+    """All ranks in step, with loaders that work ahead.
+
+    For each rank what it computed: (step, data shard, (epoch, batch), indices).
+    """
+    done = [[] for _ in group]
+    step = 0
+    for epoch in range(num_epochs):
+        loaders = []
+        for sampler in group:
+            sampler.set_epoch(epoch)
+            loaders.append(_ahead(sampler, lookahead))
+        num_batches = len(group[0])
+        for batch in range(0, num_batches, batches_per_step):
+            parts = range(batch, min(batch + batches_per_step, num_batches))
+            for rank, (sampler, loader) in enumerate(zip(group, loaders, strict=True)):
+                for part in parts:
+                    indices = next(loader)
+                    if part == batch:
+                        sampler.begin_step(step)
+                    data_shard = sampler.shard_of(step)
+                    done[rank].append((step, data_shard, (epoch, part), indices))
+            for sampler in group:
+                sampler.record(step, late[step % len(late)])
+            step += 1
+    return done
+
+
+def _ahead(sampler, lookahead):
+    """As a DataLoader with processes takes batches before they are used."""
+    taken = iter(sampler)
+    ready = [b for b in (next(taken, None) for _ in range(lookahead)) if b is not None]
+    while True:
+        following = next(taken, None)
+        if following is not None:
+            ready.append(following)
+        if not ready:
+            return
+        yield ready.pop(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_trainings(), st.integers(20, 70))
+def test_a_backups_batch_is_that_of_the_primary_it_shadows(training, size):
+    num_primaries, num_backups, late, batches_per_step, lookahead, mode = training
+    group = samplers(
+        num_primaries + num_backups,
+        ActiveBackup(backups=num_backups, mode=mode),
+        range(size),
+        lookahead=lookahead,
+        batches_per_step=batches_per_step,
+    )
+    done = train(group, late, batches_per_step=batches_per_step, lookahead=lookahead)
+    of_primary = {
+        (data_shard, place): batch
+        for rank in range(num_primaries)
+        for _, data_shard, place, batch in done[rank]
+    }
+    covered = {}
+    for backup in range(num_primaries, num_primaries + num_backups):
+        for step, data_shard, place, batch in done[backup]:
+            assert batch == of_primary[data_shard, place]
+            covered.setdefault(step, {}).setdefault(backup, set()).add(data_shard)
+    for step, by_backup in covered.items():
+        # All batches of a step are of one data shard, and none has two backups.
+        assert all(len(data_shards) == 1 for data_shards in by_backup.values())
+        assert len({d for s in by_backup.values() for d in s}) == num_backups
+        # Every rank can tell.
+        told = {frozenset(s.choice(step).items()) for s in group}
+        assert len(told) == 1
+        assert dict(*told) == {b: min(s) for b, s in by_backup.items()}
+
+
+def test_a_suspect_is_shadowed_after_what_a_loader_has_taken_already():
+    for lookahead, batches_per_step, first in ((0, 1, 4), (4, 1, 8), (4, 3, 6)):
+        group = shadows(
+            4, size=300, lookahead=lookahead, batches_per_step=batches_per_step
+        )
+        late = [()] * 3 + [(2,)] + [()] * 96
+        done = train(
+            group,
+            late,
+            batches_per_step=batches_per_step,
+            lookahead=lookahead,
+            num_epochs=1,
+        )
+        steps = {step: data_shard for step, data_shard, *_ in done[4]}
+        last = max(steps)
+        expected = {
+            step: 2 if first <= step < first + 16 else step % 4
+            for step in range(last + 1)
+        }
+        assert steps == expected, (lookahead, batches_per_step)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(2, 5),
+    st.data(),
+    st.integers(0, 4),
+    st.sampled_from([40, 48, 61]),
+)
+def test_an_epoch_is_covered_once_also_when_a_primary_dies_in_it(
+    num_primaries, data, lookahead, size
+):
+    group = shadows(num_primaries, size=size, batch_size=2, lookahead=lookahead)
+    num_batches = len(group[0])
+    victim = data.draw(st.integers(0, num_primaries - 1))
+    death = data.draw(st.integers(0, num_batches - 1))
+    alive = set(range(num_primaries + 1)) - {victim}
+    counted, lost = {}, set()
+    step = 0
+    for epoch in range(3):
+        loaders = {}
+        for rank in range(num_primaries + 1):
+            group[rank].set_epoch(epoch)
+            loaders[rank] = _ahead(group[rank], lookahead)
+        for batch in range(num_batches):
+            is_dead = step >= death
+            given = {}
+            for rank in alive if is_dead else alive | {victim}:
+                indices = next(loaders[rank])
+                group[rank].begin_step(step)
+                data_shard = group[rank].shard_of(step)
+                # The first copy counts; the backup's is needed only where the other
+                # does not come.
+                if data_shard == rank or (is_dead and data_shard == victim):
+                    assert data_shard not in given
+                    given[data_shard] = indices
+            for data_shard, indices in given.items():
+                counted[epoch, data_shard, batch] = indices
+            late = {victim} if is_dead else set()
+            lost |= {(epoch, batch) for _ in [0] if is_dead and victim not in given}
+            for rank in alive:
+                group[rank].record(step, late)
+                if is_dead:
+                    group[rank].set_members(alive)
+            step += 1
+    # What nobody stood in for lies at the death, and is what the report names.
+    assert len(lost) <= lookahead + 1
+    assert all(epoch * num_batches + b <= death + lookahead for epoch, b in lost)
+    for epoch in range(3):
+        found = Counter(
+            index for (e, *_), b in counted.items() if e == epoch for index in b
+        )
+        left_out = Counter(
+            index
+            for e, b in lost
+            if e == epoch
+            for index in _batch(group, e, victim, b)
+        )
+        whole = Counter(
+            index
+            for rank in range(num_primaries)
+            for index in _theirs(size, num_primaries, rank, epoch)
+        )
+        assert found + left_out == whole
+        assert set(whole) == set(range(size))
+
+
+def _theirs(size, num_primaries, rank, epoch):
+    sampler = DistributedSampler(range(size), num_replicas=num_primaries, rank=rank)
+    sampler.set_epoch(epoch)
+    return list(sampler)
+
+
+def _batch(group, epoch, data_shard, batch):
+    size, num_primaries = len(group[0].dataset), group[0].num_primaries
+    return chunks(_theirs(size, num_primaries, data_shard, epoch), 2)[batch]
+
+
+def test_a_substitute_has_batches_of_the_whole_dataset_in_an_order_of_its_own():
+    policy = ActiveBackup(backups=2, mode="substitute")
+    group = samplers(6, policy, range(40), batch_size=5)
+    found = [[i for batch in s for i in batch] for s in group]
+    assert sorted(i for part in found[:4] for i in part) == list(range(40))
+    assert all(len(part) == 10 and len(set(part)) == 10 for part in found[4:])
+    assert found[4] != found[5]
+    assert max(found[4]) - min(found[4]) > 20
+    assert [s.shard_of(0) for s in group] == [0, 1, 2, 3, None, None]
+    assert group[0].choice(0) == group[4].choice(0) == {}
+    before = found[4]
+    group[4].set_epoch(1)
+    assert [i for batch in group[4] for i in batch] != before
+
+
+def test_substitutes_draw_random_numbers_of_their_own():
+    group = samplers(5, ActiveBackup(backups=2, mode="substitute"), range(40))
+    for sampler in group:
+        next(iter(sampler))
+    assert len({sampler.begin_step(0) for sampler in group}) == 5
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ActiveBackup(backups=2, mode="n_plus_b"),
+        ActiveBackup(backups=0),
+        SkipStraggler(),
+    ],
+)
+def test_without_stand_ins_all_ranks_are_primaries(policy):
+    group = samplers(5, policy, range(40))
+    for rank, sampler in enumerate(group):
+        theirs = DistributedSampler(range(40), num_replicas=5, rank=rank)
+        assert list(sampler) == chunks(list(theirs), 3)
+        assert not sampler.is_backup
+        assert sampler.shard_of(7) == rank
+        assert sampler.choice(7) == {}
+
+
+# ---- with a DataLoader -------------------------------------------------------------
+
+
+class _Noisy(Dataset):
+    def __len__(self):
+        return 48
+
+    def __getitem__(self, index):
+        noise = torch.rand(4) + float(np.random.rand())
+        return torch.tensor([float(index)]), noise
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_workers": 1, "prefetch_factor": 3},
+        {"num_workers": 2, "prefetch_factor": 2},
+        {"num_workers": 2, "persistent_workers": True},
+    ],
+)
+def test_loaders_of_a_primary_and_its_backup_give_the_same_bits(options):
+    lookahead = options.get("num_workers", 0) * options.get("prefetch_factor", 2)
+    dataset = SeededDataset(_Noisy(), seed=3)
+    group = samplers(
+        3, ActiveBackup(backups=1), dataset, batch_size=4, lookahead=lookahead
+    )
+    loaders = [DataLoader(dataset, batch_sampler=s, **options) for s in group]
+    shadowed, step = Counter(), 0
+    for epoch in range(2):
+        for sampler in group:
+            sampler.set_epoch(epoch)
+        for batches in zip(*loaders, strict=True):
+            seeds = [sampler.begin_step(step) for sampler in group]
+            data_shard = group[2].shard_of(step)
+            assert seeds[2] == seeds[data_shard]
+            assert seeds[0] != seeds[1]
+            for own, primarys in zip(batches[2], batches[data_shard], strict=True):
+                assert torch.equal(own, primarys)
+            shadowed[data_shard] += 1
+            for sampler in group:
+                sampler.record(step, [1] if step == 2 else [])
+            step += 1
+    assert step == 12
+    assert shadowed[1] > shadowed[0] > 0
+    assert dataset.epoch == 1
+
+
+def test_dropout_of_a_backup_is_that_of_the_primary():
+    def gradient(sampler, step):
+        torch.manual_seed(5)
+        net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+        torch.manual_seed(sampler.begin_step(step))
+        net(torch.ones(3, 4)).sum().backward()
+        return torch.cat([p.grad.flatten() for p in net.parameters()])
+
+    group = shadows(2)
+    loaders = [iter(sampler) for sampler in group]
+    for step in range(3):
+        for loader in loaders:
+            next(loader)
+        found = [gradient(sampler, step) for sampler in group]
+        data_shard = group[2].shard_of(step)
+        assert torch.equal(found[2], found[data_shard])
+        assert not torch.equal(found[0], found[1])
+        for sampler in group:
+            sampler.record(step)
+
+
+def test_a_loader_that_works_ahead_without_saying_so_is_refused():
+    group = shadows(2)
+    loader = _ahead(group[2], 2)
+    with pytest.raises(
+        ConfigError,
+        match="the batch of step 1 is taken on rank 2 while 0 steps are over, and look"
+        r"ahead is 0 batches: give lookahead=num_workers \* prefetch_factor",
+    ):
+        next(loader)
+    # A primary's batches follow from nothing, and its place is looked at all the same.
+    next(_ahead(group[0], 2))
+    with pytest.raises(
+        ConfigError, match=r"the loader has taken 3; expected 1, with .*lookahead=0"
+    ):
+        group[0].begin_step(0)
+
+
+# ---- a rank that was late ----------------------------------------------------------
+
+
+def test_a_rank_that_passes_over_batches_finds_its_place():
+    group = shadows(2, size=40, batch_size=2)
+    for sampler in group:
+        batches = iter(sampler)
+        next(batches)
+        sampler.begin_step(0)
+        sampler.record(0)
+        # Steps 1 to 4 were done without this rank.
+        for step in range(1, 5):
+            sampler.record(step, [1], is_own=False)
+        next(batches)
+        with pytest.raises(
+            ConfigError,
+            match=r"step 5 begins on rank ., .* has taken 2; expected 6.*pass over",
+        ):
+            sampler.begin_step(5)
+        for _ in range(4):
+            next(batches)
+        sampler.begin_step(5)
+    assert group[2].shard_of(5) == 1
+
+
+def test_batches_to_pass_over_may_lie_behind_the_end_of_an_epoch():
+    group = shadows(2, size=24, batch_size=2)
+    assert len(group[0]) == 6
+    for sampler in group:
+        batches = iter(sampler)
+        for step in range(4):
+            next(batches)
+            sampler.record(step)
+        # Steps 4 to 8 were done without this rank: it passes over the last two batches
+        # of epoch 0, and three of the next.
+        for step in range(4, 9):
+            sampler.record(step, [0], is_own=False)
+        assert len(list(batches)) == 2
+        sampler.set_epoch(1)
+        batches = iter(sampler)
+        taken = [next(batches) for _ in range(4)]
+        sampler.begin_step(9)
+    assert group[2].shard_of(9) == 0
+    assert taken[3] == chunks(_theirs(24, 2, 0, 1), 2)[3]
+
+
+def test_an_epoch_that_all_leave_early_is_followed_by_the_next():
+    group = shadows(2, size=40, batch_size=2)
+    for sampler in group:
+        assert len(batches_of(sampler, 3)) == 3
+        sampler.set_epoch(1)
+        batches = iter(sampler)
+        next(batches)
+        sampler.begin_step(3)
+        with pytest.raises(ConfigError, match="the step is not in this epoch"):
+            sampler.begin_step(2)
+
+
+def test_where_an_epoch_begins_can_be_said_and_is_checked():
+    sampler = shadows(2, size=40, batch_size=2)[0]
+    batches_of(sampler, 3)
+    for step in range(3, 6):
+        sampler.record(step, is_own=False)
+    for first_step in (2, 7):
+        sampler.set_epoch(1, first_step=first_step)
+        with pytest.raises(
+            ConfigError,
+            match=f"epoch 1 is to begin at step {first_step}, but rank 0 has come to "
+            "step 6 and did step 2 itself",
+        ):
+            next(iter(sampler))
+    sampler.set_epoch(1, first_step=4)
+    batches = iter(sampler)
+    taken = [next(batches) for _ in range(3)]
+    sampler.begin_step(6)
+    assert taken == chunks(_theirs(40, 2, 0, 1), 2)[:3]
+
+
+def test_what_was_late_is_taken_over_with_a_copy_of_the_state():
+    giver, taker = (shadows(3, size=90)[3] for _ in range(2))
+    for sampler in (giver, taker):
+        next(iter(sampler))
+        sampler.record(0, [1])
+    for step in range(1, 6):
+        giver.record(step, [2])
+    taker.load_state_dict(giver.state_dict())
+    for step in range(1, 6):
+        taker.record(step, is_own=False)
+    assert taker.choice(6) == giver.choice(6) == {3: 2}
+
+
+# ---- what is refused ---------------------------------------------------------------
+
+
+class _Stream(IterableDataset):
+    def __iter__(self):
+        return iter([1])
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        (
+            {"dataset": _Stream()},
+            "BackupSampler: the dataset, of type _Stream, has no l",
+        ),
+        ({"dataset": []}, "of type list, is empty"),
+        ({"batch_size": 0}, "batch_size is 0; it takes a whole number, at least 1"),
+        ({"batch_size": 2.0}, "batch_size is 2.0; it takes"),
+        ({"batches_per_step": 0}, "batches_per_step is 0; it takes"),
+        ({"lookahead": -1}, "lookahead is -1; it takes a whole number, at least 0"),
+        ({"policy": 3}, r"policy is 3; it takes ActiveBackup\(\.\.\.\)"),
+        ({"rank": 5}, "rank is 5 but there are ranks 0 to 4"),
+        (
+            {"policy": ActiveBackup(backups=3)},
+            "3 backups leave 2 primaries of 5 ranks; there must be as many primaries",
+        ),
+        (
+            {"dataset": range(3), "drop_last": True},
+            "3 samples are less than one for each of 4 primaries, with drop_last=True",
+        ),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused_with_a_sentence(changed, text):
+    arguments = {
+        "dataset": range(40),
+        "batch_size": 4,
+        "policy": ActiveBackup(backups=1),
+        "num_ranks": 5,
+        "rank": 0,
+    }
+    with pytest.raises(ConfigError, match=text):
+        BackupSampler(**arguments | changed)
+
+
+def test_a_step_without_a_batch_has_no_data_shard():
+    with pytest.raises(
+        ConfigError,
+        match=re.escape("no batch was taken for step 3 on rank 2, a backup"),
+    ):
+        shadows(2)[2].shard_of(3)
