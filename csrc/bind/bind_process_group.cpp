@@ -217,6 +217,16 @@ void register_returns(BackendClass& backend) {
           py::arg("seq"), py::arg("except_rank"),
           py::call_guard<py::gil_scoped_release>(),
           "Whether nobody but `except_rank` needs a result up to `seq` any more.")
+      .def(
+          "members",
+          [](AikidoBackend& self) {
+            std::vector<int> ranks;
+            self.communicator()->members().for_each(
+                [&](Rank r) { ranks.push_back(r.value); });
+            return ranks;
+          },
+          py::call_guard<py::gil_scoped_release>(),
+          "Who takes part in calls that may skip, ascending.")
       .def_property_readonly(
           "num_calls",
           [](AikidoBackend& self) { return self.communicator()->num_calls(); },

@@ -204,6 +204,12 @@ bool Communicator::is_settled(Seq seq, Rank except) {
   return is_settled;
 }
 
+RankSet Communicator::members() {
+  RankSet members;
+  engine_->run_and_wait([&] { members = group_->view().members; });
+  return members;
+}
+
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
   engine_->post([this, shared] { group_->send(std::move(*shared)); });

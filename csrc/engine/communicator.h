@@ -47,6 +47,8 @@ class Communicator final : private transport::Doorkeeper {
   // no call may be made at the same time.
   Status pass_over(Seq seq);
   bool is_settled(Seq seq, Rank except);
+  // Who takes part in calls that may skip. Blocks as well.
+  RankSet members();
 
   // Returns the number of the collective, counted from 1. Never blocks.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
