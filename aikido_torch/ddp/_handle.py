@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch.ddp._backups import Backups, late_in
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
@@ -29,7 +30,6 @@ from aikido_torch.errors import (
 from aikido_torch.straggler import (
     Carry,
     Policy,
-    SkipStraggler,
     StepCounters,
     WaitAll,
 )
@@ -38,6 +38,7 @@ __all__ = ["CatchUp", "Handle"]
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
+_SUM = dist.ReduceOp(dist.ReduceOp.SUM)
 # DDP makes its final buckets at the second forward, with a static graph at the third;
 # nothing is skipped before.
 _STRICT_STEPS = 2
@@ -119,6 +120,7 @@ class Handle:
         copy: StateCopy | None,
         batches_per_step: int,
         number: int,
+        backups: Backups,
         carries_late: bool = False,
     ) -> None:
         self.steps = 0
@@ -137,6 +139,7 @@ class Handle:
         self._state = state
         self._copy = copy
         self._batches_per_step = batches_per_step
+        self._backups = backups
         self._buckets: dict[int, Bucket] = {}
         self._carries_late = carries_late and policy != WaitAll()
         self._carries: defaultdict[int, Carry] = defaultdict(Carry)  # by bucket
@@ -149,7 +152,7 @@ class Handle:
         self._exchange: Exchange | None = None
         self._skips = not isinstance(policy, WaitAll)
         # Rather than be waited for, a rank is left out and copies the state.
-        self._leaves = isinstance(policy, SkipStraggler) and policy.log_full == "leave"
+        self._leaves = getattr(policy, "log_full", "wait") == "leave"
         # A step was not what the others made of it: what is here is nobody's state.
         self._is_astray = False
         _, size = self._backend.place
@@ -309,7 +312,11 @@ class Handle:
     def _replay(self) -> None:
         # The results are here, so these calls send nothing and return at once.
         for index in sorted(self._buckets):
-            self._start(self._buckets[index].scratch, self._policy).wait()
+            self._start(
+                self._buckets[index].scratch,
+                self._policy,
+                data_shard=self._backups.replayed_data_shard(self.steps),
+            ).wait()
         buckets = list(self._buckets.values())
         with gradients_from(buckets, are_views=self._are_views, unused=self._unused):
             self._apply()
@@ -341,7 +348,7 @@ class Handle:
         """
         own, size = self._backend.place
         others = [(own + i) % size for i in range(1, size)]
-        late = set(self._outcomes[-1].skipped) if self._outcomes else set()
+        late = late_in(self._outcomes[-1]) if self._outcomes else set()
         return sorted(others, key=lambda rank: rank in late)
 
     def _adopt(self, copied: Copied) -> bool:
@@ -408,10 +415,26 @@ class Handle:
     def _is_laid_out(self) -> bool:
         return self.steps >= self._strict_steps
 
-    def _start(self, tensor: torch.Tensor, policy: _C.PolicyOptions) -> _C.AikidoWork:
-        work = self._backend.all_reduce(tensor, _MEAN, policy, 0, _GROUP_TIMEOUT)
+    def _start(
+        self,
+        tensor: torch.Tensor,
+        policy: _C.PolicyOptions,
+        *,
+        op: dist.ReduceOp = _MEAN,
+        data_shard: int = -1,
+    ) -> _C.AikidoWork:
+        work = self._backend.all_reduce(
+            tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard
+        )
         self._running.append((self.steps, work))
         return work
+
+    def _tell_sampler(self) -> None:
+        self._collect()
+        self._backups.look(self._backend)
+
+    def _on_forward(self, module: torch.nn.Module, _: object) -> None:
+        self._backups.begin_forward(self.steps, module)
 
     def _hook(
         self, _: object, bucket: GradBucket
@@ -425,11 +448,14 @@ class Handle:
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
-            work = self._start(bucket.buffer(), self._wait_all)
+            is_sum = self._backups.prepare_strict(bucket.buffer())
+            op = _SUM if is_sum else _MEAN
+            work = self._start(bucket.buffer(), self._wait_all, op=op)
         elif self._carries_late:
             work = self._start_carrying(bucket)
         else:
-            work = self._start(bucket.buffer(), self._policy)
+            data_shard = self._backups.own_data_shard(self.steps)
+            work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
         if bucket.is_last():
             if strict:
                 # Fewer buckets than before the rebuild.
@@ -484,6 +510,7 @@ class Handle:
     ) -> None:
         counters = self._counters(self.steps)
         counters.way, counters.copied_from = way, copied_from
+        self._backups.end_step(self.steps, is_own=way == "own")
         self.steps += 1
         if collect:
             self._collect()
@@ -510,6 +537,7 @@ class Handle:
                 continue
             self._outcomes.append(outcome)
             self._counters(step).add(outcome)
+            self._backups.add(step, outcome)
             if own in outcome.skipped and step > self._last_skipped:
                 self._last_skipped = step
                 self.skipped_steps += 1

@@ -12,12 +12,13 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp._agreement import Registration, agree, layout_of
+from aikido_torch.ddp._agreement import Agreed, Registration, agree, layout_of
+from aikido_torch.ddp._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import Policy, SkipStraggler
+from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler
 from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = ["register"]
@@ -39,6 +40,7 @@ def register(
     copy: StateCopy | None = None,
     batches_per_step: int = 1,
     late: Literal["drop", "carry"] = "drop",
+    sampler: BackupSampler | None = None,
 ) -> Handle:
     """Installs the communication hook that averages gradients under `policy`.
 
@@ -67,6 +69,8 @@ def register(
             are accumulated.
         late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
             this rank's next one; `aikido_torch.ddp` says how.
+        sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
+            generators are then seeded in each step, see `straggler.seed_of`.
 
     Raises:
         ConfigError: the model makes DDP run strict collectives in every step, for which
@@ -78,17 +82,16 @@ def register(
     _check_optimizer(model, optimizer, apply)
     policy = SkipStraggler() if policy is None else policy
     taken = _why_taken(model)
-    is_whole = state is not None or (apply is None and after_step is None)
     rule = copy or StateCopy()
-    others = dict(state or {})
-    layout = layout_of(model.module, optimizer)
-    layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
-    layout |= {"policy": repr(policy), "copy": repr(rule), "late": str(late)}
-    layout |= {"batches_per_step": str(batches_per_step), "model": taken or "free"}
-    own = Registration(next(_numbers), torch.get_rng_state().numpy().tobytes())
-    agreed = agree(layout, own, model.process_group)
+    is_whole = state is not None or (apply is None and after_step is None)
+    backups = Backups(sampler, policy, backend_of(model.process_group).place)
+    others = dict(state or {}) | backups.states()
+    values = {"policy": repr(policy), "copy": repr(rule), "late": str(late)}
+    values |= {"batches_per_step": str(batches_per_step), "model": taken or "free"}
+    agreed = _agree(model, optimizer, sampler, others, values)
     # After that, so that a rank with a choice of its own is told to all.
     _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
+    backups.check(policy, batches_per_step=batches_per_step, late=late)
     handle = Handle(
         model,
         policy,
@@ -102,11 +105,32 @@ def register(
         copy=rule if is_whole else None,
         batches_per_step=batches_per_step,
         number=agreed.number,
+        backups=backups,
         carries_late=late == "carry",
     )
+    return _installed(handle, model, backups)
+
+
+def _installed(
+    handle: Handle, model: DistributedDataParallel, backups: Backups
+) -> Handle:
+    backups.install(model, handle._tell_sampler, handle._on_forward)
     model.register_comm_hook(None, handle._hook)
     _registered.add(model)
     return handle
+
+
+def _agree(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    sampler: object,
+    others: Mapping[str, Stateful],
+    values: Mapping[str, str],
+) -> Agreed:
+    layout = layout_of(model.module, optimizer) | layout_of_sampler(sampler)
+    layout |= {f"state.{name}": type(o).__name__ for name, o in others.items()}
+    own = Registration(next(_numbers), torch.get_rng_state().numpy().tobytes())
+    return agree(layout | dict(values), own, model.process_group)
 
 
 def _check_kinds(
@@ -123,7 +147,9 @@ def _check_kinds(
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise refuse("optimizer", optimizer, "an optimizer, such as SGD(...)")
     if policy is not None and not isinstance(policy, Policy):
-        raise refuse("policy", policy, "WaitAll() or SkipStraggler(...)")
+        raise refuse(
+            "policy", policy, "WaitAll(), SkipStraggler(...) or ActiveBackup(...)"
+        )
     for name, value in (("apply", apply), ("after_step", after_step)):
         if value is not None and not callable(value):
             raise refuse(name, value, "a function without arguments")
@@ -200,11 +226,26 @@ def _check_choices(
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
     world_size = group.size()
-    least = getattr(policy, "min_contributors", None)
-    if least is not None and least > world_size:
+    title = type(policy).__name__
+    num_backups = getattr(policy, "backups", 0)
+    if 2 * num_backups > world_size:
         raise ConfigError(
-            f"register: SkipStraggler: min_contributors is {least} but the group has "
-            f"ranks 0 to {world_size - 1}; it must be at most {world_size}."
+            f"register: {title}: backups is {num_backups} but the group has ranks 0 to "
+            f"{world_size - 1}; at most half of them, {world_size // 2}, are backups."
+        )
+    mode = getattr(policy, "mode", None)
+    if mode == "replicate" and num_backups and 2 * num_backups != world_size:
+        raise ConfigError(
+            f'register: {title}: mode is "replicate", which takes as many backups as '
+            f"primaries, but {num_backups} of {world_size} ranks are backups."
+        )
+    most = world_size - num_backups
+    least = getattr(policy, "min_contributors", None)
+    if least is not None and least > most:
+        raise ConfigError(
+            f"register: {title}: min_contributors is {least} but the group has ranks 0 "
+            f"to {most - 1}{' that are primaries' if num_backups else ''}; it must be "
+            f"at most {most}."
         )
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(

@@ -22,6 +22,7 @@ class StepCounters:
         copied_from: that rank; None with the other ways.
         num_calls: that have ended.
         skipped: rank to reasons, and in how many calls each.
+        stand_ins: data shard to backups that stood in for it, and in how many calls.
         deadline_ms: longest that was used.
         cancelled_bytes: of this rank, that were not sent any more.
     """
@@ -31,6 +32,7 @@ class StepCounters:
     copied_from: int | None = None
     num_calls: int = 0
     skipped: dict[int, Counter[str]] = field(default_factory=dict)
+    stand_ins: dict[int, Counter[int]] = field(default_factory=dict)
     deadline_ms: float = 0.0
     cancelled_bytes: int = 0
 
@@ -39,9 +41,11 @@ class StepCounters:
         self.num_calls += 1
         for rank in outcome.skipped:
             self.skipped.setdefault(rank, Counter())[outcome.reason] += 1
+        for data_shard, backup in outcome.stand_ins:
+            self.stand_ins.setdefault(data_shard, Counter())[backup] += 1
         self.deadline_ms = max(self.deadline_ms, outcome.deadline_ms)
         self.cancelled_bytes += outcome.cancelled_bytes
 
     def is_plain(self) -> bool:
-        """Nobody was skipped, and this rank was there."""
-        return self.way == "own" and not self.skipped
+        """Nobody was skipped or stood in for, and this rank was there."""
+        return self.way == "own" and not self.skipped and not self.stand_ins

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tables of who was skipped and why, by rank and by step."""
+"""Tables of who was skipped and why, and who stood in, by rank and by step."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -25,11 +25,13 @@ def report(
 ) -> dict[int, dict[str, int]]:
     """Prints how often each rank was skipped, by reason, and returns the same.
 
+    With backups also how often each was stood in for, and by whom.
+
     Args:
         outcomes: of the calls to report on, such as `handle.outcomes` of
             `aikido_torch.ddp.register`.
         steps: such as `handle.by_step`; then a second table tells of each step in which
-            somebody was skipped or this rank caught up, the last 40 of them.
+            somebody was skipped or stood in for or this rank caught up, the last 40.
         console: where to print; None is standard output.
 
     Returns:
@@ -39,8 +41,11 @@ def report(
     total = 0
     late: dict[int, Counter[str]] = {}
     deadlines: dict[int, float] = {}
+    stand_ins: dict[int, Counter[int]] = {}
     for outcome in outcomes:
         total += 1
+        for data_shard, backup in outcome.stand_ins:
+            stand_ins.setdefault(data_shard, Counter())[backup] += 1
         for rank in outcome.skipped:
             late.setdefault(rank, Counter())[outcome.reason] += 1
             deadlines[rank] = max(deadlines.get(rank, 0.0), outcome.deadline_ms)
@@ -50,16 +55,18 @@ def report(
     table.add_column("share", justify="right")
     table.add_column("why")
     table.add_column("longest deadline", justify="right")
-    for rank, reasons in sorted(late.items()):
+    if stand_ins:
+        table.add_column("stood in for")
+    for rank in sorted({*late, *stand_ins}):
+        reasons = late.get(rank, Counter())
         count = reasons.total()
         why = ", ".join(f"{_told(name)} {n}" for name, n in reasons.most_common())
-        table.add_row(
-            str(rank),
-            str(count),
-            f"{count / total:.1%}",
-            why,
-            f"{deadlines[rank]:.1f} ms",
-        )
+        row = [str(rank), str(count), f"{count / total:.1%}", why]
+        row.append(f"{deadlines[rank]:.1f} ms" if rank in deadlines else "")
+        if stand_ins:
+            by = sorted(stand_ins.get(rank, Counter()).items())
+            row.append(", ".join(f"by {backup} {n}" for backup, n in by))
+        table.add_row(*row)
     console = console or Console()
     console.print(table)
     if steps is not None:
@@ -75,12 +82,16 @@ def _told(reason: str) -> str:
 def _by_step(steps: list[StepCounters]) -> Table:
     told = [s for s in steps if not s.is_plain()]
     shown = told[-_MOST_ROWS:]
-    title = f"{len(told)} of {len(steps)} steps with somebody skipped or caught up"
+    has_stand_ins = any(s.stand_ins for s in steps)
+    skipped_or = "skipped, stood in for" if has_stand_ins else "skipped"
+    title = f"{len(told)} of {len(steps)} steps with somebody {skipped_or} or caught up"
     if len(shown) < len(told):
         title += f", the last {len(shown)}"
     table = Table(title=title)
     table.add_column("step", justify="right")
     table.add_column("skipped: why")
+    if has_stand_ins:
+        table.add_column("stood in for")
     table.add_column("deadline", justify="right")
     table.add_column("cancelled bytes", justify="right")
     table.add_column("this rank")
@@ -91,5 +102,10 @@ def _by_step(steps: list[StepCounters]) -> Table:
         )
         way = s.way if s.copied_from is None else f"copied from {s.copied_from}"
         deadline = f"{s.deadline_ms:.1f} ms" if s.skipped else ""
-        table.add_row(str(s.step), skipped, deadline, f"{s.cancelled_bytes:,}", way)
+        stood_in = ", ".join(
+            f"{data_shard} by {', '.join(map(str, sorted(by)))}"
+            for data_shard, by in sorted(s.stand_ins.items())
+        )
+        row = [str(s.step), skipped, deadline, f"{s.cancelled_bytes:,}", way]
+        table.add_row(*row[:2], *([stood_in] if has_stand_ins else []), *row[2:])
     return table

@@ -9,9 +9,12 @@ from rich.console import Console
 from aikido_torch.straggler import StepCounters, report
 
 
-def outcome(skipped=(), reason="deadline", deadline_ms=0.0):
+def outcome(skipped=(), reason="deadline", deadline_ms=0.0, stand_ins=()):
     return SimpleNamespace(
-        skipped=list(skipped), reason=reason, deadline_ms=deadline_ms
+        skipped=list(skipped),
+        reason=reason,
+        deadline_ms=deadline_ms,
+        stand_ins=list(stand_ins),
     )
 
 
@@ -85,3 +88,36 @@ def test_of_many_steps_the_last_are_shown():
     text, cells = by_step([StepCounters(i, way="replayed") for i in range(100)])
     assert "100 of 100 steps with somebody skipped or caught up, the last 40" in text
     assert [int(row[0]) for row in cells] == list(range(60, 100))
+
+
+def test_stand_ins_have_a_column_of_their_own():
+    counts, text = printed(
+        [
+            outcome(stand_ins=[(2, 4)]),
+            outcome([2], deadline_ms=20.0, stand_ins=[(0, 4), (1, 5)]),
+            outcome(stand_ins=[(1, 4)]),
+        ]
+    )
+    assert counts == {2: {"deadline": 1}}
+    lines = [line.split("│") for line in text.splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in line[1:-1]] for line in lines]
+    assert cells == [
+        ["0", "0", "0.0%", "", "", "by 4 1"],
+        ["1", "0", "0.0%", "", "", "by 4 1, by 5 1"],
+        ["2", "1", "33.3%", "deadline 1", "20.0 ms", "by 4 1"],
+    ]
+
+
+def test_steps_tell_which_data_shards_came_from_a_backup():
+    text, cells = by_step(
+        [
+            StepCounters(4),
+            StepCounters(5, stand_ins={3: Counter({5: 2, 4: 1}), 0: Counter({4: 1})}),
+            StepCounters(6, skipped={1: Counter(deadline=1)}, deadline_ms=7.0),
+        ]
+    )
+    assert "2 of 3 steps with somebody skipped, stood in for or caught up" in text
+    assert cells == [
+        ["5", "", "0 by 4, 3 by 4, 5", "", "0", "own"],
+        ["6", "1: deadline", "", "7.0 ms", "0", "own"],
+    ]

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 from aikido_torch.straggler import StepCounters
 
 
-def outcome(skipped=(), reason="deadline", deadline_ms=0.0, cancelled_bytes=0):
+def outcome(
+    skipped=(), reason="deadline", deadline_ms=0.0, cancelled_bytes=0, stand_ins=()
+):
     return SimpleNamespace(
         skipped=list(skipped),
+        stand_ins=list(stand_ins),
         reason=reason,
         deadline_ms=deadline_ms,
         cancelled_bytes=cancelled_bytes,
@@ -33,3 +36,13 @@ def test_the_calls_of_a_step_add_up():
 def test_a_step_that_was_caught_up_is_worth_telling():
     assert not StepCounters(0, way="replayed").is_plain()
     assert not StepCounters(0, way="copied", copied_from=1).is_plain()
+
+
+def test_stand_ins_are_counted_by_data_shard_and_backup():
+    step = StepCounters(0)
+    step.add(outcome(stand_ins=[(2, 4)]))
+    step.add(outcome(stand_ins=[(2, 5), (0, 4)]))
+    step.add(outcome(stand_ins=[(2, 4)]))
+    assert step.stand_ins == {2: {4: 2, 5: 1}, 0: {4: 1}}
+    assert step.skipped == {}
+    assert not step.is_plain()

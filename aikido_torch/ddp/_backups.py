@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a sampler that knows the data shards adds to the steps of a handle."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import ActiveBackup, BackupSampler, Policy
+
+__all__ = ["Backups", "check_sampler", "layout_of_sampler"]
+
+# What the native module takes for "not said".
+_NO_DATA_SHARD = -1
+
+
+def has_stand_ins(policy: Policy) -> bool:
+    """Whether the contribution of one rank may count for the data of another."""
+    if not isinstance(policy, ActiveBackup):
+        return False
+    return policy.backups > 0 and policy.mode != "n_plus_b"
+
+
+def layout_of_sampler(sampler: object) -> dict[str, str]:
+    """What has to be equal on all ranks."""
+    if not isinstance(sampler, BackupSampler):
+        return {"sampler": "none" if sampler is None else type(sampler).__name__}
+    told = {
+        name: getattr(sampler, name)
+        for name in ("batch_size", "seed", "lookahead", "batches_per_step", "policy")
+    }
+    told |= {"samples": len(sampler.dataset), "batches": len(sampler)}  # type: ignore[arg-type]
+    return {"sampler": "BackupSampler"} | {
+        f"sampler.{name}": repr(value) for name, value in told.items()
+    }
+
+
+def check_sampler(
+    sampler: object,
+    policy: Policy,
+    *,
+    place: tuple[int, int],
+    batches_per_step: int,
+    late: str,
+) -> None:
+    """Refuses what would count a batch for another data shard than it is of.
+
+    Args:
+        place: rank and size of the group.
+        sampler, policy, batches_per_step, late: of `register`.
+    """
+    if has_stand_ins(policy) and late == "carry":
+        raise ConfigError(
+            'register: late is "carry" with a policy ActiveBackup: what a primary adds '
+            "from an earlier step its backup has not got, so they would give different "
+            'gradients for the same data; take late="drop".'
+        )
+    if sampler is None and not has_stand_ins(policy):
+        return
+    if not isinstance(sampler, BackupSampler):
+        kind = "None" if sampler is None else f"a {type(sampler).__name__}"
+        raise ConfigError(
+            f"register: sampler is {kind}, which does not know the data shards; with "
+            f"{policy!r} the batches of all ranks come from "
+            "aikido_torch.straggler.BackupSampler(dataset, batch_size, policy): give "
+            "that one to the DataLoader as batch_sampler and to register as sampler."
+        )
+    for name, own, ours in (
+        ("policy", sampler.policy, policy),
+        ("batches_per_step", sampler.batches_per_step, batches_per_step),
+        ("rank", sampler.rank, place[0]),
+        ("num_ranks", sampler.num_ranks, place[1]),
+    ):
+        if own != ours:
+            raise ConfigError(
+                f"register: the sampler was made with {name} {own!r}, but here it is "
+                f"{ours!r}; give both the same."
+            )
+
+
+def late_in(outcome: _C.Outcome) -> set[int]:
+    """Data shards that did not come from their primary, at least in part."""
+    return {*outcome.skipped, *(data_shard for data_shard, _ in outcome.stand_ins)}
+
+
+class Backups:
+    """Of one handle. For the thread that trains.
+
+    Args:
+        sampler: None: data shards are not told apart, and nothing is seeded.
+        policy: of the handle.
+        place: rank and size of the group.
+    """
+
+    def __init__(self, sampler: object, policy: Policy, place: tuple[int, int]) -> None:
+        self._given, self._place = sampler, place
+        self.sampler = sampler if isinstance(sampler, BackupSampler) else None
+        self._has_stand_ins = has_stand_ins(policy)
+        self._rank, size = place
+        self._num_primaries = size
+        if isinstance(policy, ActiveBackup) and self._has_stand_ins:
+            self._num_primaries = size - policy.backups
+        self._is_backup = self._rank >= self._num_primaries
+        self._begun = -1
+
+    def check(self, policy: Policy, *, batches_per_step: int, late: str) -> None:
+        """`check_sampler` of what was given."""
+        check_sampler(
+            self._given,
+            policy,
+            place=self._place,
+            batches_per_step=batches_per_step,
+            late=late,
+        )
+
+    def install(
+        self,
+        model: torch.nn.Module,
+        look: Callable[[], None],
+        on_forward: Callable[[torch.nn.Module, object], None],
+    ) -> None:
+        """`look` brings the sampler up to date, `on_forward` calls `begin_forward`."""
+        if self.sampler is not None:
+            self.sampler.follow(look)
+            model.register_forward_pre_hook(on_forward)
+
+    def begin_forward(self, step: int, module: torch.nn.Module) -> None:
+        """Before each forward: the first one of a step to train draws by its seed."""
+        is_training = module.training and torch.is_grad_enabled()
+        if self.sampler is None or not is_training or self._begun == step:
+            return
+        seed = self.sampler.begin_step(step)
+        self._begun = step
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.manual_seed_all(seed)
+
+    def own_data_shard(self, step: int) -> int:
+        """Of this rank's gradient, as calls take it."""
+        if not self._is_backup or self.sampler is None:
+            return _NO_DATA_SHARD
+        data_shard = self.sampler.shard_of(step)
+        return _NO_DATA_SHARD if data_shard is None else data_shard
+
+    def replayed_data_shard(self, step: int) -> int:
+        """The same where the result is here already and nothing is given."""
+        if not self._is_backup or self.sampler is None:
+            return _NO_DATA_SHARD
+        return self.sampler.choice(step).get(self._rank, _NO_DATA_SHARD)
+
+    def prepare_strict(self, buffer: torch.Tensor) -> bool:
+        """Of a step in which all are waited for: each data shard counts once.
+
+        Returns whether `buffer` is ready for a sum; else its mean is the one.
+        """
+        if not self._has_stand_ins:
+            return False
+        if self._is_backup:
+            buffer.zero_()
+        else:
+            buffer.div_(self._num_primaries)
+        return True
+
+    def look(self, backend: _C.AikidoBackend) -> None:
+        """Who lives now."""
+        if self.sampler is not None and self._has_stand_ins:
+            self.sampler.set_members(backend.members())
+
+    def end_step(self, step: int, *, is_own: bool) -> None:
+        """It has passed, and is not looked at for who was late yet."""
+        if self.sampler is not None:
+            self.sampler.record(step, is_own=is_own)
+
+    def add(self, step: int, outcome: _C.Outcome) -> None:
+        """One call of a step that has passed, or is about to."""
+        if self.sampler is not None and (late := late_in(outcome)):
+            self.sampler.record(step, late, is_own=False)
+
+    def states(self) -> dict[str, Any]:
+        """What travels with a copy of the state."""
+        return {} if self.sampler is None else {"sampler of register": self.sampler}

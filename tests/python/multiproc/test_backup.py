@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Backups that stand in for late and dead ranks, through DistributedDataParallel."""
+
+import hashlib
+import re
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from aikido_torch import ddp
+from aikido_torch.ddp import StateCopy
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import ActiveBackup, BackupSampler, SeededDataset
+from aikido_torch.testing import die, late, run_ranks
+
+PRIMARIES = 3
+LATE_S = 0.4
+STEP_S = 0.02
+# The first late step must be one in which the late rank is the one that is shadowed.
+LATE_RANK = 2
+FIRST_LATE = 11
+assert FIRST_LATE % PRIMARIES == LATE_RANK
+WAITS = {"floor_ms": 60.0, "ceiling_ms": 60.0}
+
+
+class Noisy(Dataset):
+    """Samples that are augmented at random."""
+
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        seeded = torch.Generator().manual_seed(index)
+        return torch.randn(8, generator=seeded) + 0.1 * torch.randn(8)
+
+
+def digest(net):
+    found = hashlib.sha256()
+    for parameter in net.parameters():
+        found.update(parameter.detach().numpy().tobytes())
+    return found.hexdigest()
+
+
+class Training:
+    """The loop of one rank."""
+
+    def __init__(self, rank, policy, *, accumulate=1, noise=None, **options):
+        torch.manual_seed(3)
+        self.rank, self.accumulate, self.noise = rank, accumulate, noise
+        self.net = nn.Sequential(
+            nn.Linear(8, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 4)
+        )
+        self.model = DistributedDataParallel(self.net, bucket_cap_mb=0.0005)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1, momentum=0.9)
+        self.dataset = SeededDataset(Noisy(), seed=1)
+        self.sampler = BackupSampler(
+            self.dataset, 4, policy, seed=2, batches_per_step=accumulate
+        )
+        self.handle = ddp.register(
+            self.model,
+            optimizer=self.optimizer,
+            policy=policy,
+            sampler=self.sampler,
+            batches_per_step=accumulate,
+            after_step=self.look,
+            state={},
+            **options,
+        )
+        self.curve = {}  # the loss on fixed data, after each step but copied ones
+        self.choices = {}  # in the own steps
+
+    def look(self):
+        fixed = torch.linspace(-1, 1, 80).view(10, 8)
+        with torch.no_grad():
+            self.net.eval()
+            loss = self.net(fixed).square().mean().item()
+            self.net.train()
+        self.curve[self.handle.steps] = loss
+
+    def batches(self):
+        loader = DataLoader(self.dataset, batch_sampler=self.sampler)
+        epoch = 0
+        while True:
+            self.sampler.set_epoch(epoch)
+            yield from loader
+            epoch += 1
+
+    def loss(self, batch):
+        if self.noise is not None:
+            batch = batch + torch.rand(batch.shape, generator=self.noise)
+        return self.model(batch).square().mean()
+
+    def run(self, steps, on_step=lambda step: None):
+        batches = self.batches()
+        while (step := self.handle.steps) < steps:
+            on_step(step)
+            self.optimizer.zero_grad()
+            for _ in range(self.accumulate - 1):
+                with self.model.no_sync():
+                    self.loss(next(batches)).backward()
+            self.loss(next(batches)).backward()
+            self.choices[step] = self.sampler.choice(step)
+            self.optimizer.step()
+            self.look()
+            late(STEP_S)
+            for _ in range(self.handle.catch_up().batches_to_skip):
+                next(batches)
+
+    def facts(self):
+        steps = self.handle.by_step
+        return {
+            "curve": self.curve,
+            "digest": digest(self.net),
+            "skipped": [s.step for s in steps if s.skipped],
+            "stand_ins": {
+                s.step: {d: sorted(by) for d, by in s.stand_ins.items()}
+                for s in steps
+                if s.stand_ins
+            },
+            "choices": self.choices,
+            "replayed": self.handle.replayed_steps,
+            "copied": self.handle.copied_steps,
+        }
+
+
+def learn(rank, size, policy, steps, late_steps, accumulate=1, options=None):
+    training = Training(rank, policy, accumulate=accumulate, **(options or {}))
+
+    def on_step(step):
+        if step in late_steps.get(rank, ()):
+            late(LATE_S)
+
+    training.run(steps, on_step)
+    # A rank that has left is no member, and who is late still chooses.
+    dist.barrier()
+    return training.facts()
+
+
+def without_losses(*arguments, **options):
+    """Runs until no step went without a data shard: a busy machine delays backups."""
+    for _ in range(4):
+        results = run_ranks(PRIMARIES + 1, learn, *arguments, **options)
+        if not results[0]["skipped"]:
+            return results
+    raise AssertionError(f"data shards are lost in steps {results[0]['skipped']}")
+
+
+def check_equal(one, other):
+    """Where both ranks were there."""
+    both = one.keys() & other.keys()
+    assert both
+    assert {s: one[s] for s in both} == {s: other[s] for s in both}
+
+
+def check_agreement(results):
+    assert len({result["digest"] for result in results}) == 1
+    for result in results:
+        assert result["stand_ins"] == results[0]["stand_ins"]
+        check_equal(result["choices"], results[0]["choices"])
+        check_equal(result["curve"], results[0]["curve"])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_loss_curve_with_a_shadowed_rank_is_that_of_the_clean_run(accumulate):
+    policy = ActiveBackup(backups=1, **WAITS)
+    steps = 24
+    late_steps = {LATE_RANK: range(FIRST_LATE, steps)}
+    clean = without_losses(policy, steps, {}, accumulate)
+    ours = without_losses(policy, steps, late_steps, accumulate)
+    check_agreement(clean)
+    check_agreement(ours)
+    assert ours[0]["curve"] == clean[0]["curve"]
+    assert ours[0]["digest"] == clean[0]["digest"]
+    stand_ins = ours[0]["stand_ins"]
+    assert len(stand_ins) >= 5
+    assert all(by == {LATE_RANK: [3]} for by in stand_ins.values())
+    assert ours[LATE_RANK]["replayed"] > 0
+
+
+def test_a_backup_that_is_late_finds_its_place_again():
+    policy = ActiveBackup(backups=1, **WAITS)
+    late_steps = {3: (8, 12), LATE_RANK: range(15, 40)}
+    for way in ("never", "always"):
+        copy = StateCopy(when=way, timeout_ms=700)
+        ours = run_ranks(
+            PRIMARIES + 1, learn, policy, 40, late_steps, 1, {"copy": copy}
+        )
+        assert len({result["digest"] for result in ours}) == 1
+        # Who copied was not there in the steps between, but knows who was late.
+        for result in ours:
+            check_equal(result["choices"], ours[0]["choices"])
+        assert ours[3]["replayed"] + ours[3]["copied"] > 0
+        assert ours[0]["stand_ins"]
+
+
+def learn_until_a_death(rank, size, policy, steps, victim, death):
+    training = Training(rank, policy)
+
+    def on_step(step):
+        if rank == victim and step == death:
+            die()
+
+    training.run(steps, on_step)
+    return training.facts() | {"members": sorted(training.sampler._members or ())}
+
+
+def test_the_data_of_a_dead_primary_move_for_good_to_a_backup():
+    policy = ActiveBackup(backups=1, **WAITS)
+    victim, death, steps = 1, 9, 32
+    results = run_ranks(
+        PRIMARIES + 1,
+        learn_until_a_death,
+        policy,
+        steps,
+        victim,
+        death,
+        may_die={victim},
+    )
+    left = [r for rank, r in enumerate(results) if rank != victim]
+    check_agreement(left)
+    assert left[0]["members"] == [0, 2, 3]
+    # What nobody stood in for lies at the death; after it each data shard counts once
+    # in each step, so the epochs that follow are whole.
+    first = death + 3
+    assert [step for step in left[0]["skipped"] if step >= first] == []
+    for step in range(first, steps):
+        assert left[0]["stand_ins"][step] == {victim: [3]}
+
+
+@pytest.mark.parametrize(
+    ("backups", "mode"), [(1, "substitute"), (1, "n_plus_b"), (3, "replicate")]
+)
+def test_other_modes_train_and_agree(backups, mode):
+    policy = ActiveBackup(backups=backups, mode=mode, **WAITS)
+    late_steps = {LATE_RANK: range(FIRST_LATE, 30)}
+    results = run_ranks(PRIMARIES + backups, learn, policy, 20, late_steps)
+    check_agreement(results)
+    stand_ins = results[0]["stand_ins"]
+    if mode == "n_plus_b":
+        assert stand_ins == {}
+        assert results[0]["skipped"]
+        return
+    backup = PRIMARIES if mode == "substitute" else PRIMARIES + LATE_RANK
+    assert {LATE_RANK: [backup]} in stand_ins.values()
+
+
+# ---- shadows that are none ---------------------------------------------------------
+
+
+def learn_with_noise(rank, size, policy, is_noisy):
+    noise = torch.Generator().manual_seed(rank) if is_noisy else None
+    training = Training(rank, policy, noise=noise)
+    try:
+        training.run(12)
+    except RuntimeError as error:  # from the depths of backward()
+        return str(error)
+    return digest(training.net)
+
+
+def test_a_shadow_with_other_bits_is_named_on_every_rank():
+    policy = ActiveBackup(backups=1, verify_shadows=True)
+    same = run_ranks(PRIMARIES + 1, learn_with_noise, policy, False)
+    assert len(set(same)) == 1
+    for text in run_ranks(PRIMARIES + 1, learn_with_noise, policy, True):
+        assert re.search(r"rank 3.*data shard|data shard.*rank 3", text), text
+        assert "deterministic" in text
+
+
+# ---- what is refused ---------------------------------------------------------------
+
+
+def register_with(rank, size, what):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    policy = ActiveBackup(backups=1)
+    sampler = BackupSampler(range(40), 4, policy)
+    if what == "backups differ":
+        policy = ActiveBackup(backups=1 + rank // 2)
+        sampler = BackupSampler(range(40), 4, policy)
+    elif what == "modes differ":
+        policy = ActiveBackup(backups=1, mode="shadow" if rank else "substitute")
+        sampler = BackupSampler(range(40), 4, policy)
+    elif what == "no sampler":
+        sampler = None
+    elif what == "another sampler":
+        sampler = DistributedSampler(range(40))
+    elif what == "one has none":
+        sampler = sampler if rank != 2 else None
+    elif what == "too many":
+        policy = ActiveBackup(backups=3)
+    elif what == "seeds differ":
+        sampler = BackupSampler(range(40), 4, policy, seed=rank)
+    with pytest.raises(ConfigError) as caught:
+        ddp.register(model, optimizer=optimizer, policy=policy, sampler=sampler)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        (
+            "backups differ",
+            "policy differs between ranks: policy is ActiveBackup.*=1.*",
+        ),
+        ("modes differ", "policy differs between ranks: .*substitute.* on rank 0 but "),
+        ("no sampler", "sampler is None, which does not know the data shards"),
+        ("another sampler", "sampler is a DistributedSampler, which does not know"),
+        ("one has none", "sampler differs between ranks: .* but none on rank 2"),
+        ("too many", "backups is 3 but the group has ranks 0 to 3; at most half of "),
+        ("seeds differ", "sampler differs between ranks: sampler.seed is 0 on rank 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_the_start_on_all_ranks(what, text):
+    for found in run_ranks(4, register_with, what):
+        assert re.search(text, found), found
