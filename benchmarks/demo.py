@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Trains the same model with one rank that is often late: wait for it, then skip it.
+"""Trains the same model with a rank that is often late: wait, skip it, have a backup.
 
 Four ranks train a small network on scikit-learn's handwritten digits, or one that
 guesses the next character of a text (`--task text`). Where network namespaces can be
@@ -8,7 +8,7 @@ made, each rank is a host of its own with a link of its own, and the last rank's
 is slow in a third of the steps and then well again. Elsewhere the last rank sleeps
 before the backward pass in a third of its steps. `gloo` and `wait_all` wait for it, as
 every strict allreduce does; `skip` goes on without it when waiting costs more than its
-contribution is worth.
+contribution is worth; with `backup` a fifth rank then stands in for it.
 """
 
 import contextlib
@@ -48,6 +48,7 @@ class Mode(enum.StrEnum):
     GLOO = "gloo"
     WAIT_ALL = "wait_all"
     SKIP = "skip"
+    BACKUP = "backup"
 
 
 class Straggler(enum.StrEnum):
@@ -107,7 +108,7 @@ def run_here(plan: Plan, on_event: OnEvent) -> None:
     run_ranks(
         PROGRAM,
         plan.to_json(),
-        num_ranks=plan.num_ranks,
+        num_ranks=plan.size,
         limit_s=LIMIT_S,
         on_event=on_event,
     )
@@ -127,6 +128,7 @@ def run_in_lab(lab: Lab, plan: Plan, on_event: OnEvent) -> None:
     try:
         lab.run(
             [sys.executable, program, plan.to_json()],
+            num_ranks=plan.size,
             deadline_s=LIMIT_S,
             on_event=on_rank_event,
         )
@@ -157,6 +159,7 @@ def run_mode(console: Console, plan: Plan, run: Run) -> dict:
         "seconds_to_target": reached[0] if reached else None,
         "accuracy": curve[-1]["accuracy"],
         "skipped": found["skipped"],
+        "stood_in_for": found["stood_in_for"],
         "hashes_equal": found["hashes_equal"],
     }
     if plan.slow_mbit is not None:
@@ -182,6 +185,10 @@ def comparison(results: dict[str, dict], target: float) -> Table:
         ("final test accuracy", lambda r: f"{r['accuracy']:.1%}"),
         ("contributions skipped, by rank", lambda r: " ".join(map(str, r["skipped"]))),
         (
+            "steps with a stand-in, by rank",
+            lambda r: " ".join(map(str, r["stood_in_for"])),
+        ),
+        (
             "parameters equal on all ranks",
             lambda r: "yes" if r["hashes_equal"] else "NO",
         ),
@@ -206,7 +213,8 @@ def plan_for(mode: Mode, straggler: Straggler, **values: Any) -> Plan:
     }
     for name in others[straggler]:
         values.pop(name)
-    return Plan(mode=mode.value, **values)
+    num_backups = 1 if mode is Mode.BACKUP else 0
+    return Plan(mode=mode.value, num_backups=num_backups, **values)
 
 
 def describe(plan: Plan) -> str:
@@ -267,7 +275,7 @@ def main(
     task: Annotated[Task, typer.Option(help="What is learnt.")] = Task.DIGITS,
     only: Annotated[Mode | None, typer.Option(help="Run this mode alone.")] = None,
 ) -> None:
-    """Trains on four ranks, one of them often late: wait for it, then skip it."""
+    """Trains on four ranks, one often late: wait for it, skip it, have a backup."""
     if json_file and not json_file.resolve().parent.is_dir():
         raise typer.BadParameter(f"--json {json_file}: there is no such folder")
     console = Console()
@@ -294,7 +302,8 @@ def main(
         )
         run: Run = run_here
         if is_uplink:
-            links = [Link(up_mbit=mbit, down_mbit=mbit)] * Plan.num_ranks
+            size = max(make_plan(mode).size for mode in Mode)
+            links = [Link(up_mbit=mbit, down_mbit=mbit)] * size
             run = functools.partial(run_in_lab, stack.enter_context(Lab(links)))
         usual = [m for m in Mode if is_uplink or m is not Mode.GLOO]
         for mode in [only] if only else usual:

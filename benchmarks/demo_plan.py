@@ -11,14 +11,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-BACKENDS = {"gloo": "gloo", "wait_all": "aikido", "skip": "aikido"}  # by mode
+BACKENDS = {  # by mode
+    "gloo": "gloo",
+    "wait_all": "aikido",
+    "skip": "aikido",
+    "backup": "aikido",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One run: the same in both modes but for `mode` itself."""
+    """One run: the same in all modes but for `mode` itself, and its backups."""
 
-    mode: str  # "gloo", "wait_all" or "skip"
+    mode: str  # "gloo", "wait_all", "skip" or "backup"
     data: str  # file as models.py writes it
     steps: int
     seed: int
@@ -28,12 +33,18 @@ class Plan:
     # are no links, or it stays as it is.
     mbit: float | None = None
     slow_mbit: float | None = None
-    num_ranks: int = 4
+    num_ranks: int = 4  # that have data of their own
+    num_backups: int = 0  # ranks behind these
     late_rank: int = 3
     task: str = "digits"  # see models.py
     batch_size: int = 32  # per rank and step
     learning_rate: float = 0.05
     snapshot_steps: int = 5  # rank 0 copies its parameters this often
+
+    @property
+    def size(self) -> int:
+        """All ranks that run."""
+        return self.num_ranks + self.num_backups
 
     def to_json(self) -> str:
         return json.dumps(dataclasses.asdict(self))

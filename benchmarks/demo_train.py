@@ -10,8 +10,10 @@ the copies after the clock has stopped.
 """
 
 import hashlib
+import itertools
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +24,30 @@ from torch import nn
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 import aikido_torch
-from aikido_torch.straggler import SkipStraggler, WaitAll
-from benchmarks.demo_plan import BACKENDS, Plan, ShardedBatches, late_steps
+from aikido_torch.straggler import (
+    ActiveBackup,
+    BackupSampler,
+    Policy,
+    SkipStraggler,
+    WaitAll,
+)
+from benchmarks.demo_plan import BACKENDS, Plan, late_steps
 from benchmarks.launch import emit, leave
 from benchmarks.models import RECIPES, Task
 
-POLICIES = {"wait_all": WaitAll, "skip": SkipStraggler}
+
+def policy_of(plan: Plan) -> Policy:
+    """Of Gloo, which waits for all: what says so of the data."""
+    if plan.mode == "backup":
+        return ActiveBackup(backups=plan.num_backups)
+    return SkipStraggler() if plan.mode == "skip" else WaitAll()
+
+
+def batches_of(sampler: BackupSampler) -> Iterator[list[int]]:
+    """Epoch after epoch."""
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        yield from sampler
 
 
 class Snapshots:
@@ -65,18 +85,14 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     model = RECIPES[Task(plan.task)].make()
     ddp_model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
+    policy = policy_of(plan)
+    sampler = BackupSampler(data["train_y"], plan.batch_size, policy, seed=plan.seed)
     handle = None
-    if plan.mode in POLICIES:
+    if plan.mode != "gloo":
         handle = aikido_torch.ddp.register(
-            ddp_model, policy=POLICIES[plan.mode](), optimizer=optimizer
+            ddp_model, policy=policy, optimizer=optimizer, sampler=sampler
         )
-    batches = ShardedBatches(
-        len(data["train_y"]),
-        rank=rank,
-        num_ranks=plan.num_ranks,
-        batch_size=plan.batch_size,
-        seed=plan.seed,
-    )
+    batches = batches_of(sampler)
     is_late = late_steps(plan) if rank == plan.late_rank else np.zeros(plan.steps)
     snapshots = Snapshots(model, plan.snapshot_steps)
 
@@ -84,7 +100,7 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     begin = time.monotonic()
     step = 0
     while step < plan.steps:
-        index = torch.from_numpy(next(batches))
+        index = torch.tensor(next(batches))
         optimizer.zero_grad()
         output = ddp_model(data["train_x"][index])
         loss = nn.functional.cross_entropy(output, data["train_y"][index])
@@ -96,7 +112,8 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
         if handle is not None:
             # What the others did in the meantime is applied here, without its data.
             missed = handle.catch_up()
-            batches.skip(missed.batches_to_skip)
+            for _ in range(missed.batches_to_skip):
+                next(batches)
             step += missed
         if rank == 0 and snapshots.take_if_due(step, time.monotonic() - begin):
             emit(step=step)
@@ -112,9 +129,10 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
         "skipped": handle.skipped_steps if handle is not None else 0,
         "hash": digest.hexdigest(),
     }
-    reports: list = [None] * plan.num_ranks
+    reports: list = [None] * plan.size
     dist.all_gather_object(reports, mine)
     if rank == 0:
+        steps = handle.by_step if handle is not None else []
         # The clock is that of the machine, so times of different ranks compare: from
         # the first rank's first step to the last rank's last one.
         seconds = max(r["end"] for r in reports) - min(r["begin"] for r in reports)
@@ -123,6 +141,9 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
                 "seconds": seconds,
                 "steps_per_second": plan.steps / seconds,
                 "skipped": [r["skipped"] for r in reports],
+                "stood_in_for": [
+                    sum(rank in s.stand_ins for s in steps) for rank in range(plan.size)
+                ],
                 "hashes_equal": len({r["hash"] for r in reports}) == 1,
                 "curve": snapshots.evaluate(data["test_x"], data["test_y"]),
             }

@@ -8,5 +8,6 @@ meeting.py   where ranks meet, beside the network that is measured
 runs.py      starts the ranks of a case and collects what they saw
 op_rank.py   a rank that calls allreduce, block by block
 step_rank.py a rank that trains, block by block
+command.py   lists and runs cases; those of benchmarks/backup.py too
 records.py   from what ranks saw to times; links.py and the others judge them
 """

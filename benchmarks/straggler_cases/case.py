@@ -169,8 +169,8 @@ class Case:
 # ---- What is printed ---------------------------------------------------------------
 
 
-def list_table(cases: Iterable[Case]) -> Table:
-    table = Table(title="cases of skip-straggler allreduce", title_justify="left")
+def list_table(cases: Iterable[Case], *, title: str) -> Table:
+    table = Table(title=title, title_justify="left")
     for column in ("case", "what", "figure", "bar"):
         table.add_column(column)
     for case in cases:
@@ -180,8 +180,8 @@ def list_table(cases: Iterable[Case]) -> Table:
     return table
 
 
-def result_table(rows: Sequence[Row]) -> Table:
-    table = Table(title="skip-straggler allreduce", title_justify="left")
+def result_table(rows: Sequence[Row], *, title: str) -> Table:
+    table = Table(title=title, title_justify="left")
     table.add_column("figure")
     for column in ("value", "bound", "ratio", "bar", "gloo"):
         table.add_column(column, justify="right", no_wrap=True)

@@ -78,7 +78,7 @@ class _Lab:
         self.links[host] = demo.Link(up_mbit=up_mbit)
         self.changes.append((host, up_mbit))
 
-    def run(self, command, *, deadline_s, on_event):
+    def run(self, command, *, num_ranks, deadline_s, on_event):
         for event in self.events:
             if isinstance(event, Exception):
                 raise event
@@ -108,6 +108,7 @@ def row(**more):
         "seconds_to_target": None,
         "accuracy": 0.9,
         "skipped": [0, 0, 0, 7],
+        "stood_in_for": [0, 0, 0, 0],
         "hashes_equal": True,
     } | more
 

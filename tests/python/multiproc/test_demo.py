@@ -32,7 +32,7 @@ def demo(tmp_path, *arguments):
 def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     # Long enough for the warm-up of the deadlines (8 operations) to be a small part.
     figures, text = demo(tmp_path, "--steps", "60", "--straggler", "sleep")
-    assert list(figures) == ["wait_all", "skip"]
+    assert list(figures) == ["wait_all", "skip", "backup"]
     for mode, figure in figures.items():
         assert list(figure) == [
             "seconds",
@@ -40,17 +40,22 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
             "seconds_to_target",
             "accuracy",
             "skipped",
+            "stood_in_for",
             "hashes_equal",
         ]
         assert figure["hashes_equal"] is True
         assert figure["steps_per_second"] == pytest.approx(60 / figure["seconds"])
         assert mode in text
-    wait_all, skip = figures["wait_all"], figures["skip"]
+    wait_all, skip, backup = figures.values()
     assert wait_all["skipped"] == [0, 0, 0, 0]
     # 20 steps are late by 150 ms, and all wait for each of them.
     assert wait_all["seconds"] > 20 * 0.150
     assert skip["skipped"][3] > 0
     assert skip["seconds"] < wait_all["seconds"]
+    assert len(backup["skipped"]) == 5
+    assert backup["stood_in_for"][3] > 0
+    assert backup["stood_in_for"][4] == backup["skipped"][4] == 0
+    assert backup["seconds"] < wait_all["seconds"]
 
 
 def test_without_lateness_one_mode_runs_alone(tmp_path):
@@ -75,18 +80,20 @@ def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     tmp_path,
 ):
     figures, text = demo(tmp_path, "--steps", "100", "--straggler", "uplink")
-    assert list(figures) == ["gloo", "wait_all", "skip"]
+    assert list(figures) == ["gloo", "wait_all", "skip", "backup"]
     for mode, figure in figures.items():
         assert figure["hashes_equal"] is True
         assert f"{mode}: uplink at 20 Mbit/s" in text
         assert f"{mode}: uplink at 200 Mbit/s" in text
-    gloo, wait_all, skip = figures.values()
+    gloo, wait_all, skip, backup = figures.values()
     assert gloo["skipped"] == wait_all["skipped"] == [0, 0, 0, 0]
     assert skip["skipped"][3] > 0
+    assert backup["stood_in_for"][3] > 0
     for waits in (gloo, wait_all):
         # 430 kB at 20 Mbit/s are 172 ms.
         assert waits["slow_steps_per_second"] < 1 / 0.172 + 1
-        assert skip["slow_steps_per_second"] > 1.5 * waits["slow_steps_per_second"]
+        for ours in (skip, backup):
+            assert ours["slow_steps_per_second"] > 1.5 * waits["slow_steps_per_second"]
 
 
 @pytest.mark.usefixtures("_lab")

@@ -72,6 +72,6 @@ def test_all_rows_and_bars_are_printed():
         CASE.judge(0, value=105, reference=100, note="why"),
         *CASE.failed(CaseError("x")),
     ]
-    assert result_table(rows).row_count == 4
+    assert result_table(rows, title="a benchmark").row_count == 4
     assert notes(rows) == ["slow: op: why"]
-    assert list_table([CASE]).row_count == 3
+    assert list_table([CASE], title="cases").row_count == 3
