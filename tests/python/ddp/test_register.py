@@ -166,7 +166,8 @@ def test_a_whole_state_lets_ranks_leave_for_a_full_log(group_of_one):
         ({"state": [3]}, "state is [3]; it takes a dict of names and objects."),
         (
             {"policy": "SkipStraggler"},
-            "policy is 'SkipStraggler'; it takes WaitAll(), SkipStraggler(...) or ActiveBackup(...).",
+            "policy is 'SkipStraggler'; it takes WaitAll(), SkipStraggler(...) or "
+            "ActiveBackup(...).",
         ),
         (
             {"optimizer": torch.optim.SGD},
