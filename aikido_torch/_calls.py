@@ -215,10 +215,12 @@ def _prepare(
     timeout: object,
 ) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
     if policy is not None and not isinstance(policy, Policy):
-        raise ConfigError(
-            f"{call}: policy is {policy!r}; pass WaitAll(), SkipStraggler(...) "
-            "or ActiveBackup(...)."
+        kinds = (
+            "WaitAll(), SkipStraggler(...) or ActiveBackup(...)"
+            if call == "all_reduce"
+            else "WaitAll() or SkipStraggler(...)"
         )
+        raise ConfigError(f"{call}: policy is {policy!r}; pass {kinds}.")
     if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
         raise ConfigError(f"{call}: op is {op!r}; pass a dist.ReduceOp, such as SUM.")
     if not isinstance(priority, int) or isinstance(priority, bool):
