@@ -11,7 +11,7 @@ from torch import nn
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import AbortedError, AikidoError, ConfigError
 from aikido_torch.pipeline._schedule import Schedule
 
 __all__ = ["Ranks"]
@@ -82,17 +82,26 @@ class Ranks:
 
         Raises:
             ConfigError: it raised that on some rank; then on all, with that text.
+            AbortedError: it raised something else on another rank, which is named.
         """
-        mine: tuple[_Value | None, str | None]
+        mine: tuple[_Value | None, AikidoError | None]
+        raised: Exception | None = None
         try:
             mine = call(), None
         except ConfigError as error:
-            mine = None, str(error)
+            mine = None, ConfigError(str(error))
+        except Exception as error:
+            raised = error
+            what = f"{type(error).__name__}: {error}"
+            text = f"{self.name_of(self.rank)} has failed: {what}"
+            mine = None, AbortedError(text, rank=self.rank, operation="pipeline")
         found: list[Any] = [None] * self._group.size()
         dist.all_gather_object(found, mine, group=self._group)
+        if raised is not None:
+            raise raised
         for _, trouble in found:
             if trouble is not None:
-                raise ConfigError(trouble)
+                raise trouble
         return [value for value, _ in found]
 
     def make_equal(self, stage: int, module: nn.Module) -> None:

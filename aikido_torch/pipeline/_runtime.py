@@ -3,7 +3,8 @@
 """Trains with a model that is cut into stages, by a schedule."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -45,7 +46,8 @@ class Pipeline:
     returns: a tensor or a tuple of tensors, of the same shapes in each micro-batch but
     for dimension 0. Replicas of a stage begin with the weights and buffers of the first
     of them, and add up their gradients; buffers such as running means are each rank's
-    own.
+    own. Whoever changes gradients does so in the loss or in the optimizer: hooks on
+    parameters see none, since a forward computes with others that share their memory.
 
     A rank that fails or dies ends the pipeline on all ranks within a moment, with an
     error that names it. Then nothing is left but to start again and `restore`.
@@ -80,16 +82,19 @@ class Pipeline:
         self._ranks = Ranks(schedule, group)
         self.rank = self._ranks.rank
         count = len(stages)
-        self._runs = {
-            s: StageRun(
-                s,
-                _module_of(s, stages[s]),
-                make_optimizer=optimizer,
-                loss_fn=loss_fn if s + 1 == count else None,
-            )
-            for s, ranks in enumerate(schedule.stages)
-            if self.rank in ranks
-        }
+        self._runs: dict[int, StageRun] = {}
+
+        def make_runs() -> None:
+            for s, ranks in enumerate(schedule.stages):
+                if self.rank in ranks:
+                    self._runs[s] = StageRun(
+                        s,
+                        _module_of(s, stages[s]),
+                        make_optimizer=optimizer,
+                        loss_fn=loss_fn if s + 1 == count else None,
+                    )
+
+        self._ranks.together(make_runs)
         for s, run in self._runs.items():
             self._ranks.make_equal(s, run.module)
         channel = GroupChannel(self._ranks.messages, self._ranks.replicas, policy)
@@ -100,7 +105,12 @@ class Pipeline:
         self._is_running = False
         self._watch: Watch | None = None
         if self._ranks.is_aikido:
-            self._watch = Watch(self._ranks.messages, self._ranks.name_of, self._needs)
+            self._watch = Watch(
+                self._ranks.messages,
+                self._ranks.name_of,
+                self._needs,
+                self._ranks.replicas.values(),
+            )
         self._failure: Failure | None = None
         self._is_closed = False
         self.steps = 0
@@ -141,7 +151,9 @@ class Pipeline:
             The loss, the mean over all rows, on ranks of the last stage; else None.
 
         Raises:
-            ConfigError: the batch is none, or a stage returns other shapes than before.
+            ConfigError: the batch is none, a stage returns other shapes than before,
+                other parameters need gradients than when the pipeline was made, or
+                torch.inference_mode is on.
             PeerLostError, AbortedError: another rank died or failed; the text names it.
         """
         for what, stage, given in (
@@ -154,13 +166,13 @@ class Pipeline:
                     "them."
                 )
         last = len(self.schedule.stages) - 1
-        self._run(
-            BatchFeed(
+        with self._telling():
+            feed = BatchFeed(
                 inputs if 0 in self._runs else None,
                 targets if last in self._runs else None,
                 self.schedule.micro_batches,
             )
-        )
+        self._run(feed)
         self.steps += 1
         updates = self._updates()
         weight = sum(weight for _, weight in updates)
@@ -196,7 +208,9 @@ class Pipeline:
         if self.schedule.weights == "flush":
             batches = endless(loader) if needs_loader and loader is not None else None
             for _ in range(steps):
-                inputs, targets = pair_of(next(batches)) if batches else (None, None)
+                with self._telling():
+                    pair = pair_of(next(batches)) if batches else (None, None)
+                inputs, targets = pair
                 loss = self.train_step(inputs, targets)
                 losses += [] if loss is None else [loss]
             return losses
@@ -209,7 +223,8 @@ class Pipeline:
         for begin in range(0, steps, count):
             feed.begin_run()
             self._run(feed)
-            feed.end_run(count)
+            with self._telling():
+                feed.end_run(count)
             self.steps += min(count, steps - begin)
             losses += [loss / weight for loss, weight in self._updates() if weight > 0]
         return losses
@@ -276,15 +291,34 @@ class Pipeline:
         return last.update_losses if last is not None else []
 
     def _run(self, feed: Feed) -> None:
+        with self._telling():
+            if torch.is_inference_mode_enabled():
+                raise ConfigError(
+                    f"{self._ranks.name_of(self.rank)} trains under "
+                    "torch.inference_mode(), which keeps nothing for gradients; train "
+                    "outside of it."
+                )
+            self._is_running = True
+            try:
+                for pending in self._executor.run(self._program, feed):
+                    pending.wait()
+            except BaseException as error:
+                if not isinstance(error, AikidoError):
+                    at = self._program.steps[self._executor.at].text
+                    me = self._ranks.name_of(self.rank)
+                    error.add_note(f"{me}, at {at} of its schedule")
+                raise
+            finally:
+                self._is_running = False
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """What fails in there ends the pipeline on all ranks."""
         self._check_alive()
-        self._is_running = True
         try:
-            for pending in self._executor.run(self._program, feed):
-                pending.wait()
+            yield
         except BaseException as error:
             self._fail(error)
-        finally:
-            self._is_running = False
 
     def _needs(self, rank: int) -> bool:
         last = self._program.last_needs.get(rank, -1)
@@ -305,10 +339,8 @@ class Pipeline:
         else:
             failure = Failure(f"{me} has failed: {error}", self.rank, is_lost=False)
         self._failure = failure
-        if failure.rank == self.rank and not failure.is_lost:
-            if not isinstance(error, AikidoError):
-                at = self._program.steps[self._executor.at].text
-                error.add_note(f"{me}, at {at} of its schedule")
+        is_mine = failure.rank == self.rank and not failure.is_lost
+        if is_mine or isinstance(error, ConfigError):  # what this rank did itself
             raise error
         raise failure.error() from error
 

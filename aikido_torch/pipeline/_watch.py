@@ -6,15 +6,15 @@ Note [who hears of a failure]
 A message that fails tells the two ranks that it is between. Others wait for these, so a
 rank that fails says why to all. And a rank that computes has not noticed anything yet:
 a thread watches the other ranks for it, and says so when one is lost that this rank
-still needs. Whoever hears of a failure shuts the group of the messages down, which ends
-what its rank is waiting for. A rank that has left and is needed no more is none of our
-business.
+still needs. Whoever hears of a failure shuts the groups of messages and of sums down,
+which ends what its rank is waiting for. A rank that has left and is needed no more is
+none of our business.
 """
 
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import torch
@@ -23,6 +23,7 @@ import torch.distributed as dist
 from aikido_torch.errors import (
     AbortedError,
     AikidoError,
+    ConfigError,
     PeerLostError,
     TimedOutError,
 )
@@ -72,7 +73,9 @@ class Watch:
     """Of one rank, with a thread of its own until `close`.
 
     Args:
-        group: of the messages, on backend aikido; it is shut down when somebody fails.
+        group: of the messages, on backend aikido.
+        sums: of the replicas of each stage of this rank. All groups are shut down when
+            somebody fails.
         name_of: a rank as sentences have it: 'stage 1 (rank 2)'.
         needs: whether this rank still waits for something of that one.
     """
@@ -82,8 +85,10 @@ class Watch:
         group: dist.ProcessGroup,
         name_of: Callable[[int], str],
         needs: Callable[[int], bool],
+        sums: Iterable[dist.ProcessGroup] = (),
     ) -> None:
         self._group = group
+        self._sums = list(sums)
         self._name_of = name_of
         self._needs = needs
         self._events: queue.SimpleQueue[tuple[int, BaseException | None]]
@@ -114,7 +119,7 @@ class Watch:
         Args:
             what: of this rank, for the sentence: 'stage 1 (rank 2)'.
         """
-        if isinstance(error, AikidoError):
+        if isinstance(error, AikidoError) and not isinstance(error, ConfigError):
             self._is_over.wait(_HEARING_S)
         with self._lock:
             if self._failure is not None:
@@ -159,11 +164,12 @@ class Watch:
         for work in works:
             with contextlib.suppress(Exception):
                 work.wait(_FAREWELL)
-        self._end_messages()
+        self._end_groups()
 
-    def _end_messages(self) -> None:
-        with contextlib.suppress(Exception):
-            self._group.shutdown()
+    def _end_groups(self) -> None:
+        for group in (self._group, *self._sums):
+            with contextlib.suppress(Exception):
+                group.shutdown()
 
     def _listen(self, rank: int) -> None:
         def heard(future: torch.futures.Future[object]) -> None:
@@ -211,4 +217,4 @@ class Watch:
                 return
             self._failure = failure
             self._is_over.set()
-        self._end_messages()
+        self._end_groups()

@@ -146,6 +146,102 @@ def test_what_a_stage_does_wrong_is_told_to_all(what, kind, text):
         assert took < 5
 
 
+def ended(call):
+    """What the call raised, and when; the rank stays until others had to notice."""
+    start = time.time()
+    name = text = ""
+    try:
+        call()
+    except Exception as error:
+        name, text = type(error).__name__, str(error)
+    took = time.time() - start
+    late(4)
+    return name, text, took
+
+
+def check_blamed(results, who, what):
+    """The victim raised that, and all others said soon that it did."""
+    for rank, (name, text, took) in enumerate(results):
+        if rank == VICTIM:
+            assert f"{name}: {text}" == what
+        else:
+            assert (name, text) == ("AbortedError", f"{who} has failed: {what}")
+        assert took < results[VICTIM][2] + 2
+
+
+class FailingBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        late(0.5)  # the other replicas are in their sum by now
+        raise ZeroDivisionError("of my own")
+
+
+def fail_while_others_sum(rank, size):
+    """One of three replicas fails in its last backward, and stays."""
+    stages = layered(2)
+    if rank == VICTIM:
+        stages[0] = Slow(stages[0], 0, 2, FailingBackward.apply)
+    schedule = pipeline.schedule("1f1b", stages=2, replicas=[3, 1], micro_batches=6)
+    pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
+    return ended(lambda: pipe.train(batches(2, 12), steps=2))
+
+
+def test_replicas_that_wait_for_a_sum_hear_of_a_failure():
+    results = run_ranks(4, fail_while_others_sum, group_timeout=30)
+    check_blamed(results, "stage 0 (rank 1)", "ZeroDivisionError: of my own")
+
+
+def fail_outside_a_schedule(rank, size, what):
+    def gives_up():
+        yield from batches(2)
+        if rank == VICTIM:
+            raise OSError("no disk")
+        yield from batches(2)
+
+    def make_stage():
+        if rank == VICTIM and what == "factory":
+            raise OSError("no disk")
+        return layered(2)[1]
+
+    def go():
+        schedule = pipeline.schedule("1f1b", stages=2, replicas=[1, 2], micro_batches=4)
+        pipe = pipeline.Pipeline(
+            [layered(2)[0], make_stage],
+            schedule=schedule,
+            optimizer=sgd,
+            loss_fn=squared,
+        )
+        if what == "loader":
+            pipe.train(gives_up(), steps=4)
+        (x, y), *_ = batches(1)
+        with torch.inference_mode(what == "inference_mode" and rank == VICTIM):
+            pipe.train_step(x, y[:0] if what == "no rows" and rank == VICTIM else y)
+
+    return ended(go)
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("loader", "OSError: no disk"),
+        ("factory", "OSError: no disk"),
+        ("no rows", "ConfigError: the batch has no rows."),
+        (
+            "inference_mode",
+            "ConfigError: stage 1 (rank 1) trains under torch.inference_mode(), which "
+            "keeps nothing for gradients; train outside of it.",
+        ),
+    ],
+)
+def test_what_fails_outside_a_schedule_is_told_to_all(what, error):
+    results = run_ranks(3, fail_outside_a_schedule, what, group_timeout=30)
+    check_blamed(results, "stage 1 (rank 1)", error)
+
+
 def leave_early(rank, size):
     """Ranks that are done may leave while others still compute."""
     stages = layered(size)
