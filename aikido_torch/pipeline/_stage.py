@@ -36,7 +36,7 @@ class _Batch:
     version: int
     target: Any = None
     outputs: Tensors = ()  # or the loss alone, on the last stage
-    leaves: list[nn.Parameter] = field(default_factory=list)
+    leaves: list[nn.Parameter] = field(default_factory=list)  # of all parameters
     random: "_RandomState | None" = None  # of a forward that is done again
     incoming: Tensors = ()  # gradients, between both halves of a backward
 
@@ -137,7 +137,8 @@ class StageRun:
         """
         batch = self._batches.pop(micro_batch)
         into_inputs = self._needing(batch)
-        found = self._gradients(batch, gradients, [*into_inputs, *batch.leaves])
+        leaves = self._needed_leaves(batch)
+        found = self._gradients(batch, gradients, [*into_inputs, *leaves])
         self._add(batch.weight, micro_batch, found[len(into_inputs) :])
         return self._filled(into_inputs, found)
 
@@ -152,7 +153,7 @@ class StageRun:
     def weight_gradient(self, micro_batch: int) -> None:
         """The second half."""
         batch = self._batches.pop(micro_batch)
-        found = self._gradients(batch, batch.incoming, batch.leaves)
+        found = self._gradients(batch, batch.incoming, self._needed_leaves(batch))
         self._add(batch.weight, micro_batch, found)
 
     # Updates.
@@ -176,9 +177,22 @@ class StageRun:
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None
+        # Autocast around all steps would go on with what it made of the weights before.
+        torch.clear_autocast_cache()
 
     def begin(self) -> None:
-        """Before a schedule is carried out."""
+        """Before a schedule is carried out.
+
+        Raises:
+            ConfigError: parameters need gradients now that did not, or the opposite.
+        """
+        needing = [i for i, p in enumerate(self.weights.own) if p.requires_grad]
+        if needing != self._trainable:
+            raise ConfigError(
+                f"stage {self.index}: {len(needing)} parameters need gradients now; "
+                f"there were {len(self._trainable)}, or others, when the pipeline was "
+                "made. Call requires_grad_ before that, or make another pipeline."
+            )
         self.losses.clear()
         self.update_losses.clear()
 
@@ -196,10 +210,9 @@ class StageRun:
 
     def _computed(self, micro_batch: int, batch: _Batch) -> tuple[Tensors, Tensors]:
         """What goes to the next stage, and what backwards begin with."""
-        leaves = self.weights.use(batch.version)
-        batch.leaves = [leaves[i] for i in self._trainable]
+        batch.leaves = self.weights.use(batch.version)
         with torch.enable_grad():
-            returned = self.module(*batch.inputs)
+            returned = self.module(*self._given(batch))
             if self._loss_fn is None:
                 outputs = self._outputs(returned)
                 return outputs, outputs
@@ -223,8 +236,21 @@ class StageRun:
             )
         return tuple(outputs)
 
+    def _given(self, batch: _Batch) -> Tensors:
+        """The inputs, as a module may also change them in place.
+
+        A leaf may not be changed. And what a forward that is done again begins with
+        must be what it was.
+        """
+        if batch.random is not None:
+            return tuple(x.clone() for x in batch.inputs)
+        return tuple(_Alias.apply(x) if x.requires_grad else x for x in batch.inputs)
+
     def _needing(self, batch: _Batch) -> list[torch.Tensor]:
         return [x for x in batch.inputs if x.requires_grad]
+
+    def _needed_leaves(self, batch: _Batch) -> list[nn.Parameter]:
+        return [batch.leaves[i] for i in self._trainable] if batch.leaves else []
 
     def _gradients(
         self,
@@ -242,6 +268,8 @@ class StageRun:
             # Nothing is added to what torch does by itself for a full micro-batch.
             scale = None if batch.weight == 1 else roots[0].new_tensor(batch.weight)
             seeds = [scale]
+        # A backward may compute parts of the forward again: torch.utils.checkpoint.
+        self.weights.use_again(batch.leaves)
         found = torch.autograd.grad(
             roots, of, seeds, retain_graph=keep_graph, allow_unused=True
         )
@@ -273,6 +301,18 @@ class StageRun:
             else:  # autograd may have given the same tensor to others, too
                 update.gradients[i] = before + gradient
                 self._is_own[i] = True
+
+
+class _Alias(torch.autograd.Function):
+    """The same memory, but no leaf of autograd, nor a view of one."""
+
+    @staticmethod
+    def forward(_: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.detach()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 @dataclass(frozen=True)

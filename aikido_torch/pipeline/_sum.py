@@ -17,8 +17,10 @@ class Sum:
     """Begins at once; `update` once all of `pending` have ended.
 
     One tensor for each dtype of the parameters. A parameter that no micro-batch here
-    used counts as zeros. Weight and loss of the update go with the first tensor, or, if
-    that has too few digits for a sum of numbers of rows, in one of their own.
+    used counts as zeros; one that no replica used has no gradient, as in one process:
+    an optimizer leaves it alone. Weight and loss of the update, and which parameters
+    were used, go with the first tensor, or, if that has too few digits for a sum of
+    numbers of rows, in one of their own.
 
     Args:
         mine: this rank's part.
@@ -40,7 +42,10 @@ class Sum:
         told_in = first if first in (torch.float32, torch.float64) else torch.float64
         self._numbers = {told_in: self._numbers.pop(told_in, [])} | self._numbers
         device = parameters[0].device if parameters else torch.device("cpu")
-        told = torch.tensor([mine.weight, mine.loss], dtype=told_in, device=device)
+        used = [float(gradient is not None) for gradient in mine.gradients]
+        told = torch.tensor(
+            [mine.weight, mine.loss, *used], dtype=told_in, device=device
+        )
         self._tensors = []
         for dtype, numbers in self._numbers.items():
             parts = [_flat(mine.gradients[i], parameters[i]) for i in numbers]
@@ -52,16 +57,19 @@ class Sum:
     def update(self) -> Update:
         """Of all replicas."""
         total = Update([None] * len(self._parameters))
+        used: list[float] = []
         for at, (numbers, tensor) in enumerate(
             zip(self._numbers.values(), self._tensors, strict=True)
         ):
             parts = tensor
             if at == 0:
-                total.weight, total.loss = tensor[:2].tolist()
-                parts = tensor[2:]
+                parts = tensor[2 + len(self._parameters) :]
+                told = tensor[: 2 + len(self._parameters)].tolist()
+                total.weight, total.loss, *used = told
             sizes = [self._parameters[i].numel() for i in numbers]
             for i, part in zip(numbers, torch.split(parts, sizes), strict=True):
-                total.gradients[i] = part.view_as(self._parameters[i])
+                if used[i] > 0:
+                    total.gradients[i] = part.view_as(self._parameters[i])
         return total
 
 

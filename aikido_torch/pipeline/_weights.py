@@ -59,6 +59,10 @@ class Weights:
         self._install(leaves)
         return leaves
 
+    def use_again(self, leaves: list[nn.Parameter]) -> None:
+        """The module computes with what `use` returned before."""
+        self._install(leaves)
+
     def push(self, version: int) -> None:
         """Keeps a version, the newest, beside what steps make of it."""
         self._kept[version] = self._newest_leaves()

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._stage import StageRun
+from aikido_torch.pipeline._stage import StageRun, Update
 
 
 def sgd(parameters):
@@ -190,3 +191,79 @@ class Returning(nn.Module):
 
     def forward(self):
         return self.value
+
+
+class Checkpointed(nn.Module):
+    """Computes its forward again in its backward, by means of torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+
+    def forward(self, x):
+        return checkpoint(self.layers, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("in_halves", [False, True])
+def test_what_a_backward_computes_again_has_the_weights_of_its_forward(in_halves):
+    torch.manual_seed(2)
+    module = Checkpointed()
+    run = make(module)
+    xs, gradient = [leaf(4, 3), leaf(4, 3)], torch.randn(4, 2)
+    of = [xs[0], *module.layers.parameters()]
+    wanted = torch.autograd.grad(module.layers(xs[0]), of, gradient)
+    run.weights.push(0)
+    run.forward(0, 0, (xs[0],), 1.0)
+    halved = [torch.full_like(p, 0.5) for p in run.parameters]
+    run.step(1, Update(halved, weight=1.0))
+    run.forward(1, 1, (xs[1],), 1.0)
+    if in_halves:
+        (into,) = run.input_gradient(0, (gradient,))
+        run.input_gradient(1, (gradient,))
+        run.weight_gradient(0)
+    else:
+        (into,) = run.backward(0, (gradient,))
+    torch.testing.assert_close([into, *run.take_update().gradients], [*wanted])
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_stage_may_change_its_input_in_place(is_kept):
+    class Doubling(nn.Module):
+        def forward(self, x):
+            return x.mul_(2)
+
+    layer = nn.Linear(3, 2)
+    run = make(nn.Sequential(Doubling(), layer))
+    x, gradient = leaf(4, 3), torch.randn(4, 2)
+    wanted = layer(2 * x).detach()
+    of_weight = gradient.t() @ (2 * x.detach())
+    (output,) = run.forward(0, 0, (x,), 1.0, is_kept=is_kept)
+    if not is_kept:
+        run.recompute(0)
+    (into,) = run.backward(0, (gradient,))
+    torch.testing.assert_close(output, wanted)
+    torch.testing.assert_close(into, 2 * gradient @ layer.weight)
+    torch.testing.assert_close(run.take_update().gradients[0], of_weight)
+
+
+def test_autocast_around_all_steps_casts_the_weights_of_each():
+    layer = nn.Linear(3, 2)
+    run = make(layer)
+    x = torch.ones(4, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        run.forward(0, 0, (x,), 1.0)
+        run.backward(0, (torch.ones(4, 2, dtype=torch.bfloat16),))
+        run.step(1, run.take_update())
+        (output,) = run.forward(1, 1, (x,), 1.0)
+        torch.clear_autocast_cache()
+        assert torch.equal(output, layer(x))
+
+
+def test_parameters_that_need_gradients_do_not_change():
+    layer = nn.Linear(3, 2)
+    run = make(layer)
+    run.begin()
+    layer.bias.requires_grad_(False)
+    text = "^stage 1: 1 parameters need gradients now; there were 2, or others, when "
+    with pytest.raises(ConfigError, match=text):
+        run.begin()

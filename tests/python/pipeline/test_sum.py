@@ -47,8 +47,24 @@ def test_gradients_weight_and_loss_are_summed(dtypes, told_in):
         assert torch.equal(got, 2 * wanted)
 
 
-def test_a_parameter_that_was_not_used_counts_as_zeros():
+def test_a_parameter_that_another_replica_used_counts_as_zeros_here():
+    parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
+    theirs = []
+    other = Update([torch.full((2,), 4.0), None], weight=2.0)
+    Sum(other, parameters, lambda tensor: theirs.append(tensor.clone()))
+
+    def reduce(tensor):
+        tensor += theirs[0]
+
+    mine = Update([None, torch.ones(3)], weight=1.0)
+    update = Sum(mine, parameters, reduce).update()
+    assert [g.tolist() for g in update.gradients] == [[4, 4], [1, 1, 1]]
+    assert update.weight == 3
+
+
+def test_a_parameter_that_nobody_used_has_no_gradient():
     parameters = [nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))]
     mine = Update([None, torch.ones(3)], weight=1.0)
-    update = Sum(mine, parameters, doubled([])).update()
-    assert [gradient.tolist() for gradient in update.gradients] == [[0, 0], [2, 2, 2]]
+    unused, used = Sum(mine, parameters, doubled([])).update().gradients
+    assert unused is None
+    assert used.tolist() == [2, 2, 2]
