@@ -6,6 +6,10 @@
 under its name when it is whole and on the disk, so a rank that dies while it writes
 leaves nothing that could be taken for one. A step is complete when all of its files are
 there: nobody has to wait for the others, or to say when they are done.
+
+Each file names the life that wrote it: a pipeline from when it was made or restored to
+when it ended or was restored again. A step that one life wrote a part of, and a later
+one another part, is not complete: these were trained differently.
 """
 
 import os
@@ -41,14 +45,15 @@ class Place:
         return self.folder / f"step-{step:010d}" / name
 
 
-def save_stage(place: Place, step: int, run: StageRun) -> None:
+def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
     """Writes the file of one stage.
 
     Raises:
         OSError: it cannot be written.
     """
     optimizer = run.optimizer.state_dict() if run.optimizer else None
-    _write(place.file(step), {"model": run.module.state_dict(), "optimizer": optimizer})
+    model = run.module.state_dict()
+    _write(place.file(step), {"model": model, "optimizer": optimizer, "life": life})
 
 
 def restore_stages(
@@ -57,7 +62,7 @@ def restore_stages(
     stages: Sequence[Sequence[int]],
     ranks: Ranks,
 ) -> int | None:
-    """Loads the newest step of which all stages have a file that can be read.
+    """Loads the newest step of which all stages have a file, of one life.
 
     All ranks call it. A replica without the file gets it from one that has it.
 
@@ -79,32 +84,44 @@ def restore_stages(
     for step in sorted(set.intersection(*steps), reverse=True):
         files = {s: place.file(step) for s, place in places.items()}
         states = {s: _read(file) for s, file in files.items()}
-        can_read = ranks.together(
+        lives = ranks.together(
             lambda states=states, files=files: _readable(states, files, runs)  # type: ignore[misc]
         )
-        having = [[r for r in own if s in can_read[r]] for s, own in enumerate(stages)]
-        if not all(having):
+        of_stages = [
+            {lives[r][s] for r in own if s in lives[r]} for s, own in enumerate(stages)
+        ]
+        whole = sorted(set.intersection(*of_stages))
+        if not whole:
             continue
-        for s, run in runs.items():
-            state: Any = states[s]
+        having = [
+            [r for r in own if lives[r].get(s) == whole[0]]
+            for s, own in enumerate(stages)
+        ]
+        for s in runs:
             if len(having[s]) < len(stages[s]):
-                state = ranks.from_first(s, having[s], state)
-            run.module.load_state_dict(state["model"])
-            if run.optimizer is not None:
-                run.optimizer.load_state_dict(state["optimizer"])
+                states[s] = ranks.from_first(s, having[s], states[s])  # type: ignore[assignment]
+        ranks.together(lambda states=states: _load(states, runs))  # type: ignore[misc]
         return step
     return None
+
+
+def _load(states: Mapping[int, Any], runs: Mapping[int, StageRun]) -> None:
+    for s, run in runs.items():
+        run.module.load_state_dict(states[s]["model"])
+        if run.optimizer is not None:
+            run.optimizer.load_state_dict(states[s]["optimizer"])
 
 
 def _readable(
     states: Mapping[int, dict[str, Any] | None],
     files: Mapping[int, Path],
     runs: Mapping[int, StageRun],
-) -> list[int]:
+) -> dict[int, str]:
+    """The life of each file that can be read, by stage."""
     for s, state in states.items():
         if state is not None:
             _check_state(s, state["model"], runs[s].module.state_dict(), files[s])
-    return [s for s, state in states.items() if state is not None]
+    return {s: state["life"] for s, state in states.items() if state is not None}
 
 
 def _write(path: Path, state: Mapping[str, Any]) -> None:
@@ -137,7 +154,7 @@ def _read(path: Path) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        return {"model": state["model"], "optimizer": state["optimizer"]}
+        return {part: state[part] for part in ("model", "optimizer", "life")}
     except Exception as error:
         warnings.warn(
             f"{path} cannot be read ({type(error).__name__}: {error}); an older "

@@ -3,7 +3,8 @@
 """Trains with a model that is cut into stages, by a schedule."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +22,9 @@ from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, endless, pair_of
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._schedule import Schedule
 from aikido_torch.pipeline._stage import LossFunction, MakeOptimizer, StageRun
+from aikido_torch.pipeline._sum import num_tensors
 from aikido_torch.pipeline._watch import Failure, Watch
-from aikido_torch.straggler import Policy
+from aikido_torch.straggler import Policy, SkipStraggler
 
 __all__ = ["Pipeline"]
 
@@ -61,6 +63,8 @@ class Pipeline:
         loss_fn: of what the last stage returns and the targets: the mean over rows.
         group: its ranks are those of the schedule; None is the default group.
         policy: who is waited for when replicas add up gradients; None is everybody.
+            One that skips has masks="bucket", and stages with replicas have parameters
+            of float32 or of float64 alone.
 
     Raises:
         ConfigError: the schedule is not valid, fits neither stages nor group, or is
@@ -94,6 +98,8 @@ class Pipeline:
                         loss_fn=loss_fn if s + 1 == count else None,
                     )
 
+            _check_policy(policy, self._runs, schedule)
+
         self._ranks.together(make_runs)
         for s, run in self._runs.items():
             self._ranks.make_equal(s, run.module)
@@ -114,6 +120,7 @@ class Pipeline:
         self._failure: Failure | None = None
         self._is_closed = False
         self.steps = 0
+        self._begin_life()
 
     @property
     def modules(self) -> dict[int, nn.Module]:
@@ -242,13 +249,14 @@ class Pipeline:
         self._check_alive()
         for s, run in self._runs.items():
             if self.schedule.stages[s][0] == self.rank:
-                save_stage(self._place(folder, s), self.steps, run)
+                save_stage(self._place(folder, s), self.steps, run, self._life)
 
     def restore(self, folder: str | os.PathLike[str]) -> int | None:
         """Goes back to the newest step that all stages have. All ranks call it.
 
         Stages may have other numbers of replicas than when they were saved. A file that
-        cannot be read counts as not there, with a warning.
+        cannot be read counts as not there, with a warning. So does a step whose files
+        were not written by the same pipeline since the same restore.
 
         Returns:
             How many batches had been trained on, which is `steps` from now on; None
@@ -256,11 +264,13 @@ class Pipeline:
 
         Raises:
             ConfigError: what is there is of another plan; the sentence names the stage.
+            AbortedError: another rank, which is named, could not load its part.
         """
         self._check_alive()
         places = {s: self._place(folder, s) for s in self._runs}
         step = restore_stages(places, self._runs, self.schedule.stages, self._ranks)
         self.steps = self.steps if step is None else step
+        self._begin_life()
         return step
 
     def close(self) -> None:
@@ -282,6 +292,10 @@ class Pipeline:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _begin_life(self) -> None:
+        """Files of different lives are not put together."""
+        self._life = self._ranks.together(lambda: uuid.uuid4().hex)[0]
 
     def _place(self, folder: str | os.PathLike[str], stage: int) -> Place:
         return Place(Path(folder), stage, len(self.schedule.stages))
@@ -377,6 +391,31 @@ def _check(stages: Sequence[Any], schedule: Schedule) -> None:
                     f'stages {owners[parameter]} and {s} share the parameter "{name}" '
                     "of the latter; a parameter belongs to one stage."
                 )
+
+
+def _check_policy(
+    policy: Policy | None, runs: Mapping[int, StageRun], schedule: Schedule
+) -> None:
+    """That a sum has the gradients and the weights of the same replicas."""
+    if not isinstance(policy, SkipStraggler):
+        return
+    for s, run in runs.items():
+        if len(schedule.stages[s]) == 1:
+            continue
+        if policy.masks != "bucket":
+            raise ConfigError(
+                f'policy has masks="{policy.masks}", and stage {s} has replicas: parts '
+                "of their sum could be of other replicas than its weight. Use "
+                'SkipStraggler(masks="bucket", ...).'
+            )
+        dtypes = sorted({str(p.dtype) for p in run.parameters})
+        if num_tensors(run.parameters) > 1:
+            raise ConfigError(
+                f"policy may skip replicas of stage {s}, whose parameters are of "
+                f"{', '.join(dtypes)}: their gradients would be several sums, of other "
+                "replicas each. Give the stage parameters of float32 or of float64 "
+                "alone, or leave the policy out."
+            )
 
 
 def _is_module(stage: Any) -> bool:

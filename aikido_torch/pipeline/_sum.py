@@ -10,7 +10,12 @@ from torch import nn
 from aikido_torch.pipeline._channel import Pending
 from aikido_torch.pipeline._stage import Update
 
-__all__ = ["Sum"]
+__all__ = ["Sum", "num_tensors"]
+
+
+def num_tensors(parameters: list[nn.Parameter]) -> int:
+    """How many sums an update is."""
+    return len(_by_dtype(parameters))
 
 
 class Sum:
@@ -35,12 +40,8 @@ class Sum:
         reduce: Callable[[torch.Tensor], Pending],
     ) -> None:
         self._parameters = parameters
-        self._numbers: dict[torch.dtype, list[int]] = {}
-        for i, parameter in enumerate(parameters):
-            self._numbers.setdefault(parameter.dtype, []).append(i)
-        first = next(iter(self._numbers), torch.float64)
-        told_in = first if first in (torch.float32, torch.float64) else torch.float64
-        self._numbers = {told_in: self._numbers.pop(told_in, [])} | self._numbers
+        self._numbers = _by_dtype(parameters)
+        told_in = next(iter(self._numbers))
         device = parameters[0].device if parameters else torch.device("cpu")
         used = [float(gradient is not None) for gradient in mine.gradients]
         told = torch.tensor(
@@ -71,6 +72,16 @@ class Sum:
                 if used[i] > 0:
                     total.gradients[i] = part.view_as(self._parameters[i])
         return total
+
+
+def _by_dtype(parameters: list[nn.Parameter]) -> dict[torch.dtype, list[int]]:
+    """Their numbers; the first has weight and loss, too."""
+    numbers: dict[torch.dtype, list[int]] = {}
+    for i, parameter in enumerate(parameters):
+        numbers.setdefault(parameter.dtype, []).append(i)
+    first = next(iter(numbers), torch.float64)
+    told_in = first if first in (torch.float32, torch.float64) else torch.float64
+    return {told_in: numbers.pop(told_in, [])} | numbers
 
 
 def _flat(gradient: torch.Tensor | None, parameter: nn.Parameter) -> torch.Tensor:

@@ -149,3 +149,50 @@ def test_replicas_without_the_file_get_it_from_one_that_has_it(tmp_path):
 
 def test_no_checkpoint_is_none(tmp_path):
     assert [r[0] for r in run_ranks(2, restore, str(tmp_path / "x"), [1, 1])] == [0, 0]
+
+
+def live_and_die(rank, size, folder, victim):
+    """Two checkpoints, of which the victim does not write its part of the second."""
+    with make([1, 1], "stash") as pipe:
+        begun = pipe.restore(folder)
+        for checkpoint in range(1 if begun else 0, 2):
+            pipe.train(batches(), steps=12)
+            if checkpoint == 0 or rank != victim:
+                pipe.save(folder)
+        return begun
+
+
+def test_parts_of_two_lives_are_no_checkpoint(tmp_path):
+    folder = str(tmp_path)
+    assert run_ranks(2, live_and_die, folder, 1) == [None, None]
+    assert run_ranks(2, live_and_die, folder, 0) == [12, 12]
+    assert len(list(Path(folder, "step-0000000024").iterdir())) == 2
+    assert [r[0] for r in run_ranks(2, restore, folder, [1, 1])] == [12, 12]
+
+
+def restore_into_other_groups(rank, size, folder):
+    """One rank's optimizer does not take what was saved."""
+
+    def optimizer(parameters):
+        if rank == 1:
+            parameters = [{"params": [parameter]} for parameter in parameters]
+        return torch.optim.Adam(parameters)
+
+    schedule = pipeline.schedule(
+        "1f1b_async", stages=2, micro_batches=12, weights="stash"
+    )
+    pipe = pipeline.Pipeline(
+        layered(2), schedule=schedule, optimizer=optimizer, loss_fn=squared
+    )
+    try:
+        pipe.restore(folder)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def test_a_part_that_cannot_be_loaded_is_told_to_all(tmp_path):
+    run_ranks(2, train, str(tmp_path), [1, 1], "stash", 1, False)
+    first, second = run_ranks(2, restore_into_other_groups, str(tmp_path))
+    assert second[0] == "ValueError"
+    assert first[0] == "AbortedError"
+    assert first[1] == f"stage 1 (rank 1) has failed: ValueError: {second[1]}"

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from aikido_torch import pipeline
+from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import die, late, run_ranks
 from harness.failures import failure_of
 from harness.pipelines import WIDTH, layered, sgd, squared
@@ -240,6 +241,37 @@ def fail_outside_a_schedule(rank, size, what):
 def test_what_fails_outside_a_schedule_is_told_to_all(what, error):
     results = run_ranks(3, fail_outside_a_schedule, what, group_timeout=30)
     check_blamed(results, "stage 1 (rank 1)", error)
+
+
+def skip_in_parts(rank, size, masks, dtypes):
+    schedule = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
+    stages = [nn.Sequential(*(nn.Linear(2, 2, dtype=t) for t in dtypes)), nn.Tanh()]
+    policy = SkipStraggler(floor_ms=1, ceiling_ms=5, masks=masks)
+    return failure_of(
+        lambda: pipeline.Pipeline(
+            stages, schedule=schedule, optimizer=sgd, loss_fn=squared, policy=policy
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("masks", "dtypes", "text"),
+    [
+        ("shard", [torch.float32], 'policy has masks="shard", and stage 0 has replic'),
+        (
+            "bucket",
+            [torch.float32, torch.float64],
+            "policy may skip replicas of stage 0, whose parameters are of "
+            "torch.float32, torch.float64: their gradients would be several sums, ",
+        ),
+        ("bucket", [torch.bfloat16], "policy may skip replicas of stage 0, whose par"),
+        ("bucket", [torch.float32], ""),
+    ],
+)
+def test_a_policy_skips_a_replica_of_all_of_a_sum_or_nothing(masks, dtypes, text):
+    for failure in run_ranks(3, skip_in_parts, masks, dtypes, group_timeout=20):
+        assert failure.name == ("ConfigError" if text else "nothing")
+        assert failure.text.startswith(text)
 
 
 def leave_early(rank, size):

@@ -43,7 +43,7 @@ def test_training_goes_on_where_the_file_is(tmp_path):
     place = Place(tmp_path, 0, 1)
     run = make()
     step(run, 3)
-    save_stage(place, 3, run)
+    save_stage(place, 3, run, "a")
     assert place.file(3) == tmp_path / "step-0000000003" / "stage-0-of-1.pt"
     step(run, 2)
     other = make()
@@ -54,7 +54,7 @@ def test_training_goes_on_where_the_file_is(tmp_path):
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     place, run = Place(tmp_path, 0, 1), make()
-    save_stage(place, 1, run)
+    save_stage(place, 1, run, "a")
     before = place.file(1).read_bytes()
     step(run)
     seen = []
@@ -65,7 +65,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="no room"):
-        save_stage(place, 1, run)
+        save_stage(place, 1, run, "a")
     assert len(seen[0]) == 2  # the unfinished one, under another name
     assert place.file(1).read_bytes() == before
     assert list(place.file(1).parent.iterdir()) == [place.file(1)]
@@ -80,7 +80,7 @@ def test_the_newest_that_can_be_read_counts(tmp_path):
     place, run = Place(tmp_path, 0, 1), make()
     assert restored(run, place) is None
     for number in (2, 10, 7):
-        save_stage(place, number, run)
+        save_stage(place, number, run, "a")
     assert restored(run, place) == 10
     place.file(10).write_bytes(b"x")
     with pytest.warns(UserWarning, match=r"stage-0-of-1\.pt cannot be read \("):
@@ -88,7 +88,7 @@ def test_the_newest_that_can_be_read_counts(tmp_path):
 
 
 def test_another_plan_is_named(tmp_path):
-    save_stage(Place(tmp_path, 0, 1), 1, make())
+    save_stage(Place(tmp_path, 0, 1), 1, make(), "a")
     with pytest.raises(
         ConfigError, match=r"^stage 0 of 2 has no checkpoint in .* with 1 "
     ):
@@ -98,3 +98,14 @@ def test_another_plan_is_named(tmp_path):
         match=r'^stage 0: "weight" is \[2, 4\] of float32 in this pipeline and ',
     ):
         restored(make(4), Place(tmp_path, 0, 1))
+
+
+def test_a_step_is_of_one_life(tmp_path):
+    places = {s: Place(tmp_path, s, 2) for s in range(2)}
+    runs = {s: make() for s in range(2)}
+    for step_number, lives in [(1, "aa"), (2, "ab")]:
+        for s, life in enumerate(lives):
+            save_stage(places[s], step_number, runs[s], life)
+    assert restore_stages(places, runs, [[0], [0]], Alone()) == 1
+    save_stage(places[0], 2, runs[0], "b")
+    assert restore_stages(places, runs, [[0], [0]], Alone()) == 2
