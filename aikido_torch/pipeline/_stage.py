@@ -38,6 +38,7 @@ class _Batch:
     outputs: Tensors = ()  # or the loss alone, on the last stage
     leaves: list[nn.Parameter] = field(default_factory=list)  # of all parameters
     random: "_RandomState | None" = None  # of a forward that is done again
+    buffers: "list[_Buffer]" = field(default_factory=list)  # those it changed, before
     incoming: Tensors = ()  # gradients, between both halves of a backward
 
 
@@ -113,7 +114,10 @@ class StageRun:
             return ()
         if not is_kept:
             batch.random = _RandomState.now(self.device)
+            buffers = _buffers_of(self.module)
         outputs, kept = self._computed(micro_batch, batch)
+        if not is_kept:
+            batch.buffers = [buffer for buffer in buffers if buffer.has_changed()]
         if self.is_last:
             self.losses[micro_batch] = kept[0].detach()
         if is_kept:
@@ -126,7 +130,7 @@ class StageRun:
         if batch.weight == 0:
             return
         assert batch.random is not None
-        with batch.random.restored(), _same_buffers(self.module):
+        with batch.random.restored(), _same_buffers(self.module, batch.buffers):
             _, batch.outputs = self._computed(micro_batch, batch)
 
     def backward(self, micro_batch: int, gradients: Tensors) -> Tensors:
@@ -344,22 +348,41 @@ class _RandomState:
             torch.cuda.set_rng_state(self.on_device, self.device)
 
 
-@contextmanager
-def _same_buffers(module: nn.Module) -> Iterator[None]:
-    """What is written to buffers meanwhile, such as running means, is forgotten."""
-    places = [
-        (owner, name, buffer)
+@dataclass(frozen=True)
+class _Buffer:
+    """One of a module, such as a running mean, and what is in it now."""
+
+    owner: nn.Module
+    name: str
+    tensor: torch.Tensor
+    version: int
+    content: torch.Tensor
+
+    def has_changed(self) -> bool:
+        is_same = self.owner._buffers.get(self.name) is self.tensor
+        return not is_same or self.tensor._version != self.version
+
+
+def _buffers_of(module: nn.Module) -> list[_Buffer]:
+    return [
+        _Buffer(owner, name, buffer, buffer._version, buffer.clone())
         for owner in module.modules()
         for name, buffer in owner._buffers.items()
         if buffer is not None
     ]
-    for owner, name, buffer in places:
-        owner._buffers[name] = buffer.clone()
+
+
+@contextmanager
+def _same_buffers(module: nn.Module, before: list[_Buffer]) -> Iterator[None]:
+    """As before a forward; what is written to them meanwhile is forgotten."""
+    now = _buffers_of(module)
+    for buffer in (*now, *before):
+        buffer.owner._buffers[buffer.name] = buffer.content
     try:
         yield
     finally:
-        for owner, name, buffer in places:
-            owner._buffers[name] = buffer
+        for buffer in now:
+            buffer.owner._buffers[buffer.name] = buffer.tensor
 
 
 def _told(value: Any) -> str:

@@ -267,3 +267,24 @@ def test_parameters_that_need_gradients_do_not_change():
     text = "^stage 1: 1 parameters need gradients now; there were 2, or others, when "
     with pytest.raises(ConfigError, match=text):
         run.begin()
+
+
+def test_a_forward_that_is_done_again_has_the_buffers_of_the_first_time():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x * self.calls.clone()
+
+    module = Counting()
+    run = make(module)
+    for b in range(2):
+        run.forward(b, 0, (leaf(2, 2),), 1.0, is_kept=False)
+    for b in range(2):
+        run.recompute(b)
+        (into,) = run.backward(b, (torch.ones(2, 2),))
+        assert into.tolist() == [[b + 1] * 2] * 2
+    assert module.calls.item() == 2
