@@ -195,12 +195,16 @@ class BackupSampler(Sampler[list[int]]):
         if self.num_backups == 0 or self.mode == "substitute":
             return {}
         self._update()
+        members = self._members
+        if members is not None and self.rank >= self.num_primaries:
+            # Out of the view for a moment, it goes on and is to come back.
+            members |= {self.rank}
         return choose(
             step,
             self._lateness.before(step - self._steps_ahead()),
             num_primaries=self.num_primaries,
             num_backups=self.num_backups,
-            members=self._members,
+            members=members,
             mode=self.mode,
         )
 

@@ -533,3 +533,13 @@ def test_a_step_without_a_batch_has_no_data_shard():
         match=re.escape("no batch was taken for step 3 on rank 2, a backup"),
     ):
         shadows(2)[2].shard_of(3)
+
+
+def test_a_backup_that_is_out_of_the_view_for_a_moment_goes_on():
+    backup = shadows(3)[3]
+    backup.set_members({0, 1, 2})
+    loader = iter(backup)
+    next(loader)
+    backup.begin_step(0)
+    assert backup.shard_of(0) in range(3)
+    assert backup.choice(0) == {3: backup.shard_of(0)}
