@@ -362,7 +362,7 @@ void PartialAllreduce::have_own() {
 bool PartialAllreduce::has_left(const Shard& mine) const {
   if (mine.results_in_flight == 0) return true;
   int32_t num_others = 0, num_left = 0;
-  mine.mask.for_each([&](Rank r) {
+  participants_.for_each([&](Rank r) {
     if (r == host_->self()) return;
     ++num_others;
     if (mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
