@@ -96,8 +96,11 @@ void ActiveBackup::stand_in(Rank rank, int32_t d, TimePoint now) {
 }
 
 void ActiveBackup::on_closed(TimePoint now) {
+  // Where the primary has come meanwhile, it was not given up for being slow.
   for (const Backup& b : backups_)
-    if (b.state == State::kAsked) times_.on_taken(bytes_, now - b.asked_at);
+    if (b.state == State::kAsked &&
+        (is_missing(b.data_shard) || options_.verify_shadows))
+      times_.on_taken(bytes_, now - b.asked_at);
 }
 
 // ---- whom to ask ----
