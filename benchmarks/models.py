@@ -9,6 +9,7 @@ of Python; the ranks of one run read the same file.
 
 import dataclasses
 import enum
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,3 +131,20 @@ RECIPES = {
     Task.DIGITS: Recipe(save_digits, make_digits_model, 0.05, 0.95),
     Task.TEXT: Recipe(save_text, TextModel, 0.2, 0.3),
 }
+
+
+class Flat(nn.Module):
+    """A vector whose gradient is a factor everywhere, and costs nothing to compute."""
+
+    def __init__(self, num_bytes: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(num_bytes // 4))
+
+    def forward(self, factor: torch.Tensor) -> torch.Tensor:
+        return self.weight.sum() * factor
+
+
+def fingerprint(model: nn.Module) -> int:
+    """Of the bits of all parameters."""
+    parts = [p.detach().numpy().tobytes() for p in model.parameters()]
+    return zlib.crc32(b"".join(parts))

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +36,7 @@ from benchmarks.backup_cases.split import ByClass
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import make_digits_model
+from benchmarks.models import Flat, fingerprint, make_digits_model
 
 WITHIN_S = 300.0  # of a call: then something hangs
 OWN_SHARE = 0.98  # of a data shard's samples are of its own classes
@@ -51,17 +50,6 @@ def policy_of(training: Training) -> Policy:
     if training.mode == "skip":
         return SkipStraggler()
     return ActiveBackup(backups=training.backups, mode=training.mode)
-
-
-class Flat(nn.Module):
-    """A vector whose gradient costs nothing to compute, and is that of its sample."""
-
-    def __init__(self, num_bytes: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(num_bytes // 4))
-
-    def forward(self, factor: torch.Tensor) -> torch.Tensor:
-        return self.weight.sum() * factor
 
 
 class Digits:
@@ -219,8 +207,7 @@ class Trainer:
         self._start += time.monotonic() - began
 
     def fingerprint(self) -> int:
-        parts = [p.detach().numpy().tobytes() for p in self._model.parameters()]
-        return zlib.crc32(b"".join(parts))
+        return fingerprint(self._model)
 
 
 def facts_of(trainer: Trainer) -> dict:

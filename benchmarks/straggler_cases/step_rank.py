@@ -9,7 +9,6 @@ on random numbers; with it, the digits of demo.py.
 import json
 import sys
 import time
-import zlib
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from benchmarks.demo_plan import ShardedBatches
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import make_digits_model
+from benchmarks.models import Flat, fingerprint, make_digits_model
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -38,17 +37,6 @@ from benchmarks.straggler_cases.op_rank import (
 from benchmarks.straggler_cases.plan import BATCH, PLAN_FILE, Block, from_json
 
 SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
-
-
-class Flat(nn.Module):
-    """A vector whose gradient costs nothing to compute, and is other in every step."""
-
-    def __init__(self, num_bytes: int):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(num_bytes // 4))
-
-    def forward(self, factor: torch.Tensor) -> torch.Tensor:
-        return self.weight.sum() * factor
 
 
 class FlatTask:
@@ -162,8 +150,7 @@ class Trainer:
             self.sums.append(self.fingerprint())
 
     def fingerprint(self) -> int:
-        parts = [p.detach().numpy().tobytes() for p in self._model.parameters()]
-        return zlib.crc32(b"".join(parts))
+        return fingerprint(self._model)
 
 
 def mean_contributors(outcome: aikido_torch.Outcome) -> float:
