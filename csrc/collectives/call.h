@@ -85,8 +85,7 @@ struct Call {
 // What a sum of so many contributions in a group of `members` is multiplied by. With
 // divisor contributors a mean is over those who are in it, and a sum is scaled up to
 // what it would be if the missing were like them; with divisor world the missing count
-// as zeros. All
-// stands for all data shards.
+// as zeros. Where some are backups, what is there or missing are data shards.
 double scale_of(const Call& call, int32_t contributors, int32_t members);
 
 // "all_reduce(sum, float32[1024]) with SkipStraggler(...)".

@@ -142,8 +142,8 @@ class Operation : public transport::SendOwner,
   virtual bool is_committed() const { return false; }
   // There is a result of every part of it, here or with a member that will send it.
   virtual bool is_decided() const { return is_committed(); }
-  // No owner of a shard can have all of it unless another member has that shard too: one
-  // that is owned here is open, or some shard is closed without somebody.
+  // No owner of a shard can have all of it unless another member has that shard too:
+  // one that is owned here is open, or some shard is closed without somebody.
   virtual bool is_withheld() const { return false; }
   // What others contribute from now on is not kept.
   virtual bool is_closed() const { return false; }

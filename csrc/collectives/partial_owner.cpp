@@ -404,7 +404,8 @@ void PartialAllreduce::on_called(Rank) {
   int32_t called = 0;
   int32_t backups = 0;    // that have called,
   int32_t uncovered = 0;  // and what they may stand in for at the most
-  wanted().for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
+  if (call_.policy.has_stand_ins())
+    wanted_.for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
   participants_.for_each([&](Rank r) {
     if (r == host_->self() ? is_started() : host_->called_by(r) >= seq_.value)
       ++(is_backup(r) ? backups : called);
@@ -470,7 +471,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       group_policy_.ceiling(),
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
-  const Duration spared = std::min(patience / 2, waited_in_vain());
+  const Duration spared =
+      is_partial_ ? std::min(patience / 2, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
 }
