@@ -290,7 +290,7 @@ def reduce_after_a_death(rank, size, dead):
     seen = []
     for step in range(3):
         mine = dead if rank == BACKUP else rank
-        tensor, outcome = reduce(rank, mine, step=step, policy=backed_up(floor_ms=0))
+        tensor, outcome = reduce(rank, mine, step=step, policy=backed_up())
         seen.append((tensor, facts(outcome)))
     return seen
 
