@@ -2,19 +2,37 @@
 # Copyright (c) the aikido authors
 """What a sampler that knows the data shards adds to the steps of a handle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import ActiveBackup, BackupSampler, Policy
+from aikido_torch.straggler import (
+    ActiveBackup,
+    BackupSampler,
+    Policy,
+    SeededDataset,
+)
 
 __all__ = ["Backups", "check_sampler", "layout_of_sampler"]
 
 # What the native module takes for "not said".
 _NO_DATA_SHARD = -1
+_SAME = (
+    "policy",
+    "num_samples",
+    "batch_size",
+    "batches_per_step",
+    "shuffle",
+    "seed",
+    "drop_last",
+    "lookahead",
+    "epoch",
+)
+# Of the steps in which somebody was late, those that a sentence has room for.
+_MOST_TOLD = 32
 
 
 def has_stand_ins(policy: Policy) -> bool:
@@ -28,11 +46,14 @@ def layout_of_sampler(sampler: object) -> dict[str, str]:
     """What has to be equal on all ranks."""
     if not isinstance(sampler, BackupSampler):
         return {"sampler": "none" if sampler is None else type(sampler).__name__}
-    told = {
-        name: getattr(sampler, name)
-        for name in ("batch_size", "seed", "lookahead", "batches_per_step", "policy")
+    dataset = sampler.dataset
+    told = {name: getattr(sampler, name) for name in _SAME}
+    told |= {
+        "dataset.seed": dataset.seed if isinstance(dataset, SeededDataset) else "none",
+        # After a load_state_dict that was not done everywhere.
+        "steps": sampler.steps,
+        "history": sampler.history()["late"][-_MOST_TOLD:],
     }
-    told |= {"samples": len(sampler.dataset), "batches": len(sampler)}  # type: ignore[arg-type]
     return {"sampler": "BackupSampler"} | {
         f"sampler.{name}": repr(value) for name, value in told.items()
     }
@@ -45,13 +66,21 @@ def check_sampler(
     place: tuple[int, int],
     batches_per_step: int,
     late: str,
+    state: Mapping[str, object],
 ) -> None:
     """Refuses what would count a batch for another data shard than it is of.
 
     Args:
         place: rank and size of the group.
-        sampler, policy, batches_per_step, late: of `register`.
+        sampler, policy, batches_per_step, late, state: of `register`.
     """
+    for name, part in state.items():
+        if isinstance(part, BackupSampler):
+            raise ConfigError(
+                f"register: state[{name!r}] is a BackupSampler; what a copy needs of "
+                "the one that is given as sampler it has already, and where a rank is "
+                "in its data is not copied: leave it out of state."
+            )
     if has_stand_ins(policy) and late == "carry":
         raise ConfigError(
             'register: late is "carry" with a policy ActiveBackup: what a primary adds '
@@ -105,8 +134,16 @@ class Backups:
             self._num_primaries = size - policy.backups
         self._is_backup = self._rank >= self._num_primaries
         self._begun = -1
+        self.first_step = 0 if self.sampler is None else self.sampler.steps
 
-    def check(self, policy: Policy, *, batches_per_step: int, late: str) -> None:
+    def check(
+        self,
+        policy: Policy,
+        state: Mapping[str, object],
+        *,
+        batches_per_step: int,
+        late: str,
+    ) -> None:
         """`check_sampler` of what was given."""
         check_sampler(
             self._given,
@@ -114,6 +151,7 @@ class Backups:
             place=self._place,
             batches_per_step=batches_per_step,
             late=late,
+            state=state,
         )
 
     def install(
@@ -146,10 +184,15 @@ class Backups:
         return _NO_DATA_SHARD if data_shard is None else data_shard
 
     def replayed_data_shard(self, step: int) -> int:
-        """The same where the result is here already and nothing is given."""
+        """The same where the result is here already and nothing is given.
+
+        The call takes one all the same; also of a backup that is out of the view.
+        """
         if not self._is_backup or self.sampler is None:
             return _NO_DATA_SHARD
-        return self.sampler.choice(step).get(self._rank, _NO_DATA_SHARD)
+        if self.sampler.mode == "substitute":
+            return _NO_DATA_SHARD
+        return self.sampler.choice(step)[self._rank]
 
     def prepare_strict(self, buffer: torch.Tensor) -> bool:
         """Of a step in which all are waited for: each data shard counts once.
@@ -181,4 +224,19 @@ class Backups:
 
     def states(self) -> dict[str, Any]:
         """What travels with a copy of the state."""
-        return {} if self.sampler is None else {"sampler of register": self.sampler}
+        if self.sampler is None:
+            return {}
+        return {"sampler of register": _History(self.sampler)}
+
+
+class _History:
+    """Who was late lately: all of a sampler that is the same on all ranks."""
+
+    def __init__(self, sampler: BackupSampler) -> None:
+        self._sampler = sampler
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._sampler.history()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._sampler.take_history(state_dict)

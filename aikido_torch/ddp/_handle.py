@@ -100,7 +100,8 @@ class Handle:
     Attributes:
         outcomes: of the bucket operations, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
-        steps: optimizer steps that have passed through this rank's hook or `catch_up`.
+        steps: optimizer steps that have passed through this rank's hook or `catch_up`,
+            besides those that the sampler of `register` had behind it.
         replayed_steps: those of them that `catch_up` replayed.
         copied_steps: those of them that `catch_up` passed over with a copy.
         served_copies: of this rank's state, for others.
@@ -123,7 +124,7 @@ class Handle:
         backups: Backups,
         carries_late: bool = False,
     ) -> None:
-        self.steps = 0
+        self.steps = self._first_step = backups.first_step
         self.replayed_steps = 0
         self.copied_steps = 0
         self.served_copies = 0
@@ -413,7 +414,7 @@ class Handle:
     # ---- the hook ----
 
     def _is_laid_out(self) -> bool:
-        return self.steps >= self._strict_steps
+        return self.steps - self._first_step >= self._strict_steps
 
     def _start(
         self,
@@ -498,7 +499,7 @@ class Handle:
         return work
 
     def _note_unused(self, *_: object) -> None:
-        if self.steps <= self._strict_steps:
+        if self.steps - self._first_step <= self._strict_steps:
             slices = [s for b in self._buckets.values() for s in b.slices]
             self._unused = {id(s.parameter) for s in slices if s.parameter.grad is None}
 

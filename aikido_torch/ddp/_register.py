@@ -62,15 +62,15 @@ def register(
             GradScaler, whatever has state_dict and load_state_dict. A copy needs it:
             with `apply` or `after_step` and without `state` steps are only replayed;
             {} says that there is nothing else.
-        copy: when the state is copied rather than steps replayed; None is
-            `StateCopy()`. Torch's default random generators are copied if they were
-            equal on all ranks at this call, and else left alone.
-        batches_per_step: for `CatchUp.batches_to_skip`; more than one when gradients
-            are accumulated.
+        copy: when the state is copied rather than steps replayed; None: `StateCopy()`.
+            Torch's default random generators are copied if they were equal on all
+            ranks at this call, and else left alone.
+        batches_per_step: more than one when gradients are accumulated.
         late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
             this rank's next one; `aikido_torch.ddp` says how.
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
-            generators are then seeded in each step, see `straggler.seed_of`.
+            generators are seeded in each step (`straggler.seed_of`), and the handle
+            counts on from its steps.
 
     Raises:
         ConfigError: the model makes DDP run strict collectives in every step, for which
@@ -91,7 +91,7 @@ def register(
     agreed = _agree(model, optimizer, sampler, others, values)
     # After that, so that a rank with a choice of its own is told to all.
     _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
-    backups.check(policy, batches_per_step=batches_per_step, late=late)
+    backups.check(policy, state or {}, batches_per_step=batches_per_step, late=late)
     handle = Handle(
         model,
         policy,

@@ -121,8 +121,9 @@ class ActiveBackup(SkipStraggler):
     and the backup that it came from. All but `outcome().stand_ins` speaks of data
     shards: `min_contributors`, the divisor, `skipped`.
 
-    The mechanism is this project's own; how backups come to their data is told by
-    `BackupSampler`.
+    With DistributedDataParallel, `BackupSampler` gives each rank its batches, and
+    `aikido_torch.ddp.register(..., sampler=...)` does the rest. The mechanism is this
+    project's own.
 
     Attributes:
         backups: how many of the ranks, at most half of them.

@@ -17,6 +17,17 @@ from aikido_torch.straggler._seeds import SeededDataset, length_of, seed_of
 
 __all__ = ["BackupSampler"]
 
+# A state is of no use where one of these is another: batches would be others.
+_SAME = (
+    "num_samples",
+    "num_primaries",
+    "batch_size",
+    "batches_per_step",
+    "shuffle",
+    "seed",
+    "drop_last",
+)
+
 
 class BackupSampler(Sampler[list[int]]):
     """Batches of indices, for `DataLoader(dataset, batch_sampler=...)`.
@@ -25,9 +36,15 @@ class BackupSampler(Sampler[list[int]]):
     sampler = BackupSampler(dataset, 32, policy)
     loader = DataLoader(dataset, batch_sampler=sampler)
     handle = aikido_torch.ddp.register(model, policy=policy, sampler=sampler, ...)
+    to_skip = 0
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
-        for batch in loader: ...
+        for batch in loader:
+            if to_skip:  # others did that step meanwhile
+                to_skip -= 1
+                continue
+            ...  # one step
+            to_skip = handle.catch_up().batches_to_skip
     ```
 
     Of n ranks the last `policy.backups` are backups and the others primaries. A primary
@@ -38,8 +55,27 @@ class BackupSampler(Sampler[list[int]]):
     mode="n_plus_b", each of the n ranks gets its part as of a `DistributedSampler`.
 
     The batch of a step is chosen when the loader takes it, from what all ranks know by
-    then, so a loader that works ahead has to be told. A rank that `catch_up` has
-    brought forward passes over as many batches as it says.
+    then, so a loader that works ahead has to be told: `lookahead`. A rank that
+    `catch_up` has brought forward passes over as many batches as it says, also behind
+    the end of an epoch. That each step has its own batch is checked when it begins.
+
+    A training goes on where it was stopped, in the middle of an epoch too:
+
+    ```python
+    torch.save({"sampler": sampler.state_dict(), ...}, file)  # of one rank
+
+    sampler = BackupSampler(dataset, 32, policy)  # on all ranks
+    sampler.load_state_dict(torch.load(file)["sampler"])
+    handle = aikido_torch.ddp.register(model, policy=policy, sampler=sampler, ...)
+    for epoch in range(sampler.epoch, epochs): ...  # as above
+    ```
+
+    The first epoch then begins with the batch of the first step that was not done, and
+    steps, data shards, batches and seeds are those of a training that was not stopped.
+    The state counts steps that are over, not batches that a loader has taken ahead. Of
+    an epoch that was over nothing is left: a loop that does something at the end of
+    each epoch, and had done it, begins with the next number. A loader with a state of
+    its own must not restore the sampler a second time.
 
     Args:
         dataset: with a length. If it is a `SeededDataset`, `set_epoch` is passed on.
@@ -47,14 +83,16 @@ class BackupSampler(Sampler[list[int]]):
         policy: as it is given to `register`.
         num_ranks, rank: None are those of the default group.
         shuffle, seed, drop_last: as of `DistributedSampler`, the same on all ranks.
-            Batches of the seeds rule have this seed too; see `seed_of`.
+            The seeds of the steps are made of this one, too; see `seed_of`.
         lookahead: how many batches are taken before the step that uses them begins:
-            num_workers x prefetch_factor of a DataLoader, 0 without processes.
+            num_workers * prefetch_factor of a DataLoader (2 where it is not given), 0
+            with num_workers=0.
         batches_per_step: more than one when gradients are accumulated; all of a step
             are of one data shard.
 
     Attributes:
-        epoch: as last set.
+        epoch: as last set, or loaded.
+        num_samples: of the dataset.
         num_primaries, num_backups: of the ranks.
         is_backup: whether this rank is one.
 
@@ -76,7 +114,7 @@ class BackupSampler(Sampler[list[int]]):
         lookahead: int = 0,
         batches_per_step: int = 1,
     ) -> None:
-        length_of("BackupSampler", dataset)
+        self.num_samples = length_of("BackupSampler", dataset)
         if not isinstance(policy, Policy):
             raise ConfigError(
                 f"BackupSampler: policy is {policy!r}; it takes ActiveBackup(...), as "
@@ -102,7 +140,9 @@ class BackupSampler(Sampler[list[int]]):
         self.dataset = dataset
         self.batch_size = batch_size
         self.policy = policy
+        self.shuffle = shuffle
         self.seed = seed
+        self.drop_last = drop_last
         self.epoch = 0
         self.lookahead = lookahead
         self.batches_per_step = batches_per_step
@@ -112,16 +152,16 @@ class BackupSampler(Sampler[list[int]]):
         self.num_primaries = self.num_ranks - self.num_backups
         if self.num_backups > self.num_primaries:
             raise ConfigError(
-                f"BackupSampler: {self.num_backups} backups leave {self.num_primaries} "
-                f"primaries of {self.num_ranks} ranks; there must be as many primaries "
-                "as backups at least."
+                f"BackupSampler: {self.num_backups} backups leave "
+                f"{max(self.num_primaries, 0)} primaries of {self.num_ranks} ranks; "
+                "there must be as many primaries as backups at least."
             )
         self.is_backup = self.rank >= self.num_primaries
         self._order = _Order(dataset, self.num_primaries, shuffle, seed, drop_last)
         self._num_batches = -(-self._order.of_each // batch_size)
         if self._num_batches == 0:
             raise ConfigError(
-                f"BackupSampler: {len(self._order.dataset)} samples are less than one "  # type: ignore[arg-type]
+                f"BackupSampler: {self.num_samples} samples are less than one "
                 f"for each of {self.num_primaries} primaries, with drop_last=True."
             )
         self._lateness = Lateness()
@@ -129,12 +169,14 @@ class BackupSampler(Sampler[list[int]]):
         self._chosen: dict[int, int | None] = {}
         self._look: Callable[[], Callable[[], None] | None] = lambda: None
         self._own_steps = 0  # behind the last one that this rank did itself
+        self._resumed_at = 0  # steps before this one were done before it was loaded
         # Of the epoch that is under way.
         self._first_step = 0
         self._given_first_step: int | None = None
         self._num_taken = 0
         self._epoch_taken = 0
         self._is_at_end = False
+        self._resumes = False  # in it, with the next iterator
 
     # ---- for the loop ----
 
@@ -152,14 +194,14 @@ class BackupSampler(Sampler[list[int]]):
             self.dataset.set_epoch(epoch)
 
     def __len__(self) -> int:
-        """Batches of one epoch, on each rank."""
+        """Batches of one whole epoch, on each rank."""
         return self._num_batches
 
     def __iter__(self) -> Iterator[list[int]]:
         self._begin_epoch()
         order = self._order.of_epoch(self.epoch)
         own = self._own_order() if self._is_free() else None
-        for batch in range(self._num_batches):
+        for batch in range(self._num_taken, self._num_batches):
             step = self._first_step + batch // self.batches_per_step
             data_shard = self._choose(step)
             part = order[data_shard :: self.num_primaries] if own is None else own
@@ -226,6 +268,74 @@ class BackupSampler(Sampler[list[int]]):
             self.rank if data_shard is None else data_shard,
         )
 
+    def is_at(self, step: int) -> bool:
+        """Whether the loader has given the batches of that step, and no others."""
+        return self._num_taken in self._places(step)
+
+    # ---- for a training that goes on later ----
+
+    @property
+    def steps(self) -> int:
+        """That are over, from the beginning of the training."""
+        self._update()
+        return self._lateness.steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the training is, and who was late lately; the same on every rank.
+
+        To be taken between two steps. It is made of plain numbers, so that it fits a
+        file that torch.load reads with weights_only=True, and JSON.
+        """
+        return {
+            "steps": self.steps,
+            "epoch": self._epoch_taken,
+            "first_step": self._first_step,
+            "late": self._lateness.state_dict()["late"],
+            "of": {name: getattr(self, name) for name in _SAME},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state_dict` was taken, on any rank, in an earlier training.
+
+        To be called on all ranks, with what one rank gave, before `register`. The next
+        iterator has what is left of the epoch; with another `set_epoch` before it, it
+        has all of that one.
+
+        Raises:
+            ConfigError: the state is of a sampler that cuts the data otherwise, or this
+                one is in use.
+        """
+        if missing := {"steps", "epoch", "first_step", "late", "of"} - {*state}:
+            raise ConfigError(
+                f"BackupSampler: the state to load has no {sorted(missing)[0]!r}; give "
+                "what state_dict() of a BackupSampler gave."
+            )
+        for name in _SAME:
+            own, theirs = getattr(self, name), state["of"].get(name)
+            if own != theirs:
+                raise ConfigError(
+                    f"BackupSampler: the state to load is of a sampler with {name}="
+                    f"{theirs!r}, but here it is {own!r}, so its batches are others; "
+                    f"take {name}={theirs!r}, or begin with an epoch and no state."
+                )
+        if self._look() is not None:
+            raise ConfigError(
+                "BackupSampler: a state is to be loaded while register has this "
+                "sampler, and its handle counts steps already; load before register."
+            )
+        self._lateness = Lateness()
+        self._lateness.load_state_dict(state)
+        self._lateness.steps = self._resumed_at = int(state["steps"])
+        self._own_steps = 0
+        self._chosen.clear()
+        self._first_step = int(state["first_step"])
+        self._given_first_step = None
+        self._num_taken = self._batches_before(self._resumed_at)
+        self._epoch_taken = int(state["epoch"])
+        self._is_at_end = self._num_taken == self._num_batches
+        self._resumes = True
+        self.set_epoch(self._epoch_taken)
+
     # ---- for who knows how steps ended ----
 
     def record(
@@ -254,13 +364,17 @@ class BackupSampler(Sampler[list[int]]):
         """`look`, a method, is called before a choice to bring `record` up to date."""
         self._look = weakref.WeakMethod(look)
 
-    def state_dict(self) -> dict[str, Any]:
+    def history(self) -> dict[str, Any]:
         """Who was late lately: what the choices of the next steps are made from."""
+        self._update()
         return self._lateness.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over what another rank's `state_dict` gave."""
-        self._lateness.load_state_dict(state)
+    def take_history(self, history: Mapping[str, Any]) -> None:
+        """That of another rank, for one that is in the same training and behind it.
+
+        Where this rank is in its data does not change.
+        """
+        self._lateness.load_state_dict(history)
 
     # ---- inside ----
 
@@ -275,6 +389,11 @@ class BackupSampler(Sampler[list[int]]):
     def _steps_ahead(self) -> int:
         return -(-self.lookahead // self.batches_per_step)
 
+    def _batches_before(self, step: int) -> int:
+        """Of the epoch, in the steps before that one."""
+        batches = (step - self._first_step) * self.batches_per_step
+        return min(max(batches, 0), self._num_batches)
+
     def _steps_per_epoch(self) -> int:
         return -(-self._num_batches // self.batches_per_step)
 
@@ -288,6 +407,8 @@ class BackupSampler(Sampler[list[int]]):
         first = now
         if self._given_first_step is not None:
             first, self._given_first_step = self._given_first_step, None
+        elif self._resumes and self.epoch == self._epoch_taken:
+            first = self._first_step
         elif self._is_at_end:
             # Behind `now`: this rank still has to pass over what it has missed. Not
             # before it: then the loader was at the end and the loop was not.
@@ -300,9 +421,10 @@ class BackupSampler(Sampler[list[int]]):
                 "same on all ranks: set_epoch(epoch, first_step=...)."
             )
         self._first_step = first
-        self._num_taken = 0
+        self._num_taken = self._batches_before(self._resumed_at)
         self._epoch_taken = self.epoch
-        self._is_at_end = False
+        self._is_at_end = self._num_taken == self._num_batches
+        self._resumes = False
 
     def _choose(self, step: int) -> int:
         if not self.is_backup:
@@ -330,27 +452,32 @@ class BackupSampler(Sampler[list[int]]):
             del self._chosen[next(iter(self._chosen))]
         return data_shard
 
-    def _check_place(self, step: int) -> None:
-        """Whether the loader has given the batches of that step, and no others."""
+    def _places(self, step: int) -> range:
+        """How many batches the loader may have taken then; none: of another epoch."""
         per_step, all_batches = self.batches_per_step, self._num_batches
         before = (step - self._first_step) * per_step
+        if not 0 <= before < all_batches:
+            return range(0)
         least = min(before + 1 + self.lookahead, all_batches)
         most = min(before + per_step + self.lookahead, all_batches)
-        is_in = 0 <= before < all_batches
-        if is_in and least <= self._num_taken <= most:
+        return range(least, most + 1)
+
+    def _check_place(self, step: int) -> None:
+        if self.is_at(step):
             return
-        expected = str(least) if least == most else f"{least} to {most}"
-        if not is_in:
-            expected = "none: the step is not in this epoch"
+        places = self._places(step)
+        expected = "none: the step is not in this epoch"
+        if places:
+            expected = f"{places[0]} to {places[-1]}" if places[1:] else str(places[0])
         raise ConfigError(
             f"BackupSampler: step {step} begins on rank {self.rank}, and of epoch "
             f"{self._epoch_taken}, which began at step {self._first_step} and has "
-            f"{all_batches} batches, the loader has taken {self._num_taken}; expected "
-            f"{expected}, with batches_per_step={per_step} and lookahead="
-            f"{self.lookahead}. Give the sampler as batch_sampler=, lookahead as "
-            "num_workers * prefetch_factor, pass over as many batches as catch_up() "
-            "says, and if an epoch was left before its end, set_epoch(epoch, "
-            "first_step=...)."
+            f"{self._num_batches} batches, the loader has taken {self._num_taken}; "
+            f"expected {expected}, with batches_per_step={self.batches_per_step} and "
+            f"lookahead={self.lookahead}. Give the sampler as batch_sampler=, "
+            "lookahead as num_workers * prefetch_factor, pass over as many batches as "
+            "catch_up() says, and if an epoch was left before its end, "
+            "set_epoch(epoch, first_step=...)."
         )
 
 

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
 from aikido_torch import ddp
+from aikido_torch.ddp._agreement import first_difference
 from aikido_torch.ddp._backups import (
     Backups,
     check_sampler,
@@ -18,9 +19,17 @@ from aikido_torch.ddp._backups import (
     layout_of_sampler,
 )
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import ActiveBackup, BackupSampler, SkipStraggler, seed_of
+from aikido_torch.straggler import (
+    ActiveBackup,
+    BackupSampler,
+    SeededDataset,
+    SkipStraggler,
+    seed_of,
+)
 
 SHADOW = ActiveBackup(backups=1)
+# Of check_sampler, with what fits.
+ARGUMENTS = {"place": (0, 4), "batches_per_step": 1, "late": "drop", "state": {}}
 
 
 def sampler_of(rank, policy=SHADOW, **options):
@@ -51,6 +60,9 @@ def test_calls_get_the_data_shard_of_the_batch():
     # What is replayed is given to nobody.
     assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 1, 2, 0]
     assert backups_of(1).replayed_data_shard(1) == -1
+    # A backup that is out of the view replays before it is back.
+    backups.sampler.set_members([0, 1, 2])
+    assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 1, 2, 0]
     substitute = backups_of(3, ActiveBackup(backups=1, mode="substitute"))
     next(iter(substitute.sampler))
     assert substitute.own_data_shard(0) == -1
@@ -99,8 +111,8 @@ def test_steps_and_outcomes_are_told_to_the_sampler():
     backups.add(0, outcome([2], [(1, 3)]))
     backups.add(0, outcome())
     assert backups.sampler.choice(1) == {3: 1}
-    assert backups.sampler.state_dict() == {"late": [(0, (1, 2))]}
-    assert backups.states() == {"sampler of register": backups.sampler}
+    (history,) = backups.states().values()
+    assert history.state_dict() == {"late": [(0, (1, 2))]}
     nothing = Backups(None, SkipStraggler(), (0, 4))
     nothing.end_step(0, is_own=True)
     nothing.add(0, outcome([2]))
@@ -138,14 +150,19 @@ def test_steps_and_outcomes_are_told_to_the_sampler():
             {"late": "carry"},
             'late is "carry" with a policy ActiveBackup: what a primary adds',
         ),
+        (
+            sampler_of(0),
+            SHADOW,
+            {"state": {"data": sampler_of(0)}},
+            r"state\['data'\] is a BackupSampler; .*: leave it out of state",
+        ),
     ],
 )
 def test_what_would_count_a_batch_for_the_wrong_data_shard_is_refused(
     sampler, policy, changed, text
 ):
-    arguments = {"place": (0, 4), "batches_per_step": 1, "late": "drop"} | changed
     with pytest.raises(ConfigError, match=text):
-        check_sampler(sampler, policy, **arguments)
+        check_sampler(sampler, policy, **ARGUMENTS | changed)
 
 
 def test_who_has_no_stand_ins_needs_no_sampler():
@@ -154,22 +171,65 @@ def test_who_has_no_stand_ins_needs_no_sampler():
         ActiveBackup(backups=0),
         ActiveBackup(backups=2, mode="n_plus_b"),
     ):
-        check_sampler(None, policy, place=(0, 4), batches_per_step=1, late="carry")
-    check_sampler(sampler_of(0), SHADOW, place=(0, 4), batches_per_step=1, late="drop")
+        check_sampler(None, policy, **ARGUMENTS | {"late": "carry"})
+    check_sampler(sampler_of(0), SHADOW, **ARGUMENTS)
 
 
-def test_samplers_that_differ_are_told_apart():
-    one = layout_of_sampler(sampler_of(0))
-    assert one == layout_of_sampler(sampler_of(3))
-    for other in (
-        sampler_of(0, seed=1),
-        sampler_of(0, lookahead=4),
-        BackupSampler(range(41), 4, SHADOW, num_ranks=4, rank=0),
-        BackupSampler(range(40), 5, SHADOW, num_ranks=4, rank=0),
-        None,
-        range(3),
-    ):
-        assert layout_of_sampler(other) != one
+def stopped_sampler(rank, late=()):
+    """After three steps of epoch 2."""
+    sampler = sampler_of(rank)
+    sampler.set_epoch(2)
+    for step, _ in zip(range(3), sampler, strict=False):
+        sampler.record(step, late)
+    resumed = sampler_of(rank)
+    resumed.load_state_dict(sampler.state_dict())
+    return resumed
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("seed", lambda: sampler_of(1, seed=1)),
+        ("lookahead", lambda: sampler_of(1, lookahead=4)),
+        ("shuffle", lambda: sampler_of(1, shuffle=False)),
+        ("drop_last", lambda: sampler_of(1, drop_last=True)),
+        ("policy", lambda: sampler_of(1, ActiveBackup(backups=1, floor_ms=7))),
+        (
+            "num_samples",
+            lambda: BackupSampler(range(41), 4, SHADOW, num_ranks=4, rank=1),
+        ),
+        (
+            "batch_size",
+            lambda: BackupSampler(range(40), 5, SHADOW, num_ranks=4, rank=1),
+        ),
+        (
+            "dataset.seed",
+            lambda: BackupSampler(
+                SeededDataset(range(40), seed=5), 4, SHADOW, num_ranks=4, rank=1
+            ),
+        ),
+        # One has not loaded what the others have.
+        ("epoch", lambda: stopped_sampler(1)),
+    ],
+)
+def test_samplers_that_differ_are_told_apart(name, other):
+    layouts = [layout_of_sampler(s) for s in (sampler_of(0), other())]
+    values = [layout[f"sampler.{name}"] for layout in layouts]
+    assert first_difference(layouts) == (
+        f"register: sampler differs between ranks: sampler.{name} is {values[0]} on "
+        f"rank 0 but {values[1]} on rank 1; give all ranks the same sampler."
+    )
+
+
+def test_samplers_that_go_on_elsewhere_are_told_apart():
+    one = layout_of_sampler(stopped_sampler(0))
+    assert one == layout_of_sampler(stopped_sampler(3))
+    assert one["sampler.steps"] == "3"
+    assert one != layout_of_sampler(stopped_sampler(1, late=[2]))
+    fresh = layout_of_sampler(sampler_of(0))
+    assert fresh == layout_of_sampler(sampler_of(3))
+    for nothing in (None, range(3)):
+        assert layout_of_sampler(nothing) != fresh
 
 
 def test_a_handle_of_one_rank_seeds_its_steps(group_of_one):
@@ -187,3 +247,49 @@ def test_a_handle_of_one_rank_seeds_its_steps(group_of_one):
         ConfigError, match=r"step 6 begins on rank 0.* not in this epoch"
     ):
         model(torch.ones(3, 4))
+
+
+class _Step:
+    """One step of a handle, and its seed."""
+
+    def __init__(self, sampler):
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5))
+        self.model = DistributedDataParallel(self.net)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.handle = ddp.register(
+            self.model,
+            optimizer=optimizer,
+            policy=ActiveBackup(backups=0),
+            sampler=sampler,
+        )
+
+    def __call__(self):
+        torch.manual_seed(3)
+        self.model(torch.ones(3, 4)).sum().backward()
+        return torch.initial_seed()
+
+
+def test_a_handle_goes_on_where_its_sampler_does(group_of_one):
+    def make():
+        return BackupSampler(range(12), 2, ActiveBackup(backups=0), seed=4)
+
+    step = _Step(sampler := make())
+    whole = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in sampler:
+            whole.append((step.handle.steps, batch, step()))
+            if len(whole) == 8:
+                state = sampler.state_dict()
+    sampler = make()
+    sampler.load_state_dict(state)
+    step = _Step(sampler)
+    assert step.handle.steps == 8
+    found = []
+    for epoch in range(sampler.epoch, 2):
+        sampler.set_epoch(epoch)
+        found += [(step.handle.steps, batch, step()) for batch in sampler]
+    assert found == whole[8:]
+    assert [counters.step for counters in step.handle.by_step] == [8, 9, 10, 11]
+    # DDP settles its buckets again.
+    assert [len(o.shards) for o in step.handle.outcomes] == [0, 0, 1, 1]

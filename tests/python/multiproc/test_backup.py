@@ -2,7 +2,9 @@
 # Copyright (c) the aikido authors
 """Backups that stand in for late and dead ranks, through DistributedDataParallel."""
 
+import contextlib
 import hashlib
+import itertools
 import re
 
 import pytest
@@ -49,7 +51,7 @@ def digest(net):
 class Training:
     """The loop of one rank."""
 
-    def __init__(self, rank, policy, *, accumulate=1, noise=None, **options):
+    def __init__(self, rank, policy, *, accumulate=1, noise=None, file=None, **options):
         torch.manual_seed(3)
         self.rank, self.accumulate, self.noise = rank, accumulate, noise
         self.net = nn.Sequential(
@@ -61,6 +63,11 @@ class Training:
         self.sampler = BackupSampler(
             self.dataset, 4, policy, seed=2, batches_per_step=accumulate
         )
+        if file is not None and file.exists():
+            state = torch.load(file, weights_only=True)
+            self.net.load_state_dict(state["net"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.sampler.load_state_dict(state["sampler"])
         self.handle = ddp.register(
             self.model,
             optimizer=self.optimizer,
@@ -84,11 +91,9 @@ class Training:
 
     def batches(self):
         loader = DataLoader(self.dataset, batch_sampler=self.sampler)
-        epoch = 0
-        while True:
+        for epoch in itertools.count(self.sampler.epoch):
             self.sampler.set_epoch(epoch)
             yield from loader
-            epoch += 1
 
     def loss(self, batch):
         if self.noise is not None:
@@ -232,6 +237,76 @@ def test_the_data_of_a_dead_primary_move_for_good_to_a_backup():
         assert left[0]["stand_ins"][step] == {victim: [3]}
 
 
+# ---- a training that was stopped ---------------------------------------------------
+
+# Nobody who lives is left out, however busy the machine is.
+PATIENT = {"floor_ms": 5_000.0, "ceiling_ms": 5_000.0}
+
+
+def learn_on(rank, size, policy, steps, file, accumulate):
+    """From the state in the file if there is one; what each step had, and the end."""
+    training = Training(rank, policy, accumulate=accumulate, file=file)
+    seen = {}
+    batches = training.batches()
+    while (step := training.handle.steps) < steps:
+        training.optimizer.zero_grad()
+        for part in range(accumulate):
+            batch = next(batches)
+            with contextlib.ExitStack() as stack:
+                if part < accumulate - 1:
+                    stack.enter_context(training.model.no_sync())
+                training.loss(batch).backward()
+            seed = torch.initial_seed()
+            shard = training.sampler.shard_of(step)
+            seen[step, part] = (shard, batch.numpy().tobytes(), seed)
+        training.optimizer.step()
+        training.look()
+        for _ in range(training.handle.catch_up().batches_to_skip):
+            next(batches)
+    if rank == 0:
+        torch.save(
+            {
+                "net": training.net.state_dict(),
+                "optimizer": training.optimizer.state_dict(),
+                "sampler": training.sampler.state_dict(),
+            },
+            file,
+        )
+    dist.barrier()
+    return seen, training.curve
+
+
+@pytest.mark.parametrize(("stops", "accumulate"), [((11, 16), 1), ((6,), 2)])
+def test_a_training_that_was_stopped_goes_on_with_the_same_steps(
+    stops, accumulate, tmp_path
+):
+    policy = ActiveBackup(backups=1, **PATIENT)
+
+    def ranks(file, steps):
+        return run_ranks(
+            PRIMARIES + 1, learn_on, policy, steps, tmp_path / file, accumulate
+        )
+
+    whole = ranks("whole", 20)
+    # In the middle of an epoch, and at its end.
+    parts = [ranks("stopped", steps) for steps in (*stops, 20)]
+    for rank, (seen, curve) in enumerate(whole):
+        found, found_curve = {}, {}
+        for part in parts:
+            assert not found.keys() & part[rank][0].keys()
+            found |= part[rank][0]
+            found_curve |= part[rank][1]
+        # A backup is not waited for, and may have missed a step.
+        assert rank == PRIMARIES or found.keys() == seen.keys()
+        check_equal(found, seen)
+        # Strict steps sum in another order.
+        assert found_curve == pytest.approx(curve, rel=1e-4)
+    assert len({shard for shard, *_ in whole[PRIMARIES][0].values()}) > 1
+
+
+# ---- other modes -------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     ("backups", "mode"), [(1, "substitute"), (1, "n_plus_b"), (3, "replicate")]
 )
@@ -295,6 +370,17 @@ def register_with(rank, size, what):
         policy = ActiveBackup(backups=3)
     elif what == "seeds differ":
         sampler = BackupSampler(range(40), 4, policy, seed=rank)
+    elif what == "shuffle differs":
+        sampler = BackupSampler(range(40), 4, policy, shuffle=rank < 2)
+    elif what == "drop_last differs":
+        sampler = BackupSampler(range(40), 4, policy, drop_last=rank == 3)
+    elif what == "one has no state":
+        for step, _ in zip(range(3), sampler, strict=False):
+            sampler.record(step)
+        state = sampler.state_dict()
+        sampler = BackupSampler(range(40), 4, policy)
+        if rank != 1:
+            sampler.load_state_dict(state)
     with pytest.raises(ConfigError) as caught:
         ddp.register(model, optimizer=optimizer, policy=policy, sampler=sampler)
     return str(caught.value)
@@ -313,6 +399,12 @@ def register_with(rank, size, what):
         ("one has none", "sampler differs between ranks: .* but none on rank 2"),
         ("too many", "backups is 3 but the group has ranks 0 to 3; at most half of "),
         ("seeds differ", "sampler differs between ranks: sampler.seed is 0 on rank 0"),
+        ("shuffle differs", "sampler.shuffle is True on rank 0 but False on rank 2; g"),
+        (
+            "drop_last differs",
+            "sampler.drop_last is False on rank 0 but True on rank 3",
+        ),
+        ("one has no state", "sampler.steps is 3 on rank 0 but 0 on rank 1; give all"),
     ],
 )
 def test_what_does_not_fit_is_refused_at_the_start_on_all_ranks(what, text):

@@ -2,6 +2,9 @@
 # Copyright (c) the aikido authors
 """Batches of all ranks side by side; tests/python/multiproc/test_backup.py trains."""
 
+import io
+import itertools
+import json
 import re
 from collections import Counter
 
@@ -95,28 +98,29 @@ def _trainings(draw):
     return num_primaries, num_backups, late, batches_per_step, lookahead, mode
 
 
-def train(group, late, *, batches_per_step, lookahead, num_epochs=2):
-    """All ranks in step, with loaders that work ahead.
+def train(group, late, *, batches_per_step, lookahead, num_epochs=2, num_steps=1000):
+    """All ranks in step from where the group is, with loaders that work ahead.
 
-    For each rank what it computed: (step, data shard, (epoch, batch), indices).
+    For each rank what it computed: (step, data shard, place, indices, seed).
     """
     done = [[] for _ in group]
-    step = 0
-    for epoch in range(num_epochs):
+    step = group[0].steps
+    for epoch in range(group[0].epoch, num_epochs):
         loaders = []
         for sampler in group:
             sampler.set_epoch(epoch)
             loaders.append(_ahead(sampler, lookahead))
-        num_batches = len(group[0])
-        for batch in range(0, num_batches, batches_per_step):
-            parts = range(batch, min(batch + batches_per_step, num_batches))
-            for rank, (sampler, loader) in enumerate(zip(group, loaders, strict=True)):
-                for part in parts:
-                    indices = next(loader)
-                    if part == batch:
-                        sampler.begin_step(step)
-                    data_shard = sampler.shard_of(step)
-                    done[rank].append((step, data_shard, (epoch, part), indices))
+        while step < num_steps:
+            of_step = [
+                list(itertools.islice(loader, batches_per_step)) for loader in loaders
+            ]
+            if not of_step[0]:
+                break
+            for rank, (sampler, batches) in enumerate(zip(group, of_step, strict=True)):
+                seed = sampler.begin_step(step)
+                data_shard = sampler.shard_of(step)
+                for part, indices in enumerate(batches):
+                    done[rank].append((step, data_shard, (step, part), indices, seed))
             for sampler in group:
                 sampler.record(step, late[step % len(late)])
             step += 1
@@ -151,11 +155,11 @@ def test_a_backups_batch_is_that_of_the_primary_it_shadows(training, size):
     of_primary = {
         (data_shard, place): batch
         for rank in range(num_primaries)
-        for _, data_shard, place, batch in done[rank]
+        for _, data_shard, place, batch, _ in done[rank]
     }
     covered = {}
     for backup in range(num_primaries, num_primaries + num_backups):
-        for step, data_shard, place, batch in done[backup]:
+        for step, data_shard, place, batch, _ in done[backup]:
             assert batch == of_primary[data_shard, place]
             covered.setdefault(step, {}).setdefault(backup, set()).add(data_shard)
     for step, by_backup in covered.items():
@@ -477,10 +481,182 @@ def test_what_was_late_is_taken_over_with_a_copy_of_the_state():
         sampler.record(0, [1])
     for step in range(1, 6):
         giver.record(step, [2])
-    taker.load_state_dict(giver.state_dict())
+    taker.take_history(giver.history())
+    assert taker.steps == 1
     for step in range(1, 6):
         taker.record(step, is_own=False)
     assert taker.choice(6) == giver.choice(6) == {3: 2}
+
+
+class _Handle:
+    """Learns of the end of a step at the next look."""
+
+    def __init__(self, sampler):
+        self.sampler, self.news = sampler, []
+        sampler.follow(self.look)
+
+    def look(self):
+        news, self.news = self.news, []
+        for step, late in news:
+            self.sampler.record(step, late, is_own=False)
+
+
+def test_a_state_has_the_last_step_too():
+    sampler = shadows(3, size=90)[0]
+    handle = _Handle(sampler)
+    next(iter(sampler))
+    for step in range(3):
+        sampler.record(step)
+        handle.news = [(step, [2])]
+        assert sampler.history()["late"] == [(s, (2,)) for s in range(step + 1)]
+    handle.news = [(2, [1])]
+    assert sampler.state_dict()["late"][-1] == (2, (1, 2))
+
+
+# ---- a training that was stopped ---------------------------------------------------
+
+
+@settings(max_examples=80, deadline=None)
+@given(_trainings(), st.integers(20, 70), st.data())
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not_been(
+    training, size, data
+):
+    num_primaries, num_backups, late, batches_per_step, lookahead, mode = training
+
+    def make():
+        return samplers(
+            num_primaries + num_backups,
+            ActiveBackup(backups=num_backups, mode=mode),
+            range(size),
+            seed=3,
+            lookahead=lookahead,
+            batches_per_step=batches_per_step,
+        )
+
+    options = {
+        "batches_per_step": batches_per_step,
+        "lookahead": lookahead,
+        "num_epochs": 3,
+    }
+    whole = train(group := make(), late, **options)
+    stop = data.draw(st.integers(0, group[0].steps))
+    first = train(group := make(), late, num_steps=stop, **options)
+    states = [sampler.state_dict() for sampler in group]
+    assert states == [states[0]] * len(group)
+    # By any way that takes numbers.
+    text = json.dumps(states[0])
+    saved = io.BytesIO()
+    torch.save(states[0], saved)
+    saved.seek(0)
+    assert torch.load(saved, weights_only=True) == states[0]
+    group = make()
+    for sampler in group:
+        sampler.load_state_dict(json.loads(text))
+        assert sampler.steps == stop
+    then = train(group, late, **options)
+    assert [a + b for a, b in zip(first, then, strict=True)] == whole
+    # The end is the same, too.
+    assert {s.steps for s in group} == {whole[0][-1][0] + 1}
+
+
+def test_the_batches_of_a_substitute_go_on_too():
+    policy = ActiveBackup(backups=1, mode="substitute")
+    found = list(samplers(3, policy, range(40))[2])
+    stopped, again = (samplers(3, policy, range(40))[2] for _ in range(2))
+    assert batches_of(stopped, 3) == found[:3]
+    again.load_state_dict(stopped.state_dict())
+    assert list(again) == found[3:]
+
+
+def test_another_epoch_than_the_one_that_was_stopped_begins_at_its_first_batch():
+    stopped, again = (shadows(2, size=40)[0] for _ in range(2))
+    assert len(stopped) == 7
+    stopped.set_epoch(4)
+    assert len(batches_of(stopped, 3)) == 3
+    again.load_state_dict(stopped.state_dict())
+    assert again.epoch == 4
+    again.set_epoch(5)
+    assert len(batches_of(again, 99)) == 7
+    assert again.steps == 10
+
+
+def test_only_the_first_epoch_after_a_stop_is_a_part_of_one():
+    stopped, again = (shadows(2, size=40)[0] for _ in range(2))
+    batches_of(stopped, 3)
+    again.load_state_dict(stopped.state_dict())
+    # Not with another number, as it should be, and still a new one.
+    assert [len(batches_of(again, 99)) for _ in range(3)] == [4, 7, 7]
+
+
+def test_a_state_of_a_rank_that_still_had_batches_to_pass_over_says_where_all_are():
+    behind, again = (shadows(2, size=24, batch_size=2)[0] for _ in range(2))
+    assert len(batches_of(behind, 4)) == 4
+    # The others are in the third batch of epoch 1 meanwhile.
+    for step in range(4, 8):
+        behind.record(step, [1], is_own=False)
+    again.load_state_dict(behind.state_dict())
+    assert list(again) == []
+    again.set_epoch(1)
+    batches = batches_of(again, 99)
+    assert batches == chunks(_theirs(24, 2, 0, 1), 2)[2:]
+
+
+def test_a_dataset_with_seeds_is_in_the_epoch_that_is_loaded():
+    dataset = SeededDataset(range(40))
+    stopped, again = (shadows_of(dataset)[0] for _ in range(2))
+    stopped.set_epoch(6)
+    next(iter(stopped))
+    dataset.set_epoch(0)
+    again.load_state_dict(stopped.state_dict())
+    assert dataset.epoch == 6
+
+
+def shadows_of(dataset, **options):
+    return samplers(3, ActiveBackup(backups=1), dataset, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs", "own"),
+    [
+        ("num_samples", {}, {"dataset": range(41)}),
+        ("num_primaries", {"num_ranks": 5}, {"num_ranks": 4}),
+        ("batch_size", {"batch_size": 4}, {"batch_size": 5}),
+        ("batches_per_step", {}, {"batches_per_step": 2}),
+        ("shuffle", {}, {"shuffle": False}),
+        ("seed", {}, {"seed": 1}),
+        ("drop_last", {}, {"drop_last": True}),
+    ],
+)
+def test_the_state_of_a_sampler_with_other_batches_is_refused(name, theirs, own):
+    arguments = {
+        "dataset": range(40),
+        "batch_size": 4,
+        "policy": ActiveBackup(backups=1),
+        "num_ranks": 5,
+        "rank": 0,
+    }
+    giver, taker = (BackupSampler(**arguments | more) for more in (theirs, own))
+    values = [getattr(sampler, name) for sampler in (giver, taker)]
+    with pytest.raises(
+        ConfigError,
+        match=f"the state to load is of a sampler with {name}={values[0]}, but here it "
+        f"is {values[1]}, so its batches are others; take {name}={values[0]}, or",
+    ):
+        taker.load_state_dict(giver.state_dict())
+
+
+def test_what_is_no_state_and_what_comes_too_late_is_refused():
+    sampler = shadows(2)[0]
+    with pytest.raises(
+        ConfigError, match="the state to load has no 'epoch'; give what state_di"
+    ):
+        sampler.load_state_dict(sampler.history() | {"steps": 3})
+    handle = _Handle(sampler)
+    state = sampler.state_dict()
+    with pytest.raises(ConfigError, match="while register has this sampler, and its h"):
+        sampler.load_state_dict(state)
+    del handle
+    sampler.load_state_dict(state)
 
 
 # ---- what is refused ---------------------------------------------------------------
@@ -508,6 +684,10 @@ class _Stream(IterableDataset):
         (
             {"policy": ActiveBackup(backups=3)},
             "3 backups leave 2 primaries of 5 ranks; there must be as many primaries",
+        ),
+        (
+            {"policy": ActiveBackup(backups=7)},
+            "7 backups leave 0 primaries of 5 ranks; there must be as many primaries",
         ),
         (
             {"dataset": range(3), "drop_last": True},
