@@ -133,7 +133,8 @@ class Backups:
         if isinstance(policy, ActiveBackup) and self._has_stand_ins:
             self._num_primaries = size - policy.backups
         self._is_backup = self._rank >= self._num_primaries
-        self._begun = -1
+        self._begun = -1  # the last step that draws by its seed,
+        self._has_trained = False  # and whether by a forward of a model in train()
         self.first_step = 0 if self.sampler is None else self.sampler.steps
 
     def check(
@@ -166,12 +167,28 @@ class Backups:
             model.register_forward_pre_hook(on_forward)
 
     def begin_forward(self, step: int, module: torch.nn.Module) -> None:
-        """Before each forward: the first one of a step to train draws by its seed."""
-        is_training = module.training and torch.is_grad_enabled()
-        if self.sampler is None or not is_training or self._begun == step:
+        """Before each forward: the first one of a step draws by its seed.
+
+        Without gradients it is no part of a step. In eval() it may be one, of a model
+        that is trained like that, or a look at other data: so it begins the step only
+        where the loader has its batch, and once more in train(); `begin_backward` knows
+        more.
+        """
+        if self.sampler is None or not torch.is_grad_enabled():
             return
-        seed = self.sampler.begin_step(step)
-        self._begun = step
+        if self._begun == step and (self._has_trained or not module.training):
+            return
+        if module.training or self.sampler.is_at(step):
+            self._begin(self.sampler, step, module.training)
+
+    def begin_backward(self, step: int) -> None:
+        """Before the gradients of a step are given away: it must have begun."""
+        if self.sampler is not None and self._begun != step:
+            self.sampler.begin_step(step)
+
+    def _begin(self, sampler: BackupSampler, step: int, is_training: bool) -> None:
+        seed = sampler.begin_step(step)
+        self._begun, self._has_trained = step, is_training
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)

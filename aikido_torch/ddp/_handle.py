@@ -443,6 +443,7 @@ class Handle:
         if bucket.index() == 0:
             self._check_current()
             self._collect()
+            self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
         if self._exchange is not None:
             self._exchange.seal()

@@ -86,23 +86,75 @@ def test_in_a_strict_step_each_data_shard_counts_once(rank, policy, is_sum, expe
     assert buffer.tolist() == [expected] * 3
 
 
-def test_the_first_forward_of_a_step_draws_by_its_seed():
-    backups, net = backups_of(1), nn.Dropout(0.5)
-    batches = iter(backups.sampler)
-    next(batches)
-    seeds = []
-    for is_training, step in ((True, 0), (True, 0), (False, 1)):
+class _Forwards:
+    """Of a model of rank 1; each tells the seed that it draws by, None: none."""
+
+    def __init__(self):
+        self.backups, self.net = backups_of(1), nn.Dropout(0.5)
+        self.batches = iter(self.backups.sampler)
+        self.step = -1
+
+    def begin(self):
+        """The loader has the batch of the next step."""
+        if self.step >= 0:
+            self.backups.begin_backward(self.step)
+            self.backups.end_step(self.step, is_own=True)
+        self.step += 1
+        next(self.batches)
+
+    def seed(self, step, *, train):
         torch.manual_seed(3)
-        backups.begin_forward(step, net.train(is_training))
-        seeds.append(torch.initial_seed())
-    assert seeds == [seed_of(0, 0, 0, 1), 3, 3]
-    next(batches)
-    backups.end_step(0, is_own=True)
+        self.backups.begin_forward(step, self.net.train(train))
+        found = torch.initial_seed()
+        return None if found == 3 else found
+
+
+def test_the_first_forward_of_a_step_draws_by_its_seed():
+    forwards = _Forwards()
+    for step in range(2):
+        forwards.begin()
+        assert forwards.seed(step, train=True) == seed_of(0, 0, step, 1)
+        assert forwards.seed(step, train=True) is None
+        assert forwards.seed(step, train=False) is None
+
+
+def test_a_forward_without_gradients_is_no_part_of_a_step():
+    forwards = _Forwards()
     with torch.no_grad():
-        backups.begin_forward(1, net.train())
-    assert torch.initial_seed() == 3
-    backups.begin_forward(1, net)
-    assert torch.initial_seed() == seed_of(0, 0, 1, 1)
+        # Before the first batch, and with it: it would be refused, or counted.
+        assert forwards.seed(0, train=True) is None
+        forwards.begin()
+        assert forwards.seed(0, train=True) is None
+        assert forwards.seed(0, train=False) is None
+    with torch.inference_mode():
+        assert forwards.seed(0, train=True) is None
+    assert forwards.seed(0, train=True) == seed_of(0, 0, 0, 1)
+
+
+def test_a_model_that_is_trained_in_eval_draws_by_the_seeds_of_its_steps():
+    forwards = _Forwards()
+    for step in range(3):
+        forwards.begin()
+        assert forwards.seed(step, train=False) == seed_of(0, 0, step, 1)
+        assert forwards.seed(step, train=False) is None
+    forwards.begin()
+    # And may change in the middle: what was drawn before was for something else.
+    assert forwards.seed(3, train=False) == seed_of(0, 0, 3, 1)
+    assert forwards.seed(3, train=True) == seed_of(0, 0, 3, 1)
+    assert forwards.seed(3, train=False) is None
+
+
+def test_a_look_at_other_data_in_eval_is_no_step_and_one_with_a_backward_is_refused():
+    forwards = _Forwards()
+    assert forwards.seed(0, train=False) is None
+    with pytest.raises(
+        ConfigError, match=r"step 0 begins on rank 1, .* has taken 0; expected 1, with"
+    ):
+        forwards.backups.begin_backward(0)
+    forwards.begin()
+    assert forwards.seed(0, train=False) is not None
+    forwards.backups.begin_backward(0)
+    Backups(None, SkipStraggler(), (1, 4)).begin_backward(0)
 
 
 def test_steps_and_outcomes_are_told_to_the_sampler():
@@ -293,3 +345,17 @@ def test_a_handle_goes_on_where_its_sampler_does(group_of_one):
     assert [counters.step for counters in step.handle.by_step] == [8, 9, 10, 11]
     # DDP settles its buckets again.
     assert [len(o.shards) for o in step.handle.outcomes] == [0, 0, 1, 1]
+
+
+def test_a_model_in_eval_is_trained_and_looked_at(group_of_one):
+    sampler = BackupSampler(range(12), 2, ActiveBackup(backups=0), seed=4)
+    step = _Step(sampler)
+    step.model.eval()
+    for number, _ in enumerate(sampler):
+        assert step() == seed_of(4, 0, number, 0)
+        # Other data, and whoever does it has forgotten no_grad.
+        torch.manual_seed(3)
+        step.model(torch.ones(1, 4))
+        assert torch.initial_seed() == 3
+    with pytest.raises(Exception, match=r"step 6 begins on rank 0.* not in this epoch"):
+        step()
