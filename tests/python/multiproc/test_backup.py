@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import itertools
 import re
+from collections import Counter
 
 import pytest
 import torch
@@ -237,10 +238,104 @@ def test_the_data_of_a_dead_primary_move_for_good_to_a_backup():
         assert left[0]["stand_ins"][step] == {victim: [3]}
 
 
-# ---- a training that was stopped ---------------------------------------------------
+# ---- what counts over whole epochs ---------------------------------------------------
 
+# One index is padding, and not all batches are full.
+SAMPLES = 98
+EPOCHS = 3
 # Nobody who lives is left out, however busy the machine is.
 PATIENT = {"floor_ms": 5_000.0, "ceiling_ms": 5_000.0}
+
+
+class Tally(nn.Module):
+    """A weight for each sample: its gradient counts how often that was in the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = nn.Parameter(torch.zeros(SAMPLES))
+
+    def forward(self, indices):
+        return -PRIMARIES * self.counts[indices].sum()
+
+
+def count_samples(rank, size, policy, victim, death):
+    """What the weights say that each epoch has counted, and where data were lost."""
+    net = Tally()
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    sampler = BackupSampler(range(SAMPLES), 4, policy, seed=2)
+    loader = DataLoader(range(SAMPLES), batch_sampler=sampler)
+    handle = ddp.register(model, optimizer=optimizer, policy=policy, sampler=sampler)
+    counted, to_skip = [], 0
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        before = net.counts.detach().clone()
+        for batch in loader:
+            if rank == victim and handle.steps == death:
+                die()
+            if to_skip:  # a backup is not waited for
+                to_skip -= 1
+                continue
+            optimizer.zero_grad()
+            model(batch).backward()
+            optimizer.step()
+            to_skip = handle.catch_up().batches_to_skip
+        counted.append((net.counts.detach() - before).tolist())
+    lost = {s.step: sorted(s.skipped) for s in handle.by_step if s.skipped}
+    return counted, lost, len(sampler)
+
+
+def batches_in_epoch(epoch):
+    """Those of each primary, by torch's own sampler."""
+    parts = []
+    for rank in range(PRIMARIES):
+        theirs = DistributedSampler(
+            range(SAMPLES), num_replicas=PRIMARIES, rank=rank, seed=2
+        )
+        theirs.set_epoch(epoch)
+        indices = list(theirs)
+        parts.append([indices[i : i + 4] for i in range(0, len(indices), 4)])
+    return parts
+
+
+@pytest.mark.parametrize(("victim", "death"), [(None, 0), (1, 5), (0, 9)])
+def test_each_sample_counts_once_in_an_epoch_also_of_a_dead_primary(victim, death):
+    policy = ActiveBackup(backups=1, **PATIENT)
+    results = run_ranks(
+        PRIMARIES + 1,
+        count_samples,
+        policy,
+        victim,
+        death,
+        may_die=() if victim is None else {victim},
+    )
+    left = [r for rank, r in enumerate(results) if rank != victim]
+    assert all(result == left[0] for result in left)
+    counted, lost, num_batches = left[0]
+    assert num_batches == 9
+    # Of the victim alone, until its death was known and the backup had its batch.
+    assert set(lost) <= ({death, death + 1, death + 2} if victim is not None else set())
+    assert all(of_step == [victim] for of_step in lost.values())
+    for epoch in range(EPOCHS):
+        parts = batches_in_epoch(epoch)
+        whole = Counter(i for part in parts for batch in part for i in batch)
+        # All of it, and what fills the last batch up to a multiple of the primaries.
+        assert set(whole) == set(range(SAMPLES))
+        assert sum(whole.values()) == SAMPLES + 1
+        steps = range(epoch * num_batches, (epoch + 1) * num_batches)
+        left_out = Counter(
+            i for step in lost if step in steps for i in parts[victim][step - steps[0]]
+        )
+        # Where one of three is missing the others count half as much again.
+        found = Counter({i: 1 for i, n in enumerate(counted[epoch]) if n > 0.5})
+        assert set(found) == set(whole - left_out)
+        if not left_out:
+            assert counted[epoch] == pytest.approx(
+                [whole[i] for i in range(SAMPLES)], abs=1e-3
+            )
+
+
+# ---- a training that was stopped ---------------------------------------------------
 
 
 def learn_on(rank, size, policy, steps, file, accumulate):
