@@ -65,9 +65,10 @@ class LoopbackNetwork {
   // the next pump(), b at `heard_by_b` or in the next pump().
   void cut(Rank a, Rank b) { cut(a, b, TimePoint{}); }
   void cut(Rank a, Rank b, TimePoint heard_by_b);
-  // Sees each frame as it leaves, and says when it arrives, at `arrives` or later;
-  // those behind it on its lane do not overtake it. Wakeups::kNever: only the end of
-  // the connection frees the lane again.
+  // Sees each frame as it leaves, and says when it begins to arrive, at `arrives` or
+  // later: its last byte comes as much later as it takes to leave. Those behind it on
+  // its lane do not overtake it. Wakeups::kNever: only the end of the connection frees
+  // the lane again.
   using Tap = std::function<TimePoint(Rank from, Rank to, const FrameHeader& header,
                                       TimePoint arrives)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }

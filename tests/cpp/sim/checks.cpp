@@ -216,6 +216,13 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
   for (uint64_t op = 1; op <= ops_.size(); ++op) check_same(op);
 }
 
+void Checks::on_left_out(int32_t rank, bool is_refused) {
+  const auto& must = script_.must_return;
+  if (std::find(must.begin(), must.end(), rank) != must.end())
+    broken(concat("S7: rank ", rank, " must return, and is ",
+                  is_refused ? "refused" : "out of the view"));
+}
+
 void Checks::on_stop(int32_t rank, TimePoint until) {
   TimePoint& mine = stopped_until_[static_cast<size_t>(rank)];
   mine = std::max(mine, until);

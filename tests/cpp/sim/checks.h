@@ -16,6 +16,7 @@
 //   S5 as asked       strict operations are full, or end with an error
 //   S6 an answer      each call ends once, in time; with an error only where a fault
 //                     is, and the error names a rank; its memory is left alone after it
+//   S7 a way back     who must return, as the script has it, is in the view at the end
 //   L1 cost           with nobody late: contributions and results, in two hops
 //   L6 bounded log    results that wait for a late caller
 // S4 (the same bits) follows from S2, because inputs show the order of their sum.
@@ -71,6 +72,8 @@ class Checks {
   // Somebody wrote to the memory of a call that had ended.
   void on_memory_touched(int32_t rank, uint64_t op);
   void on_view(int32_t rank, const SeenView& view);
+  // At the end: the rank cannot come back by itself, or has not yet.
+  void on_left_out(int32_t rank, bool is_refused);
   void on_stop(int32_t rank, TimePoint until);
   // It counts for nothing from here on.
   void on_kill(int32_t rank);

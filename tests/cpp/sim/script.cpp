@@ -325,6 +325,10 @@ void parse_setting(Line& line, const std::string& name, Script& script) {
     script.timeout = time();
   } else if (name == "calm") {
     script.calm = time();
+  } else if (name == "must-return") {
+    const int32_t rank = Line::rank(line.word("a rank"), script.members);
+    if (rank == kEvery) throw Wrong{"one rank is expected"};
+    script.must_return.push_back(rank);
   } else if (name == "heartbeat") {
     script.beat_every = time();
     script.silent_after = time();
@@ -488,6 +492,7 @@ std::string to_text(const Script& s) {
     out << "heartbeat " << to_text(s.beat_every) << " " << to_text(s.silent_after)
         << "\n";
   if (s.calm) out << "calm " << to_text(*s.calm) << "\n";
+  for (const int32_t rank : s.must_return) out << "must-return " << rank << "\n";
   for (const Call& call : s.ops) out << "op " << op_text(call, s.members) << "\n";
   for (const Hold& h : s.holds) {
     out << "hold " << rank_text(h.from) << "->" << rank_text(h.to) << " " << h.kind;

@@ -75,6 +75,8 @@ struct Script {
   // Nobody is late: each operation ends within this after its last call, by
   // contributions and results alone.
   std::optional<Duration> calm;
+  // Ranks that are in the view at the end, wherever they were before.
+  std::vector<int32_t> must_return;
   std::vector<collectives::Call> ops;
   std::vector<Hold> holds;
   std::vector<Event> events;  // those of equal times in this order

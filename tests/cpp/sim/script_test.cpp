@@ -34,6 +34,7 @@ TEST_CASE("lines say what they look like") {
       "members 3\n"
       "op allreduce 100 avg skip min=2 floor=1ms world  # as here\n"
       "op barrier\n"
+      "must-return 2\n"
       "op allreduce 10 sum skip bucket\n"
       "op allreduce 10 sum rebalance\n"
       "hold 0->* RESULT op=1 shard=2 until 40ms\n"
@@ -44,6 +45,8 @@ TEST_CASE("lines say what they look like") {
       "at 0ms delay *->2 control 1500us\n");
   REQUIRE(parsed.is_ok());
   const Script& s = *parsed;
+  CHECK(s.must_return == std::vector<int32_t>{2});
+  CHECK(to_text(s).find("must-return 2\n") != std::string::npos);
   REQUIRE(s.ops.size() == 4);
   CHECK(s.ops[0].is_partial());
   CHECK(s.ops[0].policy.min_contributors == 2);
@@ -69,6 +72,7 @@ TEST_CASE("what is wrong is said with its line") {
   CHECK(error_of("members 0") == "line 1: 1 to 1024 members");
   CHECK(error_of("members 3\nat 1ms stop 3 for 1s") == "line 2: rank 3 of 3 members");
   CHECK(error_of("\nat 1 kill 0") == "line 2: '1' is no time, as 12ms, 300us or 2s");
+  CHECK(error_of("must-return *") == "line 1: one rank is expected");
   CHECK(error_of("at 1ms explode 0") == "line 1: nothing is called 'explode'");
   CHECK(error_of("at 1ms stop 0 300ms") == "line 1: 'for' is expected");
   CHECK(error_of("at 1ms kill 0 now") == "line 1: 'now' is not expected here");

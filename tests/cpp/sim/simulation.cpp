@@ -378,7 +378,7 @@ TimePoint Simulation::on_frame_leaves(Rank from, Rank to, const FrameHeader& hea
     log(from.value, "->", to.value, " ", name_of(header), " op=", header.seq,
         " shard=", header.shard, " offset=", header.offset, " of ", header.total_bytes,
         arrives == Wakeups::kNever ? std::string(" never arrives")
-                                   : " arrives " + to_text(arrives - start_));
+                                   : " begins to arrive " + to_text(arrives - start_));
   }
   return arrives;
 }
@@ -441,6 +441,14 @@ void Simulation::check_memory() {
         checks_.on_memory_touched(r, answer->op);
 }
 
+void Simulation::check_standing() {
+  for (int32_t r = 0; r < script_.members; ++r) {
+    const Member& m = member(r);
+    if (m.group && m.group->standing() != engine::Standing::kMember)
+      checks_.on_left_out(r, m.group->standing() == engine::Standing::kRefused);
+  }
+}
+
 Report Simulation::run() {
   TimePoint until = TimePoint::max();
   while (checks_.violation().empty()) {
@@ -457,6 +465,7 @@ Report Simulation::run() {
     clock_.advance(std::max(next - clock_.now(), Duration{}));
   }
   check_memory();
+  check_standing();
   if (checks_.violation().empty()) checks_.on_finish(clock_.now());
   report_.violation = checks_.violation();
   report_.num_ends = checks_.num_ends();

@@ -90,6 +90,7 @@ class Simulation {
   bool is_over() const;
   void look_around();
   void check_memory();
+  void check_standing();
   TimePoint on_frame_leaves(Rank from, Rank to, const transport::FrameHeader& header,
                             TimePoint arrives);
   template <class Visit>
