@@ -145,6 +145,10 @@ class Operation : public transport::SendOwner,
   // No owner of a shard can have all of it unless another member has that shard too:
   // one that is owned here is open, or some shard is closed without somebody.
   virtual bool is_withheld() const { return false; }
+  // How many contributions these members can make to a result, as far as known here.
+  virtual int32_t most_contributions(const RankSet& members) const {
+    return straggler::most_contributions(call_.policy, members);
+  }
   // What others contribute from now on is not kept.
   virtual bool is_closed() const { return false; }
 

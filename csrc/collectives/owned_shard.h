@@ -49,11 +49,6 @@ class OwnedShard {
             const std::byte* own, size_t begin, size_t end, size_t element,
             double scale) const;
 
-  // What a backup has offered, or contributes; empty before it has.
-  std::optional<int32_t> offered(Rank from) const { return source(from).offered; }
-  void note_offered(Rank from, int32_t data_shard) {
-    source(from).offered = data_shard;
-  }
   // The bytes of a whole contribution.
   const std::byte* bytes_of(Rank from) const { return source(from).staged.data(); }
 
@@ -67,7 +62,6 @@ class OwnedShard {
     bool is_begun = false;
     bool is_whole = false;
     bool is_twice = false;  // with a mutation only
-    std::optional<int32_t> offered;
   };
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   const Source& source(Rank rank) const {

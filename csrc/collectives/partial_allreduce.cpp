@@ -30,6 +30,7 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
+      said_(static_cast<size_t>(host->size() - num_data_shards_)),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
 }
@@ -74,6 +75,7 @@ std::byte* PartialAllreduce::result() {
 
 Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
+  if (is_backup(host_->self())) said(host_->self()) = local_.data_shard;
   ready_at_ = host_->clock().now();
   if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
     contribute_at_ = ready_at_ + hesitation;

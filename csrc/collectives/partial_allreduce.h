@@ -82,6 +82,9 @@ class PartialAllreduce final : public Operation {
   bool is_committed() const override { return shards_left_ == 0 || is_passed_; }
   bool is_decided() const override;
   bool is_withheld() const override;
+  int32_t most_contributions(const RankSet& members) const override {
+    return straggler::most_contributions(call_.policy, members, said_);
+  }
   bool is_closed() const override;
   bool was_skipped() const override;
   void on_promise() override;
@@ -167,6 +170,7 @@ class PartialAllreduce final : public Operation {
                          std::span<const std::byte> extra);
   void feed();
   void withdraw(int32_t s);
+  bool is_stale(Rank from, const transport::FrameHeader& header) const;
   Result<std::byte*> place_contribution(Rank from, const transport::FrameHeader& header,
                                         int32_t s, std::span<const std::byte> rest);
   Result<std::byte*> place_result(Rank from, const transport::FrameHeader& header,
@@ -213,7 +217,10 @@ class PartialAllreduce final : public Operation {
   void give(int32_t s);
   void contribute_as_backup(int32_t s);
   void have_own_input(int32_t s);
-  Status read_offer(OwnedShard& own, Rank from, std::span<const std::byte> rest) const;
+  Status read_offer(Rank from, std::span<const std::byte> rest);
+  std::optional<int32_t>& said(Rank backup) {
+    return said_[static_cast<size_t>(backup.value - num_data_shards_)];
+  }
   void note_offer(Rank from, const transport::FrameHeader& header);
   void note_whole(int32_t s, Rank from);
   void ask_backups(int32_t s);
@@ -233,7 +240,8 @@ class PartialAllreduce final : public Operation {
   straggler::GroupPolicy& group_policy_;
   const int32_t num_data_shards_;
   RankSet participants_;
-  RankSet wanted_;  // with backups: data shards
+  RankSet wanted_;                            // with backups: data shards
+  std::vector<std::optional<int32_t>> said_;  // by backup: what it has computed
   std::vector<Shard> shards_;
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full

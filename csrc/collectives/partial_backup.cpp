@@ -125,8 +125,7 @@ void PartialAllreduce::have_own_input(int32_t s) {
   if (call_.policy.verify_shadows) compare_copies(s);
 }
 
-Status PartialAllreduce::read_offer(OwnedShard& own, Rank from,
-                                    std::span<const std::byte> rest) const {
+Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) {
   int32_t data_shard = 0;
   if (rest.size() != sizeof data_shard)
     return {Code::kProtocol, concat("rank ", from.value, ", a backup, does not say ",
@@ -139,7 +138,7 @@ Status PartialAllreduce::read_offer(OwnedShard& own, Rank from,
     return {Code::kProtocol,
             concat("rank ", from.value, " contributes data shard ", data_shard, " of ",
                    num_data_shards_, " with ", straggler::to_string(call_.policy))};
-  own.note_offered(from, data_shard);
+  said(from) = data_shard;
   return Status::ok();
 }
 
@@ -149,13 +148,13 @@ void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
   if (header.kind != FrameKind::kContrib || s >= plan_.num_shards()) return;
   OwnedShard* own = shard(s).own.get();
-  if (own == nullptr || !own->offered(from)) return;
+  if (own == nullptr || !said(from) || is_stale(from, header)) return;
   if (own->is_closed)
     return group_policy_.history().on_late_arrival(seq_, from, host_->clock().now());
   const bool is_now = header.view == host_->view().number && !host_->is_promised();
   const bool has_bytes = header.payload_bytes > 0 || header.total_bytes == 0;
   if (has_bytes ? own->backups->has_offered(from) : !is_now) return;
-  own->backups->on_offer(from, *own->offered(from), host_->clock().now());
+  own->backups->on_offer(from, *said(from), host_->clock().now());
   if (has_bytes) return;
   close_if_due(s);
   expose_if_done();
@@ -168,8 +167,7 @@ void PartialAllreduce::note_whole(int32_t s, Rank from) {
   if (!is_backup(from)) {
     own.policy->on_arrival(from, now);
   } else {
-    if (!own.backups->has_offered(from))
-      own.backups->on_offer(from, *own.offered(from), now);
+    if (!own.backups->has_offered(from)) own.backups->on_offer(from, *said(from), now);
     own.backups->on_copy(from, now);
   }
   if (call_.policy.verify_shadows) compare_copies(s);
@@ -196,8 +194,7 @@ void PartialAllreduce::compare_copies(int32_t s) {
     return own.has(r) ? own.bytes_of(r) : nullptr;
   };
   for (int32_t r = num_data_shards_; r < host_->size(); ++r) {
-    const auto offered = r == host_->self().value ? local_.data_shard
-                                                  : own.offered(Rank(r)).value_or(-1);
+    const int32_t offered = said(Rank(r)).value_or(kAnyDataShard);
     if (offered < 0) continue;
     const std::byte* const shadow = bytes_of(Rank(r));
     const std::byte* const primary = bytes_of(Rank(offered));

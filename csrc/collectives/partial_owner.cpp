@@ -70,12 +70,17 @@ RankSet PartialAllreduce::expected() const {
   return ranks;
 }
 
+// Of a member that is out, or of its life before it came back.
+bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
+  const auto& seat = host_->view().seats[static_cast<size_t>(from.value)];
+  return !participants_.contains(from) || header.view < seat.since;
+}
+
 Result<std::byte*> PartialAllreduce::place_contribution(
     Rank from, const FrameHeader& header, int32_t s, std::span<const std::byte> rest) {
   std::byte* const nowhere = nullptr;
+  if (is_stale(from, header)) return nowhere;
   const membership::View& view = host_->view();
-  if (!participants_.contains(from)) return nowhere;
-  if (header.view < view.seats[static_cast<size_t>(from.value)].since) return nowhere;
   Shard& mine = shard(s);
   // What comes after the close is kept all the same until the result is had: it may be
   // given up.
@@ -85,7 +90,7 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     return misfit(from, header.total_bytes, 0);
   }
   if (is_backup(from) && header.offset == 0) {
-    AIKIDO_TRY(read_offer(*mine.own, from, rest));
+    AIKIDO_TRY(read_offer(from, rest));
     if (header.payload_bytes == 0 && header.total_bytes > 0) return nowhere;
   }
   if (mine.own->has(from)) {

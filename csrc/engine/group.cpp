@@ -374,6 +374,10 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
   const auto operation = it->second.operation;
   if (operation->has_failed() || operation->is_over()) return;
   operation->arrived(from, header);
+  // What a backup can fill is known from its first frame on.
+  if (header.kind == FrameKind::kContrib && header.offset == 0 &&
+      operation->call().policy.has_stand_ins())
+    check_lost(*operation);
   settle(header.seq);
   if (operation->call().is_partial()) update_known();
 }

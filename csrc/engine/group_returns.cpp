@@ -153,7 +153,7 @@ bool Group::can_spare(Rank rank) const {
     view().participants(operation.seq()).for_each([&](Rank r) {
       if (r != rank && peers_[static_cast<size_t>(r.value)].lost) left.insert(r);
     });
-    return straggler::most_contributions(operation.call().policy, left) >=
+    return operation.most_contributions(left) >=
            straggler::quorum_of(operation.call().policy, options_.size);
   });
 }

@@ -133,15 +133,15 @@ std::vector<Seq> Group::withheld() const {
 // misses until it is back has room.
 bool Group::can_do_without(Rank rank) const {
   if (kept_bytes_ > options_.log_bytes / 2) return false;
-  const auto is_enough = [&](const straggler::PolicyOptions& policy,
-                             const RankSet& left) {
-    return straggler::most_contributions(policy, left) >=
-           straggler::quorum_of(policy, options_.size);
+  const auto quorum = [&](const straggler::PolicyOptions& policy) {
+    return straggler::quorum_of(policy, options_.size);
   };
   RankSet others = view().members;
   others.erase(rank);
   for (const auto& policy : policies_)
-    if (!is_enough(policy->options(), others)) return false;
+    if (straggler::most_contributions(policy->options(), others) <
+        quorum(policy->options()))
+      return false;
   return std::all_of(active_.begin(), active_.end(), [&](const auto& entry) {
     const collectives::Operation& operation = *entry.second.operation;
     if (!operation.call().is_partial() || operation.has_failed()) return true;
@@ -149,7 +149,8 @@ bool Group::can_do_without(Rank rank) const {
     view().participants(operation.seq()).for_each([&](Rank r) {
       if (r != rank && called_by(r) >= operation.seq().value) called.insert(r);
     });
-    return operation.is_decided() || is_enough(operation.call().policy, called);
+    return operation.is_decided() ||
+           operation.most_contributions(called) >= quorum(operation.call().policy);
   });
 }
 
@@ -282,29 +283,39 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   RankSet here(options_.size);
   Rank absent = kNoRank;
   for (int32_t r = 0; r < options_.size; ++r)
-    if (!view().takes_part(Rank(r), operation.seq())) absent = Rank(r);
+    if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
+      absent = Rank(r);
   view().members.for_each([&](Rank r) {
     const Status& why = peers_[static_cast<size_t>(r.value)].lost;
     if (!why && lost) lost = why;
     if (why && view().takes_part(r, operation.seq())) here.insert(r);
   });
-  const int32_t live = straggler::most_contributions(operation.call().policy, here);
+  // While one of the view is gone it may have made a result of what it had.
+  const bool is_sure = lost.is_ok() && !is_promised();
+  const int32_t live =
+      is_sure ? operation.most_contributions(here)
+              : straggler::most_contributions(operation.call().policy, here);
   const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
   // One that came later waits for what the others make of it.
   const bool takes_part = view().takes_part(options_.self, operation.seq());
   if (live < needed && takes_part && !operation.is_decided()) {
-    const Status why =
-        lost ? Status(Code::kPeerLost,
-                      concat("rank ", absent.value, " did not answer in time"), absent)
-             : lost;
+    Status why = lost;
+    if (why && absent != kNoRank) why = peers_[static_cast<size_t>(absent.value)].lost;
+    if (why)
+      why = Status(Code::kPeerLost,
+                   concat("rank ", absent.value, " did not answer in time"), absent);
     if (operation.call().policy.kind == straggler::Kind::kWaitAll)
       return why.with_context(concat("only ", here.count(), " of ", options_.size,
                                      " members are left, and it needs all of them"));
     const bool is_backed_up = operation.call().policy.has_stand_ins();
-    return why.with_context(
-        concat("only ", here.count(), " of ", options_.size, " members are left, ",
-               is_backed_up ? concat("for ", live, " data shards, ") : "",
-               "fewer than min_contributors=", needed));
+    return why.with_context(concat(
+        "only ", here.count(), " of ", options_.size, " members are left, ",
+        is_backed_up
+            ? concat("with ", live, " of ",
+                     straggler::num_data_shards(operation.call().policy, options_.size),
+                     " data shards, ")
+            : "",
+        "fewer than min_contributors=", needed));
   }
   if (lost) return {};
   if (!view_change_.can_change() && !view_change_.is_removed()) {

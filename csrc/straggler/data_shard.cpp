@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "straggler/data_shard.h"
 
+#include <algorithm>
+
 namespace aikido::straggler {
 
 RankSet data_shards(const PolicyOptions& options, int32_t world_size) {
@@ -32,8 +34,27 @@ RankSet wanted(const PolicyOptions& options, const RankSet& members) {
   return wanted;
 }
 
-int32_t most_contributions(const PolicyOptions& options, const RankSet& members) {
-  return options.has_stand_ins() ? wanted(options, members).count() : members.count();
+int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
+                           SaidDataShards said) {
+  if (!options.has_stand_ins()) return members.count();
+  const int32_t num = num_data_shards(options, members.world_size());
+  RankSet filled(members.world_size());
+  int32_t free = 0;  // backups that may fill any hole, as far as known
+  members.for_each([&](Rank r) {
+    if (r.value < num) {
+      filled.insert(r);
+      return;
+    }
+    std::optional<int32_t> d;
+    if (!said.empty()) d = said[static_cast<size_t>(r.value - num)];
+    if (options.backup_mode == BackupMode::kReplicate) d = r.value - num;
+    if (d.value_or(kAnyDataShard) == kAnyDataShard) {
+      ++free;
+    } else {
+      filled.insert(Rank(*d));
+    }
+  });
+  return std::min(filled.count() + free, num);
 }
 
 Result<int32_t> data_shard_of(const PolicyOptions& options, Rank rank,

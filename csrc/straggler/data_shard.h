@@ -11,6 +11,8 @@
 // Pure; any thread.
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "base/rank_set.h"
 #include "base/status.h"
@@ -41,8 +43,14 @@ RankSet data_shards(const PolicyOptions& options, int32_t world_size);
 // many others as there are backups.
 RankSet wanted(const PolicyOptions& options, const RankSet& members);
 
-// The number of them: a quorum above it is never reached.
-int32_t most_contributions(const PolicyOptions& options, const RankSet& members);
+// What is known of what the backups have computed in one operation, in the order of
+// their ranks, if at all: empty where one has not said so.
+using SaidDataShards = std::span<const std::optional<int32_t>>;
+
+// How many of them there can be at the most: a quorum above it is never reached. A
+// backup fills one hole, and one that has said so no other than that.
+int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
+                           SaidDataShards said = {});
 
 // What `rank` contributes, made of what its caller says: its own data shard, that of a
 // backup, or kAnyDataShard with BackupMode::kSubstitute. kInvalidArgument with a

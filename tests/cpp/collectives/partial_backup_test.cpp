@@ -389,3 +389,76 @@ TEST_CASE("an owner that is a backup whose caller is late serves as others do") 
   CHECK(b.answers.back()->outcome.was_committed);
   CHECK(b.all_have(b.mean({0, 1, 2})));
 }
+
+TEST_CASE("what no backup can fill any more ends the call soon, and not before") {
+  const auto begin_one = [](BackupMode mode) {
+    Call call = backed_up_call(1000, 1, mode);
+    call.policy.min_contributors = 2;
+    auto b = std::make_unique<Backed>(call, 3);
+    b->primary(0);
+    b->cluster.run_for(milliseconds(1));
+    b->cluster.kill(1);
+    b->cluster.run_for(milliseconds(100));
+    REQUIRE_FALSE(b->answers[0]->is_done());  // the backup may fill the hole
+    return b;
+  };
+  const auto shadowing_one = begin_one(BackupMode::kShadow);
+  shadowing_one->backup(2, 1);
+  REQUIRE(shadowing_one->run(milliseconds(100)));
+  CHECK(shadowing_one->all_have(shadowing_one->mean({0, 1})));
+
+  const auto shadowing_other = begin_one(BackupMode::kShadow);
+  shadowing_other->backup(2, 0);
+  REQUIRE(shadowing_other->run(milliseconds(100)));
+  for (const auto& a : shadowing_other->answers) {
+    CHECK(a->status.code() == Code::kPeerLost);
+    CHECK(a->status.culprit() == Rank(1));
+    CHECK(a->status.message().find(
+              "only 2 of 3 members are left, with 1 of 2 data shards, fewer than "
+              "min_contributors=2") != std::string::npos);
+  }
+
+  const auto substitute = begin_one(BackupMode::kSubstitute);
+  substitute->answers.push_back(
+      substitute->cluster.back_up(2, substitute->call, substitute->input(2), kNobody));
+  REQUIRE(substitute->run(milliseconds(100)));
+  for (const auto& a : substitute->answers) {
+    CHECK(a->is_ok());
+    CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(2)}});
+  }
+}
+
+TEST_CASE("what two backups have computed is put together") {
+  Call call = backed_up_call(1000, 2);
+  call.policy.min_contributors = 3;
+  Backed b(call, 5);
+  b.warm_up();
+  b.cluster.kill(2);
+  b.cluster.run_for(milliseconds(100));
+  b.primary(0);
+  b.primary(1);
+  b.backup(3, 0);
+  b.backup(4, 1);  // neither knows of the other
+  REQUIRE(b.run(milliseconds(3)));
+  for (const auto& a : b.answers)
+    CHECK(a->status.message().find("with 2 of 3 data shards") != std::string::npos);
+}
+
+TEST_CASE("a result that a dead primary is in may be had all the same") {
+  Call call = backed_up_call(1000);
+  call.policy.min_contributors = 2;
+  Backed b(call, 3);
+  const TimePoint begin = b.cluster.clock.now();
+  b.hold = [&](Rank from, Rank to, const FrameHeader& header, TimePoint at) {
+    const bool is_it =
+        from == Rank(0) && to == Rank(2) && header.kind == FrameKind::kResult;
+    return is_it ? begin + milliseconds(20) : at;
+  };
+  b.primary(0);
+  b.backup(2, 0);
+  b.cluster.allreduce(1, b.call, b.input(1));
+  while (!b.answers[0]->is_done()) b.cluster.run_for(milliseconds(1));
+  b.cluster.kill(1);
+  REQUIRE(b.run(milliseconds(100)));
+  CHECK(b.all_have(b.mean({0, 1})));
+}

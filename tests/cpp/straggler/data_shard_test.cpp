@@ -48,6 +48,27 @@ TEST_CASE("wanted is what primaries and as many backups can contribute") {
   CHECK(most_contributions(skip_options(), set_of(4, {1, 3})) == 2);
 }
 
+TEST_CASE("a backup that has said what it has computed fills no other hole") {
+  using Said = std::vector<std::optional<int32_t>>;
+  const RankSet left = set_of(5, {0, 3, 4});  // of three primaries and two backups
+  const auto most = [&](const Said& said, BackupMode mode = BackupMode::kShadow) {
+    return most_contributions(backed_up(2, mode), left, said);
+  };
+  CHECK(most({std::nullopt, std::nullopt}) == 3);
+  CHECK(most({0, std::nullopt}) == 2);
+  CHECK(most({0, 0}) == 1);
+  CHECK(most({1, 1}) == 2);
+  CHECK(most({1, 2}) == 3);
+  CHECK(most({1, std::nullopt}) == 3);
+  CHECK(most({kAnyDataShard, kAnyDataShard}, BackupMode::kSubstitute) == 3);
+  // Of one that is gone it says nothing.
+  CHECK(most_contributions(backed_up(2), set_of(5, {0, 4}), Said{1, 0}) == 1);
+  CHECK(most_contributions(backed_up(2), RankSet::full(5), Said{1, 1}) == 3);
+  const PolicyOptions each = backed_up(2, BackupMode::kReplicate);
+  CHECK(most_contributions(each, set_of(4, {1, 3}), Said(2)) == 1);
+  CHECK(most_contributions(each, set_of(4, {1, 2}), Said(2)) == 2);
+}
+
 TEST_CASE("a backup says whose data it has computed, and nobody else") {
   const auto of = [](const PolicyOptions& options, int32_t rank, int32_t said) {
     auto result = data_shard_of(options, Rank(rank), 4, said);
