@@ -77,6 +77,7 @@ class OwnedShard {
   size_t sent = 0;    // of the result, ahead of the close
   bool is_closed = false;
   bool is_acknowledged = false;
+  bool is_due = false;                        // but for those that have not answered
   bool has_asked = false;                     // who knows of the operation
   RankSet present;                            // those that said so
   std::vector<straggler::StandIn> stand_ins;  // of what is closed

@@ -36,7 +36,7 @@ void PartialAllreduce::take_over(int32_t s) {
   start_policy(s);
   own.policy->expect(expected());
   own.folded = own.sent = 0;
-  own.has_asked = false;
+  own.has_asked = own.is_due = false;
   own.present = RankSet(host_->size());
   for (int32_t r = 0; r < host_->size(); ++r) {
     const Rank rank(r);
@@ -181,7 +181,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   for (const Shard& mine : shards_) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
       earliest = mine.late_due;
-    if (!mine.own || mine.own->is_closed || mine.own->has_asked) continue;
+    if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
     const auto look = mine.own->policy->next_look();
     if (look && (!earliest || *look < *earliest)) earliest = look;
   }
@@ -194,9 +194,9 @@ void PartialAllreduce::close_if_due(int32_t s) {
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const straggler::Decision decision = own->policy->decide(host_->clock().now());
-  if (!decision.closes()) return;
-  if (!is_heard(s)) return;
-  close(s, decision);
+  // Somebody may get time again while others are asked whether they are there.
+  own->is_due = decision.closes();
+  if (own->is_due && is_heard(s)) close(s, decision);
 }
 
 // More than half of the view know of the operation: no smaller part of it goes on by

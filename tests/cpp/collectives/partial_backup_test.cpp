@@ -462,3 +462,30 @@ TEST_CASE("a result that a dead primary is in may be had all the same") {
   REQUIRE(b.run(milliseconds(100)));
   CHECK(b.all_have(b.mean({0, 1})));
 }
+
+TEST_CASE("a question to a backup ends also while others are asked whether they live") {
+  Backed b(backed_up_call(10), 4, 1 << 20);  // rank 0 owns it
+  b.warm_up(2);
+  b.primary(0);
+  b.primary(1);
+  REQUIRE(b.run());
+  CHECK(b.all_have(b.mean({0, 1})));
+  b.renew();
+  // Ranks 2 and 3 are known to be behind, and only half of the members have called:
+  // before the answers the backup is there after all, and then it is slow.
+  const TimePoint begin = b.cluster.clock.now();
+  bool is_waiting = false;
+  b.hold = [&](Rank from, Rank, const FrameHeader& header, TimePoint at) {
+    if (header.kind == FrameKind::kAskPresent) is_waiting = true;
+    const bool is_it = from == Rank(3) && header.kind == FrameKind::kContrib &&
+                       header.payload_bytes > 0;
+    return is_it ? begin + std::chrono::seconds(9) : at;
+  };
+  b.primary(0);
+  b.primary(1);
+  while (!is_waiting) b.cluster.run_for(std::chrono::microseconds(100));
+  for (int i = 0; i < 2; ++i) b.cluster.back_up(3, b.call, b.input(2), 2);
+  REQUIRE(b.run(milliseconds(50)));
+  CHECK(b.num_asked == 1);
+  CHECK(b.all_have(b.mean({0, 1})));
+}
