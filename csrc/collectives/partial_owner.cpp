@@ -259,7 +259,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   }
   const TimePoint now = host_->clock().now();
   const Duration took = is_started() ? now - local_.called_at : Duration::zero();
-  mine.late_due = now + std::max(kLateDelay, took);
+  mine.late_due = in_time.count() > 0 ? now + std::max(kLateDelay, took) : now;
   send_to_late(s);
   note_mask(s);
   note_progress();
@@ -274,8 +274,9 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
 // Who has not called has time, and who is late again and again owns nothing any more,
 // mostly behind a link on which nothing helps: their results leave when the operation
 // is over here. Handed to a socket before, they would share the uplink with results
-// that others wait for. Who is late by chance gets them with the others: it would end
-// later, call later, and be late again.
+// that others wait for. Where there are none of those, nobody but them can acknowledge
+// one that is not full. Who is late by chance gets them with the others: it would end
+// later, call later, and be late again. So one that calls now has waited long enough.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
@@ -295,6 +296,15 @@ void PartialAllreduce::send_to_late(int32_t s) {
   const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
   if (!is_free && host_->clock().now() < mine.late_due) return;
   send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()), true);
+}
+
+// `rank` has called now: it waits for what was to leave last.
+void PartialAllreduce::send_to_caller(Rank rank) {
+  RankSet to(host_->size());
+  to.insert(rank);
+  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+    if (shard(s).late.count() > 0 && shard(s).late.erase(rank))
+      send_result(s, 0, plan_.num_bytes(s), to, true);
 }
 
 // A piece of the result of a shard.
@@ -363,14 +373,16 @@ void PartialAllreduce::have_own() {
   }
 }
 
-// For half of the others: a slow receiver is no reason to wait.
+// For half of the others: a slow receiver is no reason to wait. A backup that has not
+// called gets it last, and nothing has left for it.
 bool PartialAllreduce::has_left(const Shard& mine) const {
   if (mine.results_in_flight == 0) return true;
   int32_t num_others = 0, num_left = 0;
   participants_.for_each([&](Rank r) {
     if (r == host_->self()) return;
     ++num_others;
-    if (mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
+    const bool is_last = mine.late.count() > 0 && mine.late.contains(r);
+    if (!is_last && mine.pieces_left[static_cast<size_t>(r.value)] == 0) ++num_left;
   });
   return 2 * num_left >= num_others;
 }
@@ -404,7 +416,8 @@ void PartialAllreduce::note_lag() {
                                      host_->clock().now() - ready_at_);
 }
 
-void PartialAllreduce::on_called(Rank) {
+void PartialAllreduce::on_called(Rank rank) {
+  if (rank != host_->self() && host_->view().is_owner(rank)) send_to_caller(rank);
   if (has_quorum_) return;
   int32_t called = 0;
   int32_t backups = 0;    // that have called,

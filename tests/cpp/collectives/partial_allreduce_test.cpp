@@ -11,6 +11,8 @@ using namespace aikido;
 using namespace aikido::testing;
 using collectives::OutcomeKind;
 using std::chrono::microseconds;
+using transport::FrameHeader;
+using transport::FrameKind;
 
 namespace {
 
@@ -136,6 +138,29 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
       }
     }
   }
+}
+
+TEST_CASE("a result that nobody has got goes at once to a late member that calls") {
+  Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});  // rank 0 owns it
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_call(10);
+  const auto inputs = inputs_of(3, call, 1);
+  const TimePoint begin = cluster.clock.now();
+  cluster.network.set_tap(
+      [&](Rank from, Rank to, const FrameHeader& header, TimePoint at) {
+        const bool is_slow =
+            from == Rank(0) && to == Rank(1) && header.kind == FrameKind::kResult;
+        return is_slow ? begin + std::chrono::seconds(5) : at;
+      });
+  auto first = cluster.allreduce(0, call, inputs[0]);
+  cluster.allreduce(1, call, inputs[1]);
+  cluster.run_for(milliseconds(120));
+  REQUIRE_FALSE(first->is_done());  // closed without rank 2, and not acknowledged
+  auto late = cluster.allreduce(2, call, inputs[2]);
+  cluster.run_for(milliseconds(3));
+  CHECK(late->is_ok());
+  CHECK(late->outcome.skipped == Ranks{Rank(2)});
+  CHECK(first->is_ok());
 }
 
 TEST_CASE("the divisor is what is in it, or the world") {

@@ -489,3 +489,43 @@ TEST_CASE("a question to a backup ends also while others are asked whether they 
   CHECK(b.num_asked == 1);
   CHECK(b.all_have(b.mean({0, 1})));
 }
+
+TEST_CASE("with one primary a covered call takes as long as with more") {
+  Backed b(backed_up_call(1000), 2);
+  b.warm_up();
+  for (int i = 0; i < 3; ++i) {
+    const TimePoint begin = b.cluster.clock.now();
+    b.backup(1, 0);
+    REQUIRE(b.run());
+    CHECK(b.all_have(b.input(0)));
+    CHECK(b.answers[0]->outcome.stand_ins == StandIns{{Rank(0), Rank(1)}});
+    // Only the primary can acknowledge the result, and it is there at once.
+    CHECK(b.cluster.clock.now() - begin <= milliseconds(30));
+    b.cluster.run_for(milliseconds(100));
+    b.primary(0);
+    CHECK(b.all_have(b.input(0)));
+    b.renew();
+  }
+}
+
+TEST_CASE("a full result has left when half of the others have it, backups too") {
+  Backed b(backed_up_call(1000, 3), 6, 1 << 20);  // rank 0 owns it
+  b.warm_up();
+  for (const int32_t r : {2, 3, 4, 5})
+    b.cluster.network.set_rate(Rank(0), Rank(r), r < 4 ? 200'000 : 50'000);
+  const bool have_called = GENERATE(true, false);  // the backups
+  if (have_called)
+    for (int32_t r = 3; r < 6; ++r) b.backup(r, 0);
+  b.cluster.run_for(milliseconds(5));
+  const TimePoint begin = b.cluster.clock.now();
+  for (int32_t r = 0; r < 3; ++r) b.primary(r);
+  REQUIRE(b.run());
+  // One of the other two primaries has it at once, and rank 2 after 20 ms.
+  Duration first = Duration::max();
+  for (const auto& a : b.answers) first = std::min(first, a->at - begin);
+  CHECK(first <= milliseconds(5));
+  const Duration of_owner = b.answers[have_called ? 3 : 0]->at - begin;
+  CHECK(of_owner >= milliseconds(20));
+  CHECK(of_owner <= milliseconds(35));
+  CHECK(b.all_have(b.mean({0, 1, 2})));
+}
