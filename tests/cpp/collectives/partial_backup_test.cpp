@@ -529,3 +529,31 @@ TEST_CASE("a full result has left when half of the others have it, backups too")
   CHECK(of_owner <= milliseconds(35));
   CHECK(b.all_have(b.mean({0, 1, 2})));
 }
+
+TEST_CASE("a slow owner is suspected also where backups make up the quorum") {
+  Call call = backed_up_call(1000);
+  call.policy.min_contributors = 3;
+  Backed b(call);
+  b.warm_up(2);
+  b.cluster.kill(2);
+  for (int i = 0; i < 4; ++i) {
+    b.primary(0);
+    b.primary(1);
+    b.backup(3, 2);
+    REQUIRE(b.run());
+    CHECK(b.all_have(b.mean({0, 1, 2})));
+    b.cluster.run_for(milliseconds(100));
+    b.renew();
+  }
+  const TimePoint begin = b.cluster.clock.now();
+  b.hold = [&](Rank from, Rank to, const FrameHeader& header, TimePoint at) {
+    const bool is_it =
+        from == Rank(1) && to == Rank(3) && header.kind == FrameKind::kResult;
+    return is_it ? begin + std::chrono::seconds(9) : at;
+  };
+  b.primary(0);
+  b.primary(1);
+  b.backup(3, 2);
+  REQUIRE(b.run(milliseconds(2000)));
+  CHECK(b.all_have(b.mean({0, 1, 2})));
+}

@@ -282,6 +282,28 @@ TEST_CASE("one that was asked has a patience, and what it needed is learnt") {
   CHECK(s.group.stand_in_patience(kBytes) == ms(1200));  // 1.5 x 800
 }
 
+TEST_CASE("a stand-in that was not needed after all makes the patience no shorter") {
+  Shards s(backed_up());
+  s.warm_up();
+  for (int i = 0; i < 40; ++i) {
+    const bool is_needed = i < 4;
+    s.begin();
+    s.arrive(0, 0);
+    s.arrive(1, 0);
+    s.offer(3, 2, 0);
+    REQUIRE(s.ask(900) == Ranks{kBackup});
+    if (is_needed) {
+      s.copy(3, 1000);
+    } else {
+      s.arrive(2, 901);
+    }
+    REQUIRE(s.decide(1000).closes());
+    s.commit(is_needed ? 1000 : 901);
+    s.group.history().on_called(Rank(2), Seq(s.seq), s.at(0));
+  }
+  CHECK(s.group.stand_in_patience(kBytes) == ms(150));  // 1.5 x 100
+}
+
 TEST_CASE("two late with one backup: one is covered") {
   Shards s(backed_up(2), 6);  // of four primaries; one backup has not called
   s.warm_up();
