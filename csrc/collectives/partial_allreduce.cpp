@@ -105,7 +105,7 @@ Duration PartialAllreduce::hesitation_here() const {
 }
 
 bool PartialAllreduce::may_contribute() const {
-  return is_started() && !is_input_gone_ && !host_->is_promised() &&
+  return is_started() && !has_failed() && !is_input_gone_ && !host_->is_promised() &&
          participants_.contains(host_->self());
 }
 
@@ -554,7 +554,11 @@ void PartialAllreduce::on_view() {
   ++num_views_;
   for (const Shard& mine : shards_)
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) renew(s);
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    renew(s);
+    // Two copies of a data shard that meet here may differ: all have been told.
+    if (has_failed()) return;
+  }
   feed();
   note_progress();
   have_own();
@@ -589,7 +593,7 @@ void PartialAllreduce::renew(int32_t s) {
   }
   take_over(s);
   contribute(s);
-  if (mine.own && !mine.is_had) close_if_due(s);
+  if (mine.own && !mine.is_had && !has_failed()) close_if_due(s);
 }
 
 }  // namespace aikido::collectives
