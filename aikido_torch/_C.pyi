@@ -228,8 +228,10 @@ class Schedule:
         stages_per_rank: int,
         weights: str | None,
         micro_batches_per_step: int | None,
+        turns: list[list[int]],
         warmups: list[int],
         recompute: bool,
+        overlap_sums: bool,
     ) -> Schedule: ...
     @staticmethod
     def parse(text: str) -> Schedule: ...

@@ -106,6 +106,12 @@ def partition_command(
         json_file.write_text(json.dumps(_as_dict(plan), indent=2) + "\n")
 
 
+_OverlapSums = Annotated[
+    bool,
+    typer.Option("--overlap-sums", help="Of 1f1b_async: replicas go on meanwhile."),
+]
+
+
 @app.command("schedule")
 def schedule_command(
     name: Annotated[
@@ -135,6 +141,7 @@ def schedule_command(
     recompute: Annotated[
         bool, typer.Option("--recompute", help="Forwards are done again.")
     ] = False,
+    overlap_sums: _OverlapSums = False,
     forward: Annotated[str, typer.Option(help="Times of stages: 1 or 1,2,1.")] = "1",
     backward: Annotated[
         str | None, typer.Option(help="The same; twice the forward if not given.")
@@ -167,6 +174,7 @@ def schedule_command(
             micro_batches_per_step=micro_batches_per_step,
             warmups=_numbers(warmups, int, "--warmups") if warmups else None,
             recompute=recompute,
+            overlap_sums=overlap_sums,
         )
         made.validate(max_activations=max_activations)
         simulation = made.simulate(

@@ -4,7 +4,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 
@@ -25,8 +25,11 @@ class Schedule:
     Made by `schedule`, or read from text by `Schedule.parse`.
     """
 
-    def __init__(self, native: _C.Schedule) -> None:
+    def __init__(
+        self, native: _C.Schedule, options: Mapping[str, Any] | None = None
+    ) -> None:
         self._native = native
+        self._options = dict(options or {})
 
     @classmethod
     def parse(cls, text: str) -> "Schedule":
@@ -62,6 +65,24 @@ class Schedule:
     def ranks(self) -> list[list[_C.Instruction]]:
         """What each rank does, in order."""
         return self._native.ranks
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `schedule` was called with; empty for one that was read from text."""
+        return dict(self._options)
+
+    def remade(self, **changes: Any) -> "Schedule":
+        """The same with some other options of `schedule`.
+
+        Raises:
+            ConfigError: it was read from text; or as `schedule`.
+        """
+        if not self._options:
+            raise ConfigError(
+                "a schedule that was read from text has no options; make it by "
+                "pipeline.schedule."
+            )
+        return schedule(**(self._options | changes))
 
     def text(self) -> str:
         """The text form, which `parse` reads."""
@@ -231,8 +252,10 @@ def schedule(
     stages_per_rank: int = 1,
     weights: Weights | None = None,
     micro_batches_per_step: int | None = None,
+    turns: Sequence[Sequence[int]] | None = None,
     warmups: Sequence[int] | None = None,
     recompute: bool = False,
+    overlap_sums: bool = False,
 ) -> Schedule:
     """Makes a schedule by its name.
 
@@ -251,13 +274,20 @@ def schedule(
             stash one of each replica, with vertical_sync as few as all replicas share
             alike, with 2bw the fewest that divide micro_batches and are not below what
             is under way.
+        turns: of gpipe and 1f1b, by stage: which replica takes a micro-batch, again
+            and again: [[0, 0, 1], [0]] gives replica 1 of stage 0 a third. None is
+            each once.
         warmups: of 1f1b and 1f1b_async, by stage: forwards before the first backward;
             None is as few as let even and uneven replicas run at full pace.
         recompute: activations are not kept but computed again before the backward.
+        overlap_sums: of 1f1b_async with stash: a replica goes on with its next
+            micro-batch while gradients are added up, so that its weights are an update
+            older. That is what cost model "paper" counts on.
 
     Raises:
         ConfigError: a value is out of its range or does not fit the others.
     """
+    options = locals()
     if isinstance(stages, _C.Plan):
         machines = [stage.machines for stage in stages.stages]
         if replicas is None and any(count > 1 for count in machines):
@@ -269,6 +299,7 @@ def schedule(
         ("stages_per_rank", stages_per_rank),
         ("micro_batches_per_step", micro_batches_per_step),
         *(("replicas", count) for count in replicas or ()),
+        *(("turns", replica) for of_stage in turns or () for replica in of_stage),
         *(("warmups", count) for count in warmups or ()),
     ):
         if value is not None and (
@@ -284,9 +315,12 @@ def schedule(
             stages_per_rank=stages_per_rank,
             weights=weights,
             micro_batches_per_step=micro_batches_per_step,
+            turns=[list(of_stage) for of_stage in turns or ()],
             warmups=list(warmups or ()),
             recompute=recompute,
-        )
+            overlap_sums=overlap_sums,
+        ),
+        options,
     )
 
 

@@ -38,7 +38,8 @@ Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        std::vector<int> replicas, int stages_per_rank,
                        const std::optional<std::string>& weights,
                        std::optional<int> micro_batches_per_step,
-                       std::vector<int> warmups, bool recompute) {
+                       std::vector<std::vector<int>> turns, std::vector<int> warmups,
+                       bool recompute, bool overlap_sums) {
   pipeline::GenerateOptions options;
   options.method = value_or_raise(pipeline::method_named(name));
   options.stages = stages;
@@ -48,8 +49,10 @@ Schedule make_schedule(const std::string& name, int stages, int micro_batches,
   if (weights)
     options.weights = value_or_raise(pipeline::weight_policy_named(*weights));
   options.micro_batches_per_step = micro_batches_per_step;
+  options.turns = std::move(turns);
   options.warmups = std::move(warmups);
   options.recompute = recompute;
+  options.overlap_sums = overlap_sums;
   const auto made = [&] {
     const py::gil_scoped_release release;
     return pipeline::generate(options);
@@ -149,11 +152,12 @@ void register_schedule(py::module_& m) {
   py::class_<Schedule>(m, "Schedule",
                        "What each rank of a pipeline does; "
                        "aikido_torch.pipeline.Schedule wraps it.")
-      .def_static(
-          "make", &make_schedule, py::arg("name"), py::kw_only(), py::arg("stages"),
-          py::arg("micro_batches"), py::arg("replicas"), py::arg("stages_per_rank"),
-          py::arg("weights"), py::arg("micro_batches_per_step"), py::arg("warmups"),
-          py::arg("recompute"), "aikido_torch.pipeline.schedule without its defaults.")
+      .def_static("make", &make_schedule, py::arg("name"), py::kw_only(),
+                  py::arg("stages"), py::arg("micro_batches"), py::arg("replicas"),
+                  py::arg("stages_per_rank"), py::arg("weights"),
+                  py::arg("micro_batches_per_step"), py::arg("turns"),
+                  py::arg("warmups"), py::arg("recompute"), py::arg("overlap_sums"),
+                  "aikido_torch.pipeline.schedule without its defaults.")
       .def_static(
           "parse",
           [](const std::string& text) {

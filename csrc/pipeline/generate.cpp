@@ -19,6 +19,10 @@ constexpr std::array<std::string_view, 5> kMethods = {
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostBatches = int64_t{1} << 22;  // of all stages
 
+size_t index(int number) {
+  return static_cast<size_t>(number);
+}
+
 Status invalid(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
 }
@@ -53,10 +57,11 @@ class Generator {
                           ? stages_in_turns(options_.stages / options_.stages_per_rank,
                                             options_.stages_per_rank)
                           : stages_in_a_row(replicas_);
+    turns_ = options_.turns.empty() ? even_turns(schedule.stages) : options_.turns;
     auto programs = order(schedule.stages);
     if (options_.recompute)
       for (Program& program : programs) program = with_recomputing(program);
-    return lay_out(std::move(schedule), programs, per_step_);
+    return lay_out(std::move(schedule), programs, {per_step_, options_.overlap_sums});
   }
 
  private:
@@ -103,7 +108,35 @@ class Generator {
     if (ranks > kMostRanks)
       return invalid(concat("the replicas take ", ranks, " ranks; at most ", kMostRanks,
                             " are scheduled"));
+    AIKIDO_TRY(check_turns());
     return check_warmups();
+  }
+
+  Status check_turns() const {
+    if (options_.turns.empty()) return Status::ok();
+    if (options_.method == Method::kAsync)
+      return invalid(
+          "turns are given, but an update of 1f1b_async has one micro-batch of each "
+          "replica; gpipe and 1f1b take turns");
+    if (options_.turns.size() != replicas_.size())
+      return invalid(concat("turns has ", options_.turns.size(),
+                            " lists and stages is ", options_.stages,
+                            "; each stage takes one"));
+    for (size_t s = 0; s < replicas_.size(); ++s) {
+      const auto& turns = options_.turns[s];
+      for (const int replica : turns)
+        if (replica < 0 || replica >= replicas_[s])
+          return invalid(concat("the turns of stage ", s, " name replica ", replica,
+                                "; it has ", replicas_[s], ", from 0 on"));
+      const size_t taken = std::min(turns.size(), index(options_.micro_batches));
+      for (int replica = 0; replica < replicas_[s]; ++replica)
+        if (std::find(turns.begin(), turns.begin() + static_cast<ptrdiff_t>(taken),
+                      replica) == turns.begin() + static_cast<ptrdiff_t>(taken))
+          return invalid(concat("the turns of stage ", s, " give replica ", replica,
+                                " none of ", options_.micro_batches,
+                                " micro_batches; each takes one or more"));
+    }
+    return Status::ok();
   }
 
   Status check_warmups() {
@@ -129,9 +162,12 @@ class Generator {
 
   Status check_interleaved() {
     const int each = options_.stages_per_rank;
-    if (!options_.replicas.empty() || !options_.warmups.empty())
-      return invalid(concat(options_.warmups.empty() ? "replicas" : "warmups",
-                            " are given, but ", method(),
+    const auto* given = !options_.warmups.empty()    ? "warmups"
+                        : !options_.turns.empty()    ? "turns"
+                        : !options_.replicas.empty() ? "replicas"
+                                                     : nullptr;
+    if (given != nullptr)
+      return invalid(concat(given, " are given, but ", method(),
                             " takes none; 1f1b and 1f1b_async do"));
     if (each < 1 || options_.stages % each != 0)
       return invalid(concat("stages_per_rank is ", each, " and stages is ",
@@ -165,6 +201,10 @@ class Generator {
     if (options_.micro_batches_per_step && *options_.micro_batches_per_step < 1)
       return invalid(concat("micro_batches_per_step is ",
                             *options_.micro_batches_per_step, "; it takes 1 or more"));
+    if (options_.overlap_sums && weights_ != WeightPolicy::kStash)
+      return invalid(concat("overlap_sums is given, and weights is ", name_of(weights_),
+                            "; it takes 1f1b_async with stash, where weights may be an "
+                            "update older"));
     per_step_.assign(replicas_.size(), options_.micro_batches);
     return is_async ? set_per_step() : Status::ok();
   }
@@ -233,10 +273,10 @@ class Generator {
     const int batches = options_.micro_batches;
     switch (options_.method) {
       case Method::kGpipe:
-        return gpipe_order(stages, batches);
+        return gpipe_order(stages, turns_, batches);
       case Method::kOneFOneB:
       case Method::kAsync:
-        return one_f_one_b_order(stages, warmups_, batches);
+        return one_f_one_b_order(stages, turns_, warmups_, batches);
       case Method::kInterleaved:
       case Method::kZeroBubble:
         break;
@@ -248,6 +288,7 @@ class Generator {
 
   const GenerateOptions& options_;
   std::vector<int> replicas_, warmups_, per_step_;  // by stage
+  Turns turns_;
   WeightPolicy weights_ = WeightPolicy::kFlush;
 };
 

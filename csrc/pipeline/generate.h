@@ -30,6 +30,9 @@ struct GenerateOptions {
   int micro_batches = 1;
   // By stage; empty: one each. Stages are on ranks in a row, stage 0 on the first.
   std::vector<int> replicas;
+  // Of schedules that flush, by stage: which replica takes a micro-batch, again and
+  // again, so that a slow one may have fewer. Empty: all in turns.
+  std::vector<std::vector<int>> turns;
   // Interleaved and zero bubble: stage s is on rank s mod (stages / stages_per_rank).
   int stages_per_rank = 1;
   // Of 1f1b_async: stash, vertical_sync or 2bw; empty: stash. All others flush.
@@ -41,6 +44,9 @@ struct GenerateOptions {
   std::optional<int> micro_batches_per_step;
   // Forwards before the first backward, by stage; empty: as warmups_of has it.
   std::vector<int> warmups;
+  // Of 1f1b_async with stash: replicas go on while their gradients are added up
+  // (layout.h).
+  bool overlap_sums = false;
   bool recompute = false;
 };
 

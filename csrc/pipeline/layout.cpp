@@ -22,10 +22,10 @@ size_t index(int number) {
 class Layout {
  public:
   Layout(Schedule schedule, const std::vector<Program>& programs,
-         const std::vector<int>& per_step)
+         const UpdateOptions& options)
       : schedule_(std::move(schedule)),
         programs_(programs),
-        per_step_(per_step),
+        options_(options),
         next_(programs.size()),
         is_busy_(programs.size()),
         batches_(index(schedule_.num_stages() * schedule_.num_micro_batches)) {
@@ -83,8 +83,9 @@ class Layout {
     const auto at = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
     return updates_[index(stage)].replicas[static_cast<size_t>(at)];
   }
+  int per_step(int stage) const { return options_.per_step[index(stage)]; }
   int update_of(const Instruction& i) const {
-    return i.micro_batch / per_step_[index(i.stage)] + 1;
+    return i.micro_batch / per_step(i.stage) + 1;
   }
   bool is_first(int stage) const { return stage == 0; }
   bool is_last(int stage) const { return stage + 1 == schedule_.num_stages(); }
@@ -95,13 +96,13 @@ class Layout {
   void set_up_updates() {
     for (int s = 0; s < schedule_.num_stages(); ++s) {
       Updates updates;
-      updates.num_updates = schedule_.num_micro_batches / per_step_[index(s)];
+      updates.num_updates = schedule_.num_micro_batches / per_step(s);
       updates.replicas.resize(ranks_of(s).size());
       for (auto& replica : updates.replicas)
         replica.left.assign(index(updates.num_updates), 0);
       updates_.push_back(std::move(updates));
       for (int b = 0; b < schedule_.num_micro_batches; ++b)
-        ++replica(s, batch(s, b).home).left[index(b / per_step_[index(s)])];
+        ++replica(s, batch(s, b).home).left[index(b / per_step(s))];
     }
   }
 
@@ -180,6 +181,7 @@ class Layout {
 
   // Writes the reductions and steps of a stage that nothing is in the way of any more.
   void settle(int stage) {
+    if (options_.overlap_sums && ranks_of(stage).size() > 1) return settle_late(stage);
     Updates& updates = updates_[index(stage)];
     const auto& ranks = ranks_of(stage);
     for (bool goes_on = true; goes_on;) {
@@ -201,6 +203,32 @@ class Layout {
         write(ranks[i], {Kind::kStep, stage, -1, all_reduced, -1});
       }
       goes_on = true;
+    }
+  }
+
+  // The same with steps put off, each rank's to before its next reduce.
+  void settle_late(int stage) {
+    Updates& updates = updates_[index(stage)];
+    const auto& ranks = ranks_of(stage);
+    for (bool goes_on = true; goes_on;) {
+      goes_on = false;
+      int all_reduced = updates.num_updates;
+      for (const Replica& each : updates.replicas)
+        all_reduced = std::min(all_reduced, each.reduced);
+      for (size_t i = 0; i < ranks.size(); ++i) {
+        Replica& here = updates.replicas[i];
+        const bool is_end = here.reduced == updates.num_updates;
+        const bool has_next = !is_end && here.left[index(here.reduced)] == 0;
+        if (here.reduced > here.version) {
+          if (all_reduced < here.reduced || !(is_end || has_next)) continue;
+          write(ranks[i], {Kind::kStep, stage, -1, ++here.version, -1});
+        } else if (has_next) {
+          write(ranks[i], {Kind::kReduce, stage, -1, ++here.reduced, -1});
+        } else {
+          continue;
+        }
+        goes_on = true;
+      }
     }
   }
 
@@ -246,7 +274,7 @@ class Layout {
 
   Schedule schedule_;
   const std::vector<Program>& programs_;
-  const std::vector<int>& per_step_;
+  const UpdateOptions& options_;
   std::vector<size_t> next_;                // by rank: what it computes, or would
   std::vector<bool> is_busy_;               // by rank
   std::vector<Batch> batches_;              // by stage and micro-batch
@@ -258,8 +286,8 @@ class Layout {
 }  // namespace
 
 Result<Schedule> lay_out(Schedule schedule, const std::vector<Program>& programs,
-                         const std::vector<int>& per_step) {
-  return Layout(std::move(schedule), programs, per_step).run();
+                         const UpdateOptions& options) {
+  return Layout(std::move(schedule), programs, options).run();
 }
 
 }  // namespace aikido::pipeline

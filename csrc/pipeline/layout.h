@@ -21,11 +21,20 @@
 
 namespace aikido::pipeline {
 
-// `schedule` has all but the instructions. Micro-batch b is in update b / per_step[s] +
-// 1 of stage s. kInvalidArgument where the order cannot be carried out, with the
-// instructions that wait. Requires: programs that do each micro-batch of each stage
-// once on one rank of it; per_step divides the number of micro-batches.
+struct UpdateOptions {
+  // By stage: micro-batch b is in update b / per_step + 1.
+  std::vector<int> per_step;
+  // A replica does its part of the next update while the last one's gradients are added
+  // up: its step comes before its next reduce, not after the last. So weights are one
+  // update older. Else it comes as soon as all replicas have reduced.
+  bool overlap_sums = false;
+};
+
+// `schedule` has all but the instructions. kInvalidArgument where the order cannot be
+// carried out, with the instructions that wait. Requires: programs that do each
+// micro-batch of each stage once on one rank of it; per_step divides the number of
+// micro-batches; overlap_sums comes with weights kStash.
 Result<Schedule> lay_out(Schedule schedule, const std::vector<Program>& programs,
-                         const std::vector<int>& per_step);
+                         const UpdateOptions& options);
 
 }  // namespace aikido::pipeline

@@ -3,6 +3,7 @@
 #include "pipeline/order.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace aikido::pipeline {
 namespace {
@@ -14,14 +15,16 @@ Instruction compute(Kind kind, int stage, int micro_batch) {
 // One program for each replica: `write` gets the program, the stage and its
 // micro-batches.
 template <class Write>
-std::vector<Program> for_each_replica(const Stages& stages, int num_micro_batches,
-                                      Write write) {
+std::vector<Program> for_each_replica(const Stages& stages, const Turns& turns,
+                                      int num_micro_batches, Write write) {
   std::vector<Program> programs;
   for (size_t s = 0; s < stages.size(); ++s) {
     const auto replicas = static_cast<int>(stages[s].size());
     for (int replica = 0; replica < replicas; ++replica) {
       std::vector<int> own;
-      for (int b = replica; b < num_micro_batches; b += replicas) own.push_back(b);
+      for (int b = 0; b < num_micro_batches; ++b)
+        if (turns[s][static_cast<size_t>(b) % turns[s].size()] == replica)
+          own.push_back(b);
       const auto rank = static_cast<size_t>(stages[s][static_cast<size_t>(replica)]);
       programs.resize(std::max(programs.size(), rank + 1));
       write(programs[rank], static_cast<int>(s), own);
@@ -111,15 +114,25 @@ std::vector<int> warmups_of(const std::vector<int>& replicas) {
   return warmups;
 }
 
-std::vector<Program> gpipe_order(const Stages& stages, int num_micro_batches) {
+Turns even_turns(const Stages& stages) {
+  Turns turns;
+  for (const auto& ranks : stages) {
+    auto& of = turns.emplace_back(ranks.size());
+    std::iota(of.begin(), of.end(), 0);
+  }
+  return turns;
+}
+
+std::vector<Program> gpipe_order(const Stages& stages, const Turns& turns,
+                                 int num_micro_batches) {
   const auto write = [](Program& program, int stage, const std::vector<int>& own) {
     for (const int b : own) program.push_back(compute(Kind::kForward, stage, b));
     for (const int b : own) program.push_back(compute(Kind::kBackward, stage, b));
   };
-  return for_each_replica(stages, num_micro_batches, write);
+  return for_each_replica(stages, turns, num_micro_batches, write);
 }
 
-std::vector<Program> one_f_one_b_order(const Stages& stages,
+std::vector<Program> one_f_one_b_order(const Stages& stages, const Turns& turns,
                                        const std::vector<int>& warmups,
                                        int num_micro_batches) {
   const auto write = [&](Program& program, int stage, const std::vector<int>& own) {
@@ -131,7 +144,7 @@ std::vector<Program> one_f_one_b_order(const Stages& stages,
         program.push_back(compute(Kind::kBackward, stage, own[i - warmup]));
     }
   };
-  return for_each_replica(stages, num_micro_batches, write);
+  return for_each_replica(stages, turns, num_micro_batches, write);
 }
 
 std::vector<Program> interleaved_order(int num_ranks, int stages_per_rank,

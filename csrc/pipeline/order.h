@@ -3,8 +3,8 @@
 #pragma once
 //
 // In which order each rank computes, by the name of the schedule: F, B, I and W without
-// messages and versions, which layout.h adds. Micro-batch b of a stage with r replicas
-// goes to the replica b mod r, there and back. Pure; any thread.
+// messages and versions, which layout.h adds. A micro-batch goes to the same replica
+// there and back. Pure; any thread.
 
 #include <vector>
 
@@ -29,12 +29,18 @@ Stages stages_in_turns(int num_ranks, int stages_per_rank);
 // which rounds once, and starves such pipelines.
 std::vector<int> warmups_of(const std::vector<int>& replicas);
 
+// By stage: the replica of each micro-batch, again from its beginning after its end.
+using Turns = std::vector<std::vector<int>>;
+// Each replica has one of as many as there are.
+Turns even_turns(const Stages& stages);
+
 // All forwards, then all backwards: Huang et al., "GPipe", NeurIPS 2019.
-std::vector<Program> gpipe_order(const Stages& stages, int num_micro_batches);
+std::vector<Program> gpipe_order(const Stages& stages, const Turns& turns,
+                                 int num_micro_batches);
 
 // `warmups` forwards, then one forward and one backward in turns, then what is left:
-// Narayanan et al., "PipeDream", SOSP 2019, section 3.2, round robin among replicas.
-std::vector<Program> one_f_one_b_order(const Stages& stages,
+// Narayanan et al., "PipeDream", SOSP 2019, section 3.2.
+std::vector<Program> one_f_one_b_order(const Stages& stages, const Turns& turns,
                                        const std::vector<int>& warmups,
                                        int num_micro_batches);
 

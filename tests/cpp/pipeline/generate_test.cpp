@@ -137,6 +137,40 @@ TEST_CASE("an update of a stage takes a micro-batch from each of its replicas") 
   CHECK(validation.lags[1].size() == 6);
 }
 
+TEST_CASE("sums overlap with what comes next, with any replicas") {
+  for (int a = 1; a <= 4; ++a)
+    for (int b = 1; b <= 4; ++b)
+      for (int c = 1; c <= 4; ++c) {
+        auto options = with(Method::kAsync, 3, 48);
+        options.replicas = {a, b, c};
+        const auto before = checked(made(options));
+        options.overlap_sums = true;
+        CAPTURE(a, b, c);
+        const auto after = checked(made(options));
+        CHECK(activations_of(after) == activations_of(before));
+        for (size_t s = 0; s < 3; ++s) {
+          const int most =
+              *std::max_element(before.lags[s].begin(), before.lags[s].end());
+          for (const int lag : after.lags[s]) CHECK(lag <= most + 1);
+        }
+      }
+}
+
+TEST_CASE("a slow replica may have fewer turns") {
+  for (const auto method : {Method::kGpipe, Method::kOneFOneB}) {
+    auto options = with(method, 2, 8);
+    options.replicas = {3, 1};
+    options.turns = {{0, 1, 0, 1, 2}, {0}};
+    const auto schedule = made(options);
+    checked(schedule);
+    std::vector<int> forwards(4);
+    for (size_t rank = 0; rank < 4; ++rank)
+      for (const Instruction& it : schedule.ranks[rank])
+        forwards[rank] += it.kind == Kind::kForward;
+    CHECK(forwards == std::vector<int>{4, 3, 1, 8});
+  }
+}
+
 TEST_CASE("recomputing keeps the activations of one micro-batch, and inputs") {
   auto options = with(Method::kOneFOneB, 4, 8);
   options.recompute = true;
@@ -190,6 +224,25 @@ std::vector<Refusal> refusals_of_stages() {
   options.replicas = {4000, 97};
   options.micro_batches = 5000;
   add(options, "the replicas take 4097 ranks; at most 4096 are scheduled");
+
+  options = with(Method::kOneFOneB, 2, 4);
+  options.replicas = {2, 1};
+  options.turns = {{0, 1}};
+  add(options, "turns has 1 lists and stages is 2; each stage takes one");
+  options.turns = {{0, 2}, {0}};
+  add(options, "the turns of stage 0 name replica 2; it has 2, from 0 on");
+  options.turns = {{0, 0, 0, 0, 1}, {0}};
+  add(options,
+      "the turns of stage 0 give replica 1 none of 4 micro_batches; each takes one or "
+      "more");
+  options.turns = {{0, 1}, {0}};
+  options.method = Method::kAsync;
+  add(options,
+      "turns are given, but an update of 1f1b_async has one micro-batch of each "
+      "replica; gpipe and 1f1b take turns");
+  options = with(Method::kZeroBubble, 2, 4);
+  options.turns = {{0}, {0}};
+  add(options, "turns are given, but zero_bubble takes none; 1f1b and 1f1b_async do");
 
   options = with(Method::kInterleaved, 8, 7);
   options.stages_per_rank = 4;
@@ -250,6 +303,12 @@ std::vector<Refusal> refusals_of_weights() {
       "need "
       "more than the two versions of 2bw; micro_batches_per_step takes at least 4, and "
       "micro_batches a multiple of it");
+  options.overlap_sums = true;
+  add(options,
+      "overlap_sums is given, and weights is 2bw; it takes 1f1b_async with stash, "
+      "where "
+      "weights may be an update older");
+  options.overlap_sums = false;
   options.micro_batches_per_step.reset();
   options.micro_batches = 3;
   add(options,

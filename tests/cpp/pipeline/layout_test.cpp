@@ -10,10 +10,12 @@ namespace {
 
 Result<Schedule> laid_out(const std::vector<int>& replicas,
                           const std::vector<int>& warmups, int micro_batches,
-                          WeightPolicy weights, const std::vector<int>& per_step) {
+                          WeightPolicy weights, const std::vector<int>& per_step,
+                          bool overlap_sums = false) {
   Schedule schedule{"test", micro_batches, weights, stages_in_a_row(replicas), {}};
-  const auto programs = one_f_one_b_order(schedule.stages, warmups, micro_batches);
-  return lay_out(schedule, programs, per_step);
+  const auto programs = one_f_one_b_order(schedule.stages, even_turns(schedule.stages),
+                                          warmups, micro_batches);
+  return lay_out(schedule, programs, {per_step, overlap_sums});
 }
 
 std::string text_of(const Program& program) {
@@ -63,7 +65,7 @@ TEST_CASE("a replica that is ahead adds to no update that is not its turn") {
   for (int b = 1; b < 12; b += 2)
     programs[1].push_back({Kind::kBackward, 0, b, -1, -1});
   auto schedule =
-      lay_out({"test", 12, WeightPolicy::kStash, {{0, 1}}, {}}, programs, {2});
+      lay_out({"test", 12, WeightPolicy::kStash, {{0, 1}}, {}}, programs, {{2}, false});
   REQUIRE(schedule.is_ok());
   CHECK(validate(*schedule, {}).is_ok());
   std::string gradients;
@@ -73,6 +75,18 @@ TEST_CASE("a replica that is ahead adds to no update that is not its turn") {
                                             : concat(" B", it.micro_batch);
   CHECK(gradients ==
         " B0 reduce1 B2 reduce2 B4 reduce3 B6 reduce4 B8 reduce5 B10 reduce6");
+}
+
+TEST_CASE("a step that is put off comes before the next reduce of its rank") {
+  auto schedule = laid_out({2}, {0}, 6, WeightPolicy::kStash, {2}, true);
+  REQUIRE(schedule.is_ok());
+  CHECK(validate(*schedule, {}).is_ok());
+  CHECK(text_of(schedule->ranks[0]) ==
+        "F0.0@0 B0.0@0 reduce0@1 F0.2@0 B0.2@0 step0@1 reduce0@2 F0.4@1 B0.4@1 step0@2 "
+        "reduce0@3 step0@3");
+  auto alone = laid_out({1, 1}, {1, 0}, 3, WeightPolicy::kStash, {1, 1}, true);
+  REQUIRE(alone.is_ok());
+  CHECK(*alone == *laid_out({1, 1}, {1, 0}, 3, WeightPolicy::kStash, {1, 1}));
 }
 
 TEST_CASE("an order in which ranks wait for each other is refused") {

@@ -23,7 +23,7 @@ std::string text_of(const Program& program, bool with_stages = false) {
 }
 
 TEST_CASE("all forwards come before all backwards in GPipe") {
-  const auto programs = gpipe_order(stages_in_a_row({1, 2}), 3);
+  const auto programs = gpipe_order(stages_in_a_row({1, 2}), {{0}, {0, 1}}, 3);
   REQUIRE(programs.size() == 3);
   CHECK(text_of(programs[0], true) == "F0.0 F0.1 F0.2 B0.0 B0.1 B0.2");
   CHECK(text_of(programs[1], true) == "F1.0 F1.2 B1.0 B1.2");
@@ -31,14 +31,16 @@ TEST_CASE("all forwards come before all backwards in GPipe") {
 }
 
 TEST_CASE("forwards and backwards take turns after the warm-up in 1F1B") {
-  const auto programs = one_f_one_b_order(stages_in_a_row({1, 1, 1}), {2, 1, 0}, 4);
+  const auto programs =
+      one_f_one_b_order(stages_in_a_row({1, 1, 1}), {{0}, {0}, {0}}, {2, 1, 0}, 4);
   CHECK(text_of(programs[0]) == "F0 F1 F2 B0 F3 B1 B2 B3");
   CHECK(text_of(programs[1]) == "F0 F1 B0 F2 B1 F3 B2 B3");
   CHECK(text_of(programs[2]) == "F0 B0 F1 B1 F2 B2 F3 B3");
 }
 
 TEST_CASE("micro-batches go to replicas in turns, there and back") {
-  const auto programs = one_f_one_b_order(stages_in_a_row({3, 1}), {1, 0}, 7);
+  const auto stages = stages_in_a_row({3, 1});
+  const auto programs = one_f_one_b_order(stages, even_turns(stages), {1, 0}, 7);
   CHECK(text_of(programs[0]) == "F0 F3 B0 F6 B3 B6");
   CHECK(text_of(programs[1]) == "F1 F4 B1 B4");
   CHECK(text_of(programs[2]) == "F2 F5 B2 B5");
@@ -46,8 +48,8 @@ TEST_CASE("micro-batches go to replicas in turns, there and back") {
 }
 
 TEST_CASE("with fewer micro-batches than stages the warm-up is all forwards") {
-  const auto programs =
-      one_f_one_b_order(stages_in_a_row({1, 1, 1, 1}), {3, 2, 1, 0}, 2);
+  const auto programs = one_f_one_b_order(stages_in_a_row({1, 1, 1, 1}),
+                                          {{0}, {0}, {0}, {0}}, {3, 2, 1, 0}, 2);
   CHECK(text_of(programs[0]) == "F0 F1 B0 B1");
   CHECK(text_of(programs[3]) == "F0 B0 F1 B1");
 }
@@ -103,7 +105,8 @@ TEST_CASE("every order does each micro-batch once") {
 }
 
 TEST_CASE("a forward is done again before its backward, but at once after itself") {
-  const auto programs = one_f_one_b_order(stages_in_a_row({1, 1}), {1, 0}, 2);
+  const auto programs =
+      one_f_one_b_order(stages_in_a_row({1, 1}), {{0}, {0}}, {1, 0}, 2);
   CHECK(text_of(with_recomputing(programs[0])) == "F0 F1 C0 B0 C1 B1");
   CHECK(text_of(with_recomputing(programs[1])) == "F0 B0 F1 B1");
   CHECK(text_of(with_recomputing(interleaved_order(3, 1, 2, true)[1])) ==
