@@ -40,22 +40,31 @@ from aikido_torch._C import (
     Stage,
     Validation,
 )
+from aikido_torch.pipeline._adapt import Adapt, Change
 from aikido_torch.pipeline._cut import cut
+from aikido_torch.pipeline._observe import LiveTimes
 from aikido_torch.pipeline._partition import partition
 from aikido_torch.pipeline._profile import chain, read_profile, write_profile
 from aikido_torch.pipeline._profiler import Measurement, measure_model, profile_model
+from aikido_torch.pipeline._recut import recut
+from aikido_torch.pipeline._replan import Moving, Replan, replan
 from aikido_torch.pipeline._runtime import Pipeline
 from aikido_torch.pipeline._schedule import Schedule, schedule
 from aikido_torch.pipeline._show import show, show_layers
 
 __all__ = [
+    "Adapt",
+    "Change",
     "Instruction",
     "Layer",
+    "LiveTimes",
     "Measurement",
+    "Moving",
     "Pipeline",
     "Plan",
     "Profile",
     "RankMemory",
+    "Replan",
     "Schedule",
     "Simulation",
     "Span",
@@ -67,6 +76,8 @@ __all__ = [
     "partition",
     "profile_model",
     "read_profile",
+    "recut",
+    "replan",
     "schedule",
     "show",
     "show_layers",

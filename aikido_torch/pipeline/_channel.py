@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """What connects the ranks of a pipeline."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
@@ -22,6 +22,9 @@ class Pending(Protocol):
 
     def wait(self) -> None:
         """Until it has; raises what it failed with."""
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        """Calls that once it has ended, well or not, on any thread."""
 
 
 class Channel(Protocol):
@@ -50,6 +53,9 @@ class _Work:
 
     def wait(self) -> None:
         self._work.wait()
+
+    def when_done(self, call: Callable[[], None]) -> None:
+        self._work.get_future().add_done_callback(lambda _: call())
 
 
 class GroupChannel:

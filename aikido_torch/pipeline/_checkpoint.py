@@ -21,12 +21,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._stage import StageRun
 
-__all__ = ["Place", "restore_stages", "save_stage"]
+__all__ = [
+    "Place",
+    "check_state",
+    "load_stages",
+    "newest_states",
+    "read_state",
+    "save_stage",
+    "trainable_names",
+    "write_state",
+]
 
 _FOLDER = re.compile(r"step-(\d+)")
 _FILE = re.compile(r"stage-(\d+)-of-(\d+)\.pt")
@@ -53,16 +63,29 @@ def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
     """
     optimizer = run.optimizer.state_dict() if run.optimizer else None
     model = run.module.state_dict()
-    _write(place.file(step), {"model": model, "optimizer": optimizer, "life": life})
+    write_state(
+        place.file(step),
+        {
+            "model": model,
+            "optimizer": optimizer,
+            "life": life,
+            "parameters": trainable_names(run.module),
+        },
+    )
 
 
-def restore_stages(
+def trainable_names(module: nn.Module) -> list[str]:
+    """Of the parameters that its optimizer has, in that order."""
+    return [name for name, p in module.named_parameters() if p.requires_grad]
+
+
+def newest_states(
     places: Mapping[int, Place],
     runs: Mapping[int, StageRun],
     stages: Sequence[Sequence[int]],
     ranks: Ranks,
-) -> int | None:
-    """Loads the newest step of which all stages have a file, of one life.
+) -> tuple[int, dict[int, Any]] | None:
+    """What was saved at the newest step of which all stages have a file, of one life.
 
     All ranks call it. A replica without the file gets it from one that has it.
 
@@ -71,7 +94,7 @@ def restore_stages(
         stages: the ranks that have each.
 
     Returns:
-        That step, or None.
+        That step, and what is to be loaded into each stage of this rank; or None.
 
     Raises:
         ConfigError: what is there is of another plan; on all ranks.
@@ -83,7 +106,7 @@ def restore_stages(
     ]
     for step in sorted(set.intersection(*steps), reverse=True):
         files = {s: place.file(step) for s, place in places.items()}
-        states = {s: _read(file) for s, file in files.items()}
+        states = {s: read_state(file) for s, file in files.items()}
         lives = ranks.together(
             lambda states=states, files=files: _readable(states, files, runs)  # type: ignore[misc]
         )
@@ -100,12 +123,12 @@ def restore_stages(
         for s in runs:
             if len(having[s]) < len(stages[s]):
                 states[s] = ranks.from_first(s, having[s], states[s])  # type: ignore[assignment]
-        ranks.together(lambda states=states: _load(states, runs))  # type: ignore[misc]
-        return step
+        return step, states
     return None
 
 
-def _load(states: Mapping[int, Any], runs: Mapping[int, StageRun]) -> None:
+def load_stages(states: Mapping[int, Any], runs: Mapping[int, StageRun]) -> None:
+    """What `newest_states` found. When it raises, a part of it may be loaded."""
     for s, run in runs.items():
         run.module.load_state_dict(states[s]["model"])
         if run.optimizer is not None:
@@ -120,11 +143,11 @@ def _readable(
     """The life of each file that can be read, by stage."""
     for s, state in states.items():
         if state is not None:
-            _check_state(s, state["model"], runs[s].module.state_dict(), files[s])
+            check_state(s, state["model"], runs[s].module.state_dict(), files[s])
     return {s: state["life"] for s, state in states.items() if state is not None}
 
 
-def _write(path: Path, state: Mapping[str, Any]) -> None:
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Under that name is nothing, or what was there before, or all of it.
 
     Raises:
@@ -148,13 +171,15 @@ def _write(path: Path, state: Mapping[str, Any]) -> None:
             os.close(descriptor)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """What `_write` wrote; None when it is not there, or not whole."""
+def read_state(path: Path) -> dict[str, Any] | None:
+    """What `write_state` wrote; None when it is not there, or not whole."""
     if not path.exists():
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        return {part: state[part] for part in ("model", "optimizer", "life")}
+        parts = {part: state[part] for part in ("model", "optimizer", "life")}
+        # Files of earlier versions have none.
+        return parts | {"parameters": state.get("parameters")}
     except Exception as error:
         warnings.warn(
             f"{path} cannot be read ({type(error).__name__}: {error}); an older "
@@ -189,7 +214,7 @@ def _steps_of(place: Place) -> list[int]:
     return steps
 
 
-def _check_state(
+def check_state(
     stage: int, saved: Mapping[str, Any], own: Mapping[str, Any], where: Path
 ) -> None:
     """That a module with state `own` can take what was saved.

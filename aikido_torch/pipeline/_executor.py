@@ -28,6 +28,7 @@ import torch
 
 from aikido_torch import _C
 from aikido_torch.pipeline._channel import Channel, Pending
+from aikido_torch.pipeline._observe import Observer
 from aikido_torch.pipeline._packing import MESSAGE_BYTES, Promise
 from aikido_torch.pipeline._stage import StageRun, Tensors
 from aikido_torch.pipeline._sum import Sum
@@ -148,6 +149,7 @@ class Executor:
         self._told: set[tuple[int, int]] = set()  # own stage, and a rank that knows
         self._heard: dict[tuple[int, int], Promise] = {}  # by own stage and sender
         self.at = 0  # step that is being done
+        self.observer: Observer | None = None  # of the runs that begin from now on
         self._act: dict[str, Callable[[Step], Waits | None]] = {
             "forward": self._forward,
             "recompute": self._recompute,
@@ -207,6 +209,7 @@ class Executor:
                 yield from self._arrive("receive_activation", step)
             inputs, weight = self._inputs.pop(step.key)
         target = self._feed.target(step.micro_batch, weight) if stage.is_last else None
+        begun = self._begun()
         outputs = stage.forward(
             step.micro_batch,
             step.version,
@@ -215,6 +218,7 @@ class Executor:
             target=target,
             is_kept=step.key not in self._program.recomputed,
         )
+        self._computed(step.stage, False, begun)
         if stage.is_last:
             return
         if weight > 0:
@@ -234,9 +238,10 @@ class Executor:
     def _backward(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
         gradients = self._gradients.pop(step.key, ())
-        self._leave(
-            step, self._stages[step.stage].backward(step.micro_batch, gradients)
-        )
+        begun = self._begun()
+        found = self._stages[step.stage].backward(step.micro_batch, gradients)
+        self._computed(step.stage, True, begun)
+        self._leave(step, found)
 
     def _input_gradient(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
@@ -257,6 +262,13 @@ class Executor:
             self._gradients_out[step.key] = gradients
         elif step.stage > 0:  # the stage before is on this rank
             self._gradients[step.stage - 1, step.micro_batch] = gradients
+
+    def _begun(self) -> float:
+        return self.observer.clock() if self.observer else 0.0
+
+    def _computed(self, stage: int, is_backward: bool, begun: float) -> None:
+        if self.observer:
+            self.observer.computed(stage, is_backward, begun)
 
     # Updates.
 
@@ -315,6 +327,8 @@ class Executor:
     def _send(self, step: Step, kind: int, buffer: torch.Tensor) -> None:
         while self._sends and self._sends[0][0].is_done():
             self._sends.popleft()[0].wait()  # raises what it failed with
+        if self.observer and kind in (_ACTIVATION, _GRADIENT):
+            self.observer.sends((kind == _GRADIENT, step.stage, step.micro_batch))
         # A gradient is known by the stage that it is for.
         stage = step.stage - (kind in (_GRADIENT, _MORE_GRADIENT))
         pending = self._channel.send(step.peer, self._tag(kind, stage, step), buffer)
@@ -363,7 +377,12 @@ class Executor:
     def _post_message(self, arrival: _Arrival, promise: Promise) -> None:
         kind = _GRADIENT if arrival.is_gradient else _ACTIVATION
         buffer = promise.buffer(self._stages[arrival.step.stage].device)
-        arrival.message = self._into(arrival, kind, buffer), buffer
+        pending = self._into(arrival, kind, buffer)
+        arrival.message = pending, buffer
+        if self.observer:
+            stage = arrival.step.stage + (1 if arrival.is_gradient else -1)
+            message = arrival.is_gradient, stage, arrival.step.micro_batch
+            pending.when_done(self.observer.arrival_of(message))
 
     def _into(self, arrival: _Arrival, kind: int, buffer: torch.Tensor) -> Pending:
         step = arrival.step

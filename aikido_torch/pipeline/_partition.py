@@ -10,13 +10,15 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["partition"]
 
+CostModel = Literal["paper", "published_code"]
+
 
 def partition(
     profile: _C.Profile,
     *,
     machines: int | Sequence[int],
     bandwidth: float | Sequence[float],
-    cost_model: Literal["paper", "published_code"] = "paper",
+    cost_model: CostModel = "paper",
     count_transfers: bool = True,
     straight: bool = False,
     fewer_machines: bool = False,

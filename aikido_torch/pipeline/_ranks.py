@@ -12,11 +12,14 @@ from torch import nn
 from aikido_torch import _C
 from aikido_torch._backend import backend_of
 from aikido_torch.errors import AbortedError, AikidoError, ConfigError
+from aikido_torch.options import Options
 from aikido_torch.pipeline._schedule import Schedule
 
 __all__ = ["Ranks"]
 
 _Value = TypeVar("_Value")
+
+_MOST_UNASKED = 16 << 20  # the largest that the setting takes
 
 
 class Ranks:
@@ -53,7 +56,7 @@ class Ranks:
                     f"rank {other} has another schedule than rank {self.rank}; give "
                     "all ranks the same."
                 )
-        self.messages = self._new_group(list(range(size)))
+        self.messages = self._new_group(list(range(size)), is_of_messages=True)
         self.replicas: dict[int, dist.ProcessGroup] = {}
         for stage, ranks in enumerate(schedule.stages):
             # Those that are not in it take part in making it, if it is of the default.
@@ -104,6 +107,16 @@ class Ranks:
                 raise trouble
         return [value for value, _ in found]
 
+    def gather(self, value: _Value) -> list[_Value]:
+        """What each rank gives, on all, beside the messages.
+
+        Raises:
+            PeerLostError, AbortedError: a rank is lost, or the pipeline has ended.
+        """
+        found: list[Any] = [None] * self._group.size()
+        dist.all_gather_object(found, value, group=self.messages)
+        return found
+
     def make_equal(self, stage: int, module: nn.Module) -> None:
         """Parameters and buffers of all replicas become those of the first."""
         group = self.replicas.get(stage)
@@ -132,13 +145,16 @@ class Ranks:
         for group in (*self.replicas.values(), self.messages):
             dist.destroy_process_group(group)
 
-    def _new_group(self, ranks: list[int]) -> dist.ProcessGroup:
+    def _new_group(
+        self, ranks: list[int], *, is_of_messages: bool = False
+    ) -> dist.ProcessGroup:
         members = [dist.get_global_rank(self._group, rank) for rank in ranks]
         backend = _aikido(self._group)
         made = dist.new_group(
             members,
             timeout=backend.call_timeout if backend is not None else None,
             backend=dist.get_backend(self._group),
+            pg_options=_unasked() if is_of_messages and backend is not None else None,
             use_local_synchronization=not self._is_default,
         )
         assert isinstance(made, dist.ProcessGroup) or self.rank not in ranks
@@ -147,6 +163,18 @@ class Ranks:
     def _all_stages(self) -> str:
         counts = [len(ranks) for ranks in self._schedule.stages]
         return f"stages with {', '.join(map(str, counts))}"
+
+
+def _unasked() -> Options:
+    """Messages are sent without waiting for the word that somebody takes them.
+
+    That is a round trip for each, behind all that waits in a slow link. The schedule
+    bounds what is under way, and `transport.window_bytes` what waits at a rank. Who has
+    set `transport.eager_bytes` knows better.
+    """
+    (eager,) = (s for s in Options().resolve() if s.name == "transport.eager_bytes")
+    is_set = eager.source != "default"
+    return Options(transport_eager_bytes=None if is_set else _MOST_UNASKED)
 
 
 def _aikido(group: dist.ProcessGroup) -> _C.AikidoBackend | None:

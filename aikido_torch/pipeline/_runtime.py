@@ -15,10 +15,17 @@ import torch.distributed as dist
 from torch import nn
 
 from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.pipeline._adapt import Adapt, Adapter, Change
 from aikido_torch.pipeline._channel import GroupChannel
-from aikido_torch.pipeline._checkpoint import Place, restore_stages, save_stage
+from aikido_torch.pipeline._checkpoint import (
+    Place,
+    load_stages,
+    newest_states,
+    save_stage,
+)
 from aikido_torch.pipeline._executor import Executor, Feed, Program
 from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, endless, pair_of
+from aikido_torch.pipeline._observe import LiveTimes, Observer, live_times
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._schedule import Schedule
 from aikido_torch.pipeline._stage import LossFunction, MakeOptimizer, StageRun
@@ -62,6 +69,8 @@ class Pipeline:
             `optimizers` for schedulers of the learning rate.
         loss_fn: of what the last stage returns and the targets: the mean over rows.
         group: its ranks are those of the schedule; None is the default group.
+        adapt: whether warm-ups, and turns of replicas, follow what stages and links
+            take, and how far; None keeps the schedule as it is. See `adaptations`.
         policy: who is waited for when replicas add up gradients; None is everybody.
             One that skips has masks="bucket", and stages with replicas have parameters
             of float32 or of float64 alone.
@@ -80,9 +89,15 @@ class Pipeline:
         loss_fn: LossFunction,
         group: dist.ProcessGroup | None = None,
         policy: Policy | None = None,
+        adapt: Adapt | None = None,
     ) -> None:
         _check(stages, schedule)
         self.schedule = schedule
+        self.adaptations: list[Change] = []
+        self.times: LiveTimes | None = None  # the last that `adapt` has measured
+        self._adapt = adapt
+        self._adapter = Adapter(schedule, adapt) if adapt else None
+        self._num_runs = 0
         self._ranks = Ranks(schedule, group)
         self.rank = self._ranks.rank
         count = len(stages)
@@ -105,9 +120,7 @@ class Pipeline:
             self._ranks.make_equal(s, run.module)
         channel = GroupChannel(self._ranks.messages, self._ranks.replicas, policy)
         self._executor = Executor(count, self._runs, channel)
-        self._program = Program(
-            schedule.ranks[self.rank], schedule.micro_batches, schedule.stages
-        )
+        self._set_program()
         self._is_running = False
         self._watch: Watch | None = None
         if self._ranks.is_aikido:
@@ -163,17 +176,17 @@ class Pipeline:
                 torch.inference_mode is on.
             PeerLostError, AbortedError: another rank died or failed; the text names it.
         """
-        for what, stage, given in (
-            ("inputs", 0, inputs),
-            ("targets", len(self.schedule.stages) - 1, targets),
-        ):
-            if stage in self._runs and given is None:
-                raise ConfigError(
-                    f"train_step got no {what}; {self._ranks.name_of(self.rank)} needs "
-                    "them."
-                )
         last = len(self.schedule.stages) - 1
         with self._telling():
+            for what, stage, given in (
+                ("inputs", 0, inputs),
+                ("targets", last, targets),
+            ):
+                if stage in self._runs and given is None:
+                    raise ConfigError(
+                        f"train_step got no {what}; "
+                        f"{self._ranks.name_of(self.rank)} needs them."
+                    )
             feed = BatchFeed(
                 inputs if 0 in self._runs else None,
                 targets if last in self._runs else None,
@@ -206,10 +219,11 @@ class Pipeline:
         """
         first, last = 0, len(self.schedule.stages) - 1
         needs_loader = first in self._runs or last in self._runs
-        if needs_loader and loader is None:
-            raise ConfigError(
-                f"train got no loader; {self._ranks.name_of(self.rank)} needs one."
-            )
+        with self._telling():
+            if needs_loader and loader is None:
+                raise ConfigError(
+                    f"train got no loader; {self._ranks.name_of(self.rank)} needs one."
+                )
         count = self.schedule.micro_batches
         losses: list[float] = []
         if self.schedule.weights == "flush":
@@ -264,11 +278,17 @@ class Pipeline:
 
         Raises:
             ConfigError: what is there is of another plan; the sentence names the stage.
-            AbortedError: another rank, which is named, could not load its part.
+            AbortedError: another rank, which is named, could not load its part. Some
+                have loaded theirs then, so the pipeline has ended.
         """
         self._check_alive()
         places = {s: self._place(folder, s) for s in self._runs}
-        step = restore_stages(places, self._runs, self.schedule.stages, self._ranks)
+        found = newest_states(places, self._runs, self.schedule.stages, self._ranks)
+        step = None
+        if found is not None:
+            step, states = found
+            with self._telling():
+                self._ranks.together(lambda: load_stages(states, self._runs))
         self.steps = self.steps if step is None else step
         self._begin_life()
         return step
@@ -313,6 +333,9 @@ class Pipeline:
                     "outside of it."
                 )
             self._is_running = True
+            self._num_runs += 1
+            is_looked_at = self._adapt and self._num_runs % self._adapt.every == 0
+            self._executor.observer = Observer() if is_looked_at else None
             try:
                 for pending in self._executor.run(self._program, feed):
                     pending.wait()
@@ -324,6 +347,28 @@ class Pipeline:
                 raise
             finally:
                 self._is_running = False
+
+            if self._executor.observer is not None:
+                self._look(self._executor.observer)
+
+    def _look(self, observer: Observer) -> None:
+        """All ranks see the same, and so come to the same schedule."""
+        assert self._adapter is not None
+        reports = self._ranks.gather(observer.report())
+        times = live_times(reports, self.schedule.stages)
+        if times is None:
+            return
+        self.times = times
+        self._adapter.on_times(times)
+        change = self._adapter.decide(reports[0].now)
+        if change is not None:
+            self.adaptations.append(change)
+            self.schedule = change.schedule
+            self._set_program()
+
+    def _set_program(self) -> None:
+        made = self.schedule
+        self._program = Program(made.ranks[self.rank], made.micro_batches, made.stages)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

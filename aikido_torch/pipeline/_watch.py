@@ -8,7 +8,9 @@ rank that fails says why to all. And a rank that computes has not noticed anythi
 a thread watches the other ranks for it, and says so when one is lost that this rank
 still needs. Whoever hears of a failure shuts the groups of messages and of sums down,
 which ends what its rank is waiting for. A rank that has left and is needed no more is
-none of our business.
+none of our business. Nor is one that has ended its part and left in order: what it has
+sent is there, or on its way before its farewell, and what it has not sent fails the
+receive.
 """
 
 import contextlib
@@ -206,7 +208,7 @@ class Watch:
                 self._listen(rank)
             elif not isinstance(error, PeerLostError):
                 return  # the group was ended here
-            elif self._needs(rank):
+            elif self._needs(rank) and not _has_left_in_order(error):
                 self.fail(error, "")
             else:
                 lost[rank] = error
@@ -218,3 +220,8 @@ class Watch:
             self._failure = failure
             self._is_over.set()
         self._end_groups()
+
+
+def _has_left_in_order(error: BaseException) -> bool:
+    """It has destroyed its group; the only way that an error tells it is its text."""
+    return "has left group" in str(error)

@@ -32,6 +32,10 @@ class Ends:
     def wait(self):
         assert self.is_done(), "waited for what cannot end"
 
+    def when_done(self, call):
+        act = self._act or (lambda: None)
+        self._act = lambda: (act(), call())
+
 
 class Network:
     """Messages between ranks of one thread, and sums, added in the order of ranks."""

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from aikido_torch import pipeline
 from aikido_torch.straggler import SkipStraggler
-from aikido_torch.testing import run_ranks
+from aikido_torch.testing import late, run_ranks
 from harness.pipelines import Reference, adam, batches_of, layered, sgd, squared
 
 
@@ -57,19 +57,20 @@ def compare(results, reference):
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
+    ("name", "steps", "options"),
     [
-        ("1f1b", {"stages": 2}),
-        ("gpipe", {"stages": 3}),
-        ("1f1b", {"stages": 2, "replicas": [2, 1]}),
-        ("zero_bubble", {"stages": 4, "stages_per_rank": 2}),
+        ("1f1b", 50, {"stages": 4}),
+        ("gpipe", 6, {"stages": 3}),
+        ("1f1b", 50, {"stages": 2, "replicas": [2, 1]}),
+        ("1f1b", 6, {"stages": 2, "replicas": [3, 1], "turns": [[0, 1, 0, 2], [0]]}),
+        ("zero_bubble", 6, {"stages": 4, "stages_per_rank": 2}),
     ],
 )
-def test_flushing_steps_are_those_of_one_process(name, options):
+def test_flushing_steps_are_those_of_one_process(name, steps, options):
     made = pipeline.schedule(name, micro_batches=8, **options)
     text, rows = made.text(), [4] * 8
-    results = run_ranks(len(made.ranks), train_batches, text, rows, 6)
-    runs = [batches_of(rows, seed=step) for step in range(6)]
+    results = run_ranks(len(made.ranks), train_batches, text, rows, steps)
+    runs = [batches_of(rows, seed=step) for step in range(steps)]
     reference, losses = reference_of(text, runs)
     compare(results, reference)
     for rank, (told, _) in enumerate(results):
@@ -191,3 +192,52 @@ def test_a_pipeline_may_have_a_part_of_the_ranks():
         cut = [(a, b, 1.0) for a, b in zip(x.split(4), y.split(4), strict=True)]
         reference, _ = reference_of(made.text(), [cut], sgd)
         compare(results[2 * part : 2 * part + 2], reference)
+
+
+class Late(torch.nn.Module):
+    """Takes its time on one rank."""
+
+    def __init__(self, module, seconds):
+        super().__init__()
+        self.module, self.seconds = module, seconds
+
+    def forward(self, x):
+        late(self.seconds)
+        return self.module(x)
+
+
+def train_with_a_slow_replica(rank, size, slow):
+    stages = layered(2)
+    stages[0] = Late(stages[0], 0.06 if rank == slow else 0.01)
+    schedule = pipeline.schedule("1f1b", stages=2, replicas=[3, 1], micro_batches=12)
+    with pipeline.Pipeline(
+        stages,
+        schedule=schedule,
+        optimizer=sgd,
+        loss_fn=squared,
+        adapt=pipeline.Adapt(every=2),
+    ) as pipe:
+        x, y, _ = batches_of([24])[0]
+        losses = [pipe.train_step(x, y) for _ in range(6)]
+        reasons = [change.reason for change in pipe.adaptations]
+        return losses, weights_of(pipe), pipe.schedule.text(), reasons
+
+
+def test_all_ranks_adapt_alike_and_train_on():
+    results = run_ranks(4, train_with_a_slow_replica, 1)
+    assert len({text for _, _, text, _ in results}) == 1
+    assert len({tuple(reasons) for *_, reasons in results}) == 1
+    text, (first, *_) = results[0][2:]
+    assert "turns follow how slow ranks" in first
+    stages = pipeline.Schedule.parse(text).ranks
+    done = [sum(it.kind == "forward" for it in stages[rank]) for rank in range(3)]
+    assert done[1] < min(done[0], done[2])
+    # Who adds up what has changed, and with that the last digits.
+    fixed = pipeline.schedule("1f1b", stages=2, replicas=[3, 1], micro_batches=12)
+    x, y, _ = batches_of([24])[0]
+    cut = [(a, b, 1.0) for a, b in zip(x.split(2), y.split(2), strict=True)]
+    reference, _ = reference_of(fixed.text(), [cut] * 6, sgd)
+    for _, weights, *_ in results:
+        for stage, own in weights.items():
+            wanted = list(reference.modules[stage].parameters())
+            torch.testing.assert_close(own, wanted)

@@ -187,12 +187,17 @@ def restore_into_other_groups(rank, size, folder):
     try:
         pipe.restore(folder)
     except Exception as error:
-        return type(error).__name__, str(error)
+        raised = type(error).__name__, str(error)
+    return raised, failure_of(lambda: pipe.train(batches(), steps=12))
 
 
-def test_a_part_that_cannot_be_loaded_is_told_to_all(tmp_path):
+def test_a_part_that_cannot_be_loaded_ends_the_pipeline_on_all_ranks(tmp_path):
     run_ranks(2, train, str(tmp_path), [1, 1], "stash", 1, False)
-    first, second = run_ranks(2, restore_into_other_groups, str(tmp_path))
+    results = run_ranks(2, restore_into_other_groups, str(tmp_path))
+    (first, _), (second, _) = results
     assert second[0] == "ValueError"
-    assert first[0] == "AbortedError"
-    assert first[1] == f"stage 1 (rank 1) has failed: ValueError: {second[1]}"
+    text = f"stage 1 (rank 1) has failed: ValueError: {second[1]}"
+    assert first == ("AbortedError", text)
+    # Half of it is loaded, so nobody goes on with it.
+    for _, later in results:
+        assert (later.name, later.text) == ("AbortedError", text)

@@ -170,6 +170,13 @@ def check_blamed(results, who, what):
         assert took < results[VICTIM][2] + 2
 
 
+class Tail(nn.Module):
+    """Takes its time backwards."""
+
+    def forward(self, x):
+        return LateBackward.apply(x)
+
+
 class FailingBackward(torch.autograd.Function):
     @staticmethod
     def forward(_, x):
@@ -220,7 +227,8 @@ def fail_outside_a_schedule(rank, size, what):
             pipe.train(gives_up(), steps=4)
         (x, y), *_ = batches(1)
         with torch.inference_mode(what == "inference_mode" and rank == VICTIM):
-            pipe.train_step(x, y[:0] if what == "no rows" and rank == VICTIM else y)
+            given = {"no rows": y[:0], "no targets": None} if rank == VICTIM else {}
+            pipe.train_step(x, given.get(what, y))
 
     return ended(go)
 
@@ -231,6 +239,10 @@ def fail_outside_a_schedule(rank, size, what):
         ("loader", "OSError: no disk"),
         ("factory", "OSError: no disk"),
         ("no rows", "ConfigError: the batch has no rows."),
+        (
+            "no targets",
+            "ConfigError: train_step got no targets; stage 1 (rank 1) needs them.",
+        ),
         (
             "inference_mode",
             "ConfigError: stage 1 (rank 1) trains under torch.inference_mode(), which "
@@ -274,10 +286,24 @@ def test_a_policy_skips_a_replica_of_all_of_a_sum_or_nothing(masks, dtypes, text
         assert failure.text.startswith(text)
 
 
+class LateBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        late(0.3)
+        return gradient
+
+
 def leave_early(rank, size):
-    """Ranks that are done may leave while others still compute."""
+    """Ranks that are done may leave while others still compute.
+
+    What they have sent is there by then, and not yet used.
+    """
     stages = layered(size)
-    stages[0] = Slow(stages[0], 0.1, -1, None)
+    stages[0] = Slow(nn.Sequential(stages[0], Tail()), 0.1, -1, None)
     schedule = pipeline.schedule("1f1b", stages=size, micro_batches=4)
     pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
     pipe.train(batches(4), steps=2)

@@ -7,6 +7,7 @@ import torch
 
 from aikido_torch import pipeline
 from aikido_torch.pipeline._executor import AHEAD
+from aikido_torch.pipeline._observe import Observer, live_times
 from harness.pipelines import (
     BatchFeed,
     LocalPipeline,
@@ -68,6 +69,46 @@ def test_replicas_sum_up_as_the_reference(name, weights, replicas):
         weights=weights,
     )
     compare(made, [4] * 12, seed=sum(replicas))
+
+
+@pytest.mark.parametrize(
+    ("name", "replicas"),
+    [
+        ("1f1b", [1, 1, 1]),
+        ("1f1b", [2, 1]),
+        ("1f1b", [1, 3, 1]),
+        ("gpipe", [1, 2, 1, 1]),
+    ],
+)
+def test_fifty_flushes_are_those_of_the_reference(name, replicas):
+    made = pipeline.schedule(
+        name, stages=len(replicas), replicas=replicas, micro_batches=4
+    )
+    compare(made, [2] * 4, adam, runs=50)
+
+
+@pytest.mark.parametrize("replicas", [[2], [2, 1], [1, 2, 1], [3, 2]])
+def test_sums_that_overlap_are_those_of_the_reference(replicas):
+    made = pipeline.schedule(
+        "1f1b_async",
+        stages=len(replicas),
+        replicas=replicas,
+        micro_batches=12,
+        overlap_sums=True,
+    )
+    compare(made, [4] * 12, adam, runs=4, seed=sum(replicas))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_turns_are_those_of_the_reference(name):
+    made = pipeline.schedule(
+        name,
+        stages=2,
+        replicas=[2, 2],
+        micro_batches=8,
+        turns=[[0, 0, 1], [1, 0]],
+    )
+    compare(made, [4] * 8, adam, runs=4)
 
 
 @pytest.mark.parametrize("name", ["interleaved_1f1b", "zero_bubble"])
@@ -142,3 +183,49 @@ def test_a_run_that_was_given_up_leaves_the_modules_with_their_own_parameters():
     with pytest.raises(AttributeError):
         pipe.run(BatchFeed(batches))
     assert all(a is b for a, b in zip(module.parameters(), own, strict=True))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"warmups": [7, 2, 0]}, {"turns": [[0], [0, 0, 1], [0]]}]
+)
+def test_a_flush_goes_on_with_another_order(changes):
+    """Deeper warm-ups change no bit; other turns change who adds up what."""
+    first = pipeline.schedule("1f1b", stages=3, replicas=[1, 2, 1], micro_batches=8)
+    second = first.remade(**changes)
+    assert second.text() != first.text()
+    parts = layered(3), first, adam, squared
+    pipe, reference = LocalPipeline(*parts), Reference(*parts)
+    for run in range(6):
+        if run == 3:
+            pipe.schedule = second
+        if run == 3 and "turns" in changes:
+            before, reference = reference, Reference(parts[0], second, adam, squared)
+            reference.modules = before.modules
+            reference.optimizers = before.optimizers
+        batches = batches_of([4] * 8, seed=run)
+        pipe.run(BatchFeed(batches))
+        reference.run(batches)
+    for stage, module in enumerate(reference.modules):
+        own = pipe.module(stage)
+        for got, wanted in zip(own.parameters(), module.parameters(), strict=True):
+            assert torch.equal(got, wanted)
+
+
+def test_an_observer_sees_what_is_computed_and_sent():
+    made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
+    pipe = LocalPipeline(layered(2), made, sgd, squared)
+    pipe.run(BatchFeed(batches_of([4] * 4)))
+    for executor in pipe.executors:
+        executor.observer = Observer()
+    pipe.run(BatchFeed(batches_of([4] * 4)))
+    reports = [executor.observer.report() for executor in pipe.executors]
+    assert [set(report.forwards) for report in reports] == [{0}, {0}, {1}]
+    assert [set(report.backwards) for report in reports] == [{0}, {0}, {1}]
+    up = {(False, 0, b) for b in range(4)}
+    down = {(True, 1, b) for b in range(4)}
+    assert reports[2].sent.keys() == down
+    assert reports[2].arrived.keys() == up
+    for rank in range(2):
+        assert reports[rank].sent.keys() == {m for m in up if m[2] % 2 == rank}
+        assert reports[rank].arrived.keys() == {m for m in down if m[2] % 2 == rank}
+    assert live_times(reports, made.stages) is not None

@@ -69,6 +69,15 @@ def test_an_error_of_a_stage_says_where_and_ends_the_pipeline(group_of_one):
         pipe.save("nowhere")
 
 
+def test_a_missing_loader_ends_the_pipeline(group_of_one):
+    pipe = make()
+    text = r"^train got no loader; stages 0, 1, 2 \(rank 0\) needs one\.$"
+    with pytest.raises(ConfigError, match=text):
+        pipe.train(steps=1)
+    with pytest.raises(AbortedError, match="ConfigError: train got no loader"):
+        pipe.train(batches_of([8]), steps=1)
+
+
 def test_a_closed_pipeline_says_so(group_of_one):
     pipe = make()
     pipe.close()

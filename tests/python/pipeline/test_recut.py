@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A model trained by one plan goes on by another, to the bit."""
+
+import copy
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch import pipeline
+from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._checkpoint import Place, load_stages, save_stage
+from aikido_torch.pipeline._recut import recut
+from aikido_torch.pipeline._stage import StageRun
+from harness.pipelines import adam, batches_of, layered, sgd, squared
+
+
+def stages_of(sizes, seed=1):
+    """Layers of one model, of which each keeps its name."""
+    layers = layered(sum(sizes), seed)
+    found = []
+    for size in sizes:
+        first = sum(len(stage) for stage in found)
+        own = {f"l{first + i}": layers[first + i] for i in range(size)}
+        found.append(nn.Sequential(OrderedDict(own)))
+    return found
+
+
+def make(sizes, make_optimizer=adam, **options):
+    schedule = pipeline.schedule(
+        "interleaved_1f1b",
+        stages=len(sizes),
+        stages_per_rank=len(sizes),
+        micro_batches=4,
+    )
+    return pipeline.Pipeline(
+        stages_of(sizes, **options),
+        schedule=schedule,
+        optimizer=make_optimizer,
+        loss_fn=squared,
+    )
+
+
+def train(pipe, steps):
+    for _ in range(steps):
+        x, y, _ = batches_of([8], seed=pipe.steps)[0]
+        pipe.train_step(x, y)
+    return [p.detach().clone() for m in pipe.modules.values() for p in m.parameters()]
+
+
+@pytest.mark.parametrize("make_optimizer", [sgd, adam])
+def test_training_goes_on_with_another_plan(tmp_path, group_of_one, make_optimizer):
+    with make([2, 1, 1], make_optimizer) as pipe:
+        train(pipe, 3)
+        pipe.save(tmp_path)
+        wanted = train(pipe, 3)
+    assert recut(tmp_path, stages_of([1, 3], seed=9), before=3) == 3
+    with make([1, 3], make_optimizer, seed=9) as pipe:
+        assert pipe.restore(tmp_path) == 3
+        for own, one in zip(train(pipe, 3), wanted, strict=True):
+            assert torch.equal(own, one)
+    with make([2, 1, 1], make_optimizer) as pipe:  # what was there stays
+        assert pipe.restore(tmp_path) == 3
+
+
+def save(folder, modules, make_optimizer=sgd, lives=None):
+    for s, module in enumerate(modules):
+        run = StageRun(s, module, make_optimizer=make_optimizer, loss_fn=None)
+        life = lives[s] if lives else "a"
+        save_stage(Place(folder, s, len(modules)), 7, run, life)
+
+
+def test_what_cannot_be_cut_anew_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="has no complete checkpoint of 2 stages"):
+        recut(tmp_path, stages_of([2]), before=2)
+    save(tmp_path / "lives", stages_of([1, 1]), lives="ab")
+    with pytest.raises(ConfigError, match="has no complete checkpoint of 2 stages"):
+        recut(tmp_path / "lives", stages_of([2]), before=2)
+    save(tmp_path / "names", layered(2))
+    with pytest.raises(ConfigError, match='several stages of the checkpoint have a "0'):
+        recut(tmp_path / "names", stages_of([2]), before=2)
+    save(tmp_path / "more", stages_of([2, 1]))
+    with pytest.raises(
+        ConfigError, match=r'the checkpoint has "l2\.0\.bias", and no st'
+    ):
+        recut(tmp_path / "more", stages_of([2]), before=2)
+    with pytest.raises(
+        ConfigError, match=r'^stage 1: "l3\.0\.weight" is .* nothing in'
+    ):
+        recut(tmp_path / "more", stages_of([3, 1]), before=2)
+    rates = iter([0.1, 0.2])
+    save(
+        tmp_path / "rates",
+        stages_of([1, 1]),
+        lambda parameters: torch.optim.SGD(parameters, lr=next(rates)),
+    )
+    with pytest.raises(ConfigError, match=r"^stage 1: its optimizer has the settings"):
+        recut(tmp_path / "rates", stages_of([2]), before=2)
+    save(
+        tmp_path / "groups",
+        stages_of([1, 1]),
+        lambda parameters: torch.optim.SGD([{"params": [p]} for p in parameters]),
+    )
+    with pytest.raises(ConfigError, match=r"^stage 0: its optimizer has 2 groups"):
+        recut(tmp_path / "groups", stages_of([2]), before=2)
+    assert not list(tmp_path.glob("*/step-*/stage-*-of-1.pt"))
+
+
+def test_frozen_parameters_keep_their_values_and_have_no_optimizer(tmp_path):
+    modules = stages_of([1, 1])
+    modules[0].requires_grad_(False)
+    save(tmp_path, modules, adam)
+    wanted = copy.deepcopy(modules)
+    whole = stages_of([2], seed=5)[0]
+    whole.l0.requires_grad_(False)
+    recut(tmp_path, [whole], before=2)
+    run = StageRun(0, whole, make_optimizer=adam, loss_fn=None)
+    file = Place(tmp_path, 0, 1).file(7)
+    load_stages({0: torch.load(file)}, {0: run})
+    for number, module in enumerate(wanted):
+        own = getattr(whole, f"l{number}").parameters()
+        for a, b in zip(own, module.parameters(), strict=True):
+            assert torch.equal(a, b)
