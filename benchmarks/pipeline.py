@@ -5,12 +5,15 @@
 Of the first two it is processor time of one thread, so that a busy machine does not
 count. The reference is a limit in seconds: plans and schedules are made again whenever
 machines come or go. Pipelines are run on four ranks of this machine, with stages that
-sleep (pipeline_ranks.py), beside torch.distributed.pipelining over Gloo.
+sleep (pipeline_ranks.py), beside torch.distributed.pipelining over Gloo; and on hosts
+with slow links (pipeline_cases/), beside what the partitioner says and beside schedules
+that do not adapt. The latter need root, and say so where they cannot be.
 """
 
 import sys
 import time
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,12 +24,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from aikido_torch import pipeline
 from aikido_torch.testing import run_ranks
 from benchmarks import common, pipeline_ranks
+from benchmarks.pipeline_cases import slow_link, throughput
+from benchmarks.straggler_cases import command
+from benchmarks.straggler_cases.case import Case
 
+LAB_CASES = [*throughput.CASES, *slow_link.CASES]
 DATA = Path(__file__).parents[1] / "tests/data/pipedream"
 
 
 @dataclass(frozen=True)
-class Case:
+class PlanCase:
     """One partition, and the seconds that it may take."""
 
     name: str
@@ -38,16 +45,18 @@ class Case:
 
 
 CASES = (
-    Case("VGG16, 8", "vgg16", [8], [1e9], 0.1),
-    Case("ResNet-50, 8", "resnet50", [8], [1e9], 1.0),
-    Case("ResNet-50, 8 x 2", "resnet50", [8, 2], [30e9, 3.125e9], 10.0),
-    Case("ResNet-50, 8 x 2, 16 GB", "resnet50", [8, 2], [30e9, 3.125e9], 10.0, 16e9),
-    Case("GNMT-16, 8", "gnmt_large", [8], [1e9], 3.0),
-    Case("GNMT-16, 8 x 2", "gnmt_large", [8, 2], [30e9, 3.125e9], 10.0),
+    PlanCase("VGG16, 8", "vgg16", [8], [1e9], 0.1),
+    PlanCase("ResNet-50, 8", "resnet50", [8], [1e9], 1.0),
+    PlanCase("ResNet-50, 8 x 2", "resnet50", [8, 2], [30e9, 3.125e9], 10.0),
+    PlanCase(
+        "ResNet-50, 8 x 2, 16 GB", "resnet50", [8, 2], [30e9, 3.125e9], 10.0, 16e9
+    ),
+    PlanCase("GNMT-16, 8", "gnmt_large", [8], [1e9], 3.0),
+    PlanCase("GNMT-16, 8 x 2", "gnmt_large", [8, 2], [30e9, 3.125e9], 10.0),
 )
 
 
-def measure(case: Case, cost_model: str, repeats: int) -> common.Result:
+def measure(case: PlanCase, cost_model: str, repeats: int) -> common.Result:
     profile = pipeline.read_profile(DATA / f"{case.profile}.txt")
     times = common.measure_interleaved(
         {
@@ -198,13 +207,46 @@ def measure_overhead(repeats: int) -> common.Result:
     )
 
 
+def measure_lab(
+    cases: list[Case], *, is_full: bool, details: Path | None
+) -> list[common.Result]:
+    """On hosts with slow links; says what is behind the figures."""
+
+    def write_record(case: str, record: dict[str, Any]) -> None:
+        if details:
+            with details.open("a") as file:
+                file.write(dumps({"case": case, **record}) + "\n")
+
+    console = common.console_for_tables()
+    rows = command.measure(
+        console,
+        cases,
+        is_full=is_full,
+        seed=0,
+        on_rows=lambda rows: None,
+        on_record=write_record,
+    )
+    for row in rows:
+        for text in filter(None, (row.failed, row.note)):
+            console.print(f"{row.result.case}: {text}", markup=False, highlight=False)
+    return [row.result for row in rows]
+
+
 def main(
+    cases: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CASE]...", help="Of the lab; default: all."),
+    ] = None,
     repeats: int = 3,
     runs: Annotated[bool, typer.Option(help="Also run pipelines.")] = True,
     plans: Annotated[bool, typer.Option(help="Also partition and schedule.")] = True,
+    lab: Annotated[bool, typer.Option(help="Also on hosts with slow links.")] = True,
+    full: command.Full = False,
+    details: command.Details = None,
     json: common.JsonPath = None,
 ) -> None:
     """Measures the partitioner on published profiles, large schedules, and runs."""
+    of_lab = command.chosen(LAB_CASES, cases or []) if lab else []
     results = []
     if plans:
         results += [
@@ -216,6 +258,8 @@ def main(
     if runs:
         results += measure_runs(repeats)
         results += [measure_period(repeats), measure_overhead(repeats)]
+    if of_lab:
+        results += measure_lab(of_lab, is_full=full, details=details)
     common.report(results, json)
 
 

@@ -7,7 +7,7 @@ from benchmarks import pipeline
 
 @pytest.mark.parametrize("cost_model", ["paper", "published_code"])
 def test_processor_time_is_judged_by_the_limit(cost_model):
-    case = pipeline.Case("VGG16, 4", "vgg16", [4], [1e9], 5.0)
+    case = pipeline.PlanCase("VGG16, 4", "vgg16", [4], [1e9], 5.0)
     result = pipeline.measure(case, cost_model, repeats=1)
     assert result.case == f"VGG16, 4, {cost_model}"
     assert 0 < result.value < result.reference == 5.0
