@@ -25,7 +25,11 @@ NAME = "aikido"
 _runtimes: dict[int, _C.Runtime] = {}
 # What it was started with, by process id; all groups of a process share it.
 _runtime_values: dict[int, dict[str, int | str]] = {}
-_RUNTIME_OPTIONS = ("socket_ifname", "transport_handshake_timeout_ms")
+_RUNTIME_OPTIONS = (
+    "socket_ifname",
+    "transport_handshake_timeout_ms",
+    "transport_shared_memory_bytes",
+)
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
 # all that is committed there is taken for its buckets.
@@ -74,7 +78,11 @@ def _runtime(options: Options, store: Store) -> _C.Runtime:
         warnings.warn(sentence, stacklevel=1)
     values = {name: options.value(name) for name in _RUNTIME_OPTIONS}
     timeout = timedelta(milliseconds=int(values["transport_handshake_timeout_ms"]))
-    runtime = _C.Runtime(own_address(options, store), timeout)
+    runtime = _C.Runtime(
+        own_address(options, store),
+        timeout,
+        int(values["transport_shared_memory_bytes"]),
+    )
     _runtimes[os.getpid()] = runtime
     _runtime_values[os.getpid()] = values
     return runtime
@@ -101,6 +109,8 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             "aikido_torch.Options."
         )
     store, rank, size = request.store, request.group_rank, request.group_size
+    # Since torch 2.14; then it has no members before its first reconfigure.
+    connect = not getattr(request, "enable_reconfigure", False)
     backend = _C.AikidoBackend(
         runtime=_runtime(pg_options, store),
         store=PrefixStore("aikido", store),
@@ -109,9 +119,14 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         timeout=request.timeout,
         group_name=request.group_id or "default",
         options=pg_options.given(),
-        # Since torch 2.14; then it has no members before its first reconfigure.
-        connect=not getattr(request, "enable_reconfigure", False),
+        connect=connect,
     )
+    if connect and (failure := backend.sharing_failure()):
+        warnings.warn(
+            f"rank {rank} talks through sockets {failure}; to always do so set "
+            "AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES=0.",
+            stacklevel=1,
+        )
     _backends.add(backend)
     return backend
 

@@ -109,16 +109,18 @@ def self_test() -> list[Check]:
 
 def _connect() -> list[_C.AikidoBackend]:
     store = HashStore()
+    options = Options()
+    shared_memory_bytes = int(options.value("transport_shared_memory_bytes"))
 
     def connect(rank: int) -> _C.AikidoBackend:
         return _C.AikidoBackend(
-            runtime=_C.Runtime("127.0.0.1", _TIMEOUT),
+            runtime=_C.Runtime("127.0.0.1", _TIMEOUT, shared_memory_bytes),
             store=PrefixStore("doctor", store),
             rank=rank,
             size=_SIZE,
             timeout=_TIMEOUT,
             group_name="doctor",
-            options=Options().given(),
+            options=options.given(),
         )
 
     return _on_all_ranks(connect)

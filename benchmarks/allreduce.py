@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict allreduce over TCP on this machine: aikido and Gloo in the same processes.
+"""Strict allreduce on this machine: aikido and Gloo in the same processes.
 
 The two take turns; allreduce_ranks.py says how an operation is timed. Sums are checked
 for equality on every rank. With --mbit each rank is on a host of its own (lab/), whose
-link is that fast each way.
+link is that fast each way. Ranks of one host use TCP; with
+AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES=262144 they share memory.
 """
 
 import contextlib

@@ -64,8 +64,9 @@ bool is_finalizing() {
 }
 
 std::shared_ptr<Runtime> start_runtime(const std::string& host,
-                                       std::chrono::milliseconds handshake_timeout) {
-  auto started = engine::Engine::start(host, handshake_timeout);
+                                       std::chrono::milliseconds handshake_timeout,
+                                       size_t shared_memory_bytes) {
+  auto started = engine::Engine::start(host, handshake_timeout, shared_memory_bytes);
   adapter::raise_if_failed(started.status());
   const std::shared_ptr<Runtime> runtime(new Runtime, [](Runtime* last) {
     // The threads that end here may be waiting for Python's lock. An interpreter that
@@ -227,6 +228,10 @@ void register_returns(BackendClass& backend) {
           },
           py::call_guard<py::gil_scoped_release>(),
           "Who takes part in calls that may skip, ascending.")
+      .def(
+          "sharing_failure",
+          [](AikidoBackend& self) { return self.communicator()->sharing_failure(); },
+          "Why memory is not shared with a rank of this host; empty: it is.")
       .def_property_readonly(
           "num_calls",
           [](AikidoBackend& self) { return self.communicator()->num_calls(); },
@@ -279,7 +284,7 @@ void register_process_group(py::module_& m) {
   py::class_<Runtime, std::shared_ptr<Runtime>>(
       m, "Runtime", "Progress thread and listener of a process.")
       .def(py::init(&start_runtime), py::arg("host"), py::arg("handshake_timeout"),
-           py::call_guard<py::gil_scoped_release>())
+           py::arg("shared_memory_bytes"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address",
                              [](Runtime& r) { return r.engine->address().to_string(); })
       .def(

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "transport/laned_link.h"
-#include "transport/tcp_link.h"
+#include "transport/stream_link.h"
 
 namespace aikido::engine {
 namespace {
@@ -58,10 +58,15 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   hello.rank = options_.self;
   hello.size = options_.size;
   hello.agreed = agreed_;
-  auto sockets = transport::dial(address, hello, clock_, deadline);
-  if (!sockets) return {sockets.status().code(), sockets.status().message(), rank};
+  transport::Sharing sharing{engine_->shared_memory_bytes(), {}};
+  auto dialled = transport::dial(address, hello, clock_, deadline, sharing);
+  if (!dialled) return {dialled.status().code(), dialled.status().message(), rank};
+  if (!sharing.failure.empty()) {
+    const std::lock_guard lock(mutex_);
+    sharing_failure_ = concat("with rank ", rank.value, ": ", sharing.failure);
+  }
   // Shared: std::function wants a copyable capture.
-  const auto shared = std::make_shared<transport::LaneSockets>(std::move(*sockets));
+  const auto shared = std::make_shared<transport::Connections>(std::move(*dialled));
   engine_->post([this, rank, shared] { attach(rank, std::move(*shared)); });
   return Status::ok();
 }
@@ -96,13 +101,15 @@ Status Communicator::wait_for_links(TimePoint deadline) {
       culprit};
 }
 
-void Communicator::attach(Rank rank, transport::LaneSockets sockets) {
+void Communicator::attach(Rank rank, transport::Connections connections) {
   auto link = std::make_unique<transport::LanedLink>(rank, group_->handler());
+  transport::EventLoop* loop = &engine_->loop();
   for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
-    link->set(lane,
-              std::make_unique<transport::TcpLink>(
-                  &engine_->loop(), std::move(sockets[static_cast<size_t>(lane)]), lane,
-                  rank, options_.operation.chunk_bytes, link->handler(lane)));
+    auto stream = transport::make_stream(
+        loop, std::move(connections[static_cast<size_t>(lane)]), lane);
+    link->set(lane, std::make_unique<transport::StreamLink>(
+                        loop, std::move(stream), lane, rank,
+                        options_.operation.chunk_bytes, link->handler(lane)));
   }
   group_->attach(rank, std::move(link));
   const std::lock_guard lock(mutex_);
@@ -162,8 +169,8 @@ void Communicator::on_turned_away(const std::string& why) {
   turned_away_ = why;
 }
 
-void Communicator::on_connected(Rank rank, transport::LaneSockets sockets) {
-  attach(rank, std::move(sockets));
+void Communicator::on_connected(Rank rank, transport::Connections connections) {
+  attach(rank, std::move(connections));
 }
 
 uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local,
@@ -228,6 +235,14 @@ uint64_t Communicator::num_calls() const {
 uint64_t Communicator::committed_ahead() const {
   const std::lock_guard lock(mutex_);
   return std::max(group_->known_up_to(), num_calls_) - num_calls_;
+}
+
+std::string Communicator::sharing_failure() const {
+  if (engine_->shared_memory_bytes() > 0 && !engine_->is_local())
+    return "on its host: the name beside its port is taken, or there are no more "
+           "sockets";
+  const std::lock_guard lock(mutex_);
+  return sharing_failure_;
 }
 
 Epoch Communicator::epoch() const {

@@ -77,6 +77,9 @@ class Communicator final : private transport::Doorkeeper {
   uint64_t committed_ahead() const;
   Standing standing() const { return group_->standing(); }
   const GroupCounters& counters() const { return group_->counters(); }
+  // Why memory is not shared with a member of this host that was dialled here, although
+  // it should be; empty: nothing is known to be wrong.
+  std::string sharing_failure() const;
   Engine& engine() { return *engine_; }
 
  private:
@@ -93,7 +96,7 @@ class Communicator final : private transport::Doorkeeper {
   Status wait_for_links(TimePoint deadline);
   Status find_members(const membership::Roster& roster, TimePoint deadline);
   Status agree_on_epoch(Epoch last, TimePoint deadline);
-  void attach(Rank rank, transport::LaneSockets sockets);
+  void attach(Rank rank, transport::Connections connections);
   void wait_until(const std::function<bool()>& is_so, TimePoint deadline);
 
   // Doorkeeper, on the progress thread.
@@ -101,7 +104,7 @@ class Communicator final : private transport::Doorkeeper {
   size_t num_expected() const override;
   void on_turned_away(const std::string& why) override;
   std::string refusal(const transport::Hello& hello) override;
-  void on_connected(Rank rank, transport::LaneSockets sockets) override;
+  void on_connected(Rank rank, transport::Connections connections) override;
 
   std::shared_ptr<Engine> engine_;
   GroupOptions options_;
@@ -114,8 +117,9 @@ class Communicator final : private transport::Doorkeeper {
   std::condition_variable links_changed_;
   // Guarded by mutex_.
   std::vector<bool> is_linked_;
-  Status refused_;           // a member that we turned away
-  std::string turned_away_;  // why somebody else was
+  Status refused_;               // a member that we turned away
+  std::string sharing_failure_;  // guarded by mutex_
+  std::string turned_away_;      // why somebody else was
   uint64_t num_calls_ = 0;
   Epoch epoch_{1};
   bool is_shut_down_ = false;

@@ -20,9 +20,12 @@ bool Engine::is_progress_thread() {
 }
 
 Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
-                                              Duration handshake_timeout) {
+                                              Duration handshake_timeout,
+                                              size_t shared_memory_bytes) {
   std::shared_ptr<Engine> engine(new Engine);
-  auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout);
+  engine->shared_memory_bytes_ = shared_memory_bytes;
+  auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout,
+                                            shared_memory_bytes > 0);
   if (!listener) return listener.status();
   engine->listener_ = std::move(*listener);
   engine->pid_ = ::getpid();

@@ -26,8 +26,10 @@ class Group;
 class Engine {
  public:
   // Listens on `host` (numeric address of this machine) and starts the thread.
+  // `shared_memory_bytes`: each way, with each member on this host; 0: none.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,
-                                               Duration handshake_timeout);
+                                               Duration handshake_timeout,
+                                               size_t shared_memory_bytes);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -46,6 +48,9 @@ class Engine {
   // nothing in a forked child.
   void run_and_wait(std::function<void()> work);
   const transport::Address& address() const { return listener_->address(); }
+  // Members on this host can share memory with this one.
+  bool is_local() const { return listener_->is_local(); }
+  size_t shared_memory_bytes() const { return shared_memory_bytes_; }
   uint64_t num_strangers();
 
   // Progress thread.
@@ -62,6 +67,7 @@ class Engine {
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;
+  size_t shared_memory_bytes_ = 0;
   pid_t pid_ = ::getpid();
 };
 

@@ -13,6 +13,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/local_socket.h"
+#include "transport/shared_stream.h"
+#include "transport/socket_stream.h"
 
 namespace aikido::transport {
 namespace {
@@ -47,11 +50,14 @@ bool wait_for(const Fd& fd, short events, const Clock& clock, TimePoint deadline
   }
 }
 
-Result<Fd> dial_lane(const Address& address, const Hello& hello, const Clock& clock,
-                     TimePoint deadline) {
+Status failure(const Address& address, Code code, const std::string& what) {
+  return {code,
+          concat("connecting to ", address.host, " port ", address.port, ": ", what)};
+}
+
+Result<Fd> connect_tcp(const Address& address, const Clock& clock, TimePoint deadline) {
   const auto fail = [&](Code code, const std::string& what) {
-    return Status(code, "connecting to " + address.host + " port " +
-                            std::to_string(address.port) + ": " + what);
+    return failure(address, code, what);
   };
   auto target = to_socket_address(address);
   if (!target) return target.status();
@@ -59,20 +65,25 @@ Result<Fd> dial_lane(const Address& address, const Hello& hello, const Clock& cl
                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return fail(Code::kRetryLater, describe_errno(errno));
   set_options(socket);
-  if (::connect(socket.get(), target->get(), target->length) != 0) {
-    if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
-    if (!wait_for(socket, POLLOUT, clock, deadline)) {
-      return fail(Code::kTimedOut, "Timed out while waiting for it to answer");
-    }
-    int error = 0;
-    socklen_t length = sizeof error;
-    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) return fail(Code::kRetryLater, describe_errno(error));
+  if (::connect(socket.get(), target->get(), target->length) == 0) return socket;
+  if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
+  if (!wait_for(socket, POLLOUT, clock, deadline)) {
+    return fail(Code::kTimedOut, "Timed out while waiting for it to answer");
   }
-  const auto greeting = encode(hello);
-  const ssize_t sent =
-      ::send(socket.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL);
-  if (sent != static_cast<ssize_t>(greeting.size())) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  if (error != 0) return fail(Code::kRetryLater, describe_errno(error));
+  return socket;
+}
+
+// `memory`, if there is some, is passed with the greeting.
+Status greet(const Fd& socket, const Hello& hello, SharedMemory* memory,
+             const Address& address, const Clock& clock, TimePoint deadline) {
+  const auto fail = [&](Code code, const std::string& what) {
+    return failure(address, code, what);
+  };
+  if (!send_with(socket, encode(hello), memory == nullptr ? -1 : memory->fd().get())) {
     return fail(Code::kRetryLater, "it hung up before the greeting");
   }
   std::vector<std::byte> answer;
@@ -80,8 +91,8 @@ Result<Fd> dial_lane(const Address& address, const Hello& hello, const Clock& cl
     auto refusal = decode_welcome(answer);
     if (!refusal) return fail(Code::kProtocol, refusal.status().message());
     if (*refusal) {
-      if ((*refusal)->empty()) return socket;
-      return Status(Code::kInvalidArgument, **refusal);
+      if ((*refusal)->empty()) return Status::ok();
+      return {Code::kInvalidArgument, **refusal};
     }
     if (!wait_for(socket, POLLIN, clock, deadline)) {
       return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
@@ -111,9 +122,17 @@ class Listener::Guest final : public FdHandler {
   }
 
   TimePoint deadline() const { return deadline_; }
-  Fd take_socket() {
+  Connection take() {
     host_->loop_->remove(socket_.get(), this);
-    return std::move(socket_);
+    return {std::move(socket_), std::move(memory_)};
+  }
+  // Before the answer. Without it bulk takes the socket.
+  void accept_memory() {
+    if (!passed_.is_open()) return;
+    auto memory = SharedMemory::open(std::move(passed_));
+    if (!memory) return;
+    memory->accept();
+    memory_.emplace(std::move(*memory));
   }
   void answer(const std::string& refusal) {
     const auto bytes = encode_welcome(refusal);
@@ -137,7 +156,8 @@ class Listener::Guest final : public FdHandler {
       if (!wanted) return host_->drop(this);
       if (*wanted == 0) break;
       bytes_.resize(had + *wanted);
-      const ssize_t n = ::recv(socket_.get(), bytes_.data() + had, *wanted, 0);
+      const ssize_t n =
+          receive_with(socket_, std::span(bytes_).subspan(had, *wanted), passed_);
       bytes_.resize(had + static_cast<size_t>(std::max<ssize_t>(n, 0)));
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (n <= 0) return host_->drop(this);
@@ -169,6 +189,8 @@ class Listener::Guest final : public FdHandler {
 
   Listener* host_;
   Fd socket_;
+  Fd passed_;
+  std::optional<SharedMemory> memory_;
   TimePoint deadline_;
   std::vector<std::byte> bytes_;
   bool is_answered_ = false;  // and turned away
@@ -176,7 +198,8 @@ class Listener::Guest final : public FdHandler {
 
 Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
                                                  const std::string& host,
-                                                 Duration handshake_timeout) {
+                                                 Duration handshake_timeout,
+                                                 bool is_local) {
   auto wanted = to_socket_address({host, 0});
   if (!wanted) return wanted.status();
   Fd socket(::socket(wanted->storage.ss_family,
@@ -192,22 +215,27 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
   bound.length = sizeof bound.storage;
   AIKIDO_CHECK(::getsockname(socket.get(), bound.get(), &bound.length) == 0,
                describe_errno(errno));
-  return std::unique_ptr<Listener>(new Listener(
-      loop, std::move(socket), from_socket_address(bound.storage), handshake_timeout));
+  const Address address = from_socket_address(bound.storage);
+  return std::unique_ptr<Listener>(
+      new Listener(loop, std::move(socket), is_local ? listen_beside(address) : Fd(),
+                   address, handshake_timeout));
 }
 
-Listener::Listener(EventLoop* loop, Fd socket, Address address,
+Listener::Listener(EventLoop* loop, Fd socket, Fd local, Address address,
                    Duration handshake_timeout)
     : loop_(loop),
       socket_(std::move(socket)),
+      local_(std::move(local)),
       address_(std::move(address)),
       handshake_timeout_(handshake_timeout) {
-  loop_->add(socket_.get(), EPOLLIN, this);
+  for (const Fd* own : {&socket_, &local_})
+    if (own->is_open()) loop_->add(own->get(), EPOLLIN, this);
   loop_->add_timed(this);
 }
 
 Listener::~Listener() {
-  loop_->remove(socket_.get(), this);
+  for (const Fd* socket : {&socket_, &local_})
+    if (socket->is_open()) loop_->remove(socket->get(), this);
   loop_->remove_timed(this);
 }
 
@@ -215,25 +243,43 @@ void Listener::on_events(uint32_t) {
   size_t most = kMaxGuests;
   for (const Doorkeeper* doorkeeper : doorkeepers_) most += doorkeeper->num_expected();
   // Not all at once: members must have their say before they are too many.
-  for (size_t i = 0; i < kMaxGuests / 4; ++i) {
-    Fd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.is_open()) {
-      if (!is_short_of_something(errno)) return;
-      loop_->modify(socket_.get(), 0, this);
-      resume_at_ = loop_->now() + kAcceptPause;
-      return;
+  for (const Fd* from : {&local_, &socket_}) {
+    for (size_t i = 0; i < kMaxGuests / 4 && from->is_open(); ++i) {
+      if (!accept_one(*from, most)) break;
     }
-    if (guests_.size() >= most) drop(guests_.front().get());
-    set_options(socket);
-    guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
-                                              loop_->now() + handshake_timeout_));
   }
+}
+
+// False: nobody else is there.
+bool Listener::accept_one(const Fd& from, size_t most) {
+  Fd socket(::accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.is_open()) {
+    if (is_short_of_something(errno)) {
+      watch_for(0);
+      resume_at_ = loop_->now() + kAcceptPause;
+    }
+    return false;
+  }
+  if (&from == &local_ && !is_same_user(socket)) {
+    ++num_strangers_;
+    return true;
+  }
+  if (guests_.size() >= most) drop(guests_.front().get());
+  set_options(socket);
+  guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
+                                            loop_->now() + handshake_timeout_));
+  return true;
+}
+
+void Listener::watch_for(uint32_t events) {
+  for (const Fd* socket : {&socket_, &local_})
+    if (socket->is_open()) loop_->modify(socket->get(), events, this);
 }
 
 void Listener::on_time(TimePoint now) {
   if (resume_at_ && *resume_at_ <= now) {
     resume_at_.reset();
-    loop_->modify(socket_.get(), EPOLLIN, this);
+    watch_for(EPOLLIN);
   }
   while (!guests_.empty() && guests_.front()->deadline() <= now) {
     drop(guests_.front().get());
@@ -264,14 +310,15 @@ void Listener::admit(Guest* guest, const Hello& hello) {
     return drop(guest);
   }
   const std::string refusal = (*it)->refusal(hello);
+  if (refusal.empty()) guest->accept_memory();
   guest->answer(refusal);
-  Fd socket = guest->take_socket();
+  Connection connection = guest->take();
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
-  if (refusal.empty()) join(*it, hello, std::move(socket));
+  if (refusal.empty()) join(*it, hello, std::move(connection));
 }
 
 // A member that dials a lane again has given up the first: the new one counts.
-void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket) {
+void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Connection connection) {
   auto it = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& h) {
     return h.rank == hello.rank && equal_tokens(h.token, hello.token);
   });
@@ -280,14 +327,14 @@ void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket) {
         half_open_.end(),
         {hello.token, hello.rank, loop_->now() + handshake_timeout_, {}});
   }
-  it->sockets[static_cast<size_t>(hello.lane)] = std::move(socket);
-  if (!std::all_of(it->sockets.begin(), it->sockets.end(),
-                   [](const Fd& fd) { return fd.is_open(); })) {
+  it->connections[static_cast<size_t>(hello.lane)] = std::move(connection);
+  if (!std::all_of(it->connections.begin(), it->connections.end(),
+                   [](const Connection& c) { return c.socket.is_open(); })) {
     return;
   }
-  LaneSockets sockets = std::move(it->sockets);
+  Connections connections = std::move(it->connections);
   half_open_.erase(it);
-  doorkeeper->on_connected(hello.rank, std::move(sockets));
+  doorkeeper->on_connected(hello.rank, std::move(connections));
 }
 
 void Listener::refuse(const Token& token, const std::string& why) {
@@ -308,16 +355,40 @@ void Listener::drop(Guest* guest) {
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
 }
 
-Result<LaneSockets> dial(const Address& address, Hello hello, const Clock& clock,
-                         TimePoint deadline) {
-  LaneSockets sockets;
+std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
+                                        Lane lane) {
+  if (connection.memory)
+    return std::make_unique<SharedStream>(loop, std::move(connection.socket),
+                                          std::move(*connection.memory));
+  return std::make_unique<SocketStream>(loop, std::move(connection.socket), lane);
+}
+
+Result<Connections> dial(const Address& address, Hello hello, const Clock& clock,
+                         TimePoint deadline, Sharing& sharing) {
+  Connections connections;
   for (size_t lane = 0; lane < kNumLanes; ++lane) {
+    auto& [socket, memory] = connections[lane];
     hello.lane = static_cast<Lane>(lane);
-    auto socket = dial_lane(address, hello, clock, deadline);
-    if (!socket) return socket.status();
-    sockets[lane] = std::move(*socket);
+    if (sharing.ring_bytes > 0) socket = connect_beside(address);
+    if (!socket.is_open()) {
+      auto connected = connect_tcp(address, clock, deadline);
+      if (!connected) return connected.status();
+      socket = std::move(*connected);
+    } else if (hello.lane == Lane::kBulk) {
+      auto made = SharedMemory::make(sharing.ring_bytes);
+      if (made)
+        memory.emplace(std::move(*made));
+      else
+        sharing.failure = made.status().message();
+    }
+    AIKIDO_TRY(
+        greet(socket, hello, memory ? &*memory : nullptr, address, clock, deadline));
+    if (memory && !memory->is_accepted()) {
+      sharing.failure = "the other process cannot map it";
+      memory.reset();
+    }
   }
-  return sockets;
+  return connections;
 }
 
 }  // namespace aikido::transport

@@ -3,8 +3,9 @@
 #pragma once
 //
 // Finding each other: the listener that every member of a process shares, and dialling.
-// The listener lives on the progress thread; dial() blocks its caller and must not run
-// there.
+// Who is on the same host (local_socket.h) is dialled there, and offered memory to
+// share for bulk. The listener lives on the progress thread; dial() blocks its caller
+// and must not run there.
 
 #include <array>
 #include <chrono>
@@ -22,13 +23,24 @@
 #include "base/fd.h"
 #include "base/status.h"
 #include "transport/address.h"
+#include "transport/byte_stream.h"
 #include "transport/event_loop.h"
 #include "transport/handshake.h"
+#include "transport/shared_memory.h"
 
 namespace aikido::transport {
 
-// One connected, non-blocking socket per lane, by Lane.
-using LaneSockets = std::array<Fd, kNumLanes>;
+// A connected, non-blocking socket, and the memory that is shared with who is there.
+struct Connection {
+  Fd socket;
+  std::optional<SharedMemory> memory;
+};
+// One per lane, by Lane.
+using Connections = std::array<Connection, kNumLanes>;
+
+// The stream of bytes over it. `loop` outlives it.
+std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
+                                        Lane lane);
 
 // Decides who is let in. Progress thread.
 class Doorkeeper {
@@ -45,20 +57,24 @@ class Doorkeeper {
   // each lane.
   virtual std::string refusal(const Hello& hello) = 0;
   // A member that was welcomed on all lanes.
-  virtual void on_connected(Rank rank, LaneSockets sockets) = 0;
+  virtual void on_connected(Rank rank, Connections connections) = 0;
 };
 
 class Listener final : private FdHandler, private Timed {
  public:
-  // Listens on a free port of `host` (numeric). Strangers must greet within
-  // `handshake_timeout`, and a member must have come on all its lanes by then.
-  // kRetryLater or kInvalidArgument when the host cannot be bound.
+  // Listens on a free port of `host` (numeric), and beside it for who is on this host
+  // if `is_local`. Strangers must greet within `handshake_timeout`, and a member must
+  // have come on all its lanes by then. kRetryLater or kInvalidArgument when the host
+  // cannot be bound.
   static Result<std::unique_ptr<Listener>> open(EventLoop* loop,
                                                 const std::string& host,
-                                                Duration handshake_timeout);
+                                                Duration handshake_timeout,
+                                                bool is_local);
   ~Listener() override;
 
   const Address& address() const { return address_; }
+  // Whether members on this host find it beside its address.
+  bool is_local() const { return local_.is_open(); }
   // Doorkeepers are asked in the order of arrival; they must be removed before they go.
   void add(Doorkeeper* doorkeeper) { doorkeepers_.push_back(doorkeeper); }
   void remove(Doorkeeper* doorkeeper) { std::erase(doorkeepers_, doorkeeper); }
@@ -75,20 +91,24 @@ class Listener final : private FdHandler, private Timed {
     Token token{};
     Rank rank;
     TimePoint deadline{};
-    LaneSockets sockets;
+    Connections connections;
   };
-  Listener(EventLoop* loop, Fd socket, Address address, Duration handshake_timeout);
+  Listener(EventLoop* loop, Fd socket, Fd local, Address address,
+           Duration handshake_timeout);
 
   void on_events(uint32_t events) override;
   void on_time(TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   void admit(Guest* guest, const Hello& hello);
-  void join(Doorkeeper* doorkeeper, const Hello& hello, Fd socket);
+  bool accept_one(const Fd& from, size_t most);
+  void watch_for(uint32_t events);
+  void join(Doorkeeper* doorkeeper, const Hello& hello, Connection connection);
   void turn_away(Guest* guest, uint16_t version);
   void drop(Guest* guest);
 
   EventLoop* loop_;
   Fd socket_;
+  Fd local_;
   Address address_;
   Duration handshake_timeout_;
   std::vector<Doorkeeper*> doorkeepers_;
@@ -99,11 +119,17 @@ class Listener final : private FdHandler, private Timed {
   uint64_t num_strangers_ = 0;
 };
 
+// What memory is shared with members on this host, and why there is none.
+struct Sharing {
+  size_t ring_bytes = 0;  // each way; 0: TCP is used with everybody
+  std::string failure;    // set by dial()
+};
+
 // Connects to a member on all lanes, one after the other, and greets it (`lane` of
 // `hello` is set here). Blocks until `deadline` at most. kRetryLater: nobody answers
 // there; kInvalidArgument: refused, with the other's sentence; kProtocol: something
-// else answers.
-Result<LaneSockets> dial(const Address& address, Hello hello, const Clock& clock,
-                         TimePoint deadline);
+// else answers. Without memory to share, bulk takes the socket.
+Result<Connections> dial(const Address& address, Hello hello, const Clock& clock,
+                         TimePoint deadline, Sharing& sharing);
 
 }  // namespace aikido::transport

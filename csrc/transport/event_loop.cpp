@@ -54,6 +54,13 @@ void EventLoop::remove(int fd, FdHandler* handler) {
   removed_this_turn_.push_back(handler);
 }
 
+void EventLoop::add_polled(Polled* polled) {
+  polled_.push_back(polled);
+}
+void EventLoop::remove_polled(Polled* polled) {
+  std::erase(polled_, polled);
+}
+
 void EventLoop::add_timed(Timed* timed) {
   timed_.push_back(timed);
 }
@@ -90,8 +97,10 @@ void EventLoop::stop() {
 void EventLoop::run() {
   std::array<epoll_event, 64> events;
   while (!stop_.exchange(false)) {
-    const int n = ::epoll_wait(epoll_.get(), events.data(),
-                               static_cast<int>(events.size()), poll_timeout_ms());
+    const int timeout = poll_timeout_ms();
+    const int n =
+        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                     timeout != 0 && can_sleep() ? timeout : 0);
     AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
     now_ = clock_.now();
     removed_this_turn_.clear();
@@ -106,11 +115,24 @@ void EventLoop::run() {
         handler->on_events(event.events);
       }
     }
+    run_polled();
     run_posted();
     run_timed();
     run_flushes();
   }
   run_posted();
+}
+
+// All of them rest, or none needs a descriptor to tell.
+bool EventLoop::can_sleep() const {
+  return std::all_of(polled_.begin(), polled_.end(),
+                     [](Polled* p) { return p->rest(); });
+}
+
+void EventLoop::run_polled() {
+  // By index: poll may add and remove. One that is passed over has its turn in the
+  // next, since it will not rest.
+  for (size_t i = 0; i < polled_.size(); ++i) polled_[i]->poll();
 }
 
 void EventLoop::run_posted() {
@@ -144,9 +166,14 @@ void EventLoop::run_flushes() {
   flushes_.clear();
 }
 
-int EventLoop::poll_timeout_ms() const {
+int EventLoop::poll_timeout_ms() {
   // Left over: it was too much for a turn, or one ended with an exception.
   if (!work_.empty() || !flushes_.empty()) return 0;
+  {
+    // Here too: who posted it may have woken us up for the turn that ended like that.
+    const std::lock_guard lock(mutex_);
+    if (!posted_.empty()) return 0;
+  }
   std::optional<TimePoint> earliest;
   for (const Timed* timed : timed_) {
     const auto due = timed->next_look();

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One turn after another: file descriptors, then work posted by other threads (what is
-// too much for one turn is left to the next), then timed work, then the writes that all
-// of it caused. `now` stands still during a turn.
+// One turn after another: file descriptors, then what is polled, then work posted by
+// other threads (what is too much for one turn is left to the next), then timed work,
+// then the writes that all of it caused. `now` stands still during a turn.
 // Everything but post() and stop() belongs to the thread that calls run().
 
 #include <atomic>
@@ -27,6 +27,17 @@ class FdHandler {
  public:
   virtual ~FdHandler() = default;
   virtual void on_events(uint32_t epoll_events) = 0;
+};
+
+// Has work that no descriptor tells of while the loop is awake.
+class Polled {
+ public:
+  virtual ~Polled() = default;
+  // Does what there is; once in each turn.
+  virtual void poll() = 0;
+  // The loop is about to sleep. True: a descriptor will tell of work; false: there is
+  // some already.
+  virtual bool rest() = 0;
 };
 
 // Has work that is due at some time.
@@ -68,6 +79,9 @@ class EventLoop final : public Clock {
   // After this no event of `handler` is delivered any more, not even of this turn.
   void remove(int fd, FdHandler* handler);
 
+  void add_polled(Polled* polled);
+  void remove_polled(Polled* polled);
+
   void add_timed(Timed* timed);
   void remove_timed(Timed* timed);
 
@@ -76,16 +90,19 @@ class EventLoop final : public Clock {
   void forget_flush(Flushable* flushable);
 
  private:
+  void run_polled();
   void run_posted();
   void run_timed();
   void run_flushes();
-  int poll_timeout_ms() const;
+  int poll_timeout_ms();
+  bool can_sleep() const;
 
   SystemClock clock_;
   TimePoint now_;
   Fd epoll_;
   Fd wake_;
   std::vector<FdHandler*> removed_this_turn_;
+  std::vector<Polled*> polled_;
   std::vector<Timed*> timed_;
   std::vector<Flushable*> flushes_;
   std::deque<std::function<void()>> work_;  // taken from posted_, being run

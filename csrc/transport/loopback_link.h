@@ -3,7 +3,7 @@
 #pragma once
 //
 // Links between members of one process, in memory and in the time of a given clock: the
-// contract of TcpLink without sockets. What a network does to data (delay, rate, a
+// contract of StreamLink without sockets. What a network does to data (delay, rate, a
 // stall, a break) is scripted per direction, so a run repeats exactly. Doctor,
 // benchmarks and the tests of everything above stand on it. One thread.
 

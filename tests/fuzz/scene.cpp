@@ -9,7 +9,8 @@
 
 #include "target.h"
 #include "transport/laned_link.h"
-#include "transport/tcp_link.h"
+#include "transport/socket_stream.h"
+#include "transport/stream_link.h"
 
 namespace aikido::fuzz {
 
@@ -126,8 +127,10 @@ Scene::Scene(int32_t self, int32_t size) {
       std::array<Fd, 2> ends;
       connect_pair(ends);
       far_[static_cast<size_t>(r)][static_cast<size_t>(lane)] = std::move(ends[1]);
-      link->set(lane, std::make_unique<transport::TcpLink>(
-                          &loop_, std::move(ends[0]), lane, Rank(r),
+      auto stream =
+          std::make_unique<transport::SocketStream>(&loop_, std::move(ends[0]), lane);
+      link->set(lane, std::make_unique<transport::StreamLink>(
+                          &loop_, std::move(stream), lane, Rank(r),
                           options_.operation.chunk_bytes, link->handler(lane)));
     }
     group_->attach(Rank(r), std::move(link));

@@ -37,8 +37,9 @@ inline Made connect(std::shared_ptr<Engine> engine, membership::Store& store,
   return Communicator::connect(std::move(engine), store, options, agreed, timeout);
 }
 
-inline std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5)) {
-  auto engine = Engine::start("127.0.0.1", handshake);
+inline std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5),
+                                            size_t shared_memory_bytes = 0) {
+  auto engine = Engine::start("127.0.0.1", handshake, shared_memory_bytes);
   REQUIRE(engine.is_ok());
   return *engine;
 }

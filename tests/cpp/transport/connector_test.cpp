@@ -2,17 +2,22 @@
 // Copyright (c) the aikido authors
 #include "transport/connector.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
+#include <csignal>
 #include <future>
 #include <thread>
 
 #include "harness/catch.h"
+#include "harness/recording_handler.h"
 #include "harness/sanitized.h"
+#include "transport/local_socket.h"
 
 using namespace aikido;
+using namespace aikido::testing;
 using namespace aikido::transport;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -41,13 +46,13 @@ struct Keeper final : Doorkeeper {
   std::string refusal(const Hello& hello) override {
     return hello.rank == Rank(1) ? "" : "rank 5 has no place here";
   }
-  void on_connected(Rank rank, LaneSockets lanes) override {
+  void on_connected(Rank rank, Connections lanes) override {
     last = rank;
     sockets.push_back(std::move(lanes));
   }
   size_t num_expected() const override { return expected; }
   void on_turned_away(const std::string& why) override { turned_away = why; }
-  std::vector<LaneSockets> sockets;
+  std::vector<Connections> sockets;
   Rank last = kNoRank;
   size_t expected = 0;
   std::string turned_away;
@@ -59,11 +64,12 @@ struct House {
   std::unique_ptr<Listener> listener;
   Keeper keeper;
   SystemClock clock;
+  Sharing sharing;  // of who dials
   std::thread thread;
 
   explicit House(Duration handshake_timeout = seconds(20),
-                 const std::string& host = "127.0.0.1") {
-    auto made = Listener::open(&loop, host, handshake_timeout);
+                 const std::string& host = "127.0.0.1", bool is_local = false) {
+    auto made = Listener::open(&loop, host, handshake_timeout, is_local);
     REQUIRE(made.is_ok());
     listener = std::move(*made);
     listener->add(&keeper);
@@ -73,8 +79,8 @@ struct House {
     loop.stop();
     thread.join();
   }
-  Result<LaneSockets> dial_in(const Hello& hello, Duration timeout = seconds(20)) {
-    return dial(listener->address(), hello, clock, clock.now() + timeout);
+  Result<Connections> dial_in(const Hello& hello, Duration timeout = seconds(20)) {
+    return dial(listener->address(), hello, clock, clock.now() + timeout, sharing);
   }
   template <class T>
   T ask(std::function<T()> question) {
@@ -101,6 +107,19 @@ struct House {
   }
 };
 
+Result<Connections> dial_tcp(const Address& address, const Clock& clock,
+                             TimePoint deadline) {
+  Sharing none;
+  return dial(address, hello_of(7), clock, deadline, none);
+}
+
+int family(const Fd& socket) {
+  SocketAddress own;
+  own.length = sizeof own.storage;
+  REQUIRE(::getsockname(socket.get(), own.get(), &own.length) == 0);
+  return own.storage.ss_family;
+}
+
 void write(const Fd& socket, std::span<const std::byte> bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(bytes.size()));
@@ -115,9 +134,11 @@ TEST_CASE("a member is welcomed, and what it says next stays for its link", "[tc
   CHECK(house.members() == 1);
   CHECK(house.ask<Rank>([&] { return house.keeper.last; }) == Rank(1));
   for (size_t lane = 0; lane < kNumLanes; ++lane) {
-    write((*sockets)[lane], std::vector<std::byte>(3, static_cast<std::byte>(lane)));
+    write((*sockets)[lane].socket,
+          std::vector<std::byte>(3, static_cast<std::byte>(lane)));
     char data[4];
-    const int fd = house.ask<int>([&] { return house.keeper.sockets[0][lane].get(); });
+    const int fd =
+        house.ask<int>([&] { return house.keeper.sockets[0][lane].socket.get(); });
     while (::recv(fd, data, sizeof data, MSG_PEEK) < 3) std::this_thread::yield();
     CHECK(data[2] == static_cast<char>(lane));
   }
@@ -176,8 +197,9 @@ TEST_CASE("a lane that is dialled again takes the place of the first", "[tcp]") 
   std::vector<std::byte> answer(encode_welcome("").size() + 1);
   CHECK(::recv(first.get(), answer.data(), answer.size(), MSG_WAITALL) ==
         static_cast<ssize_t>(answer.size()) - 1);
-  write((*sockets)[0], std::vector<std::byte>(1, std::byte{4}));
-  const int fd = house.ask<int>([&] { return house.keeper.sockets[0][0].get(); });
+  write((*sockets)[0].socket, std::vector<std::byte>(1, std::byte{4}));
+  const int fd =
+      house.ask<int>([&] { return house.keeper.sockets[0][0].socket.get(); });
   while (::recv(fd, &byte, 1, MSG_PEEK) < 1) std::this_thread::yield();
   CHECK(byte == 4);
 }
@@ -283,14 +305,81 @@ TEST_CASE("a member may wait for months for an answer", "[tcp]") {
   } clock;
   // Rounded up, and cut to an int, these are none: it would ask again and again.
   const TimePoint deadline = TimePoint{} + milliseconds((int64_t{1} << 32) - 1);
-  auto dialled = std::async(std::launch::async, [&] {
-    return dial(address, hello_of(7), clock, deadline).status();
-  });
+  auto dialled = std::async(
+      std::launch::async, [&] { return dial_tcp(address, clock, deadline).status(); });
   const Fd guest(::accept(server.get(), nullptr, nullptr));
   CHECK(dialled.wait_for(milliseconds(50)) == std::future_status::timeout);
   CHECK(clock.num_reads < 10);
   ::shutdown(guest.get(), SHUT_RDWR);
   CHECK(dialled.get().code() == Code::kRetryLater);
+}
+
+TEST_CASE("members of one host share memory for bulk", "[tcp]") {
+  House house(seconds(20), "127.0.0.1", true);
+  house.sharing.ring_bytes = 8 << 10;
+  auto dialled = house.dial_in(hello_of(7));
+  REQUIRE(dialled.is_ok());
+  CHECK(house.members() == 1);
+  Connections& accepted = house.keeper.sockets[0];
+  for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
+    const auto l = static_cast<size_t>(lane);
+    CHECK((*dialled)[l].memory.has_value() == (lane == Lane::kBulk));
+    CHECK(accepted[l].memory.has_value() == (lane == Lane::kBulk));
+    CHECK(family((*dialled)[l].socket) == AF_UNIX);
+  }
+  const auto data = pattern(100);
+  std::vector<std::byte> got(100);
+  const iovec from{const_cast<std::byte*>(data.data()), data.size()};
+  const iovec to{got.data(), got.size()};
+  CHECK((*dialled)[0].memory->writer().write({&from, 1}) == 100);
+  CHECK(accepted[0].memory->reader().read({&to, 1}) == 100);
+  CHECK(got == data);
+  CHECK(house.sharing.failure.empty());
+}
+
+TEST_CASE("whoever does not want to share memory is met over TCP", "[tcp]") {
+  const bool listens = GENERATE(false, true);
+  House house(seconds(20), "127.0.0.1", listens);
+  if (!listens) house.sharing.ring_bytes = 8 << 10;
+  auto dialled = house.dial_in(hello_of(7));
+  REQUIRE(dialled.is_ok());
+  for (const Connection& c : *dialled) {
+    CHECK(family(c.socket) == AF_INET);
+    CHECK_FALSE(c.memory.has_value());
+  }
+}
+
+TEST_CASE("memory that cannot be mapped is done without, and the reason kept",
+          "[tcp]") {
+  House house(seconds(20), "127.0.0.1", true);
+  house.sharing.ring_bytes = 8 << 10;
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{4 << 10, limit.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  auto dialled = house.dial_in(hello_of(7));
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  REQUIRE(dialled.is_ok());
+  CHECK(family((*dialled)[0].socket) == AF_UNIX);
+  CHECK_FALSE((*dialled)[0].memory.has_value());
+  CHECK(house.members() == 1);
+  CHECK_FALSE(house.keeper.sockets[0][0].memory.has_value());
+  CHECK(house.sharing.failure.find("the kernel gives no shared memory: ") == 0);
+}
+
+TEST_CASE("what is no memory to share is not mapped", "[tcp]") {
+  House house(seconds(20), "127.0.0.1", true);
+  const Fd plain(::memfd_create("test", MFD_CLOEXEC));
+  REQUIRE(::ftruncate(plain.get(), 4096 + 2 * 8192) == 0);
+  std::vector<Fd> sockets;
+  for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
+    sockets.push_back(connect_beside(house.listener->address()));
+    REQUIRE(sockets.back().is_open());
+    REQUIRE(send_with(sockets.back(), encode(hello_of(7, 1, lane)), plain.get()));
+  }
+  while (house.members() == 0) std::this_thread::yield();
+  for (const Connection& c : house.keeper.sockets[0]) CHECK_FALSE(c.memory.has_value());
 }
 
 TEST_CASE("members meet over IPv6 as over IPv4", "[tcp]") {
@@ -376,8 +465,7 @@ TEST_CASE("nobody there, silence and nonsense are told apart by the dialler", "[
     House house;
     address = house.listener->address();
   }
-  const Status gone =
-      dial(address, hello_of(7), clock, clock.now() + seconds(5)).status();
+  const Status gone = dial_tcp(address, clock, clock.now() + seconds(5)).status();
   CHECK(gone.code() == Code::kRetryLater);
   CHECK(gone.message().find("ECONNREFUSED") != std::string::npos);
 
@@ -390,10 +478,10 @@ TEST_CASE("nobody there, silence and nonsense are told apart by the dialler", "[
   REQUIRE(::getsockname(server.get(), bound.get(), &bound.length) == 0);
   address = from_socket_address(bound.storage);
   const Status silent =
-      dial(address, hello_of(7), clock, clock.now() + milliseconds(30)).status();
+      dial_tcp(address, clock, clock.now() + milliseconds(30)).status();
   CHECK(silent.code() == Code::kTimedOut);
   auto nonsense = std::async(std::launch::async, [&] {
-    return dial(address, hello_of(7), clock, clock.now() + seconds(5)).status();
+    return dial_tcp(address, clock, clock.now() + seconds(5)).status();
   });
   const Fd first(::accept(server.get(), nullptr, nullptr));
   const Fd second(::accept(server.get(), nullptr, nullptr));

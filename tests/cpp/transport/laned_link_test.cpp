@@ -8,7 +8,8 @@
 #include "harness/manual_clock.h"
 #include "harness/recording_handler.h"
 #include "transport/loopback_link.h"
-#include "transport/tcp_link.h"
+#include "transport/socket_stream.h"
+#include "transport/stream_link.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -41,8 +42,9 @@ struct Near {
     for (const Lane lane : kLanes) {
       int fds[2];
       REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-      link->set(lane, std::make_unique<TcpLink>(&loop, Fd(fds[0]), lane, Rank(1), 1000,
-                                                link->handler(lane)));
+      auto stream = std::make_unique<SocketStream>(&loop, Fd(fds[0]), lane);
+      link->set(lane, std::make_unique<StreamLink>(&loop, std::move(stream), lane,
+                                                   Rank(1), 1000, link->handler(lane)));
       far(lane) = fds[1];
     }
   }

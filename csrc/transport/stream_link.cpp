@@ -1,22 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/tcp_link.h"
-
-#include <linux/sockios.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
+#include "transport/stream_link.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
-
-#include "transport/address.h"
 
 namespace aikido::transport {
 namespace {
@@ -33,60 +22,25 @@ constexpr size_t kControlInBytes = 8 << 10;
 // would be payload that is copied once more.
 constexpr size_t kInBesidePayload = 4 << 10;
 
-// Note [send buffer on one host]
-// Between two processes of one host the kernel's own choice (up to 4 MiB a connection)
-// only means that bytes leave the cache before they are read: four ranks on two cores
-// spend 57 ms of processor time on an allreduce of 16 MiB with it, 33 ms with this.
-constexpr int kLocalSendBufferBytes = 256 << 10;
-
-// Note [send buffer between hosts]
-// There the buffer has to cover the bandwidth-delay product, which the kernel knows
-// better. But what it holds beyond that only waits in front of a more urgent message,
-// so it is bounded (unsent_limit.h).
-void limit_unsent(const Fd& socket, size_t bytes) {
-  const auto value = static_cast<int>(bytes);
-  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, sizeof value);
-}
-
-bool is_same_host(const Fd& socket) {
-  SocketAddress own, peer;
-  own.length = peer.length = sizeof own.storage;
-  return ::getsockname(socket.get(), own.get(), &own.length) == 0 &&
-         ::getpeername(socket.get(), peer.get(), &peer.length) == 0 &&
-         (own.storage.ss_family == AF_INET || own.storage.ss_family == AF_INET6) &&
-         from_socket_address(own.storage).host ==
-             from_socket_address(peer.storage).host;
-}
-
 }  // namespace
 
-TcpLink::TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_bytes,
-                 LinkHandler* handler)
+StreamLink::StreamLink(EventLoop* loop, std::unique_ptr<ByteStream> stream, Lane lane,
+                       Rank peer, size_t chunk_bytes, LinkHandler* handler)
     : loop_(loop),
-      socket_(std::move(socket)),
+      stream_(std::move(stream)),
       peer_(peer),
       handler_(handler),
-      events_(EPOLLIN),
       scheduler_(chunk_bytes),
       in_(lane == Lane::kBulk ? kInBytes : kControlInBytes) {
-  if (lane == Lane::kBulk) {
-    if (is_same_host(socket_)) {
-      ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kLocalSendBufferBytes,
-                   sizeof kLocalSendBufferBytes);
-    } else {
-      unsent_.emplace();
-      limit_unsent(socket_, unsent_->bytes());
-    }
-  }
-  loop_->add(socket_.get(), events_, this);
+  stream_->start(this);
 }
 
-TcpLink::~TcpLink() {
+StreamLink::~StreamLink() {
   close();
   loop_->forget_flush(this);
 }
 
-MessageId TcpLink::send(OutMessage message) {
+MessageId StreamLink::send(OutMessage message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
     if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
@@ -100,7 +54,7 @@ MessageId TcpLink::send(OutMessage message) {
   return id;
 }
 
-void TcpLink::let_go(MessageId id) {
+void StreamLink::let_go(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
@@ -109,7 +63,7 @@ void TcpLink::let_go(MessageId id) {
   want_flush();
 }
 
-size_t TcpLink::cancel(MessageId id) {
+size_t StreamLink::cancel(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return 0;
   const OutMessage& m = it->second.message;
@@ -131,22 +85,19 @@ size_t TcpLink::cancel(MessageId id) {
   return dropped;
 }
 
-void TcpLink::hang_up() {
+void StreamLink::hang_up() {
   if (is_lost_) return;
   stop_sending();
-  // What is in the kernel can still be read; behind it comes the end of the stream.
-  ::shutdown(socket_.get(), SHUT_RDWR);
+  stream_->hang_up();
 }
 
-bool TcpLink::is_drained() const {
+bool StreamLink::is_drained() const {
   if (is_lost_) return true;
   if (!can_send_ && !half_closed_) return true;
-  if (!scheduler_.is_empty() || !outgoing_.empty()) return false;
-  int unacknowledged = 0;
-  return ::ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+  return scheduler_.is_empty() && outgoing_.empty() && stream_->is_drained();
 }
 
-void TcpLink::finish() {
+void StreamLink::finish() {
   if (!can_send_ || finishing_) return;
   OutMessage goodbye;
   goodbye.header.kind = FrameKind::kGoodbye;
@@ -155,53 +106,44 @@ void TcpLink::finish() {
   finishing_ = true;
 }
 
-void TcpLink::close() {
-  if (!socket_.is_open()) return;
+void StreamLink::close() {
+  if (stream_ == nullptr) return;
   is_lost_ = true;
   can_send_ = false;
-  loop_->remove(socket_.get(), this);
   loop_->forget_flush(this);
   flush_wanted_ = false;
-  socket_.reset();
+  stream_.reset();
   messages_.clear();
   outgoing_.clear();
   sent_.clear();
 }
 
-void TcpLink::want_flush() {
+void StreamLink::want_flush() {
   if (!std::exchange(flush_wanted_, true)) loop_->request_flush(this);
 }
 
-void TcpLink::flush() {
+void StreamLink::flush() {
   flush_wanted_ = false;
-  if (can_send_ && (events_ & EPOLLOUT) == 0) {
-    const bool more = write_some();
-    if (more) {
-      if (unsent_) unsent_->on_full(loop_->now());
-      events_ |= EPOLLOUT;
-      loop_->modify(socket_.get(), events_, this);
-    }
+  if (can_send_ && !waits_for_room_ && write_some()) {
+    waits_for_room_ = true;
+    stream_->wait_for_room(true);
   }
   deliver_sent();
 }
 
-void TcpLink::on_events(uint32_t events) {
-  if (events & EPOLLOUT) {
-    note_room();
-    const bool more = can_send_ && write_some();
-    if (!more) {
-      events_ &= ~static_cast<uint32_t>(EPOLLOUT);
-      loop_->modify(socket_.get(), events_, this);
-    }
-    if (!sent_.empty()) want_flush();
+void StreamLink::on_writable() {
+  const bool more = can_send_ && write_some();
+  if (!more) {
+    waits_for_room_ = false;
+    stream_->wait_for_room(false);
   }
-  if (!is_lost_ && (events & (EPOLLIN | EPOLLHUP | EPOLLERR))) read_some();
+  if (!sent_.empty()) want_flush();
 }
 
 // ---- sending ----
 
-// Moves chunks from the scheduler in front of the socket.
-void TcpLink::gather() {
+// Moves chunks from the scheduler in front of the stream.
+void StreamLink::gather() {
   while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < kGatherChunks) {
     const auto chunk = scheduler_.pop();
     if (!chunk) return;
@@ -228,9 +170,15 @@ void TcpLink::gather() {
   }
 }
 
-// Writes until the socket is full, the turn is used up or nothing is left. Returns
-// whether something is left.
-bool TcpLink::write_some() {
+// Returns whether something is left.
+bool StreamLink::write_some() {
+  const bool more = write_turn();
+  stream_->push();
+  return more;
+}
+
+// Writes until the stream is full, the turn is used up or nothing is left.
+bool StreamLink::write_turn() {
   size_t budget = kTurnBytes;
   while (true) {
     gather();
@@ -250,46 +198,26 @@ bool TcpLink::write_some() {
                               out.payload_bytes - payload_sent};
       }
     }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = num_parts;
-    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+    auto written = stream_->write(std::span(parts.data(), num_parts));
+    if (!written) {
       // The peer may have said all that we need before it went: only reading on can
       // tell that it is gone.
       stop_sending();
       return false;
     }
-    advance(static_cast<size_t>(n));
-    note_taken(static_cast<size_t>(n));
-    budget -= std::min(budget, static_cast<size_t>(n));
+    if (*written == 0) return true;
+    advance(*written);
+    budget -= std::min(budget, *written);
   }
   if (finishing_) {
     half_closed_ = true;
     stop_sending();
-    ::shutdown(socket_.get(), SHUT_WR);
+    stream_->end_sending();
   }
   return false;
 }
 
-// The socket takes more, after it was full.
-void TcpLink::note_room() {
-  int num_unsent = 0;
-  ran_dry_ = unsent_ && ::ioctl(socket_.get(), SIOCOUTQNSD, &num_unsent) == 0 &&
-             num_unsent == 0;
-}
-
-// Only what is taken by a socket that was full says how fast it sends.
-void TcpLink::note_taken(size_t written) {
-  if (!unsent_ || (events_ & EPOLLOUT) == 0) return;
-  const bool ran_dry = std::exchange(ran_dry_, false);
-  if (const auto limit = unsent_->on_taken(written, ran_dry, loop_->now()))
-    limit_unsent(socket_, *limit);
-}
-
-void TcpLink::advance(size_t written) {
+void StreamLink::advance(size_t written) {
   outgoing_bytes_ -= written;
   while (written > 0) {
     Outgoing& out = outgoing_.front();
@@ -306,7 +234,7 @@ void TcpLink::advance(size_t written) {
   }
 }
 
-void TcpLink::release(MessageId id) {
+void StreamLink::release(MessageId id) {
   const auto it = messages_.find(id);
   OutMessage& m = it->second.message;
   if (m.owner) sent_.emplace_back(std::move(m.owner), m.token);
@@ -314,7 +242,7 @@ void TcpLink::release(MessageId id) {
   if (!sent_.empty()) want_flush();
 }
 
-void TcpLink::deliver_sent() {
+void StreamLink::deliver_sent() {
   // on_sent may send again, here too.
   while (!sent_.empty()) {
     auto sent = std::exchange(sent_, {});
@@ -324,7 +252,7 @@ void TcpLink::deliver_sent() {
 
 // ---- receiving ----
 
-void TcpLink::read_some() {
+void StreamLink::read_some() {
   size_t budget = kTurnBytes;
   while (budget > 0 && !is_lost_) {
     std::array<iovec, 2> parts;
@@ -345,30 +273,30 @@ void TcpLink::read_some() {
                                     : in_.size() - in_end_;
     parts[num_parts++] = {in_.data() + in_end_, beside};
     const size_t room = wanted + beside;
-    const ssize_t n = ::readv(socket_.get(), parts.data(), static_cast<int>(num_parts));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) {
+    auto read = stream_->read(std::span(parts.data(), num_parts));
+    if (!read) {
+      const std::string& why = read.status().message();
       lose(Status(Code::kPeerLost,
-                  n == 0 ? concat("rank ", peer_.value, " closed the connection")
-                         : concat("receiving from rank ", peer_.value,
-                                  " failed: ", describe_errno(errno)),
+                  why.empty()
+                      ? concat("rank ", peer_.value, " closed the connection")
+                      : concat("receiving from rank ", peer_.value, " failed: ", why),
                   peer_));
       return;
     }
-    const auto got = static_cast<size_t>(n);
+    const size_t got = *read;
+    if (got == 0) return;
     budget -= std::min(budget, got);
     const size_t direct = std::min(got, wanted);
     in_end_ += got - direct;
     if (direct > 0) end_payload(direct);
     while (!is_lost_ && parse()) {
     }
-    if (got < room) return;  // the socket is empty: save the call that would say so
+    if (got < room) return;  // nothing is left: save the call that would say so
   }
 }
 
 // Takes one thing out of in_. Returns false when more bytes are needed.
-bool TcpLink::parse() {
+bool StreamLink::parse() {
   const size_t have = in_end_ - in_begin_;
   switch (reading_) {
     case Reading::kHeader: {
@@ -406,7 +334,7 @@ bool TcpLink::parse() {
   return false;
 }
 
-bool TcpLink::begin_frame(std::span<const std::byte> extension) {
+bool StreamLink::begin_frame(std::span<const std::byte> extension) {
   auto place = handler_->on_frame_begin(peer_, header_, extension);
   if (is_lost_) return false;
   if (!place) {
@@ -422,7 +350,7 @@ bool TcpLink::begin_frame(std::span<const std::byte> extension) {
 }
 
 // `bytes` more of the payload are in place.
-void TcpLink::end_payload(size_t bytes) {
+void StreamLink::end_payload(size_t bytes) {
   payload_left_ -= bytes;
   if (payload_ != nullptr) payload_ += bytes;
   if (payload_left_ > 0) return;
@@ -432,7 +360,7 @@ void TcpLink::end_payload(size_t bytes) {
 }
 
 // What is queued, and all that will be, goes nowhere.
-void TcpLink::stop_sending() {
+void StreamLink::stop_sending() {
   can_send_ = false;
   outgoing_.clear();
   for (auto& [id, queued] : messages_) {
@@ -444,11 +372,10 @@ void TcpLink::stop_sending() {
   if (!sent_.empty()) want_flush();
 }
 
-void TcpLink::lose(const Status& why) {
+void StreamLink::lose(const Status& why) {
   if (std::exchange(is_lost_, true)) return;
-  loop_->remove(socket_.get(), this);
   // The peer is to notice at once, whatever becomes of this object.
-  ::shutdown(socket_.get(), SHUT_RDWR);
+  stream_->end();
   stop_sending();
   handler_->on_link_lost(peer_, why);
 }

@@ -2,34 +2,30 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One lane of a Link: one connected TCP socket on the event loop. Writes gather several
-// chunks per system call from the memory of their owners; reads place payloads where
-// the handler says, so that large data is copied by the kernel alone. Progress thread
-// only.
+// One lane of a Link: frames over a stream of bytes. Writes gather several chunks at a
+// time from the memory of their owners; reads place payloads where the handler says, so
+// that large data is copied by the stream alone. Progress thread only.
 
 #include <array>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "base/fd.h"
+#include "transport/byte_stream.h"
 #include "transport/event_loop.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
-#include "transport/unsent_limit.h"
 
 namespace aikido::transport {
 
-class TcpLink final : public Link, private FdHandler, private Flushable {
+class StreamLink final : public Link, private StreamHandler, private Flushable {
  public:
-  // Takes a connected, non-blocking socket whose handshake is through. `loop` and
-  // `handler` must outlive the link. `chunk_bytes`: the longest payload of a frame that
-  // is sent.
-  TcpLink(EventLoop* loop, Fd socket, Lane lane, Rank peer, size_t chunk_bytes,
-          LinkHandler* handler);
-  ~TcpLink() override;
+  // Takes a stream whose handshake is through, and starts it. `loop` and `handler` must
+  // outlive the link. `chunk_bytes`: the longest payload of a frame that is sent.
+  StreamLink(EventLoop* loop, std::unique_ptr<ByteStream> stream, Lane lane, Rank peer,
+             size_t chunk_bytes, LinkHandler* handler);
+  ~StreamLink() override;
 
   MessageId send(OutMessage message) override;
   void let_go(MessageId id) override;
@@ -44,7 +40,7 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   void close() override;
 
  private:
-  // A chunk on its way into the kernel: header and extension copied, payload in place.
+  // A chunk on its way into the stream: header and extension copied, payload in place.
   struct Outgoing {
     MessageId message = 0;
     bool is_last = false;
@@ -62,14 +58,14 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   };
   enum class Reading { kHeader, kExtension, kPayload };
 
-  void on_events(uint32_t events) override;
+  void on_readable() override { read_some(); }
+  void on_writable() override;
   void flush() override;
   void want_flush();
 
   bool write_some();
+  bool write_turn();
   void gather();
-  void note_room();
-  void note_taken(size_t written);
   void advance(size_t written);
   void release(MessageId id);
   void deliver_sent();
@@ -82,15 +78,13 @@ class TcpLink final : public Link, private FdHandler, private Flushable {
   void lose(const Status& why);
 
   EventLoop* loop_;
-  Fd socket_;
+  std::unique_ptr<ByteStream> stream_;  // null: closed
   Rank peer_;
   LinkHandler* handler_;
-  uint32_t events_ = 0;
   bool flush_wanted_ = false;
   bool is_lost_ = false;
-  bool can_send_ = true;               // false: what is sent is through at once
-  std::optional<UnsentLimit> unsent_;  // between hosts, of bulk
-  bool ran_dry_ = false;               // since it was full
+  bool can_send_ = true;  // false: what is sent is through at once
+  bool waits_for_room_ = false;
 
   // Sending.
   Scheduler scheduler_;

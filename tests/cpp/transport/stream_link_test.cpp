@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-#include "transport/tcp_link.h"
+#include "transport/stream_link.h"
 
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
+#include "transport/connector.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -16,25 +18,40 @@ using namespace aikido::transport;
 
 namespace {
 
-// Two links on one loop, over a socket pair with small buffers.
+// Two links on one loop, over a socket pair with small buffers, or over memory.
 struct Two {
   EventLoop loop;
   RecordingHandler a, b;
-  std::unique_ptr<TcpLink> to_b, to_a;
+  std::unique_ptr<StreamLink> to_b, to_a;
   int raw = -1;  // the far end when there is no second link
 
   explicit Two(bool is_raw = false) {
     int fds[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-    to_b = std::make_unique<TcpLink>(&loop, Fd(fds[0]), Lane::kBulk, Rank(1), 1000, &a);
-    if (is_raw)
+    if (is_raw) {
+      to_b = link_over(fds[0], Rank(1), &a);
       raw = fds[1];
-    else
-      to_a =
-          std::make_unique<TcpLink>(&loop, Fd(fds[1]), Lane::kBulk, Rank(0), 1000, &b);
+    } else if (GENERATE(false, true)) {
+      auto made = SharedMemory::make(16 << 10);
+      REQUIRE(made.is_ok());
+      auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+      REQUIRE(opened.is_ok());
+      to_b = link_over(fds[0], Rank(1), &a, std::move(*made));
+      to_a = link_over(fds[1], Rank(0), &b, std::move(*opened));
+    } else {
+      to_b = link_over(fds[0], Rank(1), &a);
+      to_a = link_over(fds[1], Rank(0), &b);
+    }
   }
   ~Two() {
     if (raw >= 0) ::close(raw);
+  }
+  std::unique_ptr<StreamLink> link_over(int fd, Rank peer, LinkHandler* handler,
+                                        std::optional<SharedMemory> memory = {}) {
+    auto stream =
+        make_stream(&loop, Connection{Fd(fd), std::move(memory)}, Lane::kBulk);
+    return std::make_unique<StreamLink>(&loop, std::move(stream), Lane::kBulk, peer,
+                                        1000, handler);
   }
   // Runs turns until `is_done`.
   void run_until(const std::function<bool()>& is_done) {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Bytes in order between two processes, in both directions: a socket, or memory that
+// the two share. Knows no frames, never blocks. Progress thread only.
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+
+#include "base/status.h"
+
+namespace aikido::transport {
+
+// What a stream tells the link above. Never within a call of the link.
+class StreamHandler {
+ public:
+  virtual ~StreamHandler() = default;
+  // Bytes may be here, or the end. Comes again until a read takes less than it could.
+  virtual void on_readable() = 0;
+  // There may be room. Comes again and again while the link waits for room.
+  virtual void on_writable() = 0;
+};
+
+class ByteStream {
+ public:
+  // Closes it: the peer sees the end.
+  virtual ~ByteStream() = default;
+  // Once, before anything else. `handler` outlives the stream.
+  virtual void start(StreamHandler* handler) = 0;
+
+  // Takes what there is room for, of the first part first; 0: there is none. A failed
+  // Status: nothing can be sent any more, but what is here can be read.
+  virtual Result<size_t> write(std::span<const iovec> parts) = 0;
+  // A turn of writes is over: the peer may be woken up.
+  virtual void push() {}
+  // Whether the handler is told of room.
+  virtual void wait_for_room(bool waits) = 0;
+  // What was written is out of this process's hands.
+  virtual bool is_drained() const = 0;
+
+  // Fills the parts with what is here; 0: nothing. A failed Status: nothing more will
+  // come; kPeerLost without a message: in order.
+  virtual Result<size_t> read(std::span<const iovec> parts) = 0;
+
+  // Behind what was written comes the end.
+  virtual void end_sending() = 0;
+  // Both directions are over; what is here can still be read.
+  virtual void hang_up() = 0;
+  // hang_up(), and the handler is told nothing more.
+  virtual void end() = 0;
+};
+
+}  // namespace aikido::transport

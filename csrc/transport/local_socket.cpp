@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/local_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace aikido::transport {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+// "\0aikido/127.0.0.1 40123": the port is taken in this namespace by one listener only.
+// Empty: nobody can listen there.
+std::optional<SocketAddress> beside(const Address& address) {
+  if (!to_socket_address(address)) return std::nullopt;
+  SocketAddress made;
+  auto* name = reinterpret_cast<sockaddr_un*>(&made.storage);
+  name->sun_family = AF_UNIX;
+  const std::string text = "aikido/" + address.to_string();
+  if (text.size() + 1 > sizeof name->sun_path) return std::nullopt;
+  std::memcpy(name->sun_path + 1, text.data(), text.size());
+  made.length =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return made;
+}
+
+Fd make_socket() {
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket.close_in_children();
+  return socket;
+}
+
+union Control {
+  cmsghdr alignment;
+  std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
+};
+
+}  // namespace
+
+bool is_same_user(const Fd& socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == ::geteuid();
+}
+
+Fd listen_beside(const Address& address) {
+  auto name = beside(address);
+  if (!name) return Fd();
+  Fd socket = make_socket();
+  if (socket.is_open() && (::bind(socket.get(), name->get(), name->length) != 0 ||
+                           ::listen(socket.get(), kBacklog) != 0))
+    socket.reset();
+  return socket;
+}
+
+// A name is free to take while nobody listens there, so somebody else may have taken
+// it. What follows is the secret of the group.
+Fd connect_beside(const Address& address) {
+  auto name = beside(address);
+  if (!name) return Fd();
+  Fd socket = make_socket();
+  if (socket.is_open() && (::connect(socket.get(), name->get(), name->length) != 0 ||
+                           !is_same_user(socket)))
+    socket.reset();
+  return socket;
+}
+
+bool send_with(const Fd& socket, std::span<const std::byte> bytes, int passed) {
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  Control control{};
+  if (passed >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control.bytes;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof passed);
+    std::memcpy(CMSG_DATA(header), &passed, sizeof passed);
+  }
+  return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(bytes.size());
+}
+
+ssize_t receive_with(const Fd& socket, std::span<std::byte> into, Fd& passed) {
+  iovec part{into.data(), into.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  Control control{};
+  message.msg_control = &control;
+  // Without the padding, in which a second one would find room.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    passed = Fd(fd);
+  }
+  return n;
+}
+
+}  // namespace aikido::transport

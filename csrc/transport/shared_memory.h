@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Memory that two processes of one host share: a ring for each direction. It has no
+// name and no file, so nothing stays behind whoever is killed: the kernel frees it with
+// the last process that has it.
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "transport/shared_ring.h"
+
+namespace aikido::transport {
+
+class SharedMemory {
+ public:
+  // New memory, all of it there: rings of `ring_bytes`, rounded up to a power of two
+  // and to a page at least. kRetryLater says why the kernel gives none.
+  static Result<SharedMemory> make(size_t ring_bytes);
+  // What the maker has sent. kProtocol: it is no such memory, or could shrink.
+  static Result<SharedMemory> open(Fd fd);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  // For the other process; closed once it has it.
+  Fd& fd() { return fd_; }
+  // The other process uses it, which it says before it answers the greeting.
+  void accept() { header().is_accepted.store(1); }
+  bool is_accepted() const { return header().is_accepted.load() != 0; }
+
+  RingWriter writer() { return {&ring(is_maker_), data(is_maker_), ring_bytes_}; }
+  RingReader reader() { return {&ring(!is_maker_), data(!is_maker_), ring_bytes_}; }
+
+ private:
+  struct Header {
+    std::atomic<uint32_t> is_accepted;
+    RingState rings[2];  // what the maker writes is in the second
+  };
+  static constexpr size_t kHeaderRoom = 4096;
+  static_assert(sizeof(Header) <= kHeaderRoom);
+
+  SharedMemory(Fd fd, void* base, size_t ring_bytes, bool is_maker)
+      : fd_(std::move(fd)), base_(base), ring_bytes_(ring_bytes), is_maker_(is_maker) {}
+  static Result<SharedMemory> map(Fd fd, size_t ring_bytes, bool is_maker);
+  static size_t size_of(size_t ring_bytes) { return kHeaderRoom + 2 * ring_bytes; }
+
+  Header& header() const { return *static_cast<Header*>(base_); }
+  RingState& ring(bool second) { return header().rings[second ? 1 : 0]; }
+  std::byte* data(bool second) {
+    return static_cast<std::byte*>(base_) + kHeaderRoom + (second ? ring_bytes_ : 0);
+  }
+
+  Fd fd_;
+  void* base_;
+  size_t ring_bytes_;
+  bool is_maker_;
+};
+
+}  // namespace aikido::transport

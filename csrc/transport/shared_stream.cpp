@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/shared_stream.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+namespace aikido::transport {
+namespace {
+
+Status broken() {
+  return {Code::kProtocol, "the peer has written nonsense into the shared memory"};
+}
+
+}  // namespace
+
+SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      memory_(std::move(memory)),
+      writer_(memory_.writer()),
+      reader_(memory_.reader()) {
+  memory_.fd().reset();
+}
+
+SharedStream::~SharedStream() {
+  leave_loop();
+}
+
+void SharedStream::start(StreamHandler* handler) {
+  handler_ = handler;
+  loop_->add(socket_.get(), EPOLLIN, this);
+  loop_->add_polled(this);
+  is_watched_ = is_polled_ = true;
+}
+
+void SharedStream::leave_loop() {
+  if (std::exchange(is_watched_, false)) loop_->remove(socket_.get(), this);
+  if (std::exchange(is_polled_, false)) loop_->remove_polled(this);
+}
+
+Result<size_t> SharedStream::write(std::span<const iovec> parts) {
+  if (has_gone_) return Status(Code::kPeerLost, "the other process is gone");
+  const auto written = writer_.write(parts);
+  if (written) return *written;
+  // Nobody can go on with this ring, and the peer is to know.
+  hang_up();
+  return broken();
+}
+
+void SharedStream::push() {
+  if (writer_.must_wake_reader()) ring_bell();
+}
+
+Result<size_t> SharedStream::read(std::span<const iovec> parts) {
+  // Asked first: a peer that is gone by now writes nothing behind what is read here.
+  const bool is_last = has_gone_ || reader_.is_at_end();
+  const auto got = reader_.read(parts);
+  if (!got) return broken();
+  if (*got == 0 && is_last) return Status(Code::kPeerLost, "");
+  if (reader_.must_wake_writer()) ring_bell();
+  return *got;
+}
+
+void SharedStream::end_sending() {
+  writer_.end();
+  push();
+}
+
+void SharedStream::hang_up() {
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+void SharedStream::end() {
+  leave_loop();
+  hang_up();
+}
+
+// A full socket is full of bells, and a broken one tells the loop.
+void SharedStream::ring_bell() {
+  const char bell = 0;
+  [[maybe_unused]] const auto n =
+      ::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+// A bell says only that poll(), which follows in the same turn, has something to do.
+void SharedStream::on_events(uint32_t) {
+  std::array<char, 64> bells;
+  const ssize_t n = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+  if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  has_gone_ = true;
+  is_watched_ = false;
+  loop_->remove(socket_.get(), this);
+}
+
+void SharedStream::poll() {
+  if (std::exchange(rests_, false)) {
+    reader_.wake();
+    writer_.wake();
+  }
+  if (waits_for_room_ && (has_gone_ || writer_.has_room())) handler_->on_writable();
+  // Last: the handler may have done with us.
+  if (has_gone_ || reader_.has_bytes() || reader_.is_at_end()) handler_->on_readable();
+}
+
+bool SharedStream::rest() {
+  if (has_gone_) return false;
+  rests_ = true;
+  return reader_.rest() && (!waits_for_room_ || writer_.rest());
+}
+
+}  // namespace aikido::transport

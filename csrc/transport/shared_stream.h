@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A ByteStream through shared memory. A Unix socket beside it rings when somebody
+// sleeps who should not, and ends with the process at its other end. While both are
+// awake no system call is made.
+
+#include "base/fd.h"
+#include "transport/byte_stream.h"
+#include "transport/event_loop.h"
+#include "transport/shared_memory.h"
+
+namespace aikido::transport {
+
+class SharedStream final : public ByteStream, private FdHandler, private Polled {
+ public:
+  // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
+  // `loop` outlives the stream.
+  SharedStream(EventLoop* loop, Fd socket, SharedMemory memory);
+  ~SharedStream() override;
+
+  void start(StreamHandler* handler) override;
+  Result<size_t> write(std::span<const iovec> parts) override;
+  void push() override;
+  void wait_for_room(bool waits) override { waits_for_room_ = waits; }
+  // The peer can read it, whatever becomes of this process.
+  bool is_drained() const override { return true; }
+  Result<size_t> read(std::span<const iovec> parts) override;
+  void end_sending() override;
+  void hang_up() override;
+  void end() override;
+
+ private:
+  void on_events(uint32_t events) override;
+  void poll() override;
+  bool rest() override;
+  void ring_bell();
+  void leave_loop();
+
+  EventLoop* loop_;
+  Fd socket_;
+  SharedMemory memory_;
+  RingWriter writer_;
+  RingReader reader_;
+  StreamHandler* handler_ = nullptr;
+  bool is_watched_ = false;  // the socket, by the loop
+  bool is_polled_ = false;
+  bool rests_ = false;
+  bool has_gone_ = false;  // the peer
+  bool waits_for_room_ = false;
+};
+
+}  // namespace aikido::transport

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A ByteStream over a connected socket: TCP, or a Unix socket on one host. Writes and
+// reads go from and to the memory of the callers, so large data is copied by the kernel
+// alone.
+
+#include <cstdint>
+#include <optional>
+
+#include "base/fd.h"
+#include "transport/byte_stream.h"
+#include "transport/event_loop.h"
+#include "transport/frame.h"
+#include "transport/unsent_limit.h"
+
+namespace aikido::transport {
+
+class SocketStream final : public ByteStream, private FdHandler {
+ public:
+  // Takes a connected, non-blocking socket. `loop` outlives the stream.
+  SocketStream(EventLoop* loop, Fd socket, Lane lane);
+  ~SocketStream() override;
+
+  void start(StreamHandler* handler) override;
+  Result<size_t> write(std::span<const iovec> parts) override;
+  void wait_for_room(bool waits) override;
+  bool is_drained() const override;
+  Result<size_t> read(std::span<const iovec> parts) override;
+  void end_sending() override;
+  void hang_up() override;
+  void end() override;
+
+ private:
+  void on_events(uint32_t events) override;
+  void note_room();
+  void note_taken(size_t written);
+
+  EventLoop* loop_;
+  Fd socket_;
+  bool is_unix_;
+  StreamHandler* handler_ = nullptr;
+  uint32_t events_ = 0;                // 0: not on the loop
+  std::optional<UnsentLimit> unsent_;  // between hosts, of bulk
+  bool ran_dry_ = false;               // since it was full
+};
+
+}  // namespace aikido::transport

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/shared_stream.h"
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <thread>
+
+#include "harness/catch.h"
+#include "harness/recording_handler.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+using std::chrono::seconds;
+
+namespace {
+
+// One end of a stream on a loop and a thread of its own: counts what comes.
+struct Side final : StreamHandler {
+  void on_readable() override {
+    while (true) {
+      std::vector<std::byte> part(1 << 16);
+      const iovec into{part.data(), part.size()};
+      auto n = stream->read({&into, 1});
+      if (!n) {
+        why = n.status();
+        if (put < data.size()) return;  // it is told again
+        stream->end();
+        return loop.stop();
+      }
+      got.insert(got.end(), part.begin(), part.begin() + static_cast<ptrdiff_t>(*n));
+      num_got.store(got.size());
+      if (*n < part.size()) return;
+    }
+  }
+  void on_writable() override { write_on(); }
+  void write_on() {
+    while (put < data.size()) {
+      const iovec from{const_cast<std::byte*>(data.data()) + put, data.size() - put};
+      auto n = stream->write({&from, 1});
+      if (!n || *n == 0) break;
+      put += *n;
+    }
+    stream->push();
+    stream->wait_for_room(put < data.size());
+    if (put == data.size() && ends) stream->end_sending();
+  }
+  void run() {
+    stream->start(this);
+    loop.post([this] { write_on(); });
+    thread = std::thread([this] { loop.run(); });
+  }
+
+  EventLoop loop;
+  std::unique_ptr<SharedStream> stream;
+  std::vector<std::byte> data, got;
+  std::atomic<size_t> num_got = 0;
+  size_t put = 0;
+  bool ends = true;
+  Status why;
+  std::thread thread;
+};
+
+struct Pair {
+  Pair() {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+    auto made = SharedMemory::make(4096);
+    REQUIRE(made.is_ok());
+    auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+    REQUIRE(opened.is_ok());
+    a.stream = std::make_unique<SharedStream>(&a.loop, Fd(fds[0]), std::move(*made));
+    b.stream = std::make_unique<SharedStream>(&b.loop, Fd(fds[1]), std::move(*opened));
+  }
+  Side a, b;
+};
+
+}  // namespace
+
+TEST_CASE("two loops exchange megabytes both ways, and wake each other up", "[tcp]") {
+  Pair two;
+  two.a.data = pattern(5'000'000, 1);
+  two.b.data = pattern(3'000'000, 2);
+  two.a.run();
+  two.b.run();
+  two.a.thread.join();
+  two.b.thread.join();
+  CHECK((two.a.got == two.b.data && two.b.got == two.a.data));
+  CHECK(two.a.why.code() == Code::kPeerLost);
+  CHECK(two.a.why.message().empty());
+}
+
+TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
+  Pair two;
+  two.a.ends = two.b.ends = false;
+  two.a.run();
+  two.b.run();
+  const SystemClock clock;
+  for (int i = 1; i <= 100; ++i) {
+    two.a.loop.post([&] {
+      two.a.data.resize(static_cast<size_t>(i));
+      two.a.write_on();
+    });
+    // Nothing but the bell wakes the other loop up.
+    const TimePoint deadline = clock.now() + seconds(10);
+    while (two.b.num_got.load() < static_cast<size_t>(i) && clock.now() < deadline)
+      std::this_thread::yield();
+    REQUIRE(two.b.num_got.load() == static_cast<size_t>(i));
+  }
+  two.a.loop.post([&] { two.a.stream->end_sending(); });
+  two.b.thread.join();
+  two.b.stream.reset();  // which ends the other
+  two.a.thread.join();
+  CHECK(two.b.got.size() == 100);
+}
+
+TEST_CASE("what was written is read after its writer is gone", "[tcp]") {
+  Pair two;
+  two.a.ends = two.b.ends = false;
+  two.a.data = pattern(4000);
+  two.a.stream->start(&two.a);
+  two.a.write_on();
+  CHECK(two.a.stream->is_drained());
+  two.a.stream.reset();  // the socket ends, as with the process
+  two.b.run();
+  two.b.thread.join();
+  CHECK((two.b.got == two.a.data));
+  CHECK(two.b.why.code() == Code::kPeerLost);
+  const iovec from{two.a.data.data(), 1};
+  CHECK_FALSE(two.b.stream->write({&from, 1}).is_ok());
+}
