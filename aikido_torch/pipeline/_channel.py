@@ -2,13 +2,15 @@
 # Copyright (c) the aikido authors
 """What connects the ranks of a pipeline."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 import torch.distributed as dist
 
 from aikido_torch._calls import all_reduce
+from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import Policy
 
 __all__ = ["Channel", "GroupChannel", "Pending"]
@@ -58,6 +60,50 @@ class _Work:
         self._work.get_future().add_done_callback(lambda _: call())
 
 
+class _Replicas:
+    """Those of a stage, as a group that adds up.
+
+    Args:
+        ranks: of the pipeline, by rank of the group.
+    """
+
+    def __init__(self, stage: int, group: dist.ProcessGroup, ranks: list[int]) -> None:
+        self.group = group
+        self._stage, self._ranks = stage, ranks
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Errors in there name a rank of the pipeline, not one of the group."""
+        try:
+            yield
+        except AikidoError as error:
+            if error.rank is None:
+                raise
+            numbers = ", ".join(map(str, range(len(self._ranks))))
+            ranks = ", ".join(map(str, self._ranks))
+            raise type(error)(
+                f"{error} (in the group of the replicas of stage {self._stage}, whose "
+                f"ranks {numbers} are ranks {ranks} of the pipeline)",
+                rank=self._ranks[error.rank],
+                operation=error.operation,
+                sequence_number=error.sequence_number,
+            ) from error
+
+
+class _Sum(_Work):
+    """Of replicas."""
+
+    __slots__ = ("_replicas",)
+
+    def __init__(self, work: dist.Work, replicas: _Replicas) -> None:
+        super().__init__(work)
+        self._replicas = replicas
+
+    def wait(self) -> None:
+        with self._replicas.named():
+            super().wait()
+
+
 class GroupChannel:
     """Over process groups.
 
@@ -74,8 +120,18 @@ class GroupChannel:
         policy: Policy | None = None,
     ) -> None:
         self._group = group
-        self._replicas = replicas
         self._policy = policy
+        self._replicas = {
+            stage: _Replicas(
+                stage,
+                of,
+                [
+                    dist.get_group_rank(group, r)
+                    for r in dist.get_process_group_ranks(of)
+                ],
+            )
+            for stage, of in replicas.items()
+        }
 
     def send(self, peer: int, tag: int, buffer: torch.Tensor) -> Pending:
         """Of bytes."""
@@ -87,9 +143,12 @@ class GroupChannel:
 
     def reduce(self, stage: int, tensor: torch.Tensor) -> Pending:
         """Adds up over the replicas of a stage, in place."""
-        group = self._replicas[stage]
-        if self._policy is None:
-            return _Work(dist.all_reduce(tensor, group=group, async_op=True))
-        return _Work(
-            all_reduce(tensor, group=group, policy=self._policy, async_op=True)
-        )
+        replicas = self._replicas[stage]
+        with replicas.named():
+            if self._policy is None:
+                work = dist.all_reduce(tensor, group=replicas.group, async_op=True)
+            else:
+                work = all_reduce(
+                    tensor, group=replicas.group, policy=self._policy, async_op=True
+                )
+        return _Sum(work, replicas)

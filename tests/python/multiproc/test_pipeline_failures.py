@@ -362,3 +362,39 @@ def test_what_does_not_fit_is_refused_on_all_ranks():
             wanted = text if isinstance(text, str) else text[rank]
             assert failure.name == "ConfigError"
             assert failure.text.startswith(wanted), failure.text
+
+
+def lose_a_replica(rank, size, victim):
+    """The last replica of stage 1 dies while the first waits for their sum."""
+    schedule = pipeline.schedule("1f1b", stages=3, replicas=[1, 2, 1], micro_batches=4)
+    stages = layered(3)
+    if rank == victim:
+        stages[1] = nn.Sequential(stages[1], Dying())
+    pipe = pipeline.Pipeline(stages, schedule=schedule, optimizer=sgd, loss_fn=squared)
+    return failure_of(lambda: pipe.train(batches(2, 8), steps=4))
+
+
+class Dying(nn.Module):
+    def forward(self, x):
+        return DyingBackward.apply(x)
+
+
+class DyingBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(_, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, gradient):
+        late(0.3)  # the other replica is in the sum by now
+        die()
+
+
+def test_a_replica_that_dies_is_named_by_its_rank_of_the_pipeline():
+    """In the group of the sum it has another one."""
+    victim = 2
+    results = run_ranks(4, lose_a_replica, victim, may_die={victim}, group_timeout=60)
+    for rank, failure in enumerate(results):
+        if rank != victim:
+            assert (failure.name, failure.rank) == ("PeerLostError", victim)
+            assert failure.text.startswith("stage 1 (rank 2) is lost, ")
