@@ -42,7 +42,8 @@ def partition(
 
     Raises:
         ConfigError: a value is out of its range; there are more stages than layers; no
-            plan fits into the memory, and the sentence says what the smallest needs.
+            plan fits into the memory, and the sentence says what the smallest needs,
+            and for which stage.
     """
     counts = [machines] if isinstance(machines, int) else list(machines)
     rates = [bandwidth] if isinstance(bandwidth, int | float) else list(bandwidth)

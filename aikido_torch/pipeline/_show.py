@@ -4,6 +4,7 @@
 
 import re
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +15,7 @@ from aikido_torch.pipeline._profiler import Measurement
 __all__ = ["show", "show_layers"]
 
 _BAR = 40  # characters of the slowest stage
-_MOST_MACHINES = 16  # boxes drawn for one stage
+_MOST_MACHINES = 8  # boxes drawn for one stage
 
 
 def show(plan: _C.Plan, *, console: Console | None = None) -> None:
@@ -79,20 +80,28 @@ def show_layers(measured: Measurement, *, console: Console | None = None) -> Non
 
 
 def _table(plan: _C.Plan) -> Table:
-    table = Table(title=f"Plan {plan.text}")
-    table.add_column("stage", justify="right")
-    table.add_column("layers")
-    for name in ("machines", "compute ms", "sync ms", "transfer ms", "every ms"):
-        table.add_column(name, justify="right")
-    for name in ("weights", "versions", "memory"):
-        table.add_column(name, justify="right")
+    """So narrow that a terminal of 80 columns cuts no figure off."""
+    table = Table(
+        title=f"Plan {plan.text}; times in ms", box=box.SIMPLE_HEAD, padding=0
+    )
+    for name in (
+        "stage",
+        "machines",
+        "compute",
+        "sync",
+        "transfer",
+        "every",
+        "weights",
+        "versions",
+        "memory",
+    ):
+        table.add_column(name, justify="right", no_wrap=True)
     for number, stage in enumerate(plan.stages):
         machines = str(stage.machines)
         if len(stage.replicas) > 1:
             machines += f" ({' x '.join(map(str, stage.replicas))})"
         table.add_row(
             str(number),
-            Text(_layers(stage.layers)),
             machines,
             _ms(stage.compute_s),
             _ms(stage.sync_s),
@@ -114,12 +123,12 @@ def _without_arguments(description: str) -> str:
 
 def _layers(ids: list[str]) -> str:
     if len(ids) == 1:
-        return ids[0]
-    return f"{len(ids)}: {ids[0]} ... {ids[-1]}"
+        return f"layer {ids[0]}"
+    return f"{len(ids)} layers, {ids[0]} ... {ids[-1]}"
 
 
 def _picture(plan: _C.Plan) -> Text:
-    """A row of boxes and a bar for each stage, and what passes from one to the next."""
+    """Boxes, a bar and the layers of each stage, and what it gets from the last."""
     boxes = [_boxes(stage.machines) for stage in plan.stages]
     width = max(map(len, boxes))
     label = len(str(len(plan.stages) - 1))
@@ -134,6 +143,7 @@ def _picture(plan: _C.Plan) -> Text:
         picture.append(f"stage {number:>{label}}  {boxes[number]:<{width}}  ")
         picture.append("█" * _length(share), style="cyan")
         picture.append(f" {share:.0%}\n")
+        picture.append(f"      {'':{label}}  {'':{width}}  {_layers(stage.layers)}\n")
     return picture
 
 

@@ -191,6 +191,39 @@ void attach(const CutGraph& cuts, Plan& plan) {
   }
 }
 
+// The stages that the solver found.
+Plan written(const Profile& profile, const CutGraph& cuts, const Cost& cost,
+             const std::vector<Level>& levels, Solver& solver) {
+  Plan plan;
+  Writer(cuts, cost, levels, plan).write(solver.blocks(), levels.size() - 1, {});
+  attach(cuts, plan);
+  const auto places = places_of(profile);
+  for (Stage& stage : plan.stages)
+    std::sort(stage.layers.begin(), stage.layers.end(),
+              [&](size_t a, size_t b) { return places[a] < places[b]; });
+  return plan;
+}
+
+// Says why: `smallest` is the plan that needs least, `needed` bytes on a machine.
+Status too_small(const Profile& profile, double memory_bytes, double needed,
+                 const Plan& smallest) {
+  const auto largest = std::max_element(
+      smallest.stages.begin(), smallest.stages.end(),
+      [](const Stage& a, const Stage& b) { return a.memory_bytes < b.memory_bytes; });
+  const auto name = [&](size_t layer) {
+    return concat('"', profile.layers[layer].id, '"');
+  };
+  const auto& layers = largest->layers;
+  const std::string told = layers.size() == 1 ? concat("layer ", name(layers[0]))
+                                              : concat("layers ", name(layers.front()),
+                                                       " to ", name(layers.back()));
+  return invalid(concat("no plan fits into ", bytes_text(memory_bytes),
+                        " bytes on each machine; the smallest needs ",
+                        bytes_text(needed), " bytes: ", smallest.text,
+                        ", whose largest stage is ", largest - smallest.stages.begin(),
+                        ", ", told));
+}
+
 }  // namespace
 
 Result<Plan> partition(const Profile& profile, const PartitionOptions& options) {
@@ -213,20 +246,13 @@ Result<Plan> partition(const Profile& profile, const PartitionOptions& options) 
   const SolverOptions solver_options{*levels, options.straight, options.fewer_machines,
                                      options.memory_bytes};
   Solver solver(cuts, cost, solver_options, Solver::Goal::kTime);
-  Plan plan;
-  plan.period_s = solver.best();
-  if (std::isinf(plan.period_s)) {
+  if (std::isinf(solver.best())) {
     Solver smallest(cuts, cost, solver_options, Solver::Goal::kMemory);
-    return invalid(concat("no plan fits into ", bytes_text(*options.memory_bytes),
-                          " bytes on each machine; the smallest needs ",
-                          bytes_text(smallest.best()), " bytes"));
+    return too_small(profile, *options.memory_bytes, smallest.best(),
+                     written(profile, cuts, cost, *levels, smallest));
   }
-  Writer(cuts, cost, *levels, plan).write(solver.blocks(), levels->size() - 1, {});
-  attach(cuts, plan);
-  const auto places = places_of(profile);
-  for (Stage& stage : plan.stages)
-    std::sort(stage.layers.begin(), stage.layers.end(),
-              [&](size_t a, size_t b) { return places[a] < places[b]; });
+  Plan plan = written(profile, cuts, cost, *levels, solver);
+  plan.period_s = solver.best();
   plan.one_machine_s = plan.data_parallel_s = whole.compute_s;
   for (const Level& level : *levels)
     plan.data_parallel_s = cost.stage_s(

@@ -59,7 +59,7 @@ struct Plan {
 
 // kInvalidArgument with a sentence for a profile or options that make no sense, for
 // more stages than the model can be cut into, and where no plan fits into the memory
-// (it says what the smallest needs).
+// (it says what the smallest needs, and for which stage).
 Result<Plan> partition(const Profile& profile, const PartitionOptions& options);
 
 // The profile with the stage of each layer.

@@ -273,12 +273,14 @@ TEST_CASE("more stages than layers are refused, unless machines may be idle") {
   CHECK(plan_of(three_layers(), options).text == "1-1");
 }
 
-TEST_CASE("a memory that no plan fits into is told what the smallest needs") {
+TEST_CASE(
+    "where no plan fits into the memory the smallest is told, and its largest stage") {
   PartitionOptions options = flat(2, 1e5, CostModel::kPaper);
   options.memory_bytes = 259;
   // Two stages: two versions of 130 bytes, one of 260. One stage: one of 390.
   CHECK(failure_of(three_layers(), options) ==
-        "no plan fits into 259 bytes on each machine; the smallest needs 260 bytes");
+        "no plan fits into 259 bytes on each machine; the smallest needs 260 bytes: "
+        "1-1, whose largest stage is 0, layers \"a\" to \"d\"");
   options.memory_bytes = 260;
   CHECK(plan_of(three_layers(), options).text == "1-1");
   options.memory_bytes = 390;

@@ -80,10 +80,10 @@ void compare(const Profile& profile, PartitionOptions options, std::mt19937& dic
   options.memory_bytes = least - 1;
   plan = partition(profile, options);
   REQUIRE_FALSE(plan.is_ok());
-  CHECK(plan.status().message() == concat("no plan fits into ",
-                                          static_cast<int64_t>(least - 1),
-                                          " bytes on each machine; the smallest needs ",
-                                          static_cast<int64_t>(least), " bytes"));
+  CHECK(plan.status().message().starts_with(
+      concat("no plan fits into ", static_cast<int64_t>(least - 1),
+             " bytes on each machine; the smallest needs ", static_cast<int64_t>(least),
+             " bytes: ")));
 }
 
 TEST_CASE("no plan for a chain is better, however it is cut") {
