@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 """Where the micro-batches of a run come from."""
 
-from collections.abc import Iterable, Iterator, Set
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
 import torch
@@ -10,7 +11,9 @@ import torch
 from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline._stage import Tensors
 
-__all__ = ["BatchFeed", "LoaderFeed", "endless", "pair_of"]
+__all__ = ["BatchFeed", "LoaderFeed", "Order", "endless", "pair_of"]
+
+_MOST_NUMBERS = 1024  # of a tensor that are looked at to tell batches apart
 
 
 def rows_of(value: Any, what: str) -> int:
@@ -73,6 +76,41 @@ def endless(loader: Iterable[Any]) -> Iterator[Any]:
                 "the loader is at its end and gives no more batches; pass one that can "
                 "be begun again, or ask for fewer steps."
             )
+
+
+class Order:
+    """Tells whether loaders of several ranks gave the same batches in the same order.
+
+    By their targets: inputs may differ by what is drawn at random on each rank.
+    """
+
+    def __init__(self) -> None:
+        self.mark: int | None = 0  # of all targets so far; None where some are none
+
+    def note(self, target: Any) -> None:
+        """The next of them."""
+        tensors = (target,) if isinstance(target, torch.Tensor) else target
+        is_told = isinstance(tensors, tuple | list) and all(
+            isinstance(tensor, torch.Tensor) for tensor in tensors
+        )
+        if not is_told or self.mark is None:
+            self.mark = None
+            return
+        for tensor in tensors:
+            told = tensor.detach().reshape(-1)[:_MOST_NUMBERS].cpu().contiguous()
+            head = f"{list(tensor.shape)}".encode()
+            content = told.view(torch.uint8).numpy().tobytes()
+            self.mark = zlib.crc32(head + content, self.mark)
+
+    @staticmethod
+    def differing(marks: Mapping[int, int | None]) -> tuple[int, int] | None:
+        """Two keys whose loaders gave other batches, if there are such."""
+        known = {key: mark for key, mark in marks.items() if mark is not None}
+        for key, mark in known.items():
+            first = next(iter(known))
+            if mark != known[first]:
+                return first, key
+        return None
 
 
 class BatchFeed:
@@ -141,6 +179,7 @@ class LoaderFeed:
         of_last: Set[int],
     ) -> None:
         self._batches = endless(loader) if loader is not None else None
+        self.order = Order()
         self._left = count
         self._of_first = of_first
         self._of_last = of_last
@@ -196,6 +235,7 @@ class LoaderFeed:
                 "this rank has the first or the last stage and no loader; pass one."
             )
         inputs, target = pair_of(next(self._batches))
+        self.order.note(target)
         rows = rows_of(inputs, "inputs")
         self._full = self._full or rows
         return as_tensors(inputs, "inputs"), target, rows / self._full

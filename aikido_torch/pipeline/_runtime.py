@@ -24,7 +24,13 @@ from aikido_torch.pipeline._checkpoint import (
     save_stage,
 )
 from aikido_torch.pipeline._executor import Executor, Feed, Program
-from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, endless, pair_of
+from aikido_torch.pipeline._feed import (
+    BatchFeed,
+    LoaderFeed,
+    Order,
+    endless,
+    pair_of,
+)
 from aikido_torch.pipeline._observe import LiveTimes, Observer, live_times
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._schedule import Schedule
@@ -206,16 +212,22 @@ class Pipeline:
         runs empty between. What the last time has too many has no rows.
 
         Args:
-            loader: gives pairs of inputs and targets; the same on all ranks that need
-                one: those of the first and of the last stage. It is begun again at its
-                end.
+            loader: gives pairs of inputs and targets; the same, in the same order, on
+                all ranks that need one: those of the first and of the last stage. Two
+                that shuffle do so alike by a generator of their own:
+                `DataLoader(..., generator=torch.Generator().manual_seed(7))`; torch's
+                own one is another on each rank as soon as a stage has drawn from it. It
+                is begun again at its end. Ranks of the first stage need no targets:
+                None will do there.
             steps: how many batches; the same on all ranks.
 
         Returns:
             The loss of each update, on ranks of the last stage.
 
         Raises:
-            ConfigError, PeerLostError, AbortedError: as `train_step`.
+            ConfigError: as `train_step`; or ranks got other targets for the same
+                batches, which is looked at after 1, 2, 4, ... runs and the last.
+            PeerLostError, AbortedError: as `train_step`.
         """
         first, last = 0, len(self.schedule.stages) - 1
         needs_loader = first in self._runs or last in self._runs
@@ -228,12 +240,15 @@ class Pipeline:
         losses: list[float] = []
         if self.schedule.weights == "flush":
             batches = endless(loader) if needs_loader and loader is not None else None
-            for _ in range(steps):
+            order = Order()
+            for done in range(1, steps + 1):
                 with self._telling():
                     pair = pair_of(next(batches)) if batches else (None, None)
                 inputs, targets = pair
+                order.note(targets)
                 loss = self.train_step(inputs, targets)
                 losses += [] if loss is None else [loss]
+                self._compare(order, done, is_last=done == steps)
             return losses
         feed = LoaderFeed(
             loader if needs_loader else None,
@@ -241,13 +256,14 @@ class Pipeline:
             self._program.micro_batches_of(first),
             self._program.micro_batches_of(last),
         )
-        for begin in range(0, steps, count):
+        for done, begin in enumerate(range(0, steps, count), 1):
             feed.begin_run()
             self._run(feed)
             with self._telling():
                 feed.end_run(count)
             self.steps += min(count, steps - begin)
             losses += [loss / weight for loss, weight in self._updates() if weight > 0]
+            self._compare(feed.order, done, is_last=begin + count >= steps)
         return losses
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -323,6 +339,28 @@ class Pipeline:
     def _updates(self) -> list[tuple[float, float]]:
         last = self._runs.get(len(self.schedule.stages) - 1)
         return last.update_losses if last is not None else []
+
+    def _compare(self, order: Order, runs: int, *, is_last: bool) -> None:
+        """Whether the loaders of this `train` went alike, after so many runs.
+
+        Seldom, since all ranks wait for each other: after 1, 2, 4 and so on.
+        """
+        stages = self.schedule.stages
+        holders = {*stages[0], *stages[-1]}
+        if len(holders) == 1 or not (is_last or runs & (runs - 1) == 0):
+            return
+        with self._telling():
+            marks = self._ranks.gather(order.mark)
+            found = Order.differing({rank: marks[rank] for rank in sorted(holders)})
+            if found is not None:
+                one, other = map(self._ranks.name_of, found)
+                raise ConfigError(
+                    f"the loaders of {one} and {other} gave other targets for the same "
+                    "batches, so outputs were compared with those of other rows. Give "
+                    "all ranks the same batches in the same order: one that shuffles "
+                    "takes generator=torch.Generator().manual_seed(...), with a seed "
+                    "that is the same on all; then restore, or start again."
+                )
 
     def _run(self, feed: Feed) -> None:
         with self._telling():

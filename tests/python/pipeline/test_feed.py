@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, endless, pair_of
+from aikido_torch.pipeline._feed import BatchFeed, LoaderFeed, Order, endless, pair_of
 
 
 @pytest.mark.parametrize(
@@ -106,3 +106,28 @@ def test_loaders_that_give_something_else_are_refused():
     feed.begin_run()
     with pytest.raises(ConfigError, match=r"^the loader has ended at micro-batch 0 on"):
         feed.target(0, 0.0)
+
+
+def mark_of(*targets):
+    order = Order()
+    for target in targets:
+        order.note(target)
+    return order.mark
+
+
+def test_an_order_of_batches_is_told_by_their_targets():
+    a, b = torch.arange(4), torch.arange(4) + 1
+    assert mark_of(a, b) == mark_of(a.clone(), b) != mark_of(b, a)
+    assert mark_of(a) != mark_of(a.view(2, 2))
+    assert mark_of((a, b)) != mark_of((a, a))
+    large = torch.zeros(3000, 2)
+    assert mark_of(large[:, :1]) == mark_of(torch.zeros(3000, 1))
+    assert mark_of(torch.tensor(1.0), torch.ones(2, dtype=torch.bfloat16)) is not None
+    for none in (None, "x", [1]):
+        assert mark_of(a, none, b) is None
+
+
+def test_orders_that_differ_are_named():
+    assert Order.differing({0: 5, 1: None, 3: 5}) is None
+    assert Order.differing({0: None, 1: None}) is None
+    assert Order.differing({0: None, 1: 7, 2: 7, 4: 8}) == (1, 4)
