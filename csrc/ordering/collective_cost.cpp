@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "ordering/collective_cost.h"
+
+#include <bit>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/text.h"
+
+namespace aikido::ordering {
+namespace {
+
+Status invalid(std::string message) {
+  return {Code::kInvalidArgument, std::move(message)};
+}
+
+Status check(int members, double bytes, const CollectiveCosts& costs) {
+  AIKIDO_TRY(validate(costs.message));
+  if (members < 1)
+    return invalid(
+        concat("a collective of ", members, " members; it takes a number from 1 up"));
+  for (const auto& [name, value] : {std::pair("bytes", bytes),
+                                    {"gamma_s", costs.gamma_s},
+                                    {"message_s", costs.message_s}})
+    if (!std::isfinite(value) || value < 0)
+      return invalid(
+          concat(name, " is ", value, "; it takes a finite number from 0 up"));
+  if (costs.message_s > costs.message.alpha_s)
+    return invalid(concat("message_s is ", costs.message_s, " and alpha ",
+                          costs.message.alpha_s,
+                          "; what a sender is busy with is a part of alpha"));
+  return Status::ok();
+}
+
+// By the note in the header.
+double formula(Collective collective, int members, double bytes,
+               const CollectiveCosts& costs) {
+  const double n = members, alpha = costs.message.alpha_s;
+  const double wire = bytes * costs.message.beta_s, add = bytes * costs.gamma_s;
+  const auto number = static_cast<unsigned>(members);
+  switch (collective) {
+    case Collective::kDirect:
+      return 2 * (alpha + (n - 2) * costs.message_s) + (n - 1) / n * (2 * wire + add);
+    case Collective::kRing:
+      return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
+    case Collective::kHalvingDoubling: {
+      const double p = std::bit_floor(number);
+      const double beyond = p < n ? 2 * (alpha + wire) + add : 0;
+      return 2 * std::log2(p) * alpha + (p - 1) / p * (2 * wire + add) + beyond;
+    }
+    case Collective::kTree: {
+      const double c = std::bit_width(number - 1);
+      return c * (2 * (alpha + wire) + add);
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::kDirect:
+      return "direct";
+    case Collective::kRing:
+      return "ring";
+    case Collective::kHalvingDoubling:
+      return "halving_doubling";
+    case Collective::kTree:
+      return "tree";
+  }
+  return "unknown";
+}
+
+Result<double> cost_of(Collective collective, int members, double bytes,
+                       const CollectiveCosts& costs) {
+  AIKIDO_TRY(check(members, bytes, costs));
+  return members == 1 ? 0 : formula(collective, members, bytes, costs);
+}
+
+Result<Choice> choose_collective(int members, double bytes,
+                                 const CollectiveCosts& costs,
+                                 std::span<const Collective> among) {
+  if (among.empty())
+    return invalid("there is no collective to choose from; it takes one or more");
+  std::optional<Choice> best;
+  for (const Collective collective : among) {
+    auto time_s = cost_of(collective, members, bytes, costs);
+    if (!time_s) return time_s.status();
+    if (!best || *time_s < best->time_s) best = Choice{collective, *time_s};
+  }
+  return *best;
+}
+
+Result<Collective> collective_named(std::string_view name) {
+  std::string known;
+  for (const Collective collective : kCollectives) {
+    if (name == name_of(collective)) return collective;
+    known += concat(known.empty() ? "" : ", ", name_of(collective));
+  }
+  return invalid(
+      concat("the collective is \"", printable(name), "\"; it takes ", known));
+}
+
+}  // namespace aikido::ordering

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What an allreduce takes by its algorithm, and which takes least for a size: the
+// best-fitting primitive of Caramel. Pure; any thread.
+//
+// Note [costs]
+// n members with full-duplex links, m bytes; alpha and beta of a message, gamma seconds
+// for adding up a byte. L = log2 of the largest power of two p up to n, C = log2 n
+// rounded up.
+//
+//   ring              2 (n-1) alpha + 2 (n-1)/n m beta + (n-1)/n m gamma
+//   halving-doubling  2 L alpha + 2 (p-1)/p m beta + (p-1)/p m gamma
+//                     and where n is no power of two: + 2 (alpha + m beta) + m gamma
+//   tree              2 C (alpha + m beta) + C m gamma
+//   direct            2 (alpha + (n-2) message) + 2 (n-1)/n m beta + (n-1)/n m gamma
+//
+// Ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+// workstations", JPDC 69(2), 2009. Halving-doubling is Rabenseifner's; it and its
+// members beyond p, which give their data to a partner first and get the result from it
+// in the end: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication
+// Operations in MPICH", IJHPCA 19(1), 2005, section on allreduce. Tree: a binomial
+// reduce and a broadcast, there too. Direct: each member is sent its part of all others
+// at once and sends the sum of it back to all; ours. Its messages overlap but for
+// `message_s`, what the sender is busy with each. With message = alpha it is the cost
+// of sending them one after another. By these formulas a tree never takes less than
+// halving-doubling; it is here for whoever has no other.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "ordering/graph.h"
+
+namespace aikido::ordering {
+
+enum class Collective : uint8_t { kDirect, kRing, kHalvingDoubling, kTree };
+inline constexpr std::array kCollectives = {Collective::kDirect, Collective::kRing,
+                                            Collective::kHalvingDoubling,
+                                            Collective::kTree};
+std::string_view name_of(Collective collective);
+// kInvalidArgument for a name that is none of theirs.
+Result<Collective> collective_named(std::string_view name);
+
+struct CollectiveCosts {
+  LinkCost message;      // alpha and beta
+  double gamma_s = 0;    // of adding up a byte
+  double message_s = 0;  // see the note; from 0 to alpha
+};
+
+// Seconds. One member: 0. kInvalidArgument with a sentence for figures that are
+// negative or no numbers, for fewer than one member, and for a message_s above alpha.
+Result<double> cost_of(Collective collective, int members, double bytes,
+                       const CollectiveCosts& costs);
+
+struct Choice {
+  Collective collective = Collective::kDirect;
+  double time_s = 0;
+};
+// Of `among` the one that takes least; of several the first. The same refusals, and an
+// empty list.
+Result<Choice> choose_collective(int members, double bytes,
+                                 const CollectiveCosts& costs,
+                                 std::span<const Collective> among);
+
+}  // namespace aikido::ordering

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Costs by hand, and where one collective becomes better than another.
+#include "ordering/collective_cost.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "harness/catch.h"
+
+namespace aikido::ordering {
+namespace {
+
+constexpr auto kDirect = Collective::kDirect;
+constexpr auto kRing = Collective::kRing;
+constexpr auto kHalving = Collective::kHalvingDoubling;
+constexpr auto kTree = Collective::kTree;
+
+double cost(Collective collective, int members, double bytes,
+            const CollectiveCosts& costs) {
+  auto time_s = cost_of(collective, members, bytes, costs);
+  if (!time_s) FAIL(time_s.status().message());
+  return *time_s;
+}
+
+TEST_CASE("costs are those of their formulas") {
+  const CollectiveCosts costs{{10, 3}, 1, 4};
+  REQUIRE(cost(kRing, 4, 8, costs) == 60 + 36 + 6);
+  REQUIRE(cost(kHalving, 4, 8, costs) == 40 + 36 + 6);
+  REQUIRE(cost(kTree, 4, 8, costs) == 2 * (2 * (10 + 24) + 8));
+  REQUIRE(cost(kDirect, 4, 8, costs) == 2 * (10 + 2 * 4) + 36 + 6);
+  // 2 of 6 members are beyond the power of two.
+  REQUIRE(cost(kRing, 6, 6, costs) == 100 + 30 + 5);
+  REQUIRE(cost(kHalving, 6, 8, costs) == (40 + 36 + 6) + 2 * (10 + 24) + 8);
+  REQUIRE(cost(kTree, 6, 8, costs) == 3 * (2 * (10 + 24) + 8));
+  REQUIRE(cost(kDirect, 6, 6, costs) == 2 * (10 + 4 * 4) + 30 + 5);
+}
+
+TEST_CASE("two members exchange halves, and one does nothing") {
+  const CollectiveCosts costs{{10, 3}, 0, 10};
+  for (const auto collective : {kDirect, kRing, kHalving})
+    REQUIRE(cost(collective, 2, 8, costs) == 20 + 24);
+  for (const auto collective : kCollectives)
+    REQUIRE(cost(collective, 1, 8, costs) == 0);
+}
+
+Choice chosen(int members, double bytes, const CollectiveCosts& costs,
+              const std::vector<Collective>& among) {
+  auto choice = choose_collective(members, bytes, costs, among);
+  if (!choice) FAIL(choice.status().message());
+  return *choice;
+}
+
+TEST_CASE("halving is for few bytes, and a ring for many where halves are uneven") {
+  const CollectiveCosts costs{{50e-6, 1e-9}, 0, 0};
+  const std::vector<Collective> among{kRing, kHalving, kTree};
+  REQUIRE(chosen(7, 1e3, costs, among).collective == kHalving);
+  REQUIRE(chosen(7, 1e7, costs, among).collective == kRing);
+  REQUIRE(chosen(8, 1e7, costs, among).collective == kHalving);
+  REQUIRE(chosen(8, 1e7, costs, among).time_s == cost(kHalving, 8, 1e7, costs));
+}
+
+TEST_CASE("of several that take as long the first is chosen") {
+  const CollectiveCosts costs{{0, 1}, 0, 0};
+  REQUIRE(chosen(4, 8, costs, {kRing, kDirect}).collective == kRing);
+  REQUIRE(chosen(4, 8, costs, {kDirect, kRing}).collective == kDirect);
+}
+
+TEST_CASE("messages that overlap make direct the best of all sizes") {
+  const CollectiveCosts costs{{50e-6, 1e-9}, 0, 0};
+  for (const double bytes : {1e4, 1e6, 1e8})
+    for (const int members : {3, 4, 7, 8, 32})
+      REQUIRE(
+          chosen(members, bytes, costs, {kTree, kRing, kHalving, kDirect}).collective ==
+          kDirect);
+}
+
+TEST_CASE("a tree never takes less than halving, and less than a ring for few bytes") {
+  const CollectiveCosts costs{{50e-6, 1e-9}, 1e-10, 0};
+  for (int members = 2; members <= 70; ++members)
+    for (const double bytes : {0.0, 1e3, 1e6, 1e9})
+      REQUIRE(cost(kTree, members, bytes, costs) >=
+              cost(kHalving, members, bytes, costs) * (1 - 1e-12));
+  REQUIRE(chosen(7, 1e3, costs, {kRing, kTree}).collective == kTree);
+}
+
+TEST_CASE("the sizes at which the choice changes grow with alpha") {
+  double before = 0;
+  for (const double alpha : {10e-6, 100e-6, 1e-3}) {
+    const CollectiveCosts costs{{alpha, 1e-9}, 0, 0};
+    double bytes = 1;
+    while (chosen(7, bytes, costs, {kTree, kRing}).collective == kTree) bytes *= 1.1;
+    // Where 6 alpha + 6 m beta is 12 alpha + 12/7 m beta.
+    REQUIRE(bytes >= 1.4 * alpha / 1e-9);
+    REQUIRE(bytes <= 1.4 * alpha / 1e-9 * 1.1);
+    REQUIRE(bytes > 5 * before);
+    before = bytes;
+  }
+}
+
+TEST_CASE("costs that make no sense are refused") {
+  const auto refusal = [](int members, double bytes, CollectiveCosts costs) {
+    const auto status = cost_of(kRing, members, bytes, costs).status();
+    REQUIRE(choose_collective(members, bytes, costs, kCollectives).status().message() ==
+            status.message());
+    return status.message();
+  };
+  REQUIRE(refusal(0, 1, {}) ==
+          "a collective of 0 members; it takes a number from 1 up");
+  REQUIRE(refusal(2, -1, {}) == "bytes is -1; it takes a finite number from 0 up");
+  REQUIRE(refusal(2, 1, {{1, 1}, -1, 0}) ==
+          "gamma_s is -1; it takes a finite number from 0 up");
+  REQUIRE(refusal(2, 1, {{-1, 1}, 0, 0}) ==
+          "alpha of the link is -1; it takes a finite number from 0 up");
+  REQUIRE(refusal(2, 1, {{1, 1}, 0, 2}) ==
+          "message_s is 2 and alpha 1; what a sender is busy with is a part of alpha");
+  REQUIRE(choose_collective(2, 1, {}, {}).status().message() ==
+          "there is no collective to choose from; it takes one or more");
+}
+
+TEST_CASE("collectives have names") {
+  for (const auto& [collective, name] : {std::pair(kDirect, "direct"),
+                                         {kRing, "ring"},
+                                         {kTree, "tree"},
+                                         {kHalving, "halving_doubling"}}) {
+    REQUIRE(name_of(collective) == name);
+    REQUIRE(*collective_named(name) == collective);
+  }
+  REQUIRE(collective_named("star").status().message() ==
+          R"(the collective is "star"; it takes direct, ring, halving_doubling, tree)");
+}
+
+}  // namespace
+}  // namespace aikido::ordering
