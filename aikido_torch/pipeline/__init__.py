@@ -45,7 +45,12 @@ from aikido_torch.pipeline._cut import cut
 from aikido_torch.pipeline._observe import LiveTimes
 from aikido_torch.pipeline._partition import partition
 from aikido_torch.pipeline._profile import chain, read_profile, write_profile
-from aikido_torch.pipeline._profiler import Measurement, measure_model, profile_model
+from aikido_torch.pipeline._profiler import (
+    Measurement,
+    measure_calls,
+    measure_model,
+    profile_model,
+)
 from aikido_torch.pipeline._recut import recut
 from aikido_torch.pipeline._replan import Moving, Replan, replan
 from aikido_torch.pipeline._runtime import Pipeline
@@ -72,6 +77,7 @@ __all__ = [
     "Validation",
     "chain",
     "cut",
+    "measure_calls",
     "measure_model",
     "partition",
     "profile_model",

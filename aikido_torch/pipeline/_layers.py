@@ -80,7 +80,7 @@ def parts_of(
     done: Evaluation,
     model: nn.Module,
     *,
-    shared: Literal["refuse", "merge"],
+    shared: Literal["refuse", "merge", "keep"],
 ) -> list[Part]:
     """The layers, each after all that it needs.
 
@@ -118,12 +118,13 @@ class _Grouping:
                     self._needs[entry].add(writer)
                     self._needed_by[writer].add(entry)
 
-    def parts(self, shared: Literal["refuse", "merge"]) -> list[Part]:
+    def parts(self, shared: Literal["refuse", "merge", "keep"]) -> list[Part]:
         for entry in list(self._group):
             if entry.op != "call_module" and _is_cheap(entry):
                 self._fold(entry)
         self._join_views()
-        self._join_sharing(shared)
+        if shared != "keep":
+            self._join_sharing(shared)
         parts = {group: self._part(group) for group in self._sorted()}
         places = {group: i for i, group in enumerate(parts)}
         for group, part in parts.items():

@@ -6,7 +6,8 @@ import contextlib
 import copy
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,7 @@ from torch.utils import _pytree as pytree
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline import _trace
+from aikido_torch.pipeline._calls import CalledLayer, record_calls
 from aikido_torch.pipeline._evaluate import (
     Evaluation,
     evaluate,
@@ -38,7 +40,7 @@ from aikido_torch.pipeline._timing import (
     program_of,
 )
 
-__all__ = ["Measurement", "measure_model", "profile_model"]
+__all__ = ["Measurement", "measure_calls", "measure_model", "profile_model"]
 
 Way = Literal["auto", "chain", "export", "fx"]
 _WAYS: dict[str, Callable[[nn.Module, Inputs, IsLayer], _trace.Trace]] = {
@@ -54,9 +56,11 @@ class Measurement:
 
     Attributes:
         profile: of one micro-batch, times in ms.
-        trace: the way in which the layers were found: "chain", "export" or "fx".
+        trace: the way in which the layers were found: "chain", "export", "fx" or
+            "calls".
         whole_forward_ms, whole_backward_ms: of the model in one piece.
         repeats: runs that the times are the medians of.
+        parameters: names of those that a layer uses, by its id.
     """
 
     profile: _C.Profile
@@ -64,6 +68,7 @@ class Measurement:
     whole_forward_ms: float
     whole_backward_ms: float
     repeats: int
+    parameters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def layers_ms(self) -> float:
@@ -128,6 +133,7 @@ def profile_model(
             sentence says what was tried; layers share a parameter; nothing can be
             trained through a layer.
     """
+    _check_choice("shared", shared, ("refuse", "merge"))
     return measure_model(
         model,
         sample_inputs,
@@ -152,23 +158,23 @@ def measure_model(
     device: torch.device | str | None = None,
     trace: Way = "auto",
     whole: Sequence[type[nn.Module] | str] = (),
-    shared: Literal["refuse", "merge"] = "refuse",
+    shared: Literal["refuse", "merge", "keep"] = "refuse",
     progress: bool = True,
     stopwatch: Stopwatch | None = None,
 ) -> Measurement:
     """As `profile_model`, and times the whole model beside its layers.
 
     Args:
+        shared: "keep" besides: layers that share a parameter stay what they are, and
+            each has all of its bytes. No plan can be made of such a profile.
         stopwatch: of `_timing`; None is the one that fits the device.
     """
     _check_counts(repeats=repeats, warm_up=warm_up)
     _check_choice("trace", trace, ("auto", *_WAYS))
-    _check_choice("shared", shared, ("refuse", "merge"))
+    _check_choice("shared", shared, ("refuse", "merge", "keep"))
     inputs = _inputs(sample_inputs, micro_batch)
     model, inputs, place = _placed(model, inputs, device)
-    watch = stopwatch or (
-        CudaStopwatch(place) if place.type == "cuda" else CpuStopwatch()
-    )
+    watch = stopwatch or _stopwatch_of(place)
     with _kept(model, place):
         _try_out(model, inputs)
         traced, done = _taken_apart(model, inputs, trace, layer_rule(whole))
@@ -177,12 +183,7 @@ def measure_model(
         programs = [program_of(part, done, get) for part in parts]
         find_gradients(parts, programs, done)
         del done
-        whole_model = Program(
-            lambda args, kwargs: model(*args, **kwargs),
-            [inputs.args, inputs.kwargs],
-            model.parameters(),
-        )
-        whole_model.choose_roots()
+        whole_model = _whole(model, inputs)
         with _bar((repeats + warm_up) * (len(parts) + 1), progress) as advance:
             times = measure(
                 [*programs, whole_model],
@@ -197,7 +198,95 @@ def measure_model(
         whole_forward_ms=times[-1].forward_ms,
         whole_backward_ms=times[-1].backward_ms,
         repeats=repeats,
+        parameters=_names_of(parts, model),
     )
+
+
+def measure_calls(
+    model: nn.Module,
+    sample_inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any],
+    *,
+    repeats: int = 10,
+    warm_up: int = 2,
+    whole: Sequence[type[nn.Module] | str] = (),
+    progress: bool = True,
+    stopwatch: Stopwatch | None = None,
+) -> Measurement:
+    """As `measure_model` with "keep", of layers in the order in which a run calls them.
+
+    It works for each model that runs, and knows less: each layer needs the one before,
+    whether or not it does, and operations between layers are not seen. No plan can be
+    made of such a profile.
+
+    Raises:
+        ConfigError: an argument is wrong, or the model calls no layer.
+    """
+    _check_counts(repeats=repeats, warm_up=warm_up)
+    inputs = _inputs(sample_inputs, None)
+    model, inputs, place = _placed(model, inputs, None)
+    watch = stopwatch or _stopwatch_of(place)
+    with _kept(model, place):
+        _try_out(model, inputs)
+        copies = _mapped(inputs, torch.clone)
+        calls = record_calls(model, copies, layer_rule(whole))
+        programs = [
+            Program(_runner(call.module), list(call.arguments), call.parameters)
+            for call in calls
+        ]
+        for program in programs:
+            program.choose_roots()
+        whole_model = _whole(model, inputs)
+        with _bar((repeats + warm_up) * (len(calls) + 1), progress) as advance:
+            times = measure(
+                [*programs, whole_model],
+                watch,
+                warm_up=warm_up,
+                repeats=repeats,
+                advance=advance,
+            )
+    layers = [
+        _C.Layer(
+            call.id,
+            description=type(call.module).__name__,
+            forward_ms=taken.forward_ms,
+            backward_ms=taken.backward_ms,
+            activation_bytes=call.activation_bytes,
+            parameter_bytes=sum(p.numel() * p.element_size() for p in call.parameters),
+        )
+        for call, taken in zip(calls, times[: len(calls)], strict=True)
+    ]
+    return Measurement(
+        profile=_C.Profile(layers, list(pairwise(call.id for call in calls))),
+        trace="calls",
+        whole_forward_ms=times[-1].forward_ms,
+        whole_backward_ms=times[-1].backward_ms,
+        repeats=repeats,
+        parameters=_names_of(calls, model),
+    )
+
+
+def _runner(module: nn.Module) -> Callable[..., Any]:
+    return lambda args, kwargs: module(*args, **kwargs)
+
+
+def _whole(model: nn.Module, inputs: Inputs) -> Program:
+    program = Program(_runner(model), [inputs.args, inputs.kwargs], model.parameters())
+    program.choose_roots()
+    return program
+
+
+def _stopwatch_of(place: torch.device) -> Stopwatch:
+    return CudaStopwatch(place) if place.type == "cuda" else CpuStopwatch()
+
+
+def _names_of(
+    parts: Sequence[Part | CalledLayer], model: nn.Module
+) -> dict[str, tuple[str, ...]]:
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return {
+        part.id: tuple(names[p] for p in part.parameters if p in names)
+        for part in parts
+    }
 
 
 def _profile(parts: Sequence[Part], times: Sequence[Times]) -> _C.Profile:

@@ -267,6 +267,14 @@ def test_layers_that_share_a_parameter_are_refused_or_taken_for_one():
     assert part.parameter_bytes == sum(4 * p.numel() for p in model.parameters())
 
 
+def test_layers_that_share_a_parameter_may_be_kept_apart():
+    tokens = torch.zeros(2, 7, dtype=torch.int64)
+    model = Language(tied=True)
+    found = {part.id: part.parameters for part in parts(model, tokens, shared="keep")}
+    assert any(p is model.embed.weight for p in found["embed"])
+    assert any(p is model.embed.weight for p in found["head"])
+
+
 def test_a_module_that_is_called_twice_shares_with_itself():
     def forward(self, x):
         return self.after(self.twice(self.between(self.twice(x))))

@@ -388,3 +388,33 @@ def test_a_model_on_a_device_is_timed_there():
     state = torch.cuda.get_rng_state()
     pipeline.profile_model(nn.Sequential(model, nn.Dropout()), x.cuda(), **QUICK)
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_a_measurement_names_the_parameters_of_each_layer():
+    tokens = torch.zeros(2, 7, dtype=torch.int64)
+    measured = pipeline.measure_model(
+        Language(tied=True), tokens, shared="keep", **QUICK
+    )
+    assert set(measured.parameters["embed"]) == {"embed.weight", "position"}
+    assert set(measured.parameters["head"]) == {"embed.weight", "head.bias"}
+    with pytest.raises(ConfigError, match="shared is 'keep'; it takes refuse, merge"):
+        pipeline.profile_model(Language(), tokens, shared="keep", **QUICK)
+
+
+def test_layers_are_measured_in_the_order_of_their_calls():
+    clock = ManualClock()
+    model = BranchesInTime(
+        [(0.001, 0.002), (0.004, 0.008), (0.003, 0.003)], spend=clock.spend
+    )
+    measured = pipeline.measure_calls(
+        model, torch.ones(4, 2), stopwatch=CpuStopwatch(clock)
+    )
+    assert measured.trace == "calls"
+    assert measured.profile.edges == [("left", "right"), ("right", "after")]
+    found = times(measured.profile)
+    assert found["left"] == pytest.approx((1, 2))
+    assert found["right"] == pytest.approx((4, 8))
+    assert found["after"] == pytest.approx((3, 3))
+    assert measured.whole_forward_ms == pytest.approx(8)
+    assert measured.whole_backward_ms == pytest.approx(13)
+    assert measured.profile.layers[0].parameter_bytes == 4
