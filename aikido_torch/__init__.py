@@ -40,7 +40,7 @@ if _built_for != _running:
         f"is installed. Install torch=={_built_for}.*, or build again: {_REBUILD}"
     )
 
-from aikido_torch import ddp, errors, pipeline, straggler  # noqa: E402
+from aikido_torch import ddp, errors, ordering, pipeline, straggler  # noqa: E402
 from aikido_torch._backend import register_backend  # noqa: E402
 from aikido_torch._C import AikidoWork, Outcome  # noqa: E402
 from aikido_torch._calls import (  # noqa: E402
@@ -61,6 +61,7 @@ __all__ = [
     "build_info",
     "ddp",
     "errors",
+    "ordering",
     "pipeline",
     "reconfigure",
     "reconfigure_handle",

@@ -37,6 +37,7 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_errors(m);
   aikido::bind::register_settings(m);
   aikido::bind::register_straggler(m);
+  aikido::bind::register_ordering(m);
   aikido::bind::register_pipeline(m);
   aikido::bind::register_schedule(m);
   aikido::bind::register_process_group(m);

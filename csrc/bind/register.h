@@ -11,6 +11,7 @@ namespace aikido::bind {
 void register_errors(pybind11::module_& m);
 void register_settings(pybind11::module_& m);
 void register_straggler(pybind11::module_& m);
+void register_ordering(pybind11::module_& m);
 void register_pipeline(pybind11::module_& m);
 void register_schedule(pybind11::module_& m);
 void register_process_group(pybind11::module_& m);

@@ -34,6 +34,12 @@ TEST_CASE("the depth is the best of all, at most as deep as allowed") {
         }
 }
 
+TEST_CASE("of two depths that take as long the smaller is taken") {
+  auto found = pipelining_of(2, 2, 9, {1, 1});
+  REQUIRE(found->depth == 1);
+  REQUIRE(found->time_s == 6);
+}
+
 TEST_CASE("ten megabytes over two hops go in ten chunks of a gigabyte a second") {
   auto found = pipelining_of(1e7, 2, 1000, {1e-4, 1e-9});
   REQUIRE(found->depth == 10);

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""In which order the transfers of an iteration go, and which of them go together.
+
+```python
+from aikido_torch import ordering
+
+captured = ordering.capture_graph(model, torch.randn(32, 3, 224, 224))
+link = ordering.LinkCost(alpha_s=50e-6, beta_s=8e-9)
+graph = captured.iteration_graph(link)  # backward, transfers, the next forward
+
+order = ordering.tac(graph)
+before = ordering.simulate(graph, link="fifo")
+after = ordering.simulate(graph, order, link="preemptive")
+ordering.bounds(graph).efficiency(after.makespan_s)
+
+plan = ordering.plan_batches(graph, order, link=link)
+ordering.report(model, torch.randn(32, 3, 224, 224), link=link, picture="timeline.png")
+```
+
+Nothing here sends anything. Times are seconds, sizes bytes; `csrc/ordering/README.md`
+has the methods and their sources. What makes no sense raises `ConfigError` with a
+sentence.
+"""
+
+from aikido_torch._C import (
+    BatchPlan,
+    Bounds,
+    LinkCost,
+    LinkFit,
+    Op,
+    OpGraph,
+    OpSpan,
+    Timeline,
+    TransferBatch,
+    TransferWindow,
+)
+from aikido_torch.ordering._batches import plan_batches, windows
+from aikido_torch.ordering._capture import (
+    Captured,
+    CapturedLayer,
+    capture_chain,
+    capture_graph,
+)
+from aikido_torch.ordering._costs import (
+    choose_collective,
+    collective_time,
+    pipelining_depth,
+)
+from aikido_torch.ordering._orders import Order, tac, tic
+from aikido_torch.ordering._simulate import best_order, bounds, simulate
+
+__all__ = [
+    "BatchPlan",
+    "Bounds",
+    "Captured",
+    "CapturedLayer",
+    "LinkCost",
+    "LinkFit",
+    "Op",
+    "OpGraph",
+    "OpSpan",
+    "Order",
+    "Timeline",
+    "TransferBatch",
+    "TransferWindow",
+    "best_order",
+    "bounds",
+    "capture_chain",
+    "capture_graph",
+    "choose_collective",
+    "collective_time",
+    "pipelining_depth",
+    "plan_batches",
+    "simulate",
+    "tac",
+    "tic",
+    "windows",
+]

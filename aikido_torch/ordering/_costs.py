@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What an allreduce takes by its algorithm; into how many chunks a transfer is cut."""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from aikido_torch import _C
+
+__all__ = ["choose_collective", "collective_time", "pipelining_depth"]
+
+Collective = Literal["direct", "ring", "halving_doubling", "tree"]
+
+
+def collective_time(
+    collective: Collective,
+    *,
+    members: int,
+    bytes: float,
+    link: _C.LinkCost,
+    gamma_s: float = 0,
+    message_s: float = 0,
+) -> float:
+    """Seconds of an allreduce; csrc/ordering/collective_cost.h has the formulas.
+
+    Args:
+        bytes: of the tensor.
+        link: of one message.
+        gamma_s: of adding up a byte.
+        message_s: of `link.alpha_s`, for how long a sender is busy with a message: what
+            keeps messages of "direct" from being sent at once.
+
+    Raises:
+        ConfigError: a figure is negative or no number, or a name none of these.
+    """
+    return _C.collective_time(
+        collective,
+        members=members,
+        bytes=bytes,
+        message=link,
+        gamma_s=gamma_s,
+        message_s=message_s,
+    )
+
+
+def choose_collective(
+    *,
+    members: int,
+    bytes: float,
+    link: _C.LinkCost,
+    gamma_s: float = 0,
+    message_s: float = 0,
+    among: Sequence[Collective] = get_args(Collective),
+) -> tuple[str, float]:
+    """The collective of `among` that takes least, and its seconds.
+
+    Raises:
+        ConfigError: as `collective_time`, and where there is none to choose from.
+    """
+    return _C.choose_collective(
+        members=members,
+        bytes=bytes,
+        message=link,
+        gamma_s=gamma_s,
+        message_s=message_s,
+        among=list(among),
+    )
+
+
+def pipelining_depth(
+    *, bytes: float, hops: int, link: _C.LinkCost, most: int = 1024
+) -> tuple[int, float]:
+    """Into how many chunks a transfer over several hops is cut, and its seconds then.
+
+    Each hop sends one chunk while the next sends the one before.
+
+    Args:
+        most: chunks.
+
+    Raises:
+        ConfigError: a figure is negative or no number, or a count below 1.
+    """
+    return _C.pipelining_depth(bytes=bytes, hops=hops, most=most, link=link)

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bind/register.h"
+#include "c10d/error.h"
+#include "ordering/batching.h"
+#include "ordering/best_order.h"
+#include "ordering/collective_cost.h"
+#include "ordering/efficiency.h"
+#include "ordering/link_fit.h"
+#include "ordering/pipelining.h"
+#include "ordering/simulate.h"
+#include "ordering/tictac.h"
+#include "ordering/windows.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using ordering::Graph;
+using ordering::LinkCost;
+using ordering::LinkFit;
+using ordering::Op;
+using ordering::OpKind;
+
+// Python sees ops by their names.
+using Names = std::vector<std::string>;
+using NamedEdges = std::vector<std::pair<std::string, std::string>>;
+
+struct NamedSpan {
+  std::string op;
+  std::optional<int> processor;  // none: the link
+  double begin_s = 0, end_s = 0;
+};
+
+struct NamedTimeline {
+  double makespan_s = 0;
+  std::vector<NamedSpan> spans;
+  std::map<std::string, double> done_s;
+  size_t pauses = 0;
+};
+
+struct NamedWindow {
+  std::string transfer;
+  ordering::Window window;
+};
+
+struct NamedBatch {
+  Names transfers;
+  ordering::Batch batch;
+};
+
+struct NamedBatchPlan {
+  std::vector<NamedBatch> batches;
+  double end_s = 0;
+  Graph graph;
+};
+
+template <class T>
+T value_or_raise(Result<T> result) {
+  adapter::raise_if_failed(result.status());
+  return std::move(*result);
+}
+
+Names names_of(const Graph& graph, const std::vector<size_t>& ops) {
+  Names names;
+  for (const size_t op : ops) names.push_back(graph.ops[op].name);
+  return names;
+}
+
+std::vector<size_t> ops_named(const Graph& graph, const Names& names) {
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < graph.ops.size(); ++i) places[graph.ops[i].name] = i;
+  std::vector<size_t> ops;
+  for (const auto& name : names) {
+    const auto found = places.find(name);
+    if (found == places.end())
+      adapter::raise({Code::kInvalidArgument,
+                      concat("the order has \"", name, "\", which the graph has not")});
+    ops.push_back(found->second);
+  }
+  return ops;
+}
+
+std::vector<std::pair<std::string, size_t>> placed(
+    const Graph& graph, std::vector<ordering::Placed> (*order)(const Graph&)) {
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return order(graph);
+  };
+  std::vector<std::pair<std::string, size_t>> named;
+  for (const auto& it : made()) named.emplace_back(graph.ops[it.op].name, it.place);
+  return named;
+}
+
+ordering::SimulateOptions options_of(const std::string& link, double chunk_bytes,
+                                     const std::string& compute, int processors) {
+  ordering::SimulateOptions options;
+  options.link = value_or_raise(ordering::link_rule_named(link));
+  options.compute = value_or_raise(ordering::compute_rule_named(compute));
+  options.chunk_bytes = chunk_bytes;
+  options.processors = processors;
+  return options;
+}
+
+NamedTimeline simulate(const Graph& graph, const Names& order, const std::string& link,
+                       double chunk_bytes, const std::string& compute, int processors) {
+  auto options = options_of(link, chunk_bytes, compute, processors);
+  options.order = ops_named(graph, order);
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return ordering::simulate(graph, options);
+  };
+  const auto timeline = value_or_raise(made());
+  NamedTimeline named{timeline.makespan_s, {}, {}, timeline.pauses};
+  for (const auto& span : timeline.spans)
+    named.spans.push_back(
+        {graph.ops[span.op].name,
+         span.processor < 0 ? std::nullopt : std::optional(span.processor),
+         span.begin_s, span.end_s});
+  for (size_t op = 0; op < graph.ops.size(); ++op)
+    named.done_s[graph.ops[op].name] = timeline.done_s[op];
+  return named;
+}
+
+std::pair<Names, double> best_order(const Graph& graph, const std::string& link,
+                                    double chunk_bytes, const std::string& compute,
+                                    int processors) {
+  const auto options = options_of(link, chunk_bytes, compute, processors);
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return ordering::best_order(graph, options);
+  };
+  const auto best = value_or_raise(made());
+  return {names_of(graph, best.order), best.makespan_s};
+}
+
+std::vector<NamedWindow> windows(const Graph& graph) {
+  std::vector<NamedWindow> named;
+  for (const auto& window : value_or_raise(ordering::windows_of(graph)).of)
+    named.push_back({graph.ops[window.op].name, window});
+  return named;
+}
+
+NamedBatchPlan plan_batches(const Graph& graph, const Names& order,
+                            const LinkCost& link, double most_bytes) {
+  const auto ops = ops_named(graph, order);
+  const auto items = value_or_raise(ordering::batch_items(graph, ops));
+  const auto made = [&] {
+    const py::gil_scoped_release release;
+    return ordering::plan_batches(items, link, {most_bytes});
+  };
+  const auto plan = value_or_raise(made());
+  NamedBatchPlan named{
+      {}, plan.end_s, value_or_raise(ordering::with_batches(graph, ops, plan, link))};
+  for (const auto& batch : plan.batches) {
+    const auto first = order.begin() + static_cast<std::ptrdiff_t>(batch.first);
+    named.batches.push_back(
+        {{first, first + static_cast<std::ptrdiff_t>(batch.count)}, batch});
+  }
+  return named;
+}
+
+void register_graph(py::module_& m) {
+  py::class_<LinkCost>(m, "LinkCost",
+                       "What a transfer takes: alpha_s seconds, and beta_s a byte.")
+      .def(py::init([](double alpha_s, double beta_s) {
+             const LinkCost link{alpha_s, beta_s};
+             adapter::raise_if_failed(ordering::validate(link));
+             return link;
+           }),
+           py::kw_only(), py::arg("alpha_s"), py::arg("beta_s"))
+      .def_readonly("alpha_s", &LinkCost::alpha_s)
+      .def_readonly("beta_s", &LinkCost::beta_s)
+      .def("time_s", &LinkCost::time_s, py::arg("bytes"), "Of so many bytes.");
+  py::class_<Op>(m, "Op",
+                 "What is computed, or transferred, in one iteration of a training.")
+      .def_readonly("name", &Op::name)
+      .def_readonly("time_s", &Op::time_s)
+      .def_readonly("bytes", &Op::bytes)
+      .def_property_readonly("is_transfer",
+                             [](const Op& op) { return op.kind == OpKind::kTransfer; })
+      .def_static(
+          "compute",
+          [](std::string name, double time_s) {
+            return Op{std::move(name), OpKind::kCompute, time_s, 0};
+          },
+          py::arg("name"), py::kw_only(), py::arg("time_s"),
+          "Something that takes a processor for so long.")
+      .def_static(
+          "transfer",
+          [](std::string name, double time_s, double bytes) {
+            return Op{std::move(name), OpKind::kTransfer, time_s, bytes};
+          },
+          py::arg("name"), py::kw_only(), py::arg("time_s") = 0.0,
+          py::arg("bytes") = 0.0, "Something that takes the link for so long.");
+  py::class_<Graph>(m, "OpGraph",
+                    "Ops of one iteration, and which needs which: edges are pairs of "
+                    "names, what is needed first.")
+      .def(py::init([](std::vector<Op> ops, const NamedEdges& edges) {
+             return value_or_raise(ordering::make_graph(std::move(ops), edges));
+           }),
+           py::arg("ops"), py::arg("edges"))
+      .def_readonly("ops", &Graph::ops)
+      .def_property_readonly("edges",
+                             [](const Graph& graph) {
+                               NamedEdges named;
+                               for (const auto& edge : graph.edges)
+                                 named.emplace_back(graph.ops[edge.from].name,
+                                                    graph.ops[edge.to].name);
+                               return named;
+                             })
+      .def_property_readonly("transfers",
+                             [](const Graph& graph) {
+                               return names_of(graph, ordering::transfers_of(graph));
+                             })
+      .def("with_link", &ordering::with_link, py::arg("link"),
+           "The same with times of transfers as this link has it.");
+}
+
+void register_results(py::module_& m) {
+  using ordering::Bounds;
+  py::class_<Bounds>(m, "Bounds",
+                     "Of the time of an iteration on one link and one processor.")
+      .def_readonly("communication_s", &Bounds::communication_s)
+      .def_readonly("computation_s", &Bounds::computation_s)
+      .def_property_readonly("upper_s", &Bounds::upper_s)
+      .def_property_readonly("lower_s", &Bounds::lower_s)
+      .def_property_readonly("ratio", &Bounds::ratio)
+      .def_property_readonly("speed_up", &Bounds::speed_up)
+      .def("efficiency", &Bounds::efficiency, py::arg("makespan_s"),
+           "1 where all overlaps that can, 0 where nothing does.");
+  py::class_<NamedSpan>(m, "OpSpan", "When an op ran, without a pause.")
+      .def_readonly("op", &NamedSpan::op)
+      .def_readonly("processor", &NamedSpan::processor)
+      .def_readonly("begin_s", &NamedSpan::begin_s)
+      .def_readonly("end_s", &NamedSpan::end_s);
+  py::class_<NamedTimeline>(m, "Timeline", "One iteration: when each op ran.")
+      .def_readonly("makespan_s", &NamedTimeline::makespan_s)
+      .def_readonly("spans", &NamedTimeline::spans)
+      .def_readonly("done_s", &NamedTimeline::done_s)
+      .def_readonly("pauses", &NamedTimeline::pauses);
+  const auto of_window = [](auto field) {
+    return [field](const NamedWindow& named) { return named.window.*field; };
+  };
+  using ordering::Window;
+  py::class_<NamedWindow>(m, "TransferWindow", "From when to when a transfer could go.")
+      .def_readonly("transfer", &NamedWindow::transfer)
+      .def_property_readonly("ready_s", of_window(&Window::ready_s))
+      .def_property_readonly("first_use_s", of_window(&Window::first_use_s))
+      .def_property_readonly("tail_s", of_window(&Window::tail_s))
+      .def_property_readonly("slack_s", of_window(&Window::slack_s));
+  const auto of_batch = [](auto field) {
+    return [field](const NamedBatch& named) { return named.batch.*field; };
+  };
+  using ordering::Batch;
+  py::class_<NamedBatch>(m, "TransferBatch", "Transfers that go together as one.")
+      .def_readonly("transfers", &NamedBatch::transfers)
+      .def_property_readonly("bytes", of_batch(&Batch::bytes))
+      .def_property_readonly("begin_s", of_batch(&Batch::begin_s))
+      .def_property_readonly("end_s", of_batch(&Batch::end_s));
+  py::class_<NamedBatchPlan>(m, "BatchPlan", "Batches in the order in which they go.")
+      .def_readonly("batches", &NamedBatchPlan::batches)
+      .def_readonly("end_s", &NamedBatchPlan::end_s)
+      .def_readonly("graph", &NamedBatchPlan::graph);
+}
+
+void register_orders(py::module_& m) {
+  m.def(
+      "tic", [](const Graph& graph) { return placed(graph, &ordering::tic); },
+      py::arg("graph"), "Names and places of aikido_torch.ordering.tic.");
+  m.def(
+      "tac", [](const Graph& graph) { return placed(graph, &ordering::tac); },
+      py::arg("graph"), "Names and places of aikido_torch.ordering.tac.");
+  m.def("iteration_bounds", &ordering::bounds_of, py::arg("graph"),
+        "aikido_torch.ordering.bounds.");
+  m.def("simulate_iteration", &simulate, py::arg("graph"), py::kw_only(),
+        py::arg("order"), py::arg("link"), py::arg("chunk_bytes"), py::arg("compute"),
+        py::arg("processors"), "aikido_torch.ordering.simulate without its defaults.");
+  m.def("best_order", &best_order, py::arg("graph"), py::kw_only(), py::arg("link"),
+        py::arg("chunk_bytes"), py::arg("compute"), py::arg("processors"),
+        "aikido_torch.ordering.best_order without its defaults.");
+  m.def("transfer_windows", &windows, py::arg("graph"),
+        "aikido_torch.ordering.windows.");
+  m.def("plan_batches", &plan_batches, py::arg("graph"), py::kw_only(),
+        py::arg("order"), py::arg("link"), py::arg("most_bytes"),
+        "aikido_torch.ordering.plan_batches without its defaults.");
+}
+
+ordering::CollectiveCosts costs_of(const LinkCost& message, double gamma_s,
+                                   double message_s) {
+  return {message, gamma_s, message_s};
+}
+
+void register_costs(py::module_& m) {
+  m.def(
+      "collective_time",
+      [](const std::string& collective, int members, double bytes,
+         const LinkCost& message, double gamma_s, double message_s) {
+        const auto which = value_or_raise(ordering::collective_named(collective));
+        return value_or_raise(ordering::cost_of(which, members, bytes,
+                                                costs_of(message, gamma_s, message_s)));
+      },
+      py::arg("collective"), py::kw_only(), py::arg("members"), py::arg("bytes"),
+      py::arg("message"), py::arg("gamma_s"), py::arg("message_s"),
+      "aikido_torch.ordering.collective_time without its defaults.");
+  m.def(
+      "choose_collective",
+      [](int members, double bytes, const LinkCost& message, double gamma_s,
+         double message_s, const Names& among) {
+        std::vector<ordering::Collective> some;
+        for (const auto& name : among)
+          some.push_back(value_or_raise(ordering::collective_named(name)));
+        const auto choice = value_or_raise(ordering::choose_collective(
+            members, bytes, costs_of(message, gamma_s, message_s), some));
+        return std::pair(std::string(name_of(choice.collective)), choice.time_s);
+      },
+      py::kw_only(), py::arg("members"), py::arg("bytes"), py::arg("message"),
+      py::arg("gamma_s"), py::arg("message_s"), py::arg("among"),
+      "aikido_torch.ordering.choose_collective without its defaults.");
+  m.def(
+      "pipelining_depth",
+      [](double bytes, int hops, int most, const LinkCost& link) {
+        const auto found =
+            value_or_raise(ordering::pipelining_of(bytes, hops, most, link));
+        return std::pair(found.depth, found.time_s);
+      },
+      py::kw_only(), py::arg("bytes"), py::arg("hops"), py::arg("most"),
+      py::arg("link"), "aikido_torch.ordering.pipelining_depth without its defaults.");
+  py::class_<LinkFit>(m, "LinkFit",
+                      "What a link takes, from transfers that were seen, one after "
+                      "another. Stalled transfers do not move it; a rate that changed "
+                      "does at the `change`-th sample of it.")
+      .def(py::init([](size_t window, size_t change, double tolerance) {
+             return value_or_raise(LinkFit::make({window, change, tolerance}));
+           }),
+           py::kw_only(), py::arg("window") = ordering::LinkFitOptions{}.window,
+           py::arg("change") = ordering::LinkFitOptions{}.change,
+           py::arg("tolerance") = ordering::LinkFitOptions{}.tolerance)
+      .def(
+          "add",
+          [](LinkFit& fit, double bytes, double seconds) {
+            adapter::raise_if_failed(fit.add(bytes, seconds));
+          },
+          py::kw_only(), py::arg("bytes"), py::arg("seconds"),
+          "A transfer of so many bytes took so long.")
+      .def_property_readonly("link", &LinkFit::link)
+      .def_property_readonly("size", &LinkFit::size)
+      .def_property_readonly("changes", &LinkFit::changes);
+}
+
+}  // namespace
+
+void register_ordering(py::module_& m) {
+  register_graph(m);
+  register_results(m);
+  register_orders(m);
+  register_costs(m);
+}
+
+}  // namespace aikido::bind
