@@ -48,6 +48,9 @@ from aikido_torch.ordering._costs import (
     pipelining_depth,
 )
 from aikido_torch.ordering._orders import Order, tac, tic
+from aikido_torch.ordering._plot import plot_timelines
+from aikido_torch.ordering._report import Report, report
+from aikido_torch.ordering._show import show_timelines
 from aikido_torch.ordering._simulate import best_order, bounds, simulate
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "OpGraph",
     "OpSpan",
     "Order",
+    "Report",
     "Timeline",
     "TransferBatch",
     "TransferWindow",
@@ -72,6 +76,9 @@ __all__ = [
     "collective_time",
     "pipelining_depth",
     "plan_batches",
+    "plot_timelines",
+    "report",
+    "show_timelines",
     "simulate",
     "tac",
     "tic",

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Timelines of one iteration as a picture in a file."""
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from aikido_torch import _C
+from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch.ordering._show import ms, style_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_timelines"]
+
+_COLOURS = {
+    "green": "#74c476",
+    "blue": "#6baed6",
+    "cyan": "#9ecae1",
+    "magenta": "#fdae6b",
+}
+_INCHES = 11.0
+_LEAST_SHARE = 0.03  # of the width, for a name to be written into a box
+
+
+def plot_timelines(
+    graph: _C.OpGraph,
+    timelines: Mapping[str, _C.Timeline],
+    path: str | os.PathLike[str],
+) -> None:
+    """Draws the timelines below each other, on one scale: computing, and the link.
+
+    Args:
+        timelines: of this graph, by their titles.
+        path: the ending says which kind of picture, such as .svg or .png.
+
+    Raises:
+        UnsupportedError: matplotlib is not installed.
+        ConfigError: it has no such kind of picture.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UnsupportedError(
+            "pictures of timelines need matplotlib, which is not installed; install "
+            "it (pip install matplotlib), or have the report printed only."
+        ) from None
+    longest = max(t.makespan_s for t in timelines.values())
+    count = len(timelines)
+    figure = Figure(figsize=(_INCHES, 1.0 + 1.3 * count), layout="constrained")
+    rows = figure.subplots(count, sharex=True, squeeze=False)
+    for axes, (title, timeline) in zip(rows[:, 0], timelines.items(), strict=True):
+        _draw(axes, graph, timeline, longest)
+        axes.set_title(f"{title}: {ms(timeline.makespan_s)} ms", loc="left", fontsize=9)
+    rows[-1, 0].set_xlabel("ms")
+    try:
+        figure.savefig(path)
+    except ValueError as error:
+        raise ConfigError(f"{os.fspath(path)}: {error}.") from None
+
+
+def _draw(
+    axes: "Axes", graph: _C.OpGraph, timeline: _C.Timeline, longest_s: float
+) -> None:
+    ops = {op.name: op for op in graph.ops}
+    count = 1 + max((s.processor or 0 for s in timeline.spans), default=0)
+    names = ["compute"] if count == 1 else [f"compute {i}" for i in range(count)]
+    axes.set_yticks(range(count + 1), [*names, "link"])
+    axes.set_ylim(count + 0.5, -0.5)
+    axes.set_xlim(0, longest_s * 1e3 or 1.0)
+    for span in timeline.spans:
+        row = count if span.processor is None else span.processor
+        length = span.end_s - span.begin_s
+        axes.broken_barh(
+            [(span.begin_s * 1e3, length * 1e3)],
+            (row - 0.4, 0.8),
+            facecolor=_COLOURS[style_of(ops[span.op])],
+            edgecolor="white",
+            linewidth=0.5,
+        )
+        if length >= _LEAST_SHARE * longest_s:
+            middle = (span.begin_s + span.end_s) / 2 * 1e3
+            axes.text(
+                middle,
+                row,
+                span.op.removeprefix("forward ").removeprefix("backward "),
+                ha="center",
+                va="center",
+                fontsize=6,
+                clip_on=True,
+            )

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import sys
+
+import pytest
+
+from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch.ordering import plot_timelines, simulate
+from harness.op_graphs import iteration
+
+
+def timelines(graph, **options):
+    return {
+        "before": simulate(graph, link="fifo", **options),
+        "after": simulate(graph, ["g0", "g1", "g2"], link="preemptive", **options),
+    }
+
+
+def test_a_picture_has_both_timelines_and_names_in_their_boxes(tmp_path):
+    pytest.importorskip("matplotlib")
+    graph = iteration()
+    path = tmp_path / "timeline.svg"
+    plot_timelines(graph, timelines(graph), path)
+    svg = path.read_text()
+    for text in ("before: 12,000 ms", "after: 10,000 ms", "link", "compute", "ms"):
+        assert f"<!-- {text} -->" in svg
+    # One span before, two after: it paused.
+    assert svg.count("<!-- g2 -->") == 3
+    assert svg.count("<!-- f2 -->") == 2
+    plot_timelines(graph, timelines(graph, processors=2), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match=r"a\.what: .*what"):
+        plot_timelines(graph, timelines(graph), tmp_path / "a.what")
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    graph = iteration()
+    with pytest.raises(UnsupportedError, match="install it"):
+        plot_timelines(graph, timelines(graph), tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()
