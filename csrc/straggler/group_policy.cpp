@@ -12,7 +12,7 @@ GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
                          uint64_t log_limit_bytes)
     : options_(options),
       ceiling_(options.ceiling),
-      history_(world_size, log_limit_bytes),
+      history_(world_size, log_limit_bytes, options.floor),
       deadlines_(options, history_),
       times_(options),
       owner_watch_(options),

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "straggler/deadline.h"
 
 namespace aikido::straggler {
 namespace {
@@ -55,9 +56,10 @@ Duration Window::longest_of_last(size_t count) const {
   return longest;
 }
 
-History::History(int32_t world_size, uint64_t log_limit_bytes)
+History::History(int32_t world_size, uint64_t log_limit_bytes, Duration floor)
     : world_size_(world_size),
       log_limit_bytes_(log_limit_bytes),
+      floor_(floor),
       classes_(kNumClasses),
       recent_(kNumRecent) {
   AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
@@ -92,7 +94,7 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
   if (op.is_committed)
     op.known.for_each_missing([&](Rank rank) { --member(rank).num_owed; });
   const size_t index = size_class(bytes);
-  op = Recent{seq, index, t_q, RankSet(world_size_), false};
+  op = Recent{seq, index, t_q, RankSet(world_size_), RankSet(world_size_), false};
   SizeClass& c = class_at(index);
   if (c.has_quorum)
     c.periods.push(std::clamp(t_q - c.last_quorum, Duration::zero(), kLongestLag));
@@ -123,7 +125,7 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
     note_included(member(rank), seq);
   });
   mask.for_each_missing([&](Rank rank) {
-    if (participants_.contains(rank)) note_skipped(member(rank), seq, true);
+    if (participants_.contains(rank)) note_skipped(rank, seq, true);
   });
   on_closed(seq, bytes);
 }
@@ -142,7 +144,7 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
       continue;
     }
     is_lost |= !covered.contains(rank);
-    if (participants_.contains(rank)) note_skipped(m, seq, !covered.contains(rank));
+    if (participants_.contains(rank)) note_skipped(rank, seq, !covered.contains(rank));
   }
   for (int32_t r = first_backup.value; r < world_size_; ++r) {
     Member& m = member(Rank(r));
@@ -233,9 +235,19 @@ History::Recent* History::find(Seq seq) {
 void History::record(Recent& op, Rank rank, TimePoint now) {
   if (!op.known.insert(rank)) return;
   if (op.is_committed) --member(rank).num_owed;
-  Window& lags = class_at(op.size_class).lags[static_cast<size_t>(rank.value)];
-  lags.push(std::clamp(now - op.t_q, Duration::zero(), kLongestLag));
+  SizeClass& c = class_at(op.size_class);
+  Window& lags = c.lags[static_cast<size_t>(rank.value)];
+  const Duration lag = std::clamp(now - op.t_q, Duration::zero(), kLongestLag);
+  lags.push(lag);
   if (op.seq <= member(rank).forgiven) lags.forgive();
+  if (lag > price_of_loss(c.periods.median(), world_size_, floor_)) return;
+  op.little.insert(rank);
+  // A run of late operations begins after this one.
+  Member& m = member(rank);
+  if (m.counted < op.seq) return;
+  const uint64_t since = m.counted.value - op.seq.value;
+  m.late = static_cast<uint32_t>(std::min<uint64_t>(m.late, since));
+  m.late_before = std::min(m.late_before, m.late);
 }
 
 void History::note_called(Rank rank, Seq seq) {
@@ -263,17 +275,20 @@ void History::note_late(Member& m, Seq seq) {
   m.called_when_skipped = m.called;
 }
 
-void History::note_skipped(Member& m, Seq seq, bool is_lost) {
+void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
+  Member& m = member(rank);
   m.healthy = 0;
-  const uint32_t news = seq > m.forgiven ? 1 : 0;
+  const Recent* op = find(seq);
+  const bool is_little = op != nullptr && op->little.contains(rank);
+  const uint32_t news = seq > m.forgiven && !is_little ? 1 : 0;
   const uint32_t lost = is_lost ? 1 : 0;
   note_late(m, seq);
   if (seq > m.counted) {
     m.counted = seq;
     m.consecutive_before = m.consecutive;
     m.consecutive = is_lost ? m.consecutive + 1 : 0;
-    m.late_before = m.late;
-    m.late += news;
+    m.late_before = is_little ? 0 : m.late;
+    m.late = m.late_before + news;
   } else if (seq == m.counted) {
     if (is_lost) m.consecutive = m.consecutive_before + 1;
     m.late = m.late_before + news;

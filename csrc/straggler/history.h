@@ -66,8 +66,10 @@ class History {
   static constexpr uint64_t kOperationCharge = 1024;
 
   // `log_limit_bytes`: how many bytes of results may be kept for one member that has
-  // not called their operations. Requires: world_size >= 1.
-  History(int32_t world_size, uint64_t log_limit_bytes);
+  // not called their operations. `floor`: of the price of a loss (deadline.h).
+  // Requires: world_size >= 1.
+  History(int32_t world_size, uint64_t log_limit_bytes,
+          Duration floor = Duration::zero());
 
   int32_t world_size() const { return world_size_; }
 
@@ -123,7 +125,9 @@ class History {
   // Operations in a row, by the order of their commits, in which it was skipped. Skips
   // that become known after those of a later operation are added.
   uint32_t consecutive_skips(Rank rank) const;
-  // The same, but of operations after those that it was forgiven.
+  // The same, but of operations after those that it was forgiven, and in a row are only
+  // those in which it came later than one may of whom nothing bad is known: one that is
+  // skipped for less is well but for its deadline.
   uint32_t late_run(Rank rank) const;
   // Operations in a row, up to the last, that it was in.
   uint32_t healthy_run(Rank rank) const;
@@ -165,7 +169,8 @@ class History {
     Seq seq;  // 0: free
     size_t size_class = 0;
     TimePoint t_q{};
-    RankSet known;  // whose lag is recorded, or says nothing
+    RankSet known;   // whose lag is recorded, or says nothing
+    RankSet little;  // whose lag is within the grace
     bool is_committed = false;
   };
   Member& member(Rank rank);
@@ -176,12 +181,13 @@ class History {
   void note_called(Rank rank, Seq seq);
   void note_missing(Recent& op, const RankSet& in_time);
   static void note_late(Member& m, Seq seq);
-  void note_skipped(Member& m, Seq seq, bool is_lost);
+  void note_skipped(Rank rank, Seq seq, bool is_lost);
   void note_included(Member& m, Seq seq);
 
   int32_t world_size_;
   RankSet participants_;
   uint64_t log_limit_bytes_;
+  Duration floor_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
   std::vector<Recent> recent_;   // operation seq is at seq % kNumRecent

@@ -157,6 +157,41 @@ TEST_CASE("skips of operations that were forgiven count for the limit only") {
   CHECK(history.consecutive_skips(kLate) == 0);
 }
 
+TEST_CASE("in a row are only those in which it was late by more than the grace") {
+  // With a period of 800 ms among four it is 100 ms, and the floor where that is more.
+  struct Row {
+    double floor, lag;
+    bool is_first;  // the contribution comes before the result is known to be had
+    uint32_t late_run;
+  };
+  const Row row =
+      GENERATE(Row{20, 99, false, 0}, Row{20, 99, true, 0}, Row{20, 101, false, 3},
+               Row{20, 101, true, 3}, Row{150, 101, false, 0}, Row{150, 151, true, 3});
+  CAPTURE(row.floor, row.lag, row.is_first);
+  History history(4, UINT64_MAX, ms(row.floor));
+  const auto play = [&](uint64_t seq, double lag, bool is_first) {
+    const TimePoint t_q(ms(800.0 * double(seq)));
+    history.on_quorum(Seq(seq), kBytes, t_q, mask_of({0, 1, 2}));
+    if (is_first) history.on_arrival(Seq(seq), kLate, t_q + ms(lag));
+    history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
+    if (!is_first) history.on_late_arrival(Seq(seq), kLate, t_q + ms(lag));
+  };
+  for (uint64_t seq = 1; seq <= 3; ++seq) play(seq, 0, true);
+  CHECK(history.late_run(kLate) == 0);
+  for (uint64_t seq = 4; seq <= 6; ++seq) play(seq, row.lag, row.is_first);
+  CHECK(history.late_run(kLate) == row.late_run);
+  CHECK(history.consecutive_skips(kLate) == 6);
+  // What becomes known later ends the run there, and not what came after it.
+  for (uint64_t seq = 7; seq <= 9; ++seq) {
+    history.on_quorum(Seq(seq), kBytes, TimePoint(ms(800.0 * double(seq))),
+                      mask_of({0, 1, 2}));
+    history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
+  }
+  CHECK(history.late_run(kLate) == row.late_run + 3);
+  history.on_arrival(Seq(7), kLate, TimePoint(ms(5'601)));
+  CHECK(history.late_run(kLate) == 2);
+}
+
 TEST_CASE("lags and periods are kept per size class") {
   History history(4, UINT64_MAX);
   for (uint64_t seq = 1; seq <= 9; ++seq) {
