@@ -31,6 +31,7 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
       group_policy_(host->policy(call_.policy)),
       num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
       said_(static_cast<size_t>(host->size() - num_data_shards_)),
+      computed_(host->size()),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
 }

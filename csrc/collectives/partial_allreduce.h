@@ -243,6 +243,7 @@ class PartialAllreduce final : public Operation {
   RankSet participants_;
   RankSet wanted_;                            // with backups: data shards
   std::vector<std::optional<int32_t>> said_;  // by backup: what it has computed
+  RankSet computed_;                          // whose callers came late
   std::vector<Shard> shards_;
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full
@@ -261,7 +262,8 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  bool has_quorum_ = false;                 // enough members have called
+  bool has_quorum_ = false;                 // enough members have called,
+  TimePoint quorum_at_{};                   // and when
   bool has_suspected_ = false;              // in this view
   std::optional<TimePoint> contribute_at_;  // not before
   int num_views_ = 0;                       // that it has gone through

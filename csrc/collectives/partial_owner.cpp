@@ -418,7 +418,10 @@ void PartialAllreduce::note_lag() {
 
 void PartialAllreduce::on_called(Rank rank) {
   if (rank != host_->self() && host_->view().is_owner(rank)) send_to_caller(rank);
-  if (has_quorum_) return;
+  if (has_quorum_) {
+    if (host_->clock().now() - quorum_at_ > call_.policy.floor) computed_.insert(rank);
+    return;
+  }
   int32_t called = 0;
   int32_t backups = 0;    // that have called,
   int32_t uncovered = 0;  // and what they may stand in for at the most
@@ -430,7 +433,9 @@ void PartialAllreduce::on_called(Rank rank) {
   });
   called += std::min(backups, uncovered);
   has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
-  if (has_quorum_) note_progress();
+  if (!has_quorum_) return;
+  quorum_at_ = host_->clock().now();
+  note_progress();
 }
 
 // Note [when an owner is suspected]
@@ -442,8 +447,10 @@ void PartialAllreduce::on_called(Rank rank) {
 // was too late everywhere: it is what is slow. What only its holder has comes from it
 // or not at all. One for whose contribution another shard has waited in vain was late
 // before the clock started: half of the time is spared it, at most what was waited.
-// With each view that this operation goes through it takes twice as long: where every
-// link is slow, somebody must get the time to finish.
+// None of this holds of one whose caller is late: that says nothing of its link, and
+// its own shard waits for that caller, too, and has one more result to send than the
+// others. With each view that this operation goes through it takes twice as long: where
+// every link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -500,6 +507,7 @@ Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const Shard& mine : shards_) {
     if (mine.is_had || mine.own) continue;
+    if (!is_late_itself(mine.owner)) return {};
     Duration longest{};
     for (const Shard& other : shards_)
       if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
@@ -510,6 +518,7 @@ Duration PartialAllreduce::waited_in_vain() const {
 }
 
 bool PartialAllreduce::is_late_itself(Rank owner) const {
+  if (computed_.contains(owner) || host_->called_by(owner) < seq_.value) return false;
   bool is_left_out = false;
   for (const Shard& other : shards_) {
     if (other.mask.count() == 0 || other.owner == owner) continue;

@@ -162,6 +162,29 @@ TEST_CASE("when an uplink turns bad the others wait for its rank once, not per s
   CHECK(to_ms(first) < row.most_ms);
 }
 
+TEST_CASE("an owner whose caller is late is not suspected for that") {
+  // Its uplink carries its contribution when the others close without it, so the result
+  // of its shard comes after theirs. The last lag is longer than the operation.
+  const Duration lag = milliseconds(GENERATE(50, 90, 400));
+  CAPTURE(to_ms(lag));
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(1'000'000);  // a shard in 100 ms
+  const Call call = skip_sum_call(kLarge);
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
+  const uint32_t view = cluster.group(0).view().number;
+  cluster.network.set_tap(
+      [](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_delayed =
+            from.value == kLate && h.kind == transport::FrameKind::kResult;
+        return is_delayed ? arrives + milliseconds(45) : arrives;
+      });
+  run_operation(cluster, call, lag);
+  cluster.network.set_tap({});
+  CHECK(cluster.group(0).view().number == view);
+  CHECK(owns(cluster, kLate));
+}
+
 TEST_CASE("one shard without a member says that it cannot have exposed its own") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
