@@ -14,7 +14,7 @@ before = ordering.simulate(graph, link="fifo")
 after = ordering.simulate(graph, order, link="preemptive")
 ordering.bounds(graph).efficiency(after.makespan_s)
 
-plan = ordering.plan_batches(graph, order, link=link)
+plan = ordering.plan_iteration(graph, link=link)  # batches, and their order
 ordering.report(model, torch.randn(32, 3, 224, 224), link=link, picture="timeline.png")
 ```
 
@@ -48,6 +48,7 @@ from aikido_torch.ordering._costs import (
     pipelining_depth,
 )
 from aikido_torch.ordering._orders import Order, tac, tic
+from aikido_torch.ordering._plan import IterationPlan, plan_iteration
 from aikido_torch.ordering._plot import plot_timelines
 from aikido_torch.ordering._report import Report, report
 from aikido_torch.ordering._show import show_timelines
@@ -58,6 +59,7 @@ __all__ = [
     "Bounds",
     "Captured",
     "CapturedLayer",
+    "IterationPlan",
     "LinkCost",
     "LinkFit",
     "Op",
@@ -76,6 +78,7 @@ __all__ = [
     "collective_time",
     "pipelining_depth",
     "plan_batches",
+    "plan_iteration",
     "plot_timelines",
     "report",
     "show_timelines",

@@ -114,6 +114,7 @@ def test_branches_are_seen_by_the_graph_and_not_by_the_chain():
 
 def test_a_shared_parameter_is_one_transfer_that_its_first_user_needs():
     captured = capture_graph(Language(tied=True), TOKENS, **QUICK)
+    assert captured.trace == "export"
     by_name = {x.name: x.parameters for x in captured.layers}
     assert "embed.weight" in by_name["embed"]
     assert "embed.weight" in by_name["head"]

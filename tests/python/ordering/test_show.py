@@ -42,6 +42,13 @@ def test_figures_are_those_of_the_timelines():
     assert "at best 8,000 ms, without any overlap 14,000 ms" in text
 
 
+def test_what_takes_little_of_a_slice_is_not_drawn():
+    graph = chain([0.04, 0.06], [3, 2.96])
+    text = printed(graph, {"x": simulate(graph, ["r0", "r1"])}, ["r0", "r1"])
+    rows = text.splitlines()[text.splitlines().index("x") + 1 :][:2]
+    assert [row[9:69] for row in rows] == ["█" * 60, "█" + "·" * 59]
+
+
 def test_a_long_list_of_transfers_is_cut():
     graph = chain([1] * 45, [1] * 45)
     text = printed(graph, {"x": simulate(graph, graph.transfers)}, graph.transfers)

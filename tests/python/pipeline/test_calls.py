@@ -17,6 +17,7 @@ class Nested(nn.Module):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(1))
+        self.never = nn.Parameter(torch.ones(1))
         self.inner = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True))
         self.unused = nn.Linear(4, 4)
 
@@ -48,6 +49,13 @@ def test_parameters_are_those_that_are_used():
     assert len(linear.parameters) == 3
     assert all(a is b for a, b in zip(linear.parameters, expected, strict=True))
     assert relu.parameters == []
+
+
+def test_a_parameter_beside_layers_counts_for_the_first_that_is_called_there():
+    model = nn.Sequential(nn.Linear(4, 4), Nested())
+    first, inner, _ = recorded(model, torch.randn(2, 4))
+    assert not any(p is model[1].scale for p in first.parameters)
+    assert inner.parameters[-1] is model[1].scale
 
 
 def test_hooks_are_gone_when_the_model_fails():
