@@ -35,6 +35,7 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
     }
     pieces: list[OrderedDict[str, nn.Module]] = [OrderedDict() for _ in plan.stages]
     used: set[str] = set()
+    unknown: dict[int, str] = {}  # by stage: a module with parameters, without layers
     at = 0
     for path, module in _pieces(model, "", stage_of):
         layers = [name for name in stage_of if name == path or _is_in(name, path)]
@@ -54,12 +55,25 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
             )
         at = stage
         pieces[stage][path.replace(".", "_")] = module
+        if not layers and any(True for _ in module.parameters()):
+            unknown[stage] = path
     if missing := stage_of.keys() - used:
         raise ConfigError(
             f'the plan has layer "{min(missing)}", and the model has not; it is the '
             "plan of another model."
         )
-    return [nn.Sequential(piece) for piece in pieces]
+    made = [nn.Sequential(piece) for piece in pieces]
+    # Of layers that were merged the profile has the first alone, with the bytes of all.
+    for stage, path in unknown.items():
+        has = sum(p.numel() * p.element_size() for p in made[stage].parameters())
+        told = plan.stages[stage].parameter_bytes
+        if has > told:
+            raise ConfigError(
+                f'the model has "{path}", which the plan has not: stage {stage} would '
+                f"have {has} bytes of parameters, and the plan has {told:.0f} there. "
+                "It is the plan of another model; profile this one."
+            )
+    return list(made)
 
 
 def _is_in(layer: str, path: str) -> bool:

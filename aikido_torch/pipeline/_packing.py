@@ -149,6 +149,16 @@ class Promise:
                 f"{_all_told(self.of(tensors))}, and before {_all_told(self)}; all "
                 "micro-batches have the same shapes but for dimension 0."
             )
+        for number, (given, promised) in enumerate(
+            zip(tensors, self.tensors, strict=True)
+        ):
+            if given.requires_grad != promised.needs_gradient:
+                now, before = ("with", "without")[:: 1 if given.requires_grad else -1]
+                raise ConfigError(
+                    f"stage {stage} returned tensor {number} of micro-batch "
+                    f"{micro_batch} {now} need of a gradient, and before {before}; "
+                    "either all micro-batches need one for it or none does."
+                )
 
     def buffer(self, device: torch.device) -> torch.Tensor:
         """Room for a message."""

@@ -80,3 +80,32 @@ def test_what_cannot_be_cut_is_named():
         ConfigError, match=r'^the plan has layer "1" on stage 0, after a '
     ):
         pipeline.cut(make(), plan_of(["1", "0", "2", "3"], [6.0, 4, 1, 1], 2))
+
+
+def test_a_plan_of_a_shorter_model_is_refused():
+    def plan_of_prefix(length):
+        profile = pipeline.profile_model(
+            nn.Sequential(*list(model)[:length]), torch.randn(3, 4), repeats=1
+        )
+        return pipeline.partition(profile, machines=2, bandwidth=1e9, straight=True)
+
+    model = nn.Sequential(
+        *(nn.Linear(4, 4) for _ in range(4)), nn.Tanh(), nn.Linear(4, 4)
+    )
+    with pytest.raises(
+        ConfigError,
+        match=r'^the model has "5", which the plan has not: stage 1 would have \d+ byt',
+    ):
+        pipeline.cut(model, plan_of_prefix(5))
+    assert len(pipeline.cut(model, plan_of_prefix(6))) == 2
+
+
+def test_layers_that_were_merged_are_on_one_stage():
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(5)))
+    model[3].weight = model[1].weight
+    profile = pipeline.profile_model(
+        model, torch.randn(3, 4), repeats=1, shared="merge"
+    )
+    assert len(profile.layers) == 3
+    plan = pipeline.partition(profile, machines=3, bandwidth=1e9, straight=True)
+    assert [len(stage) for stage in pipeline.cut(model, plan)] == [1, 3, 1]

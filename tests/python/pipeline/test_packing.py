@@ -90,6 +90,24 @@ def test_what_differs_by_more_than_rows_is_refused(other):
         promise.check(other, 2, 5)
 
 
+@pytest.mark.parametrize(
+    ("needs", "text"),
+    [
+        (True, "with need of a gradient, and before without; either"),
+        (False, "without need of a gradient, and before with; either"),
+    ],
+)
+def test_a_tensor_needs_a_gradient_always_or_never(needs, text):
+    def output(needs):
+        return torch.zeros(4, 2), torch.zeros(4, 3, requires_grad=needs)
+
+    promise = Promise.of(output(not needs))
+    promise.check(output(not needs), 2, 5)
+    text = f"^stage 2 returned tensor 1 of micro-batch 5 {text} "
+    with pytest.raises(ConfigError, match=text):
+        promise.check(output(needs), 2, 5)
+
+
 def test_more_tensors_than_can_be_told_are_refused():
     many = Promise.of([torch.zeros(1, 2, 3)] * 200)
     with pytest.raises(ConfigError, match=r"^a stage returns 200 tensors, more than "):
