@@ -127,7 +127,8 @@ class BatchFeed:
         self._full = 0
         if inputs is not None:
             self._full = self._full_of(rows_of(inputs, "inputs"))
-            self._inputs = self._cut(as_tensors(inputs, "inputs"))
+            cut = self._cut(as_tensors(inputs, "inputs"))
+            self._inputs = [tuple(map(_counted_alone, part)) for part in cut]
         if targets is not None:
             self._full_target = self._full_of(rows_of(targets, "targets"))
             cut = self._cut(as_tensors(targets, "targets"))
@@ -160,6 +161,15 @@ class BatchFeed:
                 "rows."
             )
         return taken
+
+
+def _counted_alone(part: torch.Tensor) -> torch.Tensor:
+    """The same memory with a count of changes of its own.
+
+    Parts of one tensor have that in common: a stage that changes its input in place
+    would seem to autograd to change what other micro-batches have saved.
+    """
+    return part if part.requires_grad else part.data
 
 
 class LoaderFeed:

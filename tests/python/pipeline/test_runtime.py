@@ -41,6 +41,22 @@ def test_a_step_is_that_of_the_whole_model(group_of_one):
                 torch.testing.assert_close(a, b)
 
 
+class InPlace(nn.Module):
+    """Changes what it is given."""
+
+    def forward(self, x):
+        return x.mul_(2)
+
+
+def test_a_stage_may_change_its_inputs_in_place(group_of_one):
+    (x, y, _), *_ = batches_of([8])
+    first, *others = layered(3)
+    with make(modules=[nn.Sequential(InPlace(), first), *others]) as pipe:
+        loss = pipe.train_step(x.clone(), y)
+    with make() as pipe:
+        assert loss == pipe.train_step(x * 2, y)
+
+
 def test_stages_may_be_made_where_they_are_needed(group_of_one):
     modules = layered(2)
     pipe = make(2, modules=[lambda: modules[0], modules[1]])
