@@ -36,6 +36,12 @@ RESNET_LIKE = tuple(
     Spec(forward_ms=27, backward_ms=55, output_bytes=172 * KB, weight_bytes=30 * KB)
     for _ in range(5)
 )
+# A straight plan takes as long as the links in the middle, which send as much up as
+# down: more than three times as long as computing.
+FULL_LINKS = tuple(
+    Spec(forward_ms=15, backward_ms=30, output_bytes=220 * KB)
+    for _ in range(runs.HOSTS)
+)
 LIMIT_S = 400.0
 
 
@@ -122,12 +128,23 @@ def candidates_of(
 
 
 def measured(
-    lab: Lab, specs: Sequence[Spec], context: Context, *, turns: dict[str, int]
+    lab: Lab,
+    specs: Sequence[Spec],
+    context: Context,
+    *,
+    turns: dict[str, int],
+    only: str | None = None,
 ) -> tuple[_C.Plan, list[Candidate], dict[str, Samples], list[float]]:
-    """The choice, the plans, their periods by name, and idle shares of the choice."""
+    """The choice, the plans, their periods by name, and idle shares of the last plan.
+
+    Args:
+        turns: micro-batches of a plan, by name, and of all others.
+        only: the plan of that name alone.
+    """
     profile = runs.profile_of(specs)
     bandwidth = runs.bandwidth_of(lab)
     chosen, candidates = candidates_of(profile, bandwidth)
+    candidates = [one for one in candidates if only in (None, one.name)]
     planned = [
         ("model", one.run(profile, bandwidth, turns.get(one.name, turns[""])))
         for one in candidates
@@ -175,6 +192,14 @@ def resnet(case: Case, context: Context) -> list[Row]:
         return [*rows, case.failed_row(2, error)]
     ours, straight = (periods[one.name].median for one in candidates[:2])
     return [*rows, case.judge(2, value=ours, reference=straight)]
+
+
+def full_links(case: Case, context: Context) -> list[Row]:
+    with runs.make_lab() as lab:
+        _, candidates, periods, _ = measured(
+            lab, FULL_LINKS, context, turns={"": 48}, only="straight"
+        )
+    return predictions(case, candidates, periods)
 
 
 def predictions(
@@ -225,5 +250,11 @@ CASES = [
             Bar(what="period of data parallel", of="straight", bar=1 / 1.07),
         ),
         measure=resnet,
+    ),
+    Case(
+        name="full-links",
+        what=f"{runs.HOSTS} hosts of {runs.MBIT:g} Mbit/s that are busy both ways",
+        bars=(_prediction("straight"),),
+        measure=full_links,
     ),
 ]

@@ -132,6 +132,15 @@ def test_a_period_is_that_of_the_full_pipeline():
         short.steady()
 
 
+def test_full_links_are_what_a_straight_plan_waits_for():
+    profile = profile_of(throughput.FULL_LINKS)
+    _, candidates = throughput.candidates_of(profile, BANDWIDTH)
+    (straight,) = (one for one in candidates if one.name == "straight")
+    times = throughput.planned_times(profile, straight, BANDWIDTH)
+    assert straight.predicted_ms == pytest.approx(1e3 * max(times.links))
+    assert max(times.links) > 3 * (times.forward[0] + times.backward[0])
+
+
 class NoLab:
     def __init__(self, *_, **__):
         pass
@@ -159,7 +168,7 @@ def measured(monkeypatch, case, periods, busy=0.97):
 
 
 def test_periods_are_judged_by_the_prediction_in_both_directions(monkeypatch):
-    vgg, resnet = throughput.CASES
+    vgg, resnet, full = throughput.CASES
     good = {"data parallel": 318, "straight": 153, "3-1": 103}
     assert measured(monkeypatch, vgg, good) == ["holds"] * 5
     fast = good | {"straight": 135}
@@ -169,6 +178,8 @@ def test_periods_are_judged_by_the_prediction_in_both_directions(monkeypatch):
     assert measured(monkeypatch, vgg, good, busy=0.9)[4] == "missed"
     good = {"data parallel": 104, "straight": 165}
     assert measured(monkeypatch, resnet, good) == ["holds"] * 3
+    assert measured(monkeypatch, full, {"straight": 151}) == ["holds"]
+    assert measured(monkeypatch, full, {"straight": 178}) == ["missed"]
 
 
 def test_adapting_is_judged_by_the_speed_of_the_fixed_schedule(monkeypatch):
