@@ -7,9 +7,9 @@ What a forward computes with must not change before its backward, also not in pl
 which is how optimizers step. So the optimizer has the module's own parameters, and a
 forward takes others that share their memory: leaves, made once for each version. A
 version that is kept (`push`) takes that memory with it: before the next step the own
-parameters move to a copy. Leaves that nobody kept are those of the next version, too:
-the schedule sees to it that no backward needs them any more. Nothing is copied with
-flush.
+parameters move to a copy. Leaves that nobody kept are those of the next version, too,
+if they still share memory: the schedule sees to it that no backward needs them any
+more. Nothing is copied with flush.
 """
 
 from torch import nn
@@ -37,6 +37,7 @@ class Weights:
         self.newest = 0
         self._kept: dict[int, list[nn.Parameter]] = {}
         self._leaves: list[nn.Parameter] | None = None  # of the newest
+        self._has_stepped = False  # since the leaves were looked at
         self._installed: list[nn.Parameter] = self.own
 
     @property
@@ -78,6 +79,7 @@ class Weights:
                 parameter.data = parameter.data.clone()
             self._leaves = None
         self.newest = version
+        self._has_stepped = True
 
     def settle(self) -> None:
         """Between schedules: the module has its own parameters, and is at version 0."""
@@ -87,6 +89,13 @@ class Weights:
         self.newest = 0
 
     def _newest_leaves(self) -> list[nn.Parameter]:
+        if self._has_stepped and self._leaves is not None:
+            # An optimizer may put other memory into a parameter, and so may a forward
+            # into a leaf, as layers do that want all of their weights in a row.
+            pairs = zip(self._leaves, self.own, strict=True)
+            if any(leaf.data_ptr() != p.data_ptr() for leaf, p in pairs):
+                self._leaves = None
+        self._has_stepped = False
         if self._leaves is None:
             self._leaves = [
                 nn.Parameter(parameter.data, requires_grad=parameter.requires_grad)

@@ -48,6 +48,19 @@ def test_a_kept_version_is_not_changed_by_steps():
         weights.use(0)
 
 
+@pytest.mark.parametrize("moved", ["parameter", "leaf"])
+def test_a_version_has_what_the_step_made_also_in_other_memory(moved):
+    _, weights = make()
+    leaves = weights.use(0)
+    if moved == "leaf":  # as by a forward of an LSTM on CUDA
+        leaves[1].data = leaves[1].data.clone()
+    step(weights, 1)
+    if moved == "parameter":  # as by an optimizer that steps out of place
+        weights.own[1].data = weights.own[1].data + 1
+    for leaf, own in zip(weights.use(1), weights.own, strict=True):
+        assert torch.equal(leaf, own)
+
+
 def test_nothing_is_copied_when_no_version_is_kept():
     _, weights = make()
     places = [p.data_ptr() for p in weights.own]
