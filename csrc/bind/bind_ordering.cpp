@@ -145,8 +145,9 @@ std::pair<Names, double> best_order(const Graph& graph, const std::string& link,
 }
 
 std::vector<NamedWindow> windows(const Graph& graph) {
+  const auto windows = value_or_raise(ordering::windows_of(graph));
   std::vector<NamedWindow> named;
-  for (const auto& window : value_or_raise(ordering::windows_of(graph)).of)
+  for (const auto& window : windows.of)
     named.push_back({graph.ops[window.op].name, window});
   return named;
 }

@@ -134,29 +134,12 @@ TEST_CASE("the plan is the best of all ways to cut up to ten layers") {
   REQUIRE(parts > 200);  // neither all at once nor each alone
 }
 
-// A backward pass of n layers and the forward of the next iteration.
-Graph iteration(std::mt19937& dice, size_t layers) {
-  const auto draw = [&](uint32_t most) { return static_cast<double>(dice() % most); };
-  Builder build;
-  for (size_t i = layers; i-- > 0;) {
-    std::vector<std::string> needs;
-    if (i + 1 < layers) needs.push_back(testing::numbered("b", i + 1));
-    build.compute(testing::numbered("b", i), 1 + draw(5), needs);
-    build.transfer(testing::numbered("g", i), 1 + draw(7), {testing::numbered("b", i)});
-  }
-  for (size_t i = 0; i < layers; ++i)
-    build.compute(
-        testing::numbered("f", i), 1 + draw(3),
-        {testing::numbered("g", i), i == 0 ? "b0" : testing::numbered("f", i - 1)});
-  return build.graph();
-}
-
 TEST_CASE("the simulator takes as long for the batches of a plan as the plan says") {
   std::mt19937 dice(31);
   for (int i = 0; i < 200; ++i) {
     CAPTURE(i);
     const LinkCost link{0.5 * static_cast<double>(dice() % 8), 1e-6};
-    const auto graph = with_link(iteration(dice, 1 + dice() % 9), link);
+    const auto graph = with_link(testing::random_iteration(dice, 1 + dice() % 9), link);
     const auto order = transfers_of(graph);
     auto items = batch_items(graph, order);
     REQUIRE(items.is_ok());
@@ -177,7 +160,7 @@ TEST_CASE("the simulator takes as long for the batches of a plan as the plan say
 
 TEST_CASE("a batch is called by its first and last transfer") {
   std::mt19937 dice(1);
-  const auto graph = iteration(dice, 3);
+  const auto graph = testing::random_iteration(dice, 3);
   const auto order = transfers_of(graph);
   const LinkCost link{100, 1e-6};
   auto batched = with_batches(

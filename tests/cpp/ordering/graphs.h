@@ -91,6 +91,25 @@ inline Graph random_graph(std::mt19937& dice, size_t transfers) {
   return build.graph();
 }
 
+// A backward pass of layers in a row, their gradients, and the forward pass of the next
+// iteration. Whole times from 1 on.
+inline Graph random_iteration(std::mt19937& dice, size_t layers) {
+  const auto draw = [&](uint32_t most) {
+    return static_cast<double>(1 + dice() % most);
+  };
+  Builder build;
+  for (size_t i = layers; i-- > 0;) {
+    std::vector<std::string> needs;
+    if (i + 1 < layers) needs.push_back(numbered("b", i + 1));
+    build.compute(numbered("b", i), draw(5), needs);
+    build.transfer(numbered("g", i), draw(7), {numbered("b", i)});
+  }
+  for (size_t i = 0; i < layers; ++i)
+    build.compute(numbered("f", i), draw(3),
+                  {numbered("g", i), i == 0 ? "b0" : numbered("f", i - 1)});
+  return build.graph();
+}
+
 inline std::vector<std::string> names_of(const Graph& graph,
                                          const std::vector<size_t>& ops) {
   std::vector<std::string> names;

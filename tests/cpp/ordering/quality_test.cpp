@@ -143,6 +143,24 @@ TEST_CASE("on random graphs TAC is most often the best, and not always") {
   REQUIRE(std::abs(found.best_efficiency - 0.8716) < 1e-4);
 }
 
+TEST_CASE("for gradients of layers in a row TAC is the best, if transfers can pause") {
+  std::mt19937 dice(19);
+  SimulateOptions options;
+  options.link = LinkRule::kPreemptive;
+  size_t worse_without = 0;
+  for (int i = 0; i < 60; ++i) {
+    CAPTURE(i);
+    const auto graph = testing::random_iteration(dice, 2 + dice() % 4);
+    const double best = best_order(graph, options)->makespan_s;
+    auto with_tac = options;
+    with_tac.order = ops_of(tac(graph));
+    REQUIRE(simulate(graph, with_tac)->makespan_s == best);
+    with_tac.link = LinkRule::kInOrder;
+    worse_without += simulate(graph, with_tac)->makespan_s > best;
+  }
+  REQUIRE(worse_without > 20);
+}
+
 TEST_CASE("TAC can be nearly twice as slow as the best, and nothing is slower") {
   // What two transfers allow together is in no P. So a long transfer goes first that
   // allows next to nothing.

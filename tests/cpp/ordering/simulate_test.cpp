@@ -226,16 +226,24 @@ void check_timeline(const Graph& graph, const SimulateOptions& options) {
   REQUIRE(timeline.makespan_s == last);
 }
 
+SimulateOptions random_options(const Graph& graph, std::mt19937& dice) {
+  SimulateOptions options;
+  options.order = transfers_of(graph);
+  std::shuffle(options.order.begin(), options.order.end(), dice);
+  options.chunk_bytes = dice() % 2 == 0 ? 0 : 1.7e6;
+  options.processors = 1 + static_cast<int>(dice() % 3);
+  return options;
+}
+
 TEST_CASE("timelines of random graphs are possible under all rules") {
   std::mt19937 dice(17);
   for (int i = 0; i < 400; ++i) {
     CAPTURE(i);
-    const auto graph = testing::random_graph(dice, 1 + dice() % 6);
-    SimulateOptions options;
-    options.order = transfers_of(graph);
-    std::shuffle(options.order.begin(), options.order.end(), dice);
-    options.chunk_bytes = dice() % 2 == 0 ? 0 : 1.7e6;
-    options.processors = 1 + static_cast<int>(dice() % 3);
+    const size_t size = 1 + dice() % 6;
+    const bool is_iteration = i % 2 == 0;
+    const auto graph = is_iteration ? testing::random_iteration(dice, size)
+                                    : testing::random_graph(dice, size);
+    auto options = random_options(graph, dice);
     for (const auto rule : {LinkRule::kFifo, LinkRule::kInOrder, LinkRule::kPriority,
                             LinkRule::kPreemptive})
       for (const auto compute : {ComputeRule::kWhenReady, ComputeRule::kProgram}) {
@@ -243,6 +251,57 @@ TEST_CASE("timelines of random graphs are possible under all rules") {
         options.compute = compute;
         check_timeline(graph, options);
       }
+  }
+}
+
+// When a transfer could begin.
+double ready_s(const Graph& graph, const Timeline& timeline, size_t op) {
+  double ready = 0;
+  for (const Edge& edge : graph.edges)
+    if (edge.to == op) ready = std::max(ready, timeline.done_s[edge.from]);
+  return ready;
+}
+
+TEST_CASE("nothing is sent at once while what comes before it could be") {
+  std::mt19937 dice(43);
+  size_t pauses = 0;
+  for (int i = 0; i < 300; ++i) {
+    const auto graph = testing::random_iteration(dice, 1 + dice() % 6);
+    auto options = random_options(graph, dice);
+    for (const auto rule : {LinkRule::kPriority, LinkRule::kPreemptive}) {
+      options.link = rule;
+      const auto timeline = simulated(graph, options);
+      pauses += timeline.pauses;
+      for (const Span& span : timeline.spans)
+        for (const size_t op : options.order) {
+          if (op == span.op) break;  // only those before it
+          if (span.processor >= 0) break;
+          CAPTURE(i, graph.ops[op].name, graph.ops[span.op].name, span.begin_s);
+          const double ready = ready_s(graph, timeline, op);
+          const bool is_done = timeline.done_s[op] <= span.begin_s;
+          REQUIRE((is_done || ready > span.begin_s));
+          if (rule == LinkRule::kPreemptive) REQUIRE((is_done || ready >= span.end_s));
+        }
+    }
+  }
+  REQUIRE(pauses > 100);
+}
+
+TEST_CASE("a link without an order sends what was ready first, and never rests") {
+  std::mt19937 dice(47);
+  for (int i = 0; i < 300; ++i) {
+    CAPTURE(i);
+    const auto graph = testing::random_iteration(dice, 1 + dice() % 6);
+    const auto timeline = simulated(graph, options_of(graph, LinkRule::kFifo));
+    double last_ready = 0, free = 0;
+    for (const Span& span : timeline.spans) {
+      if (span.processor >= 0) continue;
+      const double ready = ready_s(graph, timeline, span.op);
+      REQUIRE(ready >= last_ready);
+      REQUIRE(span.begin_s == std::max(free, ready));
+      last_ready = ready;
+      free = span.end_s;
+    }
   }
 }
 
