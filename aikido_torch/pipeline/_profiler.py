@@ -219,7 +219,8 @@ def measure_calls(
     made of such a profile.
 
     Raises:
-        ConfigError: an argument is wrong, or the model calls no layer.
+        ConfigError: an argument is wrong, the model calls no layer, or its backward
+            fails.
     """
     _check_counts(repeats=repeats, warm_up=warm_up)
     inputs = _inputs(sample_inputs, None)
@@ -228,14 +229,17 @@ def measure_calls(
     with _kept(model, place):
         _try_out(model, inputs)
         copies = _mapped(inputs, torch.clone)
-        calls = record_calls(model, copies, layer_rule(whole))
-        programs = [
-            Program(_runner(call.module), list(call.arguments), call.parameters)
-            for call in calls
-        ]
-        for program in programs:
-            program.choose_roots()
-        whole_model = _whole(model, inputs)
+        try:
+            calls = record_calls(model, copies, layer_rule(whole))
+            programs = [
+                Program(_runner(call.module), list(call.arguments), call.parameters)
+                for call in calls
+            ]
+            for program in programs:
+                program.choose_roots()
+            whole_model = _whole(model, inputs)
+        except RuntimeError as error:
+            raise ConfigError(f"the backward of the model fails: {error}") from error
         with _bar((repeats + warm_up) * (len(calls) + 1), progress) as advance:
             times = measure(
                 [*programs, whole_model],

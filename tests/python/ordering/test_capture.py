@@ -204,6 +204,30 @@ def test_the_model_is_left_as_it_was(capture):
     assert set(captured.bytes) == {name for name, _ in model.named_parameters()}
 
 
+class _Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        raise RuntimeError("no way back")
+
+
+class Broken(nn.Linear):
+    """A layer that cannot be trained."""
+
+    def forward(self, x):
+        return _Broken.apply(super().forward(x))
+
+
+@pytest.mark.parametrize("capture", [capture_graph, capture_chain])
+def test_a_model_whose_backward_fails_is_refused(capture):
+    model = nn.Sequential(nn.Linear(2, 2), Broken(2, 2))
+    with pytest.raises(ConfigError, match=r"the backward of .* fails: no way back"):
+        capture(model, torch.ones(3, 2), **QUICK)
+
+
 def test_several_inputs_are_taken_by_name_or_place():
     sample = {"left": torch.ones(2, 4), "right": torch.ones(2, 6)}
     for capture in (capture_graph, capture_chain):
