@@ -10,6 +10,7 @@ from rich.console import Console
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._place import placed, ranks_of
 from aikido_torch.pipeline._plot import plot_schedule
 from aikido_torch.pipeline._show_schedule import show_schedule
 
@@ -263,7 +264,9 @@ def schedule(
         name: "gpipe", "1f1b" and "zero_bubble" (ZB-H1) flush: one step at the end;
             "1f1b_async" goes on while gradients are applied (PipeDream);
             "interleaved_1f1b" has several stages on each rank, "zero_bubble" may.
-        stages: how many, or a plan of `partition`, whose machines are replicas.
+        stages: how many, or a plan of `partition`, whose machines are replicas. Where
+            it has several levels, ranks are those of its groups, one after another: of
+            the first group, of the second, and so on, and not stage by stage.
         micro_batches: how many go through.
         replicas: ranks of each stage, which take micro-batches in turns; None is one
             each. They need not divide each other. For gpipe, 1f1b and 1f1b_async.
@@ -288,10 +291,12 @@ def schedule(
         ConfigError: a value is out of its range or does not fit the others.
     """
     options = locals()
+    ranks: list[list[int]] | None = None
     if isinstance(stages, _C.Plan):
         machines = [stage.machines for stage in stages.stages]
         if replicas is None and any(count > 1 for count in machines):
             replicas = machines
+            ranks = ranks_of(stages.text)
         stages = len(machines)
     for what, value in (
         ("stages", stages),
@@ -302,26 +307,29 @@ def schedule(
         *(("turns", replica) for of_stage in turns or () for replica in of_stage),
         *(("warmups", count) for count in warmups or ()),
     ):
-        if value is not None and (
-            not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31
-        ):
-            raise ConfigError(f"{what} has {value!r}; it takes whole numbers.")
-    return Schedule(
-        _C.Schedule.make(
-            name,
-            stages=stages,
-            micro_batches=micro_batches,
-            replicas=list(replicas or ()),
-            stages_per_rank=stages_per_rank,
-            weights=weights,
-            micro_batches_per_step=micro_batches_per_step,
-            turns=[list(of_stage) for of_stage in turns or ()],
-            warmups=list(warmups or ()),
-            recompute=recompute,
-            overlap_sums=overlap_sums,
-        ),
-        options,
+        if value is not None:
+            _check_whole(what, value)
+    made = _C.Schedule.make(
+        name,
+        stages=stages,
+        micro_batches=micro_batches,
+        replicas=list(replicas or ()),
+        stages_per_rank=stages_per_rank,
+        weights=weights,
+        micro_batches_per_step=micro_batches_per_step,
+        turns=[list(of_stage) for of_stage in turns or ()],
+        warmups=list(warmups or ()),
+        recompute=recompute,
+        overlap_sums=overlap_sums,
     )
+    if ranks is not None and ranks != made.stages:
+        made = placed(made, ranks)
+    return Schedule(made, options)
+
+
+def _check_whole(what: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31:
+        raise ConfigError(f"{what} has {value!r}; it takes whole numbers.")
 
 
 def _each(value: float | Sequence[float], count: int, name: str) -> list[float]:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import pipeline
+from aikido_torch.pipeline._place import placed, ranks_of
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
 from harness.pipelines import Reference, adam, batches_of, layered, sgd, squared
@@ -241,3 +242,16 @@ def test_all_ranks_adapt_alike_and_train_on():
         for stage, own in weights.items():
             wanted = list(reference.modules[stage].parameters())
             torch.testing.assert_close(own, wanted)
+
+
+def test_replicas_may_be_on_ranks_of_several_groups():
+    """As plans with several levels have them: a pipeline in each group, twice."""
+    rows = pipeline.schedule(
+        "1f1b_async", stages=2, replicas=[2, 2], micro_batches=12, weights="2bw"
+    )
+    text = placed(rows._native, ranks_of("2(1-1)")).text()
+    results = run_ranks(4, train_loader, text, [4] * 12, 2, 24)
+    assert [sorted(weights) for _, weights in results] == [[0], [1], [0], [1]]
+    runs = [batches_of([4] * 12, seed=run) for run in range(2)]
+    reference, _ = reference_of(text, runs)
+    compare(results, reference)
