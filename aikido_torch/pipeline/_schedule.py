@@ -265,8 +265,7 @@ def schedule(
             "1f1b_async" goes on while gradients are applied (PipeDream);
             "interleaved_1f1b" has several stages on each rank, "zero_bubble" may.
         stages: how many, or a plan of `partition`, whose machines are replicas. Where
-            it has several levels, ranks are those of its groups, one after another: of
-            the first group, of the second, and so on, and not stage by stage.
+            it has several levels, ranks go group by group, and not stage by stage.
         micro_batches: how many go through.
         replicas: ranks of each stage, which take micro-batches in turns; None is one
             each. They need not divide each other. For gpipe, 1f1b and 1f1b_async.
