@@ -59,6 +59,17 @@ void ActiveBackup::on_arrival(Rank rank, TimePoint now) {
   if (seen_.contains(rank)) return;
   see(rank, now);
   count(rank, now);
+  // Both copies were waited for: who came first says nothing about lateness.
+  if (options_.verify_shadows) give_way(rank);
+}
+
+void ActiveBackup::give_way(Rank primary) {
+  const auto one =
+      std::find_if(stand_ins_.begin(), stand_ins_.end(),
+                   [&](const StandIn& s) { return s.data_shard == primary; });
+  if (one == stand_ins_.end()) return;
+  backup(one->backup).state = State::kHere;
+  stand_ins_.erase(one);
 }
 
 void ActiveBackup::on_offer(Rank rank, int32_t data_shard, TimePoint now) {

@@ -18,7 +18,8 @@
 //
 // With BackupMode::kReplicate and verify_shadows nobody is asked: the first bytes of a
 // contribution are offer and question at once. With verify_shadows the owner also waits
-// for the second copy of each data shard, as long as for one that was asked for.
+// for the second copy of each data shard, as long as for one that was asked for; where
+// both are here the primary's counts, so that nobody seems late who was not.
 //
 // Note [when the clock starts]
 // Deadlines begin when enough data shards are here to close, but without waiting for
@@ -101,6 +102,7 @@ class ActiveBackup final : public Policy {
   std::optional<int32_t> fitting(const Backup& b, TimePoint now) const;
   void ask_one(Backup& b, int32_t d, TimePoint now);
   void stand_in(Rank rank, int32_t d, TimePoint now);
+  void give_way(Rank primary);
   void count(Rank rank, TimePoint now);
   void start_clock(TimePoint now);
   void see(Rank rank, TimePoint now);

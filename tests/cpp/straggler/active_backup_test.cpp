@@ -411,8 +411,25 @@ TEST_CASE("to verify means to wait for the second copy, as long as for a stand-i
   late.copy(3, 100);
   CHECK_FALSE(late.decide(119).closes());  // the primary's is to be compared
   CHECK(late.look() == 120);
+  CHECK(late.policy->stand_ins() == StandIns{{Rank(1), Rank(3)}});
   late.arrive(1, 119);
   CHECK(late.decide(119).closes());
+}
+
+TEST_CASE("to verify makes nobody late whose shadow was faster") {
+  PolicyOptions options = backed_up();
+  options.verify_shadows = true;
+  Shards s(options);
+  s.begin();
+  s.arrive(0, 0);
+  s.arrive(2, 0);
+  s.offer(3, 1, 1);
+  s.copy(3, 1);
+  REQUIRE(s.policy->stand_ins().size() == 1);
+  s.arrive(1, 2);
+  CHECK(s.policy->stand_ins().empty());
+  CHECK(s.decide(2).closes());
+  CHECK(s.decide(2).num_arrived == 3);
 }
 
 TEST_CASE("no more stand in than a verdict can name") {
