@@ -203,7 +203,7 @@ class Backups:
     def replayed_data_shard(self, step: int) -> int:
         """The same where the result is here already and nothing is given.
 
-        The call takes one all the same; also of a backup that is out of the view.
+        The call takes one all the same.
         """
         if not self._is_backup or self.sampler is None:
             return _NO_DATA_SHARD
@@ -224,11 +224,6 @@ class Backups:
             buffer.div_(self._num_primaries)
         return True
 
-    def look(self, backend: _C.AikidoBackend) -> None:
-        """Who lives now."""
-        if self.sampler is not None and self._has_stand_ins:
-            self.sampler.set_members(backend.members())
-
     def end_step(self, step: int, *, is_own: bool) -> None:
         """It has passed, and is not looked at for who was late yet."""
         if self.sampler is not None:
@@ -236,8 +231,15 @@ class Backups:
 
     def add(self, step: int, outcome: _C.Outcome) -> None:
         """One call of a step that has passed, or is about to."""
-        if self.sampler is not None and (late := late_in(outcome)):
-            self.sampler.record(step, late, is_own=False)
+        late = late_in(outcome)
+        if self.sampler is not None and (late or outcome.out):
+            self.sampler.record(step, late, outcome.out, is_own=False)
+
+    def batches_in(self, first: int, end: int, *, per_step: int) -> int:
+        """Of the loader, in the steps from `first` up to `end`."""
+        if self.sampler is None:
+            return (end - first) * per_step
+        return self.sampler.batches_in(first, end)
 
     def states(self) -> dict[str, Any]:
         """What travels with a copy of the state."""

@@ -430,10 +430,6 @@ class Handle:
         self._running.append((self.steps, work))
         return work
 
-    def _tell_sampler(self) -> None:
-        self._collect()
-        self._backups.look(self._backend)
-
     def _on_forward(self, module: torch.nn.Module, _: object) -> None:
         self._backups.begin_forward(self.steps, module)
 

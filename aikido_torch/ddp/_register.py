@@ -114,7 +114,7 @@ def register(
 def _installed(
     handle: Handle, model: DistributedDataParallel, backups: Backups
 ) -> Handle:
-    backups.install(model, handle._tell_sampler, handle._on_forward)
+    backups.install(model, handle._collect, handle._on_forward)
     model.register_comm_hook(None, handle._hook)
     _registered.add(model)
     return handle

@@ -25,37 +25,39 @@ def choose(
     *,
     num_primaries: int,
     num_backups: int,
-    members: Collection[int] | None = None,
+    out: Collection[int] = (),
     mode: str = "shadow",
 ) -> dict[int, int]:
-    """Backup to data shard, for the backups that live.
+    """Backup to data shard, for all backups.
 
     First the data shards of primaries that are gone, then those of suspects: who was
     late most often, then latest, then the lower rank. Then the others in turn, so that
     each is covered now and then before anything is known. No data shard has two
-    backups. In replicate each backup has that of its own number.
+    backups, and those that are out, and may come back, get what is left. In replicate
+    each backup has that of its own number.
 
     Args:
         step: that is chosen for.
         late: for each of the last steps that count, oldest first, the primaries that
             were missing or stood in for; only the last `WINDOW` are looked at.
         num_primaries, num_backups: these are the first ranks, those come behind them.
-        members: ranks that live; None is all.
+        out: ranks that were not in the view in the step before.
         mode: of the policy.
     """
     ranks = range(num_primaries + num_backups)
-    alive = set(ranks if members is None else members)
-    backups = [rank for rank in ranks[num_primaries:] if rank in alive]
+    primaries, backups = ranks[:num_primaries], ranks[num_primaries:]
     if mode == "replicate":
         return {backup: backup - num_primaries for backup in backups}
-    gone = [rank for rank in ranks[:num_primaries] if rank not in alive]
-    first = gone + [rank for rank in _suspects(late) if rank in alive]
-    others = [rank for rank in ranks[:num_primaries] if rank not in first]
-    num_free = len(backups) - len(first)
+    live = [rank for rank in backups if rank not in out]
+    gone = [rank for rank in primaries if rank in out]
+    first = gone + [rank for rank in _suspects(late) if rank not in out]
+    others = [rank for rank in primaries if rank not in first]
+    num_free = len(live) - len(first)
     if num_free > 0:
         begin = step * num_free % len(others)
         others = others[begin:] + others[:begin]
-    return dict(zip(backups, [*first, *others], strict=False))
+    in_order = [*live, *(rank for rank in backups if rank in out)]
+    return dict(zip(in_order, [*first, *others], strict=False))
 
 
 def _suspects(late: Sequence[Collection[int]]) -> list[int]:
@@ -68,7 +70,7 @@ def _suspects(late: Sequence[Collection[int]]) -> list[int]:
 
 
 class Lateness:
-    """Who was late in which step, as all ranks find it in the outcomes.
+    """Who was late, and who was out, in which step: as the outcomes tell all ranks.
 
     Attributes:
         steps: that have passed, whether anybody was late in them or not.
@@ -77,22 +79,29 @@ class Lateness:
     def __init__(self) -> None:
         self.steps = 0
         self._late: dict[int, tuple[int, ...]] = {}
+        self._out: dict[int, tuple[int, ...]] = {}
 
-    def add(self, step: int, late: Iterable[int]) -> None:
-        """These were late in that step, besides those that are known already."""
+    def add(self, step: int, late: Iterable[int], out: Iterable[int] = ()) -> None:
+        """These were late or out in that step, besides those that are known already."""
         self.steps = max(self.steps, step + 1)
-        if ranks := {*late, *self._late.get(step, ())}:
-            self._late[step] = tuple(sorted(ranks))
-        for old in [s for s in self._late if s < self.steps - _MOST_STEPS]:
-            del self._late[old]
+        for known, told in ((self._late, late), (self._out, out)):
+            if ranks := {*told, *known.get(step, ())}:
+                known[step] = tuple(sorted(ranks))
+            for old in [s for s in known if s < self.steps - _MOST_STEPS]:
+                del known[old]
 
     def before(self, end: int) -> list[tuple[int, ...]]:
         """Of the last `WINDOW` steps before `end`, oldest first."""
         return [self._late.get(step, ()) for step in range(end - WINDOW, end)]
 
+    def out_at(self, step: int) -> tuple[int, ...]:
+        """Who was out of the view in that step."""
+        return self._out.get(step, ())
+
     def state_dict(self) -> dict[str, Any]:
-        return {"late": sorted(self._late.items())}
+        return {"late": sorted(self._late.items()), "out": sorted(self._out.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over who was late; the number of steps is each rank's own."""
+        """Takes over who was late or out; the number of steps is each rank's own."""
         self._late = {int(step): tuple(ranks) for step, ranks in state["late"]}
+        self._out = {int(step): tuple(ranks) for step, ranks in state.get("out", ())}

@@ -118,8 +118,9 @@ class ActiveBackup(SkipStraggler):
     only where the primary has no time left it is asked for it, and whoever is there
     first counts, once. So a step without a late primary costs no bandwidth, and one
     with a late primary loses nothing. `outcome().stand_ins` has pairs of a data shard
-    and the backup that it came from. All but `outcome().stand_ins` speaks of data
-    shards: `min_contributors`, the divisor, `skipped`.
+    and the backup that it came from, `outcome().out` the ranks that were out of the
+    group. All but these speaks of data shards: `min_contributors`, the divisor,
+    `skipped`.
 
     With DistributedDataParallel, `BackupSampler` gives each rank its batches, and
     `aikido_torch.ddp.register(..., sampler=...)` does the rest. The mechanism is this

@@ -165,7 +165,6 @@ class BackupSampler(Sampler[list[int]]):
                 f"for each of {self.num_primaries} primaries, with drop_last=True."
             )
         self._lateness = Lateness()
-        self._members: frozenset[int] | None = None
         self._chosen: dict[int, int | None] = {}
         self._look: Callable[[], Callable[[], None] | None] = lambda: None
         self._own_steps = 0  # behind the last one that this rank did itself
@@ -232,21 +231,19 @@ class BackupSampler(Sampler[list[int]]):
     def choice(self, step: int) -> dict[int, int]:
         """Backup to data shard in that step, the same on every rank.
 
-        Empty with mode="substitute", and without backups.
+        It follows from how the steps before it ended, whoever has learnt meanwhile that
+        a rank has died. Empty with mode="substitute", and without backups.
         """
         if self.num_backups == 0 or self.mode == "substitute":
             return {}
         self._update()
-        members = self._members
-        if members is not None and self.rank >= self.num_primaries:
-            # Out of the view for a moment, it goes on and is to come back.
-            members |= {self.rank}
+        known = step - self._steps_ahead()
         return choose(
             step,
-            self._lateness.before(step - self._steps_ahead()),
+            self._lateness.before(known),
             num_primaries=self.num_primaries,
             num_backups=self.num_backups,
-            members=members,
+            out=self._lateness.out_at(known - 1),
             mode=self.mode,
         )
 
@@ -284,6 +281,14 @@ class BackupSampler(Sampler[list[int]]):
         """Where the training is, and who was late lately; the same on every rank.
 
         To be taken between two steps. It is made of plain numbers, so that it fits a
+    def batches_in(self, first: int, end: int) -> int:
+        """Of the loader, in the steps from `first` up to `end`, also of later epochs.
+
+        The last step of an epoch has fewer than `batches_per_step` where they do not
+        fill it.
+        """
+        return self._batches_up_to(end) - self._batches_up_to(first)
+
         file that torch.load reads with weights_only=True, and JSON.
         """
         return {
@@ -352,16 +357,15 @@ class BackupSampler(Sampler[list[int]]):
             late: data shards that were missing or stood in for, in any of its calls.
             is_own: False: this rank did not do that step itself, it caught up.
         """
-        self._lateness.add(step, [d for d in late if d < self.num_primaries])
+        self._lateness.add(step, [d for d in late if d < self.num_primaries], out)
         if is_own:
+        out: Iterable[int] = (),
             self._own_steps = max(self._own_steps, step + 1)
-
-    def set_members(self, members: Iterable[int]) -> None:
-        """These ranks live: what others have to compute moves for good."""
-        self._members = frozenset(members)
 
     def follow(self, look: Callable[[], None]) -> None:
         """`look`, a method, is called before a choice to bring `record` up to date."""
+            out: ranks that were out of the group, `outcome().out` of any of its calls:
+                what they have to compute moves to others.
         self._look = weakref.WeakMethod(look)
 
     def history(self) -> dict[str, Any]:
@@ -406,6 +410,11 @@ class BackupSampler(Sampler[list[int]]):
         now = self._lateness.steps
         first = now
         if self._given_first_step is not None:
+    def _batches_up_to(self, step: int) -> int:
+        epochs, steps = divmod(step - self._first_step, self._steps_per_epoch())
+        of_last = min(steps * self.batches_per_step, self._num_batches)
+        return epochs * self._num_batches + of_last
+
             first, self._given_first_step = self._given_first_step, None
         elif self._resumes and self.epoch == self._epoch_taken:
             first = self._first_step

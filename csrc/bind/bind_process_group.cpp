@@ -115,6 +115,7 @@ void register_outcome(py::module_& m) {
                              [](const Outcome& o) { return values(o.skipped); })
       .def_property_readonly("stand_ins",
                              [](const Outcome& o) { return pairs(o.stand_ins); })
+      .def_property_readonly("out", [](const Outcome& o) { return values(o.out); })
       .def_property_readonly("skipped_by",
                              [](const Outcome& o) { return values(o.skipped_by); })
       .def_property_readonly("scale",

@@ -217,6 +217,7 @@ Status PartialAllreduce::read_mask(Shard& mine,
   if (!verdict) return verdict.status();
   mine.mask = std::move(verdict->mask);
   mine.stand_ins = std::move(verdict->stand_ins);
+  mine.out = std::move(verdict->out);
   mine.reason = verdict->reason;
   mine.deadline = verdict->deadline;
   if (mutated(Mutation::kMaskFromReceiver)) {
@@ -380,10 +381,8 @@ Outcome PartialAllreduce::make_outcome() const {
   std::vector<OwnedVerdict> known;
   for (int32_t i = 0; i < plan_.num_shards(); ++i) {
     const Shard& mine = shard(i);
-    known.push_back({mine.owner,
-                     {mine.mask, mine.reason, mine.deadline, mine.stand_ins},
-                     plan_.first_element(i),
-                     plan_.num_elements(i)});
+    known.push_back(
+        {mine.owner, mine.verdict(), plan_.first_element(i), plan_.num_elements(i)});
   }
   Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
   outcome.cancelled_bytes = cancelled_bytes_;
@@ -507,8 +506,7 @@ void PartialAllreduce::on_promise() {
       drop(mine.owner, FrameKind::kResult, s);
       mine.bytes = 0;
     }
-    mine.mask = RankSet();
-    mine.stand_ins.clear();
+    mine.open_again();
   }
 }
 
@@ -527,8 +525,7 @@ void PartialAllreduce::on_removed() {
     is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
     shard(s).bytes = 0;
-    shard(s).mask = RankSet();
-    shard(s).stand_ins.clear();
+    shard(s).open_again();
   }
   if (!is_whole) shards_left_ = plan_.num_shards();
 }

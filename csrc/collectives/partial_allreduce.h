@@ -69,6 +69,7 @@
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
 #include "collectives/shard_plan.h"
+#include "collectives/verdict.h"
 
 namespace aikido::collectives {
 
@@ -110,7 +111,8 @@ class PartialAllreduce final : public Operation {
     size_t bytes = 0;  // of the result, here
     bool is_had = false;
     bool is_charged = false;                         // to those that have not called it
-    std::vector<straggler::StandIn> stand_ins;       // known with the mask
+    std::vector<straggler::StandIn> stand_ins;       // known with the mask,
+    std::vector<Rank> out;                           // and this too
     bool is_offered = false;                         // by us, a backup, in this view
     bool is_acknowledged = false;                    // by us
     std::vector<transport::MessageId> contribution;  // ours, on its way to its owner
@@ -120,6 +122,12 @@ class PartialAllreduce final : public Operation {
     std::vector<uint32_t> pieces_left;  // of them, by rank
     RankSet late;                       // who is still to get the result from us
     TimePoint late_due{};               // and when at the latest
+    Verdict verdict() const { return {mask, reason, deadline, stand_ins, out}; }
+    void open_again() {
+      mask = RankSet();
+      stand_ins.clear();
+      out.clear();
+    }
   };
   // Of messages that somebody waits for; a result of shard s to rank r has the first
   // and s n + r, a piece of the contribution to it the first and s.

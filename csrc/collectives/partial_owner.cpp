@@ -230,6 +230,11 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     own.stand_ins = own.backups->stand_ins();
     own.backups->on_closed(host_->clock().now());
     if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
+    const size_t room =
+        max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
+    participants_.for_each_missing([&](Rank r) {
+      if (mine.out.size() < room) mine.out.push_back(r);
+    });
   }
   mine.reason = decision.reason;
   mine.deadline = decision.deadline;
@@ -312,8 +317,7 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
                                    const RankSet& to, bool is_late) {
   const Shard& mine = shard(s);
   std::vector<std::byte> verdict;  // goes with the first piece only
-  if (begin == 0)
-    verdict = encode_verdict({mine.mask, mine.reason, mine.deadline, mine.stand_ins});
+  if (begin == 0) verdict = encode_verdict(mine.verdict());
   const Priority priority = local_.priority;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());

@@ -15,9 +15,16 @@ namespace {
 
 // Reason u8, three zero bytes, deadline in microseconds u32; then the mask, bit r % 8
 // of byte r / 8 for rank r. Backups are in no mask: their bits say who stood in, and
-// behind the mask is, for each of them, its data shard as u16.
+// behind the mask is, for each of them, its data shard as u16, and then each member
+// that is out as u16.
 constexpr size_t kHeadBytes = 8;
 constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
+
+template <typename T>
+void sort_each_once(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
 
 void set_bit(std::vector<std::byte>& out, size_t rank) {
   out[kHeadBytes + rank / 8] |= std::byte{1} << (rank % 8);
@@ -42,6 +49,7 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
     shard.stand_ins = verdict.stand_ins;
     outcome.stand_ins.insert(outcome.stand_ins.end(), verdict.stand_ins.begin(),
                              verdict.stand_ins.end());
+    outcome.out.insert(outcome.out.end(), verdict.out.begin(), verdict.out.end());
     if (is_counted && !verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
     if (verdict.mask.count() < num_data_shards &&
         (outcome.reason.empty() || verdict.deadline > outcome.deadline)) {
@@ -53,14 +61,9 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
   in_all.for_each_missing([&](Rank r) {
     if (r.value < num_data_shards) outcome.skipped.push_back(r);
   });
-  std::sort(outcome.stand_ins.begin(), outcome.stand_ins.end());
-  outcome.stand_ins.erase(
-      std::unique(outcome.stand_ins.begin(), outcome.stand_ins.end()),
-      outcome.stand_ins.end());
-  std::sort(outcome.skipped_by.begin(), outcome.skipped_by.end());
-  outcome.skipped_by.erase(
-      std::unique(outcome.skipped_by.begin(), outcome.skipped_by.end()),
-      outcome.skipped_by.end());
+  sort_each_once(outcome.stand_ins);
+  sort_each_once(outcome.out);
+  sort_each_once(outcome.skipped_by);
   outcome.kind =
       outcome.skipped.empty() ? OutcomeKind::kComplete : OutcomeKind::kPartial;
   if (outcome.reason.empty())
@@ -76,15 +79,18 @@ std::vector<std::byte> encode_verdict(const Verdict& verdict) {
       verdict.deadline.count() / 1000, std::numeric_limits<uint32_t>::max()));
   std::memcpy(out.data() + 4, &us, sizeof us);
   verdict.mask.for_each([&](Rank r) { set_bit(out, static_cast<size_t>(r.value)); });
-  if (verdict.stand_ins.empty()) return out;
+  const auto add = [&out](Rank rank) {
+    const auto value = static_cast<uint16_t>(rank.value);
+    out.insert(out.end(), {std::byte(value & 0xff), std::byte(value >> 8)});
+  };
   std::vector<straggler::StandIn> by_backup = verdict.stand_ins;
   std::sort(by_backup.begin(), by_backup.end(),
             [](const auto& a, const auto& b) { return a.backup < b.backup; });
   for (const auto& [data_shard, backup] : by_backup) {
     set_bit(out, static_cast<size_t>(backup.value));
-    const auto d = static_cast<uint16_t>(data_shard.value);
-    out.insert(out.end(), {std::byte(d & 0xff), std::byte(d >> 8)});
+    add(data_shard);
   }
+  for (const Rank rank : verdict.out) add(rank);
   return out;
 }
 
@@ -118,12 +124,20 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
     else
       verdict.stand_ins.push_back({kNoRank, rank});
   }
-  const auto shards = bytes.subspan(mask_end);
-  if (shards.size() != 2 * verdict.stand_ins.size()) return bad_length();
+  const auto rest = bytes.subspan(mask_end);
+  const size_t num_stand_ins = verdict.stand_ins.size();
+  const bool may_say_more = num_data_shards < size && rest.size() % 2 == 0;
+  if (rest.size() < 2 * num_stand_ins ||
+      (rest.size() > 2 * num_stand_ins && !may_say_more))
+    return bad_length();
+  const auto value_at = [&rest](size_t i) {
+    uint16_t value = 0;
+    std::memcpy(&value, rest.data() + 2 * i, sizeof value);
+    return value;
+  };
   RankSet covered(size);
-  for (size_t i = 0; i < verdict.stand_ins.size(); ++i) {
-    uint16_t d = 0;
-    std::memcpy(&d, shards.data() + 2 * i, sizeof d);
+  for (size_t i = 0; i < num_stand_ins; ++i) {
+    const uint16_t d = value_at(i);
     const bool is_one = d < num_data_shards && verdict.mask.contains(Rank(d)) &&
                         covered.insert(Rank(d));
     if (!is_one)
@@ -131,6 +145,13 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
                                             " stands in for data shard ", d,
                                             ", which is not in the result, or twice"));
     verdict.stand_ins[i].data_shard = Rank(d);
+  }
+  for (size_t i = num_stand_ins; i < rest.size() / 2; ++i) {
+    const Rank rank(value_at(i));
+    if (rank.value >= size || (!verdict.out.empty() && rank <= verdict.out.back()))
+      return Status(Code::kProtocol, concat("a result without rank ", rank.value,
+                                            " of ", size, " members, or not in order"));
+    verdict.out.push_back(rank);
   }
   std::sort(verdict.stand_ins.begin(), verdict.stand_ins.end());
   if (verdict.mask.count() == 0 || bytes[0] > std::byte{kMaxReason}) {

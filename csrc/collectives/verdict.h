@@ -24,6 +24,9 @@ struct Verdict {
   Duration deadline{};  // whole microseconds on the wire
   // Of the mask: what came from backups, ascending.
   std::vector<straggler::StandIn> stand_ins{};
+  // Members that were out of the view, ascending, as many as there is room for; said
+  // where some members are backups, which choose by it whose data they compute.
+  std::vector<Rank> out{};
 };
 
 struct OwnedVerdict {
@@ -43,7 +46,8 @@ std::vector<std::byte> encode_verdict(const Verdict& verdict);
 // data shards.
 Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
                                int32_t num_data_shards);
-// How many stand-ins fit into the first frame of a result.
+// How many stand-ins fit into the first frame of a result, and what they leave is room
+// for members that are out.
 size_t max_stand_ins(const Call& call, int32_t size);
 
 }  // namespace aikido::collectives

@@ -237,8 +237,10 @@ TEST_CASE("the data shard of a dead primary comes from the backup") {
     b.backup(3, 1);
     REQUIRE(b.run());
     CHECK(b.all_have(b.mean({0, 1, 2})));
-    for (const auto& a : b.answers)
+    for (const auto& a : b.answers) {
       CHECK(a->outcome.stand_ins == StandIns{{Rank(1), Rank(3)}});
+      CHECK(a->outcome.out == Ranks{Rank(1)});
+    }
     b.renew();
   }
 }
@@ -252,6 +254,7 @@ TEST_CASE("a dead backup costs nothing but itself") {
     for (int32_t r = 0; r < 3; ++r) b.primary(r);
     REQUIRE(b.run(milliseconds(3)));
     CHECK(b.all_have(b.mean({0, 1, 2})));
+    for (const auto& a : b.answers) CHECK(a->outcome.out == Ranks{Rank(3)});
     b.renew();
   }
   b.primary(0);

@@ -112,6 +112,33 @@ TEST_CASE("stand-ins come back with the mask, and cost nothing where there are n
   CHECK(encode_verdict(none).size() == 10);
 }
 
+TEST_CASE("who was out comes back behind the stand-ins, where there are backups") {
+  const Verdict covered{set_of(10, {0, 1, 3}),
+                        Reason::kDeadline,
+                        {},
+                        {{Rank(1), Rank(9)}},
+                        {Rank(2), Rank(8)}};
+  const auto bytes = encode_verdict(covered);
+  CHECK(to_hex(std::span(bytes).subspan(8)) == "0b 02 01 00 02 00 08 00");
+  auto decoded = decode_verdict(bytes, 10, 7);
+  REQUIRE(decoded.is_ok());
+  CHECK(decoded->stand_ins == covered.stand_ins);
+  CHECK(decoded->out == covered.out);
+  CHECK_FALSE(decode_verdict(std::span(bytes).first(bytes.size() - 1), 10, 7).is_ok());
+  for (const auto& [place, wrong] : {std::pair{12, 9}, {12, 8}, {14, 10}, {15, 1}}) {
+    auto other = bytes;
+    other[static_cast<size_t>(place)] = std::byte(wrong);
+    const auto refused = decode_verdict(other, 10, 7);
+    REQUIRE_FALSE(refused.is_ok());
+    CHECK(refused.status().code() == Code::kProtocol);
+    CHECK(refused.status().message().find("of 10 members, or not in order") !=
+          std::string::npos);
+  }
+  // Where there are none the mask is all.
+  const Verdict none{set_of(10, {0, 9}), Reason::kDeadline, {}, {}, {Rank(2)}};
+  CHECK_FALSE(decode_verdict(encode_verdict(none), 10, 10).is_ok());
+}
+
 TEST_CASE("stand-ins for what is not in the mask, or twice, are refused") {
   const Verdict covered{set_of(5, {0, 1}),
                         Reason::kDeadline,
@@ -162,7 +189,7 @@ TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in"
   const Verdict covered{
       set_of(4, {0, 1, 2}), Reason::kComplete, {}, {{Rank(1), Rank(3)}}};
   const Verdict without_2{
-      set_of(4, {0, 1}), Reason::kDeadline, {}, {{Rank(1), Rank(3)}}};
+      set_of(4, {0, 1}), Reason::kDeadline, {}, {{Rank(1), Rank(3)}}, {Rank(1)}};
   using Ranks = std::vector<Rank>;
   using StandIns = std::vector<straggler::StandIn>;
   const std::vector<OwnedVerdict> all{{Rank(0), covered}, {Rank(3), covered}};
@@ -181,6 +208,7 @@ TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in"
     const Outcome outcome = outcome_of(call, Rank(self), 4, some);
     CHECK(outcome.kind == OutcomeKind::kPartial);
     CHECK(outcome.skipped == Ranks{Rank(2)});
+    CHECK(outcome.out == Ranks{Rank(1)});
     CHECK(outcome.skipped_by == (self == 2 ? Ranks{Rank(3)} : Ranks{}));
     CHECK(outcome.shards[1].scale == 0.5);
   }

@@ -184,6 +184,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     mine.is_ok = theirs.is_ok;
     mine.masks = theirs.masks;
     mine.stand_ins = theirs.stand_ins;
+    mine.out = theirs.out;
   }
   auto& kept = kept_[static_cast<size_t>(rank)];
   kept.erase(kept.begin(), kept.upper_bound(op));
@@ -451,6 +452,7 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
                                     static_cast<int32_t>(outcome.shards.size()),
                                     script_.min_shard_bytes);
   const bool is_whole = num_owners(o.call, script_.members) == 1;
+  e.out = outcome.out;
   if (outcome.shards.size() != static_cast<size_t>(plan.num_shards()) ||
       (is_whole && plan.num_shards() != 1))
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
@@ -573,6 +575,9 @@ void Checks::check_same(uint64_t op) {
       first_rank = r;
       continue;
     }
+    if (e.out != first->out)
+      return broken(concat("S1: operation ", op, " has others out on rank ", first_rank,
+                           " than on rank ", r));
     for (size_t s = 0; s < e.masks.size(); ++s) {
       if (e.stand_ins != first->stand_ins)
         return broken(concat("S1: operation ", op, " has other stand-ins on rank ",

@@ -100,6 +100,7 @@ class Checks {
     TimePoint called_at{};
     std::vector<uint64_t> masks;                             // by shard
     std::vector<std::vector<straggler::StandIn>> stand_ins;  // the same
+    std::vector<Rank> out;
     int32_t data_shard = straggler::kAnyDataShard;
     uint64_t heard = 0;       // who has called it, or knows of it, as far as known
     bool is_not_for = false;  // it came back while the operation was open

@@ -27,8 +27,9 @@ struct Told {
       for (int32_t r = 0; r < 3; ++r) checks.on_call(r, op, start, r);
   }
   // A correct answer of operation 1 with these contributors.
-  void answer(int32_t rank, const std::vector<int32_t>& mask) {
-    end(rank, mask, fold(mask), 3.0 / static_cast<double>(mask.size()));
+  void answer(int32_t rank, const std::vector<int32_t>& mask,
+              const std::vector<Rank>& out = {}) {
+    end(rank, mask, fold(mask), 3.0 / static_cast<double>(mask.size()), start, out);
   }
   Bytes fold(const std::vector<int32_t>& mask) {
     std::vector<const void*> sources;
@@ -40,8 +41,9 @@ struct Told {
     return out;
   }
   void end(int32_t rank, const std::vector<int32_t>& mask, const Bytes& output,
-           double scale, TimePoint at = start) {
+           double scale, TimePoint at = start, const std::vector<Rank>& out = {}) {
     Outcome outcome;
+    outcome.out = out;
     outcome.kind = mask.size() < 3 ? OutcomeKind::kPartial : OutcomeKind::kComplete;
     auto& shard = outcome.shards.emplace_back();
     shard.owner = Rank(0);
@@ -74,6 +76,16 @@ TEST_CASE("two masks for one shard are noticed") {
   told.answer(1, {0, 1});
   CHECK(told.checks.violation() ==
         "S1: operation 1, shard 0 is of {0,1,2} on rank 0 and of {0,1} on rank 1");
+}
+
+TEST_CASE("two accounts of who was out are noticed") {
+  Told told;
+  told.answer(0, {0, 1}, {Rank(2)});
+  told.answer(1, {0, 1}, {Rank(2)});
+  CHECK(told.checks.violation().empty());
+  told.answer(2, {0, 1});
+  CHECK(told.checks.violation() ==
+        "S1: operation 1 has others out on rank 0 than on rank 2");
 }
 
 TEST_CASE("a removed member may have exposed another mask, but nothing later") {

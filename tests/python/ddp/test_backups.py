@@ -40,8 +40,10 @@ def backups_of(rank, policy=SHADOW):
     return Backups(sampler_of(rank, policy), policy, (rank, 4))
 
 
-def outcome(skipped=(), stand_ins=()):
-    return SimpleNamespace(skipped=list(skipped), stand_ins=list(stand_ins))
+def outcome(skipped=(), stand_ins=(), out=()):
+    return SimpleNamespace(
+        skipped=list(skipped), stand_ins=list(stand_ins), out=list(out)
+    )
 
 
 def test_who_was_late_is_who_was_missing_or_stood_in_for():
@@ -60,9 +62,9 @@ def test_calls_get_the_data_shard_of_the_batch():
     # What is replayed is given to nobody.
     assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 1, 2, 0]
     assert backups_of(1).replayed_data_shard(1) == -1
-    # A backup that is out of the view replays before it is back.
-    backups.sampler.set_members([0, 1, 2])
-    assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 1, 2, 0]
+    # A backup that was out of the view replays before it is back.
+    backups.add(0, outcome(out=[3]))
+    assert [backups.replayed_data_shard(step) for step in range(4)] == [0, 0, 2, 0]
     substitute = backups_of(3, ActiveBackup(backups=1, mode="substitute"))
     next(iter(substitute.sampler))
     assert substitute.own_data_shard(0) == -1
@@ -164,11 +166,26 @@ def test_steps_and_outcomes_are_told_to_the_sampler():
     backups.add(0, outcome())
     assert backups.sampler.choice(1) == {3: 1}
     (history,) = backups.states().values()
-    assert history.state_dict() == {"late": [(0, (1, 2))]}
+    assert history.state_dict() == {"late": [(0, (1, 2))], "out": []}
+    # Nobody was late, and one is out.
+    backups.add(1, outcome(out=[2]))
+    assert backups.sampler.choice(2) == {3: 2}
+    assert history.state_dict()["out"] == [(1, (2,))]
     nothing = Backups(None, SkipStraggler(), (0, 4))
     nothing.end_step(0, is_own=True)
     nothing.add(0, outcome([2]))
     assert nothing.states() == {}
+
+
+def test_the_batches_of_steps_are_those_of_the_sampler_if_there_is_one():
+    assert backups_of(0).batches_in(2, 5, per_step=1) == 3
+    nothing = Backups(None, SkipStraggler(), (0, 4))
+    assert nothing.batches_in(2, 5, per_step=2) == 6
+    # Four batches, so two steps of each epoch, of three and of one.
+    sampler = sampler_of(0, batches_per_step=3)
+    backups = Backups(sampler, SHADOW, (0, 4))
+    assert len(sampler) == 4
+    assert backups.batches_in(1, 4, per_step=3) == 5
 
 
 @pytest.mark.parametrize(

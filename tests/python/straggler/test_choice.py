@@ -28,8 +28,9 @@ from aikido_torch.straggler._choice import WINDOW, Lateness, choose
         ("gone and late", 7, [[1]] * 9, 2, (3,), {4: 3, 5: 1}),
         ("gone, in order", 7, [[3, 2]] * 9, 2, (3, 2), {4: 2, 5: 3}),
         ("gone is no suspect too", 0, [[3]] * 9, 2, (3,), {4: 3, 5: 0}),
-        ("a backup is gone", 7, [[1, 2]], 2, (4,), {5: 1}),
-        ("all backups are gone", 7, [[1, 2]], 2, (4, 5), {}),
+        ("a backup is gone", 7, [[1, 2]], 2, (4,), {5: 1, 4: 2}),
+        ("it gets what is next", 6, [[1]], 2, (4,), {5: 1, 4: 0}),
+        ("all backups are gone", 7, [[1, 2]], 2, (4, 5), {4: 1, 5: 2}),
         ("as many as primaries", 3, [[1]], 4, (), {4: 1, 5: 0, 6: 2, 7: 3}),
         ("none", 3, [[1]], 0, (), {}),
     ],
@@ -37,8 +38,7 @@ from aikido_torch.straggler._choice import WINDOW, Lateness, choose
 def test_who_is_gone_then_who_was_late_then_each_in_turn(
     what, step, late, backups, gone, chosen
 ):
-    members = set(range(4 + backups)) - set(gone)
-    found = choose(step, late, num_primaries=4, num_backups=backups, members=members)
+    found = choose(step, late, num_primaries=4, num_backups=backups, out=gone)
     assert found == chosen, what
 
 
@@ -52,7 +52,7 @@ def test_replicas_keep_their_data_shards():
     late = [[1]] * 9
     found = {"num_primaries": 3, "num_backups": 3, "mode": "replicate"}
     assert choose(5, late, **found) == {3: 0, 4: 1, 5: 2}
-    assert choose(5, late, members={0, 1, 2, 3, 5}, **found) == {3: 0, 5: 2}
+    assert choose(5, late, out={0, 4}, **found) == {3: 0, 4: 1, 5: 2}
 
 
 @st.composite
@@ -67,18 +67,17 @@ def _situations(draw):
 
 
 @given(_situations())
-def test_no_data_shard_has_two_backups_and_no_backup_that_lives_is_idle(situation):
+def test_no_data_shard_has_two_backups_and_those_that_live_come_first(situation):
     num_primaries, num_backups, late, gone, step = situation
-    alive = set(range(num_primaries + num_backups)) - gone
     found = choose(
-        step, late, num_primaries=num_primaries, num_backups=num_backups, members=alive
+        step, late, num_primaries=num_primaries, num_backups=num_backups, out=gone
     )
-    assert set(found) == {r for r in alive if r >= num_primaries}
+    assert set(found) == set(range(num_primaries, num_primaries + num_backups))
     assert len(set(found.values())) == len(found)
     assert set(found.values()) <= set(range(num_primaries))
     # Nobody who is well is covered while one is not that is gone, and none who was in
     # time while one is not that was late.
-    covered = set(found.values())
+    covered = {data_shard for backup, data_shard in found.items() if backup not in gone}
     lost = {r for r in gone if r < num_primaries}
     suspects = {r for ranks in late[-WINDOW:] for r in ranks} - lost
     assert lost <= covered or covered <= lost
@@ -101,8 +100,10 @@ def test_lateness_is_known_by_step_and_travels():
     known.add(0, [])
     known.add(1, [2])
     known.add(1, [0])
-    known.add(3, [1])
+    known.add(3, [1], [1])
+    known.add(3, [], [4])
     assert known.steps == 4
+    assert [known.out_at(step) for step in (1, 2, 3, 4)] == [(), (), (1, 4), ()]
     assert known.before(4)[-4:] == [(), (0, 2), (), (1,)]
     assert known.before(3)[-2:] == [(0, 2), ()]
     assert len(known.before(2)) == WINDOW
@@ -110,12 +111,13 @@ def test_lateness_is_known_by_step_and_travels():
     other.add(0, [1])
     other.load_state_dict(known.state_dict())
     assert other.before(4) == known.before(4)
+    assert other.out_at(3) == (1, 4)
     assert other.steps == 1
 
 
 def test_lateness_of_very_old_steps_is_forgotten():
     known = Lateness()
     for step in range(10_050):
-        known.add(step, [0])
-    assert len(known.state_dict()["late"]) == 10_000
+        known.add(step, [0], [1])
+    assert {len(told) for told in known.state_dict().values()} == {10_000}
     assert known.before(10_050) == [(0,)] * WINDOW

@@ -230,12 +230,12 @@ def test_an_epoch_is_covered_once_also_when_a_primary_dies_in_it(
                     given[data_shard] = indices
             for data_shard, indices in given.items():
                 counted[epoch, data_shard, batch] = indices
-            late = {victim} if is_dead else set()
+            out = {victim} if is_dead else set()
             lost |= {(epoch, batch) for _ in [0] if is_dead and victim not in given}
             for rank in alive:
-                group[rank].record(step, late)
-                if is_dead:
-                    group[rank].set_members(alive)
+                group[rank].record(step, out, out)
+            choices = [group[rank].choice(step + 1) for rank in alive]
+            assert all(choice == choices[0] for choice in choices)
             step += 1
     # What nobody stood in for lies at the death, and is what the report names.
     assert len(lost) <= lookahead + 1
@@ -715,11 +715,42 @@ def test_a_step_without_a_batch_has_no_data_shard():
         shadows(2)[2].shard_of(3)
 
 
-def test_a_backup_that_is_out_of_the_view_for_a_moment_goes_on():
-    backup = shadows(3)[3]
-    backup.set_members({0, 1, 2})
-    loader = iter(backup)
-    next(loader)
-    backup.begin_step(0)
-    assert backup.shard_of(0) in range(3)
-    assert backup.choice(0) == {3: backup.shard_of(0)}
+@pytest.mark.parametrize(("lookahead", "known_at"), [(0, 3), (1, 4), (3, 6)])
+def test_the_choice_follows_from_who_was_out_in_the_steps_before(lookahead, known_at):
+    group = shadows(3, lookahead=lookahead)
+    for sampler in (group[0], group[3]):
+        for step in range(8):
+            out = {2: [1], 3: [1, 3]}.get(step, [])
+            sampler.record(step, out=out)
+    for step in range(8):
+        # In turn, but where the step before has lost rank 1. A backup that was out
+        # goes on, to come back.
+        out = {known_at, known_at + 1}
+        expected = {3: 1 if step in out else step % 3}
+        assert group[0].choice(step) == group[3].choice(step) == expected, step
+
+
+@pytest.mark.parametrize(
+    ("batches_per_step", "num_batches", "expected"),
+    [
+        (1, 5, {(0, 3): 3, (3, 7): 4, (4, 4): 0}),
+        # Steps of 2, 2 and 1 batches.
+        (2, 5, {(0, 1): 2, (1, 3): 3, (2, 3): 1, (3, 4): 2, (2, 7): 8, (5, 9): 6}),
+        (2, 4, {(0, 2): 4, (1, 5): 8}),
+        (4, 3, {(0, 1): 3, (0, 4): 12}),
+    ],
+)
+def test_the_last_step_of_an_epoch_may_have_fewer_batches(
+    batches_per_step, num_batches, expected
+):
+    options = {"batch_size": 4, "batches_per_step": batches_per_step}
+    sampler = shadows(2, size=8 * num_batches, **options)[0]
+    assert len(sampler) == num_batches
+    for epoch in range(3):
+        first = sampler.steps
+        for batch, _ in enumerate(sampler):
+            step = first + batch // batches_per_step
+            for (begin, end), count in expected.items():
+                assert sampler.batches_in(first + begin, first + end) == count
+            sampler.record(step)
+        assert first == epoch * -(-num_batches // batches_per_step)
