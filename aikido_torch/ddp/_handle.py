@@ -218,7 +218,9 @@ class Handle:
             steps_replayed=self.replayed_steps - replayed,
             steps_copied=self.copied_steps - copied,
             state_copied_from=source,
-            batches_to_skip=(self.steps - before) * self._batches_per_step,
+            batches_to_skip=self._backups.batches_in(
+                before, self.steps, per_step=self._batches_per_step
+            ),
         )
 
     # ---- coming back ----

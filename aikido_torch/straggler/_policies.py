@@ -132,7 +132,8 @@ class ActiveBackup(SkipStraggler):
             `all_reduce(..., data_shard=d)`. "substitute": it computes data of nobody,
             which fill the hole of any primary. "n_plus_b": every rank computes data of
             its own, and a call ends with as many as there are primaries, whoever they
-            are. "replicate": one backup for each primary, all compute and send always.
+            are; so with more dead ranks than `backups` it fails. "replicate": one
+            backup for each primary, all compute and send always.
         verify_shadows: for debugging, with "shadow" and "replicate": backups always
             send, and a call fails on every rank, with the names, where a backup has
             other bits than its primary.

@@ -120,23 +120,19 @@ class BackupSampler(Sampler[list[int]]):
                 f"BackupSampler: policy is {policy!r}; it takes ActiveBackup(...), as "
                 "register does."
             )
+        self.num_ranks = dist.get_world_size() if num_ranks is None else num_ranks
+        self.rank = dist.get_rank() if rank is None else rank
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("batches_per_step", batches_per_step, 1),
             ("lookahead", lookahead, 0),
+            ("num_ranks", self.num_ranks, 1),
+            ("rank", self.rank, None),
+            ("seed", seed, None),
         ):
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"BackupSampler: {name} is {value!r}; it takes a whole number, at "
-                    f"least {least}."
-                )
-        self.num_ranks = dist.get_world_size() if num_ranks is None else num_ranks
-        self.rank = dist.get_rank() if rank is None else rank
-        if not 0 <= self.rank < self.num_ranks:
-            raise ConfigError(
-                f"BackupSampler: rank is {self.rank} but there are ranks 0 to "
-                f"{self.num_ranks - 1}."
-            )
+            _check_whole(name, value, least)
+        _check_flag("shuffle", shuffle)
+        _check_flag("drop_last", drop_last)
         self.dataset = dataset
         self.batch_size = batch_size
         self.policy = policy
@@ -150,12 +146,7 @@ class BackupSampler(Sampler[list[int]]):
         is_plain = self.mode == "n_plus_b"
         self.num_backups = 0 if is_plain else getattr(policy, "backups", 0)
         self.num_primaries = self.num_ranks - self.num_backups
-        if self.num_backups > self.num_primaries:
-            raise ConfigError(
-                f"BackupSampler: {self.num_backups} backups leave "
-                f"{max(self.num_primaries, 0)} primaries of {self.num_ranks} ranks; "
-                "there must be as many primaries as backups at least."
-            )
+        self._check_ranks()
         self.is_backup = self.rank >= self.num_primaries
         self._order = _Order(dataset, self.num_primaries, shuffle, seed, drop_last)
         self._num_batches = -(-self._order.of_each // batch_size)
@@ -177,6 +168,25 @@ class BackupSampler(Sampler[list[int]]):
         self._is_at_end = False
         self._resumes = False  # in it, with the next iterator
 
+    def _check_ranks(self) -> None:
+        if not 0 <= self.rank < self.num_ranks:
+            raise ConfigError(
+                f"BackupSampler: rank is {self.rank} but there are ranks 0 to "
+                f"{self.num_ranks - 1}."
+            )
+        if self.num_backups > self.num_primaries:
+            raise ConfigError(
+                f"BackupSampler: {self.num_backups} backups leave "
+                f"{max(self.num_primaries, 0)} primaries of {self.num_ranks} ranks; "
+                "there must be as many primaries as backups at least."
+            )
+        if self.mode == "replicate" and self.num_backups != self.num_primaries:
+            raise ConfigError(
+                'BackupSampler: mode is "replicate", which takes as many backups as '
+                f"primaries, but {self.num_backups} of {self.num_ranks} ranks are "
+                "backups."
+            )
+
     # ---- for the loop ----
 
     def set_epoch(self, epoch: int, *, first_step: int | None = None) -> None:
@@ -186,7 +196,13 @@ class BackupSampler(Sampler[list[int]]):
             epoch: shuffles, as that of `DistributedSampler`.
             first_step: of the epoch. None: the epochs follow each other, and one that
                 was left before its end was left by all ranks at the same step.
+
+        Raises:
+            ConfigError: one of them is no whole number from 0 on.
         """
+        _check_whole("epoch", epoch, 0)
+        if first_step is not None:
+            _check_whole("first_step", first_step, 0)
         self.epoch = epoch
         self._given_first_step = first_step
         if isinstance(self.dataset, SeededDataset):
@@ -265,6 +281,14 @@ class BackupSampler(Sampler[list[int]]):
             self.rank if data_shard is None else data_shard,
         )
 
+    def batches_in(self, first: int, end: int) -> int:
+        """Of the loader, in the steps from `first` up to `end`, also of later epochs.
+
+        The last step of an epoch has fewer than `batches_per_step` where they do not
+        fill it.
+        """
+        return self._batches_up_to(end) - self._batches_up_to(first)
+
     def is_at(self, step: int) -> bool:
         """Whether the loader has given the batches of that step, and no others."""
         return self._num_taken in self._places(step)
@@ -281,14 +305,6 @@ class BackupSampler(Sampler[list[int]]):
         """Where the training is, and who was late lately; the same on every rank.
 
         To be taken between two steps. It is made of plain numbers, so that it fits a
-    def batches_in(self, first: int, end: int) -> int:
-        """Of the loader, in the steps from `first` up to `end`, also of later epochs.
-
-        The last step of an epoch has fewer than `batches_per_step` where they do not
-        fill it.
-        """
-        return self._batches_up_to(end) - self._batches_up_to(first)
-
         file that torch.load reads with weights_only=True, and JSON.
         """
         return {
@@ -310,11 +326,7 @@ class BackupSampler(Sampler[list[int]]):
             ConfigError: the state is of a sampler that cuts the data otherwise, or this
                 one is in use.
         """
-        if missing := {"steps", "epoch", "first_step", "late", "of"} - {*state}:
-            raise ConfigError(
-                f"BackupSampler: the state to load has no {sorted(missing)[0]!r}; give "
-                "what state_dict() of a BackupSampler gave."
-            )
+        _check_state(state)
         for name in _SAME:
             own, theirs = getattr(self, name), state["of"].get(name)
             if own != theirs:
@@ -347,6 +359,7 @@ class BackupSampler(Sampler[list[int]]):
         self,
         step: int,
         late: Iterable[int] = (),
+        out: Iterable[int] = (),
         *,
         is_own: bool = True,
     ) -> None:
@@ -355,17 +368,16 @@ class BackupSampler(Sampler[list[int]]):
         Args:
             step: its number on all ranks, from 0.
             late: data shards that were missing or stood in for, in any of its calls.
+            out: ranks that were out of the group, `outcome().out` of any of its calls:
+                what they have to compute moves to others.
             is_own: False: this rank did not do that step itself, it caught up.
         """
         self._lateness.add(step, [d for d in late if d < self.num_primaries], out)
         if is_own:
-        out: Iterable[int] = (),
             self._own_steps = max(self._own_steps, step + 1)
 
     def follow(self, look: Callable[[], None]) -> None:
         """`look`, a method, is called before a choice to bring `record` up to date."""
-            out: ranks that were out of the group, `outcome().out` of any of its calls:
-                what they have to compute moves to others.
         self._look = weakref.WeakMethod(look)
 
     def history(self) -> dict[str, Any]:
@@ -398,6 +410,11 @@ class BackupSampler(Sampler[list[int]]):
         batches = (step - self._first_step) * self.batches_per_step
         return min(max(batches, 0), self._num_batches)
 
+    def _batches_up_to(self, step: int) -> int:
+        epochs, steps = divmod(step - self._first_step, self._steps_per_epoch())
+        of_last = min(steps * self.batches_per_step, self._num_batches)
+        return epochs * self._num_batches + of_last
+
     def _steps_per_epoch(self) -> int:
         return -(-self._num_batches // self.batches_per_step)
 
@@ -410,11 +427,6 @@ class BackupSampler(Sampler[list[int]]):
         now = self._lateness.steps
         first = now
         if self._given_first_step is not None:
-    def _batches_up_to(self, step: int) -> int:
-        epochs, steps = divmod(step - self._first_step, self._steps_per_epoch())
-        of_last = min(steps * self.batches_per_step, self._num_batches)
-        return epochs * self._num_batches + of_last
-
             first, self._given_first_step = self._given_first_step, None
         elif self._resumes and self.epoch == self._epoch_taken:
             first = self._first_step
@@ -423,11 +435,13 @@ class BackupSampler(Sampler[list[int]]):
             # before it: then the loader was at the end and the loop was not.
             first = min(now, self._first_step + self._steps_per_epoch())
         if not self._own_steps <= first <= now:
+            last_own = self._own_steps - 1
             raise ConfigError(
                 f"BackupSampler: epoch {self.epoch} is to begin at step {first}, but "
-                f"rank {self.rank} has come to step {now} and did step "
-                f"{self._own_steps - 1} itself; give the first step of the epoch, the "
-                "same on all ranks: set_epoch(epoch, first_step=...)."
+                f"rank {self.rank} has come to step {now} and did "
+                f"{f'step {last_own}' if last_own >= 0 else 'none'} itself; give the "
+                "first step of the epoch, the same on all ranks: set_epoch(epoch, "
+                "first_step=...)."
             )
         self._first_step = first
         self._num_taken = self._batches_before(self._resumed_at)
@@ -488,6 +502,44 @@ class BackupSampler(Sampler[list[int]]):
             "catch_up() says, and if an epoch was left before its end, "
             "set_epoch(epoch, first_step=...)."
         )
+
+
+def _check_whole(name: str, value: object, least: int | None) -> None:
+    if type(value) is int and (least is None or value >= least):
+        return
+    from_least = "" if least is None else f", at least {least}"
+    raise ConfigError(
+        f"BackupSampler: {name} is {value!r}; it takes a whole number{from_least}."
+    )
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(
+            f"BackupSampler: {name} is {value!r}; it takes True or False."
+        )
+
+
+def _check_state(state: object) -> None:
+    def refuse(what: str) -> ConfigError:
+        return ConfigError(
+            f"BackupSampler: the state to load {what}; give what state_dict() of a "
+            "BackupSampler gave."
+        )
+
+    if not isinstance(state, Mapping):
+        raise refuse(f"is a {type(state).__name__}")
+    if missing := {"steps", "epoch", "first_step", "late", "of"} - {*state}:
+        raise refuse(f"has no {sorted(missing)[0]!r}")
+    for name in ("steps", "epoch", "first_step"):
+        if type(state[name]) is not int or state[name] < 0:
+            raise refuse(f"has {name}={state[name]!r}")
+    if not isinstance(state["of"], Mapping):
+        raise refuse(f"has of={state['of']!r}")
+    try:
+        Lateness().load_state_dict(state)
+    except (TypeError, ValueError):
+        raise refuse(f"has late={state['late']!r}") from None
 
 
 class _Order(DistributedSampler[Any]):

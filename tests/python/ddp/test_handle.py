@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """With one rank; tests/python/multiproc/test_ddp.py has late ones."""
 
+import contextlib
 import copy
 import pickle
 
@@ -14,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import aikido_torch
 from aikido_torch import ddp
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import SkipStraggler
+from aikido_torch.straggler import ActiveBackup, BackupSampler, SkipStraggler
 
 
 def test_a_model_learns_as_without_ddp(group_of_one):
@@ -87,6 +88,29 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
     # Less than a step is left for the next time.
     handle._backend.committed_ahead = 1
     assert handle.catch_up() == 0
+
+
+def test_a_missed_last_step_of_an_epoch_has_as_few_batches_as_are_left(group_of_one):
+    net = nn.Linear(2, 2)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    policy = ActiveBackup(backups=0)
+    sampler = BackupSampler(range(5), 1, policy, batches_per_step=2)
+    handle = ddp.register(
+        model, optimizer=optimizer, policy=policy, sampler=sampler, batches_per_step=2
+    )
+    # Steps of 2, 2 and 1 batches; the second one of the second epoch is own.
+    for epoch, num_batches in enumerate([5, 4]):
+        sampler.set_epoch(epoch)
+        for batch, _ in zip(range(num_batches), sampler, strict=False):
+            with contextlib.ExitStack() as stack:
+                if batch % 2 == 0 and batch < 4:
+                    stack.enter_context(model.no_sync())
+                model(torch.ones(1, 2)).sum().backward()
+    assert handle.steps == 5
+    handle._backend = _Committed(handle._backend, 1, 3)
+    up = handle.catch_up()
+    assert (up, up.batches_to_skip) == (3, 1 + 2 + 2)
 
 
 def test_what_catching_up_did_is_a_number_that_says_how():

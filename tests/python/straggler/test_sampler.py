@@ -651,6 +651,15 @@ def test_what_is_no_state_and_what_comes_too_late_is_refused():
         ConfigError, match="the state to load has no 'epoch'; give what state_di"
     ):
         sampler.load_state_dict(sampler.history() | {"steps": 3})
+    for wrong, text in (
+        (None, "is a NoneType; give what"),
+        (sampler.state_dict() | {"steps": "3"}, "has steps='3'; give what"),
+        (sampler.state_dict() | {"epoch": -1}, "has epoch=-1; give what"),
+        (sampler.state_dict() | {"of": None}, "has of=None; give what"),
+        (sampler.state_dict() | {"late": [3]}, r"has late=\[3\]; give what"),
+    ):
+        with pytest.raises(ConfigError, match=f"the state to load {text} state_dict"):
+            sampler.load_state_dict(wrong)
     handle = _Handle(sampler)
     state = sampler.state_dict()
     with pytest.raises(ConfigError, match="while register has this sampler, and its h"):
@@ -681,6 +690,15 @@ class _Stream(IterableDataset):
         ({"lookahead": -1}, "lookahead is -1; it takes a whole number, at least 0"),
         ({"policy": 3}, r"policy is 3; it takes ActiveBackup\(\.\.\.\)"),
         ({"rank": 5}, "rank is 5 but there are ranks 0 to 4"),
+        ({"rank": "0"}, "rank is '0'; it takes a whole number."),
+        ({"num_ranks": "5"}, "num_ranks is '5'; it takes a whole number, at least 1"),
+        ({"seed": None}, "seed is None; it takes a whole number."),
+        ({"shuffle": "no"}, "shuffle is 'no'; it takes True or False"),
+        ({"drop_last": 1}, "drop_last is 1; it takes True or False"),
+        (
+            {"policy": ActiveBackup(backups=1, mode="replicate")},
+            'mode is "replicate", which takes as many backups as primaries, but 1 of ',
+        ),
         (
             {"policy": ActiveBackup(backups=3)},
             "3 backups leave 2 primaries of 5 ranks; there must be as many primaries",
@@ -705,6 +723,26 @@ def test_an_argument_that_does_not_fit_is_refused_with_a_sentence(changed, text)
     }
     with pytest.raises(ConfigError, match=text):
         BackupSampler(**arguments | changed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"epoch": "1"}, "epoch is '1'; it takes a whole number, at least 0"),
+        ({"epoch": -1}, "epoch is -1; it takes"),
+        ({"epoch": 0, "first_step": "a"}, "first_step is 'a'; it takes a whole"),
+    ],
+)
+def test_an_epoch_is_a_number(arguments, text):
+    with pytest.raises(ConfigError, match=text):
+        shadows(2)[0].set_epoch(**arguments)
+
+
+def test_a_first_step_that_nobody_has_come_to_is_refused():
+    sampler = shadows(2)[0]
+    sampler.set_epoch(0, first_step=5)
+    with pytest.raises(ConfigError, match="has come to step 0 and did none itself; g"):
+        next(iter(sampler))
 
 
 def test_a_step_without_a_batch_has_no_data_shard():
