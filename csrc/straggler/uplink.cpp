@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "straggler/uplink.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace aikido::straggler {
@@ -12,22 +13,21 @@ double seconds(Duration d) {
 }
 }  // namespace
 
-// What lies further back counts half as much with each window.
 void Uplink::on_end(uint64_t bytes, TimePoint now) {
   if (bytes < kLeastBytes) return;
-  bytes_ += static_cast<double>(bytes);
-  took_ += now - begun_;
   last_ = now;
-  while (bytes_ > 2.0 * kWindowBytes) {
-    bytes_ /= 2;
-    took_ /= 2;
-  }
+  rates_[num_++ % kPayloads] = now > begun_
+                                   ? static_cast<double>(bytes) / seconds(now - begun_)
+                                   : std::numeric_limits<double>::infinity();
 }
 
 std::optional<double> Uplink::bytes_per_second(TimePoint now) const {
-  if (2 * bytes_ < kWindowBytes || now - last_ > kFresh) return std::nullopt;
-  if (took_ <= Duration::zero()) return std::numeric_limits<double>::infinity();
-  return bytes_ / seconds(took_);
+  if (num_ < kLeastPayloads || now - last_ > kFresh) return std::nullopt;
+  auto rates = rates_;
+  const auto end = rates.begin() + static_cast<ptrdiff_t>(std::min(num_, kPayloads));
+  const auto median = rates.begin() + (end - rates.begin() - 1) / 2;
+  std::nth_element(rates.begin(), median, end);
+  return *median;
 }
 
 void Demand::on_call(uint64_t bytes, TimePoint now) {

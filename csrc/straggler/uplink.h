@@ -16,25 +16,28 @@ namespace aikido::straggler {
 
 // Measured from the beginning of a payload to its end, so that neither the computation
 // of the member nor its silence count. Small payloads say nothing: they are here at
-// once on any link.
+// once on any link. Nor does a single one: behind a lost packet, or while this rank had
+// no processor, payloads gather in the kernel and are then read at once, whatever the
+// link is. So it is the median of the last ones.
 class Uplink {
  public:
   static constexpr uint64_t kLeastBytes = 4 << 10;
-  static constexpr uint64_t kWindowBytes = 128 << 10;  // of the last ones
+  static constexpr size_t kPayloads = 8;       // the last ones count,
+  static constexpr size_t kLeastPayloads = 4;  // and fewer say nothing
   static constexpr Duration kFresh = std::chrono::seconds(2);
 
   void on_begin(TimePoint now) { begun_ = now; }
   void on_end(uint64_t bytes, TimePoint now);
 
-  // Nothing if less than half a window has come, or nothing for kFresh; infinite if all
-  // came at once.
+  // The lower median; nothing if too few have come, or nothing for kFresh; infinite if
+  // they came at once.
   std::optional<double> bytes_per_second(TimePoint now) const;
 
  private:
   TimePoint begun_{};
   TimePoint last_{};
-  double bytes_ = 0;
-  Duration took_{};
+  std::array<double, kPayloads> rates_{};  // payload i at i % kPayloads
+  size_t num_ = 0;
 };
 
 enum class Suits : uint8_t { kUnknown, kNo, kYes };

@@ -26,29 +26,37 @@ void come(Uplink& uplink, int times, uint64_t bytes, int64_t took, int64_t from 
 TEST_CASE("what counts is the time from the beginning of a payload to its end") {
   Uplink uplink;
   CHECK_FALSE(uplink.bytes_per_second(at(0)));
-  come(uplink, 3, 64'000, 64);
-  CHECK(*uplink.bytes_per_second(at(300)) == Approx(1e6));
-  come(uplink, 1, Uplink::kLeastBytes - 1, 90, 300);
+  come(uplink, 4, 64'000, 64);
   CHECK(*uplink.bytes_per_second(at(400)) == Approx(1e6));
+  come(uplink, 9, Uplink::kLeastBytes - 1, 90, 400);
+  CHECK(*uplink.bytes_per_second(at(1300)) == Approx(1e6));
 }
 
-TEST_CASE("a link that has changed shows after a few windows") {
+TEST_CASE("a link that has changed shows after a few payloads") {
   Uplink uplink;
-  come(uplink, 100, 64 << 10, 2);
-  come(uplink, 12, 64 << 10, 80, 10'000);
-  const double now = 65'536 / 0.080;
-  CHECK(*uplink.bytes_per_second(at(11'200)) < 1.2 * now);
-  CHECK(*uplink.bytes_per_second(at(11'200)) > now);
+  come(uplink, 100, 64'000, 2);
+  come(uplink, 4, 64'000, 80, 10'000);
+  CHECK(*uplink.bytes_per_second(at(10'400)) == Approx(8e5));
+  come(uplink, 5, 64'000, 2, 10'400);
+  CHECK(*uplink.bytes_per_second(at(10'900)) == Approx(3.2e7));
+}
+
+TEST_CASE("payloads that had gathered are no fast uplink") {
+  Uplink uplink;
+  come(uplink, 3, 64'000, 0);
+  CHECK_FALSE(uplink.bytes_per_second(at(300)));
+  come(uplink, 1, 64'000, 64, 300);
+  CHECK(std::isinf(*uplink.bytes_per_second(at(400))));
+  come(uplink, 2, 64'000, 64, 400);
+  CHECK(*uplink.bytes_per_second(at(600)) == Approx(1e6));
 }
 
 TEST_CASE("what came at once came infinitely fast, and what is old says nothing") {
   Uplink uplink;
-  come(uplink, 7, 8 << 10, 0);
-  CHECK_FALSE(uplink.bytes_per_second(at(601)));
-  come(uplink, 1, 8 << 10, 0, 700);
-  CHECK(std::isinf(*uplink.bytes_per_second(at(701))));
-  CHECK(uplink.bytes_per_second(at(2700)));
-  CHECK_FALSE(uplink.bytes_per_second(at(2701)));
+  come(uplink, 4, 8 << 10, 0);
+  CHECK(std::isinf(*uplink.bytes_per_second(at(301))));
+  CHECK(uplink.bytes_per_second(at(2300)));
+  CHECK_FALSE(uplink.bytes_per_second(at(2301)));
 }
 
 // Calls of a megabyte, ten a second.
