@@ -210,6 +210,7 @@ class Group final : public transport::Timed,
   void on_first_policy();
   void note_open(const collectives::Operation& operation,
                  membership::Report& report) const;
+  Seq first_agreed() const;
   std::vector<membership::HadShard> had_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);
   // Out and back (group_returns.cpp).

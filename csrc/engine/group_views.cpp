@@ -100,6 +100,14 @@ void Group::note_open(const collectives::Operation& operation, Report& report) c
   if (report.open == Seq()) report.open = operation.seq();
 }
 
+// The lowest under way whose result is the same for all; beyond all others if none is.
+Seq Group::first_agreed() const {
+  const auto it = std::find_if(active_.begin(), active_.end(), [](const auto& entry) {
+    return entry.second.operation->call().is_agreed();
+  });
+  return Seq(it == active_.end() ? std::numeric_limits<uint64_t>::max() : it->first);
+}
+
 Report Group::report() const {
   Report report;
   report.settled = Seq(settled_);
@@ -107,8 +115,8 @@ Report Group::report() const {
   for (const auto& [seq, active] : active_) note_open(*active.operation, report);
   report.kept = Seq(settled_ + 1);
   if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
-  if (!active_.empty())
-    report.kept = std::min(report.kept, Seq(active_.begin()->first));
+  // A strict one that is under way is none of these: those behind it may be forgotten.
+  report.kept = std::min(report.kept, first_agreed());
   if (passed_ > 0) report.kept = std::max(report.kept, Seq(passed_ + 1));
   report.failed.assign(failed_.begin(), failed_.end());
   report.lost = RankSet(options_.size);
@@ -215,12 +223,7 @@ void Group::note_owners(const View& view) {
     const bool is_member = view.has(Rank(r));
     if (!std::exchange(past.was_member, is_member) || is_member) continue;
     // What all have is not kept here, nor under way, nor among those that failed here.
-    past.return_floor = settled_;
-    for (const auto& [seq, active] : active_)
-      if (active.operation->call().is_agreed()) {
-        past.return_floor = std::min(past.return_floor, seq - 1);
-        break;
-      }
+    past.return_floor = std::min(settled_, first_agreed().value - 1);
     if (!kept_.empty())
       past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
     if (!failed_.empty())
