@@ -150,7 +150,7 @@ def live_through(
         rank=rank,
         world_size=what.size,
         timeout=timedelta(seconds=GROUP_TIMEOUT_S),
-        pg_options=_options(what),
+        pg_options=_options(),
     )
     timeout = timedelta(seconds=GROUP_TIMEOUT_S)
     at = ops.Place(rank, what.size, 0, dist.group.WORLD, timeout)
@@ -174,11 +174,9 @@ def live_through(
     return report
 
 
-def _options(what: Case) -> Options:
-    # Only connections of the network can be cut.
-    memory = 0 if what.fault in ("reset", "shut") else None
+def _options() -> Options:
     return Options(
-        transport_shared_memory_bytes=memory,
+        transport_shared_memory_bytes=0,  # connections are cut, and these share none
         shutdown_linger_ms=LINGER_MS,
         heartbeat_interval_ms=100,
         heartbeat_timeout_ms=1000,
