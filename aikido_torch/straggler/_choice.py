@@ -41,7 +41,7 @@ def choose(
         late: for each of the last steps that count, oldest first, the primaries that
             were missing or stood in for; only the last `WINDOW` are looked at.
         num_primaries, num_backups: these are the first ranks, those come behind them.
-        out: ranks that were not in the view in the step before.
+        out: ranks that were out of the view when the step before was new.
         mode: of the policy.
     """
     ranks = range(num_primaries + num_backups)

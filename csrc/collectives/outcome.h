@@ -49,8 +49,8 @@ struct Outcome {
   std::vector<Rank> skipped;
   // Those of all shards, ascending, each once.
   std::vector<straggler::StandIn> stand_ins;
-  // Where some members are backups: those that were out of the view when a shard was
-  // closed, ascending, and as all other things here the same on all members.
+  // Where some members are backups: those that were out of the view in which this was
+  // new, ascending, and as all other things here the same on all members.
   std::vector<Rank> out;
   // Owners of shards without this member's contribution, ascending. Of a
   // reduce_scatter: those that had said so when it ended.

@@ -232,7 +232,8 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
     const size_t room =
         max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
-    participants_.for_each_missing([&](Rank r) {
+    // Not of this view: a full result is the same in each.
+    host_->view().cut_of(seq_).out.for_each([&](Rank r) {
       if (mine.out.size() < room) mine.out.push_back(r);
     });
   }

@@ -24,8 +24,9 @@ struct Verdict {
   Duration deadline{};  // whole microseconds on the wire
   // Of the mask: what came from backups, ascending.
   std::vector<straggler::StandIn> stand_ins{};
-  // Members that were out of the view, ascending, as many as there is room for; said
-  // where some members are backups, which choose by it whose data they compute.
+  // Members that were out of the view in which the operation was new (Cut::out),
+  // ascending, as many as there is room for; said where some members are backups, which
+  // choose by it whose data they compute.
   std::vector<Rank> out{};
 };
 

@@ -43,8 +43,11 @@ void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boun
   }
   const Seq first(boundary.value + 1);
   while (!next.cuts.empty() && next.cuts.back().first >= first) next.cuts.pop_back();
-  if (next.cuts.empty() || next.cuts.back().owners != owners)
-    next.cuts.push_back({next.cuts.empty() ? oldest : first, owners});
+  RankSet out = RankSet::full(next.members.world_size());
+  next.members.for_each([&](Rank r) { out.erase(r); });
+  if (next.cuts.empty() || next.cuts.back().owners != owners ||
+      !(next.cuts.back().out == out))
+    next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out});
 }
 
 // A holder that is to send a result on, kNoRank if nobody has it.

@@ -86,7 +86,7 @@ RankSet take_set(WireReader& reader, int32_t size) {
 View View::first_of(int32_t size) {
   View view;
   view.members = RankSet(size);
-  Cut cut;
+  Cut cut{Seq(1), {}, RankSet(size)};
   for (int32_t r = 0; r < size; ++r) {
     view.members.insert(Rank(r));
     cut.owners.emplace_back(r);
@@ -136,6 +136,7 @@ void append(std::vector<std::byte>& out, const View& view) {
     append_value(out, cut.first.value);
     append_value(out, static_cast<uint32_t>(cut.owners.size()));
     for (const Rank owner : cut.owners) append_value(out, owner.value);
+    append(out, cut.out);
   }
   append_value(out, static_cast<uint32_t>(view.held.size()));
   for (const Held& held : view.held) {
@@ -162,6 +163,7 @@ Result<View> read_view(std::span<const std::byte>& bytes, int32_t size) {
     cut.first = take_seq(reader);
     cut.owners.resize(reader.take_count(sizeof(int32_t)));
     for (Rank& owner : cut.owners) owner = take_rank(reader, size);
+    cut.out = take_set(reader, size);
   }
   view.held.resize(reader.take_count(sizeof(uint64_t) + 2 * sizeof(int32_t)));
   for (Held& held : view.held) {

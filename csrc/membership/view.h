@@ -27,6 +27,9 @@ inline constexpr uint64_t kMaxSeq = uint64_t{1} << 62;
 struct Cut {
   Seq first{1};
   std::vector<Rank> owners;
+  // Members that were out when the first of them was new. It stays so in later views,
+  // where one of these operations may be made again.
+  RankSet out{};
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 

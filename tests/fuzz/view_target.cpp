@@ -112,6 +112,7 @@ View take_view(Input& input, int32_t size) {
   for (size_t n = input.below(4); n-- > 0;) {
     Cut& cut = view.cuts.emplace_back();
     cut.first = take_seq(input);
+    cut.out = take_members(input, size);
     for (size_t owners = input.below(6); owners-- > 0;)
       cut.owners.push_back(take_rank(input, size));
   }

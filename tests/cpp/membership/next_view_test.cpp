@@ -173,7 +173,7 @@ TEST_CASE("open shards keep their owner if it is there and not moved") {
 
 TEST_CASE("who is restored owns shards of operations to come only") {
   View old = View::first_of(3);
-  old.cuts = {{Seq(1), ranks_of({0, 1})}};
+  old.cuts = {{Seq(1), ranks_of({0, 1}), RankSet(3)}};
   ViewPlan plan = plan_of(3, {});
   for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(3, 7, 6);
   CHECK(next_view(old, plan).cuts == old.cuts);  // a member is no owner by itself
@@ -187,7 +187,8 @@ TEST_CASE("who returns takes part from the first operation that nobody knows of"
   View old = View::first_of(3);
   old.number = 2;
   old.members = set_of(3, {0, 1});
-  old.cuts = {{Seq(1), ranks_of({0, 1, 1})}, {Seq(6), ranks_of({0, 1})}};
+  old.cuts = {{Seq(1), ranks_of({0, 1, 1}), RankSet(3)},
+              {Seq(6), ranks_of({0, 1}), set_of(3, {2})}};
   ViewPlan plan =
       plan_of(3, {{Rank(0), report_of(3, 9, 8)}, {Rank(1), report_of(3, 8, 8)}});
   plan.joining = {{Rank(2), report_of(3, 20, 4)}};
@@ -238,9 +239,9 @@ TEST_CASE("cuts stay while somebody can send results that they cut") {
 TEST_CASE("who knew of more may be gone: what was cut beyond is cut anew") {
   View old = View::first_of(4);
   old.number = 3;
-  old.cuts = {{Seq(1), ranks_of({0, 1, 2, 3})},
-              {Seq(11), ranks_of({0, 1, 2})},
-              {Seq(21), ranks_of({0, 1})}};
+  old.cuts = {{Seq(1), ranks_of({0, 1, 2, 3}), RankSet(4)},
+              {Seq(11), ranks_of({0, 1, 2}), RankSet(4)},
+              {Seq(21), ranks_of({0, 1}), RankSet(4)}};
   // Rank 3 had called 20 operations; the others have not heard of the last 15.
   ViewPlan plan = plan_of(4, {});
   for (int32_t r = 0; r < 3; ++r) plan.answers[Rank(r)] = report_of(4, 5, 3);
@@ -249,6 +250,24 @@ TEST_CASE("who knew of more may be gone: what was cut beyond is cut anew") {
   CHECK(next.cut_of(Seq(5)).owners.size() == 4);
   CHECK(next.cut_of(Seq(6)).owners == ranks_of({0, 1}));
   CHECK(next.cuts.size() == 2);
+}
+
+TEST_CASE("who is out counts so from the first operation that nobody knows of") {
+  const auto report = [](uint64_t known) { return report_of(3, known, known - 1); };
+  View next = next_view(View::first_of(3),
+                        plan_of(3, {{Rank(0), report(10)}, {Rank(1), report(9)}}));
+  CHECK(is_sound(next, 3));
+  CHECK(next.cut_of(Seq(10)).out == RankSet(3));
+  CHECK(next.cut_of(Seq(11)).out == set_of(3, {2}));
+  ViewPlan plan = plan_of(3, {{Rank(0), report(20)}, {Rank(1), report(20)}});
+  plan.joining = {{Rank(2), report_of(3, 10, 8)}};
+  next = next_view(next, plan);
+  CHECK(is_sound(next, 3));
+  // It is the same for one that is made again meanwhile.
+  CHECK(next.cut_of(Seq(10)).out == RankSet(3));
+  CHECK(next.cut_of(Seq(20)).out == set_of(3, {2}));
+  CHECK(next.cut_of(Seq(21)).out == RankSet(3));
+  CHECK(next.cut_of(Seq(21)).owners == ranks_of({0, 1}));
 }
 
 // Random lives: members get results, call ahead, are moved, leave and return.

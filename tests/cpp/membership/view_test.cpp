@@ -21,7 +21,8 @@ View sample() {
   view.members = set_of(4, {0, 2, 3});
   view.seats.resize(4);
   view.seats[3] = {5, Seq(21)};
-  view.cuts = {{Seq(11), ranks_of({0, 2, 2, 3})}, {Seq(21), ranks_of({0, 2})}};
+  view.cuts = {{Seq(11), ranks_of({0, 2, 2, 3}), RankSet(4)},
+               {Seq(21), ranks_of({0, 2}), set_of(4, {1})}};
   view.held = {{Seq(12), 3, Rank(2), set_of(4, {0, 3})},
                {Seq(13), 0, Rank(0), set_of(4, {3})}};
   return view;
@@ -90,14 +91,14 @@ TEST_CASE("a view is these bytes") {
   view.number = 2;
   view.members = set_of(2, {1});
   view.seats.resize(2);
-  view.cuts = {{Seq(1), ranks_of({1})}};
+  view.cuts = {{Seq(1), ranks_of({1}), set_of(2, {0})}};
   view.held = {{Seq(3), 0, Rank(1), set_of(2, {1})}};
   CHECK(to_hex(encoded(view)) ==
         "02 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00\n"
         "01 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00\n"
         "00 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00\n"
-        "03 00 00 00 00 00 00 00 00 00 00 00 01 00 00 00\n"
-        "02 00 00 00 00 00 00 00");
+        "00 00 00 00 01 00 00 00 03 00 00 00 00 00 00 00\n"
+        "00 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00");
 }
 
 TEST_CASE("views come back as they were, from the front of what follows") {
