@@ -64,6 +64,15 @@ bool ViewChange::can_change() const {
   return !is_removed() && is_majority(live);
 }
 
+// Members that may answer soon, without `but`.
+int32_t ViewChange::num_live(Rank but) const {
+  int32_t num = 0;
+  view_.members.for_each([&](Rank r) {
+    if (r != but && !lost_.contains(r) && !silent_.contains(r)) ++num;
+  });
+  return num;
+}
+
 bool ViewChange::owns(Rank rank) const {
   return std::any_of(view_.cuts.begin(), view_.cuts.end(), [&](const Cut& cut) {
     return std::find(cut.owners.begin(), cut.owners.end(), rank) != cut.owners.end();
@@ -156,7 +165,9 @@ Duration ViewChange::turn_of(Rank rank) const {
 // For what it has, and whether it takes part in the next view.
 bool ViewChange::is_asked(Rank rank) const {
   if (mutated(Mutation::kSuspectNotAsked) && moved_.contains(rank)) return false;
-  return !lost_.contains(rank) && rank != left_out_;
+  // Without one that is to be left out there may be no next view at all.
+  const bool is_spared = rank == left_out_ && is_majority(num_live(rank));
+  return !lost_.contains(rank) && !is_spared;
 }
 
 // Looks at what there is to do after a change of circumstances.
@@ -196,12 +207,9 @@ void ViewChange::promise(const Ballot& ballot) {
   promised_ = ballot;
   attempt_.reset();
   // Nor is a coordinator hurried that waits for those who are silent.
-  int32_t live = 0;
-  view_.members.for_each([&](Rank r) {
-    if (!lost_.contains(r) && !silent_.contains(r)) ++live;
-  });
+  const bool is_small = num_live(kNoRank) < own_report_.needed;
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
-          turn_of(self_) + (live < own_report_.needed ? kScarce : Duration::zero());
+          turn_of(self_) + (is_small ? kScarce : Duration::zero());
 }
 
 // A plan goes through all operations that are open somewhere; what says that there are

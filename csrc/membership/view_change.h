@@ -76,7 +76,8 @@ class ViewChange {
   // Nothing has come from `rank` for long: it is out unless it answers.
   void on_silent(Rank rank, TimePoint now);
   // `rank` is to be out of the next view, although it would answer: it is neither asked
-  // nor waited for. Forgotten when the view changes; one at a time.
+  // nor waited for, unless the others that are heard of are no majority. Forgotten
+  // when the view changes; one at a time.
   void leave_out(Rank rank, TimePoint now);
   // `rank` may own shards again.
   void restore(Rank rank, TimePoint now);
@@ -112,6 +113,7 @@ class ViewChange {
   bool owns(Rank rank) const;
   bool has_others(Rank rank) const;
   bool is_asked(Rank rank) const;
+  int32_t num_live(Rank but) const;
   bool is_needed() const;
   void consider();
   Duration turn_of(Rank rank) const;

@@ -233,6 +233,27 @@ TEST_CASE("a member is left out although it would answer, and is not waited for"
   CHECK(members.sent[ViewStep::kJoin] > 0);
 }
 
+TEST_CASE("who is to be left out is asked where the others are no majority") {
+  for (const bool is_silent : {false, true}) {
+    Members members(4);
+    members.is_lost = without({0});
+    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (const int32_t r : {2, 3}) members[r].change.leave_out(Rank(1), members.now);
+    for (const int32_t r : {1, 2, 3}) {
+      if (is_silent)
+        members[r].change.on_silent(Rank(0), members.now);
+      else
+        members[r].change.on_lost(Rank(0), members.now);
+    }
+    members.run(seconds(3));
+    for (const int32_t r : {1, 2, 3})
+      CHECK(members.view(r).members == set_of(4, {1, 2, 3}));
+    members[2].change.leave_out(Rank(1), members.now);
+    members.run(seconds(1));
+    for (const int32_t r : {2, 3}) CHECK(members.view(r).members == set_of(4, {2, 3}));
+  }
+}
+
 TEST_CASE("who stays out asks nobody until it has another state") {
   Members members(4);
   members[3].change.stay_out();
