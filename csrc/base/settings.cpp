@@ -32,7 +32,7 @@ const std::vector<SettingSpec>& settings_table() {
       {"transport.shared_memory_bytes", &Settings::transport_shared_memory_bytes, 0,
        1 * kGiB, false,
        "memory that a group shares with each rank of this host, each way, a power of "
-       "two; 0: ranks of one host use TCP too"},
+       "two, such as 262144; 0: ranks of one host use TCP too"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,
