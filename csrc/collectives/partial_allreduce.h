@@ -240,6 +240,7 @@ class PartialAllreduce final : public Operation {
   void note_lag();
   void watch();
   std::optional<TimePoint> suspicion() const;
+  bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
   Duration waited_in_vain() const;
 

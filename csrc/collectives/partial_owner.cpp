@@ -512,7 +512,7 @@ Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const Shard& mine : shards_) {
     if (mine.is_had || mine.own) continue;
-    if (!is_late_itself(mine.owner)) return {};
+    if (has_late_caller(mine.owner)) return {};
     Duration longest{};
     for (const Shard& other : shards_)
       if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
@@ -522,8 +522,12 @@ Duration PartialAllreduce::waited_in_vain() const {
   return shortest;
 }
 
+bool PartialAllreduce::has_late_caller(Rank owner) const {
+  return computed_.contains(owner) || host_->called_by(owner) < seq_.value;
+}
+
 bool PartialAllreduce::is_late_itself(Rank owner) const {
-  if (computed_.contains(owner) || host_->called_by(owner) < seq_.value) return false;
+  if (has_late_caller(owner)) return false;
   bool is_left_out = false;
   for (const Shard& other : shards_) {
     if (other.mask.count() == 0 || other.owner == owner) continue;
