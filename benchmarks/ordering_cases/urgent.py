@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""An allreduce that is urgent, behind others that are not."""
+
+import dataclasses
+import functools
+import random
+
+from benchmarks.ordering_cases import urgent_runs as runs
+from benchmarks.ordering_cases.urgent_plan import NUM_BULK, Turn
+from benchmarks.straggler_cases.case import Bar, Case, Context, Row
+
+NUM_HOSTS = 4
+MBIT = 200.0
+PRIORITY = 10
+FIRST_S, LAST_S = 0.05, 0.45  # from bulk to what is urgent: links are full
+
+ALONE = Turn(name="alone", priority=PRIORITY)
+BEHIND = Turn(name="behind", num_bulk=NUM_BULK, priority=PRIORITY)
+FIFO = Turn(name="fifo", num_bulk=NUM_BULK)
+GLOO = Turn(name="gloo", num_bulk=NUM_BULK, backend="gloo")
+
+
+def turns_of(repeats: int, seed: int) -> list[Turn]:
+    """In turns; all three arms of a repeat are urgent after the same time."""
+    draw = random.Random(seed)
+    turns = []
+    for _ in range(repeats):
+        after_s = draw.uniform(FIRST_S, LAST_S)
+        behind = (BEHIND, FIFO, GLOO)
+        turns += [ALONE, *(dataclasses.replace(t, after_s=after_s) for t in behind)]
+    return turns
+
+
+def behind_bulk(case: Case, context: Context, *, queue_ms: float) -> list[Row]:
+    turns = turns_of(1 + context.pick(8, 24), context.seed)
+    with runs.lab_of(NUM_HOSTS, mbit=MBIT, queue_ms=queue_ms) as lab:
+        records = runs.run(lab, turns, context)
+    records = records[4:]  # the first of each connects and learns
+    urgent = {
+        turn.name: sorted(r.urgent_ms for r in runs.named(records, turn.name))
+        for turn in (ALONE, BEHIND, FIFO, GLOO)
+    }
+    whole = {
+        turn.name: runs.median(r.all_ms for r in runs.named(records, turn.name))
+        for turn in (BEHIND, FIFO, GLOO)
+    }
+    behind = urgent[BEHIND.name]
+    return [
+        case.judge(
+            0,
+            value=runs.median(behind),
+            reference=runs.median(urgent[ALONE.name]),
+            gloo=runs.median(urgent[GLOO.name]),
+            note=f"{behind[0]:.1f} to {behind[-1]:.1f} ms; "
+            f"{runs.median(urgent[FIFO.name]):.0f} ms without a priority",
+        ),
+        case.judge(
+            1,
+            value=whole[BEHIND.name],
+            reference=whole[FIFO.name],
+            gloo=whole[GLOO.name],
+        ),
+    ]
+
+
+CASES = [
+    Case(
+        name=f"behind-bulk-{queue_ms}",
+        what=f"{NUM_HOSTS} hosts of {MBIT:g} Mbit/s, queues of {queue_ms} ms; 250 KB "
+        "behind 8 x 2 MB that are under way",
+        bars=(
+            Bar(what="urgent allreduce", of="alone", bar=bar),
+            Bar(what="all of it", of="all without a priority", bar=1.02),
+        ),
+        measure=functools.partial(behind_bulk, queue_ms=float(queue_ms)),
+    )
+    for queue_ms, bar in ((10, 1.35), (50, 1.6))
+]
