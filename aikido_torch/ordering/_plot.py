@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aikido_torch import _C
-from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch._figures import new_figure, save_figure
 from aikido_torch.ordering._show import ms, style_of
 
 if TYPE_CHECKING:
@@ -40,25 +40,19 @@ def plot_timelines(
         UnsupportedError: matplotlib is not installed.
         ConfigError: it has no such kind of picture.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UnsupportedError(
-            "pictures of timelines need matplotlib, which is not installed; install "
-            "it (pip install matplotlib), or have the report printed only."
-        ) from None
     longest = max(t.makespan_s for t in timelines.values())
     count = len(timelines)
-    figure = Figure(figsize=(_INCHES, 1.0 + 1.3 * count), layout="constrained")
+    figure = new_figure(
+        "timelines",
+        inches=(_INCHES, 1.0 + 1.3 * count),
+        instead="have the report printed",
+    )
     rows = figure.subplots(count, sharex=True, squeeze=False)
     for axes, (title, timeline) in zip(rows[:, 0], timelines.items(), strict=True):
         _draw(axes, graph, timeline, longest)
         axes.set_title(f"{title}: {ms(timeline.makespan_s)} ms", loc="left", fontsize=9)
     rows[-1, 0].set_xlabel("ms")
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error}.") from None
+    save_figure(figure, path)
 
 
 def _draw(

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from aikido_torch import _C
-from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch._figures import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,18 +30,12 @@ def plot_schedule(
     schedule: _C.Schedule, simulation: _C.Simulation, path: str | os.PathLike[str]
 ) -> None:
     """A row for each rank, a box for each thing that it does, with its micro-batch."""
-    try:
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError:
-        raise UnsupportedError(
-            "pictures of schedules need matplotlib, which is not installed; install "
-            "it (pip install matplotlib), or print the grid instead."
-        ) from None
     count = len(schedule.ranks)
     width = min(_MOST_INCHES, max(6.0, 0.25 * len(simulation.spans) / count))
     height = min(_MOST_INCHES, 1.2 + _INCHES_PER_RANK * count)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = new_figure("schedules", inches=(width, height), instead="print the grid")
+    from matplotlib.patches import Patch
+
     axes = figure.subplots()
     axes.set_xlim(0, simulation.makespan or 1.0)
     axes.set_ylim(count - 0.5, -0.5)
@@ -60,10 +54,7 @@ def plot_schedule(
         ncols=len(_COLOURS),
         fontsize=7,
     )
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise ConfigError(f"{os.fspath(path)}: {error}.") from None
+    save_figure(figure, path)
 
 
 def _draw(

@@ -184,14 +184,7 @@ def measure_model(
         find_gradients(parts, programs, done)
         del done
         whole_model = _whole(model, inputs)
-        with _bar((repeats + warm_up) * (len(parts) + 1), progress) as advance:
-            times = measure(
-                [*programs, whole_model],
-                watch,
-                warm_up=warm_up,
-                repeats=repeats,
-                advance=advance,
-            )
+        times = _timed([*programs, whole_model], watch, repeats, warm_up, progress)
     return Measurement(
         profile=_profile(parts, times),
         trace=traced.way,
@@ -240,14 +233,7 @@ def measure_calls(
             whole_model = _whole(model, inputs)
         except RuntimeError as error:
             raise ConfigError(f"the backward of the model fails: {error}") from error
-        with _bar((repeats + warm_up) * (len(calls) + 1), progress) as advance:
-            times = measure(
-                [*programs, whole_model],
-                watch,
-                warm_up=warm_up,
-                repeats=repeats,
-                advance=advance,
-            )
+        times = _timed([*programs, whole_model], watch, repeats, warm_up, progress)
     layers = [
         _C.Layer(
             call.id,
@@ -277,6 +263,20 @@ def _whole(model: nn.Module, inputs: Inputs) -> Program:
     program = Program(_runner(model), [inputs.args, inputs.kwargs], model.parameters())
     program.choose_roots()
     return program
+
+
+def _timed(
+    programs: Sequence[Program],
+    watch: Stopwatch,
+    repeats: int,
+    warm_up: int,
+    progress: bool,
+) -> list[Times]:
+    """Under a bar that counts their runs."""
+    with _bar((repeats + warm_up) * len(programs), progress) as advance:
+        return measure(
+            programs, watch, warm_up=warm_up, repeats=repeats, advance=advance
+        )
 
 
 def _stopwatch_of(place: torch.device) -> Stopwatch:

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-import sys
-
 import pytest
 
 from aikido_torch import pipeline
-from aikido_torch.errors import ConfigError, UnsupportedError
 
 
 def test_a_picture_has_a_box_for_each_thing_that_takes_time(tmp_path):
@@ -22,13 +19,3 @@ def test_a_picture_has_a_box_for_each_thing_that_takes_time(tmp_path):
     assert svg.count("<!-- 4 -->") >= 9
     made.plot(tmp_path / "a.png", made.simulate(step=1))
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match=r"a\.what: .*what"):
-        made.plot(tmp_path / "a.what")
-
-
-def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    made = pipeline.schedule("gpipe", stages=1, micro_batches=1)
-    with pytest.raises(UnsupportedError, match=r"install it .*or print the grid"):
-        made.plot(tmp_path / "a.png")
-    assert not (tmp_path / "a.png").exists()
