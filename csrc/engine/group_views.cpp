@@ -144,7 +144,12 @@ bool Group::can_do_without(Rank rank) const {
   const auto quorum = [&](const straggler::PolicyOptions& policy) {
     return straggler::quorum_of(policy, options_.size);
   };
-  RankSet others = view().members;
+  // In what others have called already one that came back since takes no part.
+  uint64_t next = settled_ + 1;
+  while (active_.contains(next)) ++next;
+  bool is_called = false;
+  view().members.for_each([&](Rank r) { is_called |= called_by(r) >= next; });
+  RankSet others = is_called ? view().participants(Seq(next)) : view().members;
   others.erase(rank);
   for (const auto& policy : policies_)
     if (straggler::most_contributions(policy->options(), others) <
