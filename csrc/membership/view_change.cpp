@@ -36,6 +36,10 @@ constexpr int kMaxTurns = 8;
 // every failure in a row.
 constexpr Duration kOutcome = milliseconds(500);
 constexpr int kMaxDoublings = 4;
+// How long one that has answered is spared the first time; and it begins anew where it
+// was not silent for so many times that.
+constexpr Duration kSpared = milliseconds(100);
+constexpr int kForgiven = 8;
 // A member that is out asks another one to take it in.
 constexpr Duration kJoinAgain = milliseconds(500);
 // How far members may be apart: so many operations, and more where they have few
@@ -52,7 +56,8 @@ ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
       lost_(size),
       silent_(size),
       moved_(size),
-      restored_(size) {}
+      restored_(size),
+      spared_(static_cast<size_t>(size)) {}
 
 bool ViewChange::is_majority(int32_t count) const {
   return mutated(Mutation::kMinorityView) || 2 * count > view_.members.count();
@@ -135,7 +140,8 @@ void ViewChange::restore(Rank rank, TimePoint now) {
 
 void ViewChange::on_silent(Rank rank, TimePoint now) {
   now_ = now;
-  if (!view_.has(rank) || !silent_.insert(rank)) return;
+  const bool is_spared = now < spared_[static_cast<size_t>(rank.value)].until;
+  if (!view_.has(rank) || is_spared || !silent_.insert(rank)) return;
   moved_.insert(rank);
   consider();
 }
@@ -446,7 +452,7 @@ void ViewChange::install(const View& view) {
   // Whoever is still in it has answered, and has what can be taken from it taken.
   for (int32_t r = 0; r < view_.members.world_size(); ++r) {
     const Rank rank(r);
-    silent_.erase(rank);
+    if (silent_.erase(rank) && view_.has(rank)) spare(rank);
     if (!view_.has(rank) || !owns(rank) || !has_others(rank)) moved_.erase(rank);
     if (!view_.has(rank) || view_.is_owner(rank)) restored_.erase(rank);
   }
@@ -461,6 +467,17 @@ void ViewChange::install(const View& view) {
   host_->on_install(view_);
   if (is_removed()) return join();
   consider();
+}
+
+// Note [one that answers is spared]
+void ViewChange::spare(Rank rank) {
+  Spared& spared = spared_[static_cast<size_t>(rank.value)];
+  const auto time = [&] {
+    return kSpared * (1 << std::min(spared.times, kMaxDoublings));
+  };
+  if (now_ > spared.until + kForgiven * time()) spared.times = 0;
+  spared.until = now_ + time();
+  ++spared.times;
 }
 
 // ---- return ----

@@ -24,6 +24,12 @@
 // back, or has closed it without somebody: then the suspect has its own shard only when
 // another one has acknowledged it, who says so.
 //
+// Note [one that answers is spared]
+// What a slow link brings too late for a heartbeat it brings in the end: such a member
+// answers, stays, and is silent again. Each change of the view costs that link more,
+// and what was under way is sent again, so nothing else might ever get through. Whoever
+// has answered although it was silent is spared for a while, twice as long each time.
+//
 // A deterministic object fed with messages and `now`. Progress thread.
 
 #include <map>
@@ -73,7 +79,8 @@ class ViewChange {
   // `rank` holds up the others: its shards are to be owned by somebody else. It stays
   // a member if it answers.
   void suspect(Rank rank, TimePoint now);
-  // Nothing has come from `rank` for long: it is out unless it answers.
+  // Nothing has come from `rank` for long: it is out unless it answers. Note [one that
+  // answers is spared]
   void on_silent(Rank rank, TimePoint now);
   // `rank` is to be out of the next view, although it would answer: it is neither asked
   // nor waited for, unless the others that are heard of are no majority. Forgotten
@@ -99,6 +106,11 @@ class ViewChange {
   struct Answer {
     Report report;
     std::optional<AcceptedView> accepted;
+  };
+  // Who has answered although it was silent.
+  struct Spared {
+    int times = 0;  // in a row
+    TimePoint until{};
   };
   // This member as coordinator.
   struct Attempt {
@@ -133,6 +145,7 @@ class ViewChange {
   void on_join(Rank from, const ViewMessage& message);
   void promise(const Ballot& ballot);
   void install(const View& view);
+  void spare(Rank rank);
   void join();
   void send(Rank to, ViewStep step, const Ballot& ballot);
   void send_newest(Rank to);
@@ -147,6 +160,7 @@ class ViewChange {
   std::optional<Attempt> attempt_;
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
+  std::vector<Spared> spared_;  // by rank
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;       // attempts in a row that came to nothing

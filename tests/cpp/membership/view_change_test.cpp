@@ -219,6 +219,39 @@ TEST_CASE("a silent member is out once it has not answered; a slow one stays") {
   }
 }
 
+TEST_CASE("one that answers although it is silent is spared, twice as long each time") {
+  Members members(4);
+  Duration since{};  // the last view
+  const auto spared = [&] {
+    const uint32_t number = members.view(0).number;
+    for (since = Duration::zero(); members.view(0).number == number;) {
+      members[0].change.on_silent(Rank(3), members.now);
+      members.run(milliseconds(1));
+      since += milliseconds(1);
+      REQUIRE(since < seconds(5));
+    }
+    return since;
+  };
+  CHECK(spared() == milliseconds(1));
+  for (const int ms : {100, 200, 400, 800, 1600, 1600}) {
+    const Duration time = spared();
+    CHECK(time >= milliseconds(ms - 1));
+    CHECK(time <= milliseconds(ms + 1));
+    CHECK(members.view(0).has(Rank(3)));
+  }
+  members.run(8 * milliseconds(1600));
+  CHECK(spared() <= milliseconds(1601));
+  members.run(2 * 8 * milliseconds(1600));
+  CHECK(spared() == milliseconds(1));
+  CHECK(spared() <= milliseconds(101));
+  // One that does not answer is out as fast as ever.
+  members.run(milliseconds(201));
+  members.is_lost = without({3});
+  members[0].change.on_silent(Rank(3), members.now);
+  members.run(milliseconds(105));
+  CHECK_FALSE(members.view(0).has(Rank(3)));
+}
+
 TEST_CASE("a member is left out although it would answer, and is not waited for") {
   Members members(4);
   for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
