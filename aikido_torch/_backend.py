@@ -68,6 +68,21 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
     return backend
 
 
+def recorder_of_process() -> _C.Recorder:
+    """What records the groups of this process.
+
+    Raises:
+        ConfigError: there is none yet.
+    """
+    runtime = _runtimes.get(os.getpid())
+    if runtime is None:
+        raise ConfigError(
+            "There is no aikido group in this process yet; call "
+            "init_process_group('aikido') first."
+        )
+    return runtime.recorder
+
+
 def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is not None:

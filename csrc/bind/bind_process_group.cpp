@@ -10,6 +10,7 @@
 #include "bind/register.h"
 #include "c10d/error.h"
 #include "c10d/process_group.h"
+#include "trace/span.h"
 #include "transport/address.h"
 
 namespace aikido::bind {
@@ -233,6 +234,17 @@ void register_returns(BackendClass& backend) {
           "sharing_failure",
           [](AikidoBackend& self) { return self.communicator()->sharing_failure(); },
           "Why memory is not shared with a rank of this host; empty: it is.")
+      .def(
+          "clock_of_rank_0",
+          [](AikidoBackend& self)
+              -> std::optional<std::tuple<int64_t, int64_t, double, int64_t>> {
+            const auto line = self.communicator()->clock_of_rank_0();
+            if (!line) return std::nullopt;
+            return std::tuple(trace::to_ns(line->at), line->offset.count(), line->drift,
+                              line->error.count());
+          },
+          py::call_guard<py::gil_scoped_release>(),
+          "How it goes beside this one: at, offset, drift, error; ns. None: not known.")
       .def_property_readonly(
           "num_calls",
           [](AikidoBackend& self) { return self.communicator()->num_calls(); },
@@ -292,6 +304,8 @@ void register_process_group(py::module_& m) {
           "stop", [](Runtime& r) { r.finisher->stop(); },
           "Ends the thread that runs callbacks: for the end of the process.",
           py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("recorder",
+                             [](Runtime& r) { return r.engine->recorder(); })
       .def_property_readonly("num_strangers", [](Runtime& r) {
         const py::gil_scoped_release release;
         return r.engine->num_strangers();

@@ -40,6 +40,7 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_ordering(m);
   aikido::bind::register_pipeline(m);
   aikido::bind::register_schedule(m);
+  aikido::bind::register_trace(m);
   aikido::bind::register_process_group(m);
   aikido::bind::register_hook(m);
 }

@@ -15,6 +15,7 @@ void register_ordering(pybind11::module_& m);
 void register_pipeline(pybind11::module_& m);
 void register_schedule(pybind11::module_& m);
 void register_process_group(pybind11::module_& m);
+void register_trace(pybind11::module_& m);
 void register_hook(pybind11::module_& m);
 
 }  // namespace aikido::bind

@@ -37,6 +37,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
       timeout_(bounded(config.timeout)) {
+  services_.recorder = engine_->recorder();
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);

@@ -26,6 +26,28 @@ uint64_t next_key() {
   return ++last;
 }
 
+// The time that a user's thread is held up, as a part of its step.
+class WaitSpan {
+ public:
+  WaitSpan(trace::Recorder& recorder, bool is_due)
+      : recorder_(recorder), begin_ns_(is_due ? trace::to_ns(recorder.now()) : 0) {}
+  ~WaitSpan() {
+    if (begin_ns_ == 0) return;
+    trace::Span span;
+    span.name = recorder_.name("wait");
+    span.begin_ns = begin_ns_;
+    span.end_ns = trace::to_ns(recorder_.now());
+    span.step = recorder_.step();
+    recorder_.record(span);
+  }
+  WaitSpan(const WaitSpan&) = delete;
+  WaitSpan& operator=(const WaitSpan&) = delete;
+
+ private:
+  trace::Recorder& recorder_;
+  const int64_t begin_ns_;
+};
+
 void copy_back(const AikidoWork::Copy& copy) {
   if (copy.tensor.device().is_cpu()) {
     copy.tensor.copy_(copy.host);
@@ -233,6 +255,8 @@ void AikidoWork::mark_futures() {
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   end_batch_of_this_thread();
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
+  trace::Recorder& recorder = *services_.recorder;
+  const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
     const bool is_over = ::c10d::Work::wait(bounded(timeout));
     ::c10d::unregister_work(self);

@@ -18,6 +18,7 @@
 #include "c10d/finisher.h"
 #include "c10d/listeners.h"
 #include "collectives/outcome.h"
+#include "trace/recorder.h"
 
 namespace aikido::adapter {
 
@@ -47,6 +48,7 @@ class AikidoWork final : public ::c10d::Work {
     // Results of this group that the finisher has still to make. Shared: its work may
     // outlive the group.
     std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<trace::Recorder> recorder = {};
   };
   // `title`: "aikido:" and the operation, of static life.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,

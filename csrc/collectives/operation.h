@@ -56,6 +56,9 @@ struct LocalCall {
   // What the local contribution is of (straggler/data_shard.h).
   int32_t data_shard = straggler::kAnyDataShard;
   TimePoint called_at{};
+  // If it is traced: the step of the user's training, and when the user called.
+  int64_t step = -1;
+  TimePoint traced_at{};
   Completion on_done;
   std::shared_ptr<void> keep_alive;
 };

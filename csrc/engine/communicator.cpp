@@ -27,12 +27,17 @@ std::pair<std::string, std::string> difference(const std::string& mine,
           theirs.substr(start, theirs.find(';', start) - start)};
 }
 
+GroupOptions traced(GroupOptions options, const Engine& engine) {
+  options.recorder = engine.recorder().get();
+  return options;
+}
+
 }  // namespace
 
 Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
                            std::string agreed)
     : engine_(std::move(engine)),
-      options_(std::move(options)),
+      options_(traced(std::move(options), *engine_)),
       agreed_(std::move(agreed)),
       group_(std::make_unique<Group>(&engine_->loop(), options_)),
       is_linked_(static_cast<size_t>(options_.size)) {
@@ -107,9 +112,11 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
   for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
     auto stream = transport::make_stream(
         loop, std::move(connections[static_cast<size_t>(lane)]), lane);
-    link->set(lane, std::make_unique<transport::StreamLink>(
-                        loop, std::move(stream), lane, rank,
-                        options_.operation.chunk_bytes, link->handler(lane)));
+    auto of_lane = std::make_unique<transport::StreamLink>(
+        loop, std::move(stream), lane, rank, options_.operation.chunk_bytes,
+        link->handler(lane));
+    of_lane->trace({options_.recorder, rank, group_->trace().name()});
+    link->set(lane, std::move(of_lane));
   }
   group_->attach(rank, std::move(link));
   const std::lock_guard lock(mutex_);
@@ -177,6 +184,9 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
                             Duration timeout) {
   // Posted under the lock, so that numbers and the order of posting agree.
   const std::lock_guard lock(mutex_);
+  local.step = options_.recorder->traced_step();
+  if (local.step != trace::Recorder::kNotTraced)
+    local.traced_at = options_.recorder->now();
   const auto shared = std::make_shared<collectives::LocalCall>(std::move(local));
   engine_->post([this, call = std::move(call), shared, timeout]() mutable {
     group_->call(std::move(call), std::move(*shared), timeout);
@@ -254,6 +264,12 @@ Status Communicator::failure() {
   Status failure;
   engine_->run_and_wait([&] { failure = group_->failure(); });
   return failure;
+}
+
+std::optional<trace::ClockLine> Communicator::clock_of_rank_0() {
+  std::optional<trace::ClockLine> line;
+  engine_->run_and_wait([&] { line = group_->trace().clock_of_rank_0(); });
+  return line;
 }
 
 void Communicator::abort(const Status& why) {

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "engine/engine.h"
@@ -80,6 +81,9 @@ class Communicator final : private transport::Doorkeeper {
   // Why memory is not shared with a member of this host that was dialled here, although
   // it should be; empty: nothing is known to be wrong.
   std::string sharing_failure() const;
+  // How the clock of rank 0 goes beside that of this machine; empty: not known yet.
+  // Blocks for a turn of the progress thread.
+  std::optional<trace::ClockLine> clock_of_rank_0();
   Engine& engine() { return *engine_; }
 
  private:

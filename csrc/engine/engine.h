@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "trace/recorder.h"
 #include "transport/connector.h"
 #include "transport/event_loop.h"
 
@@ -52,6 +53,8 @@ class Engine {
   bool is_local() const { return listener_->is_local(); }
   size_t shared_memory_bytes() const { return shared_memory_bytes_; }
   uint64_t num_strangers();
+  // Of all groups of this process. Any thread.
+  const std::shared_ptr<trace::Recorder>& recorder() const { return recorder_; }
 
   // Progress thread.
   transport::EventLoop& loop() { return loop_; }
@@ -63,6 +66,8 @@ class Engine {
   Engine() = default;
   void run();
 
+  const std::shared_ptr<trace::Recorder> recorder_ =
+      std::make_shared<trace::Recorder>();
   transport::EventLoop loop_;
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;

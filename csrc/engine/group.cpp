@@ -70,6 +70,7 @@ Group::Group(const Clock* clock, GroupOptions options)
       options_(std::move(options)),
       pool_(options_.pool_bytes),
       heartbeats_(options_.heartbeat, options_.size),
+      trace_(options_.recorder, options_.name, options_.self, options_.size),
       mailbox_(this),
       view_change_(options_.self, options_.size, this),
       past_(static_cast<size_t>(options_.size)),
@@ -89,6 +90,7 @@ Group::~Group() {
 void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   peer(rank).attach(std::move(link));
   heartbeats_.add(rank, clock_->now());
+  if (rank == Rank(0)) trace_.on_link_to_rank_0();
   // Given up while the member was on its way: it has not heard.
   if (!closed_) peer(rank).send_abort(Seq(0), closed_);
 }
@@ -116,6 +118,7 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     --num_failed_ahead_;
   }
   const auto operation = it->second.operation;
+  trace_.on_call(Seq(seq), call, local);
   if (call.policy.kind == straggler::Kind::kSkip && !operation->has_failed())
     policy(call.policy).on_timeout(timeout);
   it->second.deadline = clock_->now() + timeout;
@@ -265,6 +268,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   std::byte* const nowhere = nullptr;
   heartbeats_.on_heard(from);
   note_called(from, header.called);
+  trace_.on_frame_begin(from, header);
   note_settled(from, header.called + static_cast<uint64_t>(int64_t{header.settled}));
   if (header.kind == FrameKind::kAbort) {
     if (header.seq > called_ + kMaxFailedAhead)
@@ -338,10 +342,12 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
 }
 
 void Group::on_frame(Rank from, const FrameHeader& header) {
+  trace_.on_frame(from, header);
   switch (header.kind) {
     case FrameKind::kCalled:
-    case FrameKind::kHeartbeat:
       return;
+    case FrameKind::kHeartbeat:
+      return send_clock(from, trace_.on_heartbeat(header));
     case FrameKind::kGoodbye:
       peer(from).has_left = true;
       return;
@@ -384,6 +390,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
 
 void Group::note_called(Rank from, uint64_t called) {
   if (!peer(from).note_called(called)) return;
+  trace_.on_peer_called(from, called);
   for (const auto& policy : policies_) {
     policy->history().on_called(from, Seq(called), clock_->now());
   }
@@ -473,6 +480,7 @@ void Group::on_time(TimePoint now) {
 void Group::beat(TimePoint now) {
   if (is_leaving_) return;
   for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
+  send_clock(Rank(0), trace_.question(now));
   const auto silent = heartbeats_.silent();
   if (silent.empty()) return;
   check_all_lost();
@@ -482,12 +490,19 @@ void Group::beat(TimePoint now) {
   }
 }
 
+void Group::send_clock(Rank to, std::optional<transport::OutMessage> word) {
+  if (!word) return;
+  word->header.epoch = epoch_;
+  peer(to).send(std::move(*word));
+}
+
 std::optional<TimePoint> Group::next_look() const {
   std::optional<TimePoint> earliest = mailbox_.next_look();
   const auto consider = [&](std::optional<TimePoint> t) {
     if (t && (!earliest || *t < *earliest)) earliest = t;
   };
   if (!is_leaving_) consider(heartbeats_.next_look());
+  if (!is_leaving_) consider(trace_.next_look());
   if (!is_leaving_) consider(view_change_.next_look());
   if (is_owner_due_ || full_ != kNoRank) consider(clock_->now());
   for (const auto& [seq, active] : active_) {

@@ -25,6 +25,7 @@
 #include "collectives/operation.h"
 #include "collectives/point_to_point.h"
 #include "engine/group_counters.h"
+#include "engine/group_trace.h"
 #include "engine/heartbeats.h"
 #include "engine/peer.h"
 #include "membership/view_change.h"
@@ -44,6 +45,7 @@ struct GroupOptions {
   size_t pool_bytes = 256 << 20;
   // Of one call, as others make it: more is nonsense.
   uint64_t largest_call_bytes = uint64_t{1} << 40;
+  trace::Recorder* recorder = nullptr;  // null: nothing is traced; must outlive it
 };
 
 enum class Standing : uint8_t {
@@ -122,6 +124,7 @@ class Group final : public transport::Timed,
   // Of this member, in the view of skippable operations. Any thread.
   Standing standing() const { return standing_here_.load(); }
   const GroupCounters& counters() const { return counters_; }
+  const GroupTrace& trace() const { return trace_; }
 
  private:
   // For a member that does not call, stopped while the others go on.
@@ -203,6 +206,7 @@ class Group final : public transport::Timed,
   void end_by_loss(collectives::Operation& operation, const Status& why);
   void check_all_lost();
   void beat(TimePoint now);
+  void send_clock(Rank to, std::optional<transport::OutMessage> word);
   std::vector<std::shared_ptr<collectives::Operation>> operations() const;
   // Views (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
@@ -251,6 +255,7 @@ class Group final : public transport::Timed,
   uint32_t epoch_ = 1;
   std::deque<Peer> peers_;  // by rank; they stay where they are
   Heartbeats heartbeats_;
+  GroupTrace trace_;
   uint64_t called_ = 0;
   uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
   std::map<uint64_t, Active> active_;  // by seq

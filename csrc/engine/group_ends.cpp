@@ -30,6 +30,7 @@ void Group::settle(uint64_t seq) {
   const Operation& current = *it->second.operation;
   if (!current.is_started() && current.is_closed()) note_dropped(seq);
   if (!current.is_over()) return;
+  trace_.on_over(current);
   if (it->second.operation->has_failed()) {
     counters_.failures.fetch_add(1, std::memory_order_relaxed);
     // What is still arriving for it must not touch the caller's memory again.

@@ -47,6 +47,7 @@ MessageId StreamLink::send(OutMessage message) {
     want_flush();
     return id;
   }
+  trace_.on_queued(id, message);
   if (!message.is_held)
     scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes);
   messages_.emplace(id, Queued{std::move(message), 0, false});
@@ -81,7 +82,7 @@ size_t StreamLink::cancel(MessageId id) {
     out.aside.assign(out.payload, out.payload + out.payload_bytes);
     out.payload = out.aside.data();
   }
-  release(id);
+  release(id, dropped);
   return dropped;
 }
 
@@ -165,6 +166,7 @@ void StreamLink::gather() {
     out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
     out.payload_bytes = chunk->bytes;
     outgoing_bytes_ += out.prefix_bytes + out.payload_bytes;
+    trace_.on_picked(out.message, chunk->offset, chunk->bytes);
     ++queued.in_flight;
     queued.is_through = chunk->is_last;
   }
@@ -228,13 +230,15 @@ void StreamLink::advance(size_t written) {
     if (n < left) return;
     const MessageId id = out.message;
     outgoing_.pop_front();
+    trace_.on_written(id);
     const auto queued = messages_.find(id);
     if (queued == messages_.end()) continue;  // cancelled
-    if (--queued->second.in_flight == 0 && queued->second.is_through) release(id);
+    if (--queued->second.in_flight == 0 && queued->second.is_through) release(id, 0);
   }
 }
 
-void StreamLink::release(MessageId id) {
+void StreamLink::release(MessageId id, size_t dropped) {
+  trace_.on_gone(id, dropped);
   const auto it = messages_.find(id);
   OutMessage& m = it->second.message;
   if (m.owner) sent_.emplace_back(std::move(m.owner), m.token);

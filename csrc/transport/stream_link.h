@@ -16,6 +16,7 @@
 #include "transport/event_loop.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
+#include "transport/send_trace.h"
 
 namespace aikido::transport {
 
@@ -26,6 +27,9 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
   StreamLink(EventLoop* loop, std::unique_ptr<ByteStream> stream, Lane lane, Rank peer,
              size_t chunk_bytes, LinkHandler* handler);
   ~StreamLink() override;
+
+  // From now on its messages are traced by this.
+  void trace(SendTrace trace) { trace_ = std::move(trace); }
 
   MessageId send(OutMessage message) override;
   void let_go(MessageId id) override;
@@ -67,7 +71,7 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
   bool write_turn();
   void gather();
   void advance(size_t written);
-  void release(MessageId id);
+  void release(MessageId id, size_t dropped);
   void deliver_sent();
 
   void read_some();
@@ -95,6 +99,7 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
   std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_;
   bool finishing_ = false;
   bool half_closed_ = false;
+  SendTrace trace_;
 
   // Receiving.
   Reading reading_ = Reading::kHeader;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,8 @@ struct ClusterOptions {
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
+  // Of each rank, beside the clock of the cluster; none: nothing is traced.
+  std::function<trace::Recorder*(int32_t rank, const Clock& clock)> recorder{};
 };
 
 inline const std::byte* bytes_of(const Bytes& data) {
@@ -81,6 +84,7 @@ class Cluster {
       o.operation.window_bytes = options.window_bytes;
       o.log_bytes = options.log_bytes;
       o.heartbeat = options.heartbeat;
+      if (options.recorder) o.recorder = options.recorder(r, clock);
       o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
       groups_.push_back(std::make_unique<engine::Group>(&clock, o));
     }
@@ -102,7 +106,8 @@ class Cluster {
   AnswerPtr allreduce(int32_t rank, const Call& call, Bytes input,
                       Duration timeout = milliseconds(10'000), bool in_place = true,
                       Priority priority = 0,
-                      int32_t data_shard = straggler::kAnyDataShard) {
+                      int32_t data_shard = straggler::kAnyDataShard,
+                      int64_t step = -1) {
     auto answer = std::make_shared<Answer>();
     answer->memory = std::make_shared<Bytes>(std::move(input));
     std::shared_ptr<Bytes> apart;
@@ -115,6 +120,8 @@ class Cluster {
     local.output = bytes_of(*answer->memory);
     local.priority = priority;
     local.data_shard = data_shard;
+    local.step = step;
+    local.traced_at = clock.now();
     start(rank, call, std::move(local), answer, timeout, apart);
     return answer;
   }

@@ -50,7 +50,8 @@ FOREIGN = (
 _LEAVES = ("options", "errors", "env", "_figures", "_names")
 MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_LEAVES, _LEAVES),
-    **dict.fromkeys(("straggler", "elastic", "io_tuner", "trace"), _LEAVES),
+    **dict.fromkeys(("straggler", "elastic", "io_tuner"), _LEAVES),
+    "trace": (*_LEAVES, "_backend"),
     "ordering": (*_LEAVES, "pipeline"),  # its profiler times the layers of a model
     "rebalance": (*_LEAVES, "straggler"),
     "pipeline": (*_LEAVES, "_backend", "_calls", "straggler"),

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include <pybind11/stl.h>
+
+#include "bind/register.h"
+#include "collectives/call.h"
+#include "trace/recorder.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using trace::Recorder;
+using trace::Span;
+
+// As they are in memory: Python reads them with one look at each (trace/_dump.py).
+py::tuple take(Recorder& recorder) {
+  Recorder::Taken taken;
+  {
+    const py::gil_scoped_release release;
+    taken = recorder.take();
+  }
+  const auto* data = reinterpret_cast<const char*>(taken.spans.data());
+  return py::make_tuple(py::bytes(data, taken.spans.size() * sizeof(Span)),
+                        taken.num_dropped, taken.names);
+}
+
+void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns,
+             int64_t step) {
+  Span span;
+  span.kind = trace::SpanKind::kSection;
+  span.name = name;
+  span.begin_ns = begin_ns;
+  span.end_ns = end_ns;
+  span.step = step;
+  recorder.record(span);
+}
+
+std::map<int, std::string> operation_names() {
+  using collectives::CallKind;
+  std::map<int, std::string> names;
+  for (auto kind = static_cast<int>(CallKind::kAllreduce);
+       kind <= static_cast<int>(CallKind::kSparseAllreduce); ++kind)
+    names[kind] = collectives::name_of(static_cast<CallKind>(kind));
+  return names;
+}
+
+}  // namespace
+
+void register_trace(py::module_& m) {
+  py::class_<Recorder, std::shared_ptr<Recorder>>(
+      m, "Recorder", "Records what a process does, while it is armed.")
+      .def(py::init<size_t>(), py::arg("spans_per_thread") = Recorder::kSpansPerThread)
+      .def("arm", &Recorder::arm, "From now on until disarm().")
+      .def("arm_steps", &Recorder::arm_steps, py::arg("first"), py::arg("last"),
+           "In these steps, both included.")
+      .def("disarm", &Recorder::disarm)
+      .def_property_readonly("is_armed", &Recorder::is_armed)
+      .def_property_readonly("step", &Recorder::step,
+                             "The step of the user that is under way.")
+      .def("set_step", &Recorder::set_step, py::arg("step"))
+      .def("name", &Recorder::name, py::arg("text"), "The number of a name.")
+      .def("section", &section, py::arg("name"), py::arg("begin_ns"), py::arg("end_ns"),
+           py::arg("step"), "Records a part of a step; times as time.monotonic_ns().")
+      .def("take", &take,
+           "Takes out all that was recorded: the spans, how many were dropped, names.");
+  m.def("operation_names", &operation_names,
+        "The names of the kinds of collectives, by their numbers in spans.");
+}
+
+}  // namespace aikido::bind

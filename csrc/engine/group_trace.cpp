@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/group_trace.h"
+
+#include <limits>
+#include <utility>
+
+namespace aikido::engine {
+
+using trace::Span;
+using trace::SpanKind;
+using trace::SpanOutcome;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+// What a heartbeat says of clocks, in its shard (PROTOCOL.md).
+constexpr uint16_t kQuestion = 1;
+constexpr uint16_t kAnswer = 2;
+
+// A clock that counts nanoseconds since some start; a third of the range, so that
+// differences fit.
+constexpr uint64_t kLatest = std::numeric_limits<int64_t>::max() / 3;
+
+uint64_t to_wire(TimePoint at) {
+  return static_cast<uint64_t>(trace::to_ns(at));
+}
+TimePoint from_wire(uint64_t ns) {
+  return TimePoint(Duration(static_cast<int64_t>(ns)));
+}
+
+bool is_data(const FrameHeader& header) {
+  return header.payload_bytes > 0 && lane_of(header.kind) == transport::Lane::kBulk &&
+         header.kind != FrameKind::kViewFirst;
+}
+
+}  // namespace
+
+GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank self,
+                       int32_t size)
+    : recorder_(recorder),
+      self_(self),
+      called_(static_cast<size_t>(size)),
+      begun_(static_cast<size_t>(size)) {
+  if (recorder_ == nullptr) return;
+  name_ = recorder_->name(group);
+}
+
+void GroupTrace::on_call(Seq seq, const collectives::Call& call,
+                         const collectives::LocalCall& local) {
+  if (recorder_ == nullptr || local.step == trace::Recorder::kNotTraced) return;
+  Open open;
+  Span& span = open.span;
+  span.kind = SpanKind::kOperation;
+  span.begin_ns = trace::to_ns(local.traced_at);
+  span.first_ns = span.begin_ns;
+  span.bytes = call.bytes();
+  span.number = seq.value;
+  span.step = local.step;
+  span.priority = local.priority;
+  span.name = name_;
+  span.detail = static_cast<uint8_t>(call.kind);
+  for (size_t r = 0; r < called_.size(); ++r)
+    open.num_missing += r != index(self_) && called_[r] < seq.value ? 1 : 0;
+  open_.insert_or_assign(seq.value, open);
+}
+
+void GroupTrace::on_peer_called(Rank from, uint64_t called) {
+  const uint64_t before = std::exchange(called_[index(from)], called);
+  if (open_.empty()) return;
+  const int64_t now = trace::to_ns(recorder_->now());
+  const auto end = open_.upper_bound(called);
+  for (auto it = open_.upper_bound(before); it != end; ++it) {
+    it->second.span.first_ns = now;
+    it->second.span.peer = from.value;
+    --it->second.num_missing;
+  }
+}
+
+void GroupTrace::on_over(const collectives::Operation& operation) {
+  if (open_.empty()) return;
+  const auto found = open_.extract(operation.seq().value);
+  if (found.empty()) return;
+  Span& span = found.mapped().span;
+  span.end_ns = trace::to_ns(recorder_->now());
+  // It ended without a call that had not been made.
+  if (found.mapped().num_missing > 0) span.first_ns = span.end_ns;
+  if (operation.has_failed()) {
+    span.outcome = SpanOutcome::kFailed;
+  } else if (operation.was_skipped()) {
+    span.outcome = SpanOutcome::kSkipped;
+  }
+  recorder_->record(span);
+}
+
+void GroupTrace::begin_chunk(Rank from, const FrameHeader& header) {
+  if (is_data(header)) begun_[index(from)] = trace::to_ns(recorder_->now());
+}
+
+void GroupTrace::end_chunk(Rank from, const FrameHeader& header) {
+  if (!is_data(header)) return;
+  Span span;
+  span.kind = SpanKind::kReceiveChunk;
+  span.begin_ns = std::exchange(begun_[index(from)], 0);
+  span.end_ns = trace::to_ns(recorder_->now());
+  span.bytes = header.payload_bytes;
+  span.number = header.seq;
+  span.offset = header.offset;
+  span.peer = from.value;
+  span.name = name_;
+  span.shard = header.shard;
+  span.detail = static_cast<uint8_t>(header.kind);
+  recorder_->record(span);
+}
+
+// ---- the clock of rank 0 ----
+
+std::optional<transport::OutMessage> GroupTrace::question(TimePoint now) {
+  const auto due = next_look();
+  if (!due || now < *due) return std::nullopt;
+  ask_at_ = now + kAskEvery;
+  return ask();
+}
+
+std::optional<TimePoint> GroupTrace::next_look() const {
+  if (!can_ask_ || asked_) return std::nullopt;
+  return ask_at_;
+}
+
+transport::OutMessage GroupTrace::ask() {
+  asked_ = recorder_->now();
+  transport::OutMessage m;
+  m.header.kind = FrameKind::kHeartbeat;
+  m.header.shard = kQuestion;
+  m.header.seq = to_wire(*asked_);
+  m.priority = transport::kControlPriority;
+  return m;
+}
+
+std::optional<transport::OutMessage> GroupTrace::on_heartbeat(
+    const FrameHeader& header) {
+  if (recorder_ == nullptr) return std::nullopt;
+  if (header.shard == kQuestion) {
+    transport::OutMessage m;
+    m.header.kind = FrameKind::kHeartbeat;
+    m.header.shard = kAnswer;
+    m.header.seq = header.seq;
+    m.header.total_bytes = to_wire(recorder_->now());
+    m.priority = transport::kControlPriority;
+    return m;
+  }
+  if (header.shard != kAnswer || !asked_ || header.seq != to_wire(*asked_) ||
+      header.total_bytes > kLatest)
+    return std::nullopt;
+  const TimePoint now = recorder_->now();
+  offset_.add(
+      {*std::exchange(asked_, std::nullopt), from_wire(header.total_bytes), now});
+  if (questions_left_ > 0 && --questions_left_ > 0) return ask();
+  return std::nullopt;
+}
+
+std::optional<trace::ClockLine> GroupTrace::clock_of_rank_0() const {
+  if (recorder_ == nullptr) return std::nullopt;
+  if (self_ == Rank(0)) return trace::ClockLine{recorder_->now()};
+  return offset_.line();
+}
+
+}  // namespace aikido::engine

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What a group tells the recorder: a span for each traced call and for each frame of
+// data that comes. And how the clock of rank 0 goes beside ours, which heartbeats with
+// a question ask it now and then. Progress thread.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/operation.h"
+#include "trace/clock_offset.h"
+#include "trace/recorder.h"
+#include "transport/link.h"
+
+namespace aikido::engine {
+
+class GroupTrace {
+ public:
+  // How often the clock of rank 0 is asked, and how often at first, one question right
+  // after the other.
+  static constexpr Duration kAskEvery = std::chrono::seconds(1);
+  static constexpr int kFirstQuestions = 16;
+
+  // `recorder` may be null, and then nothing happens here; else it must outlive it.
+  GroupTrace(trace::Recorder* recorder, const std::string& group, Rank self,
+             int32_t size);
+
+  // Of the name of the group, for spans of its links.
+  uint16_t name() const { return name_; }
+
+  // ---- calls and frames
+  // To be called before the operation starts; local.step says whether it is traced, and
+  // local.traced_at when it was made.
+  void on_call(Seq seq, const collectives::Call& call,
+               const collectives::LocalCall& local);
+  void on_peer_called(Rank from, uint64_t called);
+  void on_over(const collectives::Operation& operation);
+  void on_frame_begin(Rank from, const transport::FrameHeader& header) {
+    if (recorder_ != nullptr && recorder_->is_armed()) begin_chunk(from, header);
+  }
+  void on_frame(Rank from, const transport::FrameHeader& header) {
+    if (begun_[index(from)] != 0) end_chunk(from, header);
+  }
+
+  // ---- the clock of rank 0
+  // It can be asked from now on.
+  void on_link_to_rank_0() { can_ask_ = recorder_ != nullptr; }
+  // A question that is due, as a heartbeat to rank 0. None while one is under way.
+  std::optional<transport::OutMessage> question(TimePoint now);
+  std::optional<TimePoint> next_look() const;
+  // What a heartbeat that has come is to be answered with, to its sender.
+  std::optional<transport::OutMessage> on_heartbeat(
+      const transport::FrameHeader& header);
+  // Empty: not known yet, or there is no recorder.
+  std::optional<trace::ClockLine> clock_of_rank_0() const;
+
+ private:
+  static size_t index(Rank rank) { return static_cast<size_t>(rank.value); }
+  void begin_chunk(Rank from, const transport::FrameHeader& header);
+  void end_chunk(Rank from, const transport::FrameHeader& header);
+  transport::OutMessage ask();
+
+  struct Open {
+    trace::Span span;
+    int32_t num_missing = 0;  // calls of others
+  };
+
+  trace::Recorder* const recorder_;
+  const Rank self_;
+  uint16_t name_ = 0;
+  std::vector<uint64_t> called_;  // by rank
+  std::map<uint64_t, Open> open_;
+  std::vector<int64_t> begun_;  // by rank: when its frame of data began, 0: none did
+  trace::ClockOffset offset_;
+  std::optional<TimePoint> asked_;  // the question that is under way
+  bool can_ask_ = false;
+  int questions_left_ = kFirstQuestions;
+  TimePoint ask_at_{};  // by the clock of the group
+};
+
+}  // namespace aikido::engine

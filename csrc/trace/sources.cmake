@@ -1,0 +1,5 @@
+set(AIKIDO_TRACE_SOURCES
+  trace/clock_offset.cpp
+  trace/recorder.cpp
+  trace/ring.cpp
+  trace/stop_watch.cpp)

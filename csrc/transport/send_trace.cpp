@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/send_trace.h"
+
+namespace aikido::transport {
+
+using trace::Span;
+using trace::SpanKind;
+
+void SendTrace::begin(MessageId id, const OutMessage& message) {
+  Span span;
+  span.kind = SpanKind::kSend;
+  span.begin_ns = trace::to_ns(recorder_->now());
+  span.bytes = message.bytes;
+  span.number = message.header.seq;
+  span.offset = message.header.offset;
+  span.shard = message.header.shard;
+  span.detail = static_cast<uint8_t>(message.header.kind);
+  span.peer = peer_.value;
+  span.priority = message.priority;
+  span.name = group_;
+  open_[id] = {span, {}};
+}
+
+void SendTrace::pick(MessageId id, uint64_t offset, size_t bytes) {
+  const auto it = open_.find(id);
+  if (it == open_.end()) return;
+  Span& message = it->second.message;
+  Span chunk = message;
+  chunk.kind = SpanKind::kSendChunk;
+  chunk.begin_ns = trace::to_ns(recorder_->now());
+  chunk.offset = message.offset + offset;
+  chunk.bytes = bytes;
+  if (message.first_ns == 0) message.first_ns = chunk.begin_ns;
+  it->second.picked.push_back(chunk);
+}
+
+void SendTrace::write(MessageId id) {
+  const auto it = open_.find(id);
+  if (it == open_.end() || it->second.picked.empty()) return;
+  Span& chunk = it->second.picked.front();
+  chunk.end_ns = trace::to_ns(recorder_->now());
+  recorder_->record(chunk);
+  it->second.picked.pop_front();
+}
+
+void SendTrace::end(MessageId id, size_t dropped) {
+  const auto it = open_.find(id);
+  if (it == open_.end()) return;
+  Span& message = it->second.message;
+  message.end_ns = trace::to_ns(recorder_->now());
+  if (dropped > 0) message.outcome = trace::SpanOutcome::kCancelled;
+  recorder_->record(message);
+  open_.erase(it);
+}
+
+}  // namespace aikido::transport

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/group_trace.h"
+
+#include <cmath>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using trace::Span;
+using trace::SpanKind;
+using trace::SpanOutcome;
+
+namespace {
+
+// A clock of one member beside that of the cluster.
+class Skewed final : public Clock {
+ public:
+  Skewed(const Clock& base, Duration offset, double drift)
+      : base_(base), offset_(offset), drift_(drift) {}
+  [[nodiscard]] TimePoint now() const override {
+    const auto since = static_cast<double>(base_.now().time_since_epoch().count());
+    return base_.now() + offset_ + Duration(std::llround(drift_ * since));
+  }
+
+ private:
+  const Clock& base_;
+  Duration offset_;
+  double drift_;
+};
+
+// A cluster in which rank r is r times `offset` and `drift` ahead.
+struct Traced {
+  std::vector<std::unique_ptr<Skewed>> clocks;
+  std::vector<std::unique_ptr<trace::Recorder>> recorders;
+  Cluster cluster;
+
+  explicit Traced(int32_t size, Duration offset = {}, double drift = 0)
+      : cluster(options(size, offset, drift)) {}
+
+  ClusterOptions options(int32_t size, Duration offset, double drift) {
+    ClusterOptions options;
+    options.size = size;
+    options.recorder = [this, offset, drift](int32_t rank, const Clock& clock) {
+      clocks.push_back(std::make_unique<Skewed>(clock, rank * offset, rank * drift));
+      recorders.push_back(std::make_unique<trace::Recorder>(1024, clocks.back().get()));
+      return recorders.back().get();
+    };
+    return options;
+  }
+  trace::Recorder& recorder(int32_t rank) {
+    return *recorders[static_cast<size_t>(rank)];
+  }
+  std::vector<Span> take(int32_t rank, SpanKind kind) {
+    auto spans = recorder(rank).take().spans;
+    std::erase_if(spans, [kind](const Span& s) { return s.kind != kind; });
+    return spans;
+  }
+  AnswerPtr allreduce(int32_t rank, const Call& call) {
+    return cluster.allreduce(rank, call, Bytes(call.bytes()), seconds(10), true, 0,
+                             straggler::kAnyDataShard, recorder(rank).traced_step());
+  }
+};
+
+Call floats(uint64_t count) {
+  Call call;
+  call.dtype = DType::kFloat32;
+  call.count = count;
+  return call;
+}
+
+}  // namespace
+
+TEST_CASE("a call tells when it was made, who called last and when, and its end") {
+  Traced t(3);
+  t.recorder(0).arm();
+  t.recorder(0).set_step(41);
+  const TimePoint begin = t.cluster.clock.now();
+  std::vector<AnswerPtr> answers{t.allreduce(0, floats(512))};
+  t.cluster.run_for(milliseconds(5));
+  answers.push_back(t.allreduce(2, floats(512)));
+  t.cluster.run_for(milliseconds(20));
+  answers.push_back(t.allreduce(1, floats(512)));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  const Span& span = spans[0];
+  CHECK(span.step == 41);
+  CHECK(span.number == 1);
+  CHECK(span.bytes == 2048);
+  CHECK(span.peer == 1);
+  CHECK(span.begin_ns == trace::to_ns(begin));
+  CHECK(span.first_ns >= trace::to_ns(begin + milliseconds(25)));
+  CHECK(span.first_ns < trace::to_ns(begin + milliseconds(27)));
+  CHECK(span.end_ns == trace::to_ns(answers[0]->at));
+  CHECK(span.detail == static_cast<uint8_t>(CallKind::kAllreduce));
+  CHECK(span.outcome == SpanOutcome::kComplete);
+  // The others were not traced.
+  CHECK(t.take(1, SpanKind::kOperation).empty());
+}
+
+TEST_CASE("who calls last has waited for nobody") {
+  Traced t(2);
+  t.recorder(1).arm();
+  std::vector<AnswerPtr> answers{t.allreduce(0, floats(64))};
+  t.cluster.run_for(milliseconds(5));
+  const TimePoint called = t.cluster.clock.now();
+  answers.push_back(t.allreduce(1, floats(64)));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto spans = t.take(1, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].first_ns == trace::to_ns(called));
+  CHECK(spans[0].peer == -1);
+}
+
+TEST_CASE("a call that ends without a late member says who was left out") {
+  Traced t(3);
+  for (int32_t r = 0; r < 3; ++r) t.recorder(r).arm();
+  Call call = floats(512);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = call.policy.ceiling = milliseconds(20);
+  std::vector<AnswerPtr> answers{t.allreduce(0, call), t.allreduce(1, call)};
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  t.cluster.run_for(milliseconds(50));
+  answers.push_back(t.allreduce(2, call));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto in_time = t.take(0, SpanKind::kOperation);
+  const auto late = t.take(2, SpanKind::kOperation);
+  REQUIRE(in_time.size() == 1);
+  CHECK(in_time[0].outcome == SpanOutcome::kComplete);
+  CHECK(in_time[0].first_ns == in_time[0].end_ns);
+  REQUIRE(late.size() == 1);
+  CHECK(late[0].outcome == SpanOutcome::kSkipped);
+}
+
+TEST_CASE("a call that fails has a span that says so") {
+  Traced t(2);
+  t.recorder(0).arm();
+  const auto answer = t.allreduce(0, floats(64));
+  REQUIRE(t.cluster.run_until_done({answer}, seconds(20)));
+  REQUIRE_FALSE(answer->is_ok());
+  const auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].outcome == SpanOutcome::kFailed);
+}
+
+TEST_CASE("each frame of data that comes has a span, with its bytes and sender") {
+  Traced t(2);
+  t.recorder(0).arm();
+  std::vector<AnswerPtr> answers{t.allreduce(0, floats(512)),
+                                 t.allreduce(1, floats(512))};
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  uint64_t bytes = 0;
+  for (const Span& span : t.take(0, SpanKind::kReceiveChunk)) {
+    CHECK(span.peer == 1);
+    CHECK(span.number == 1);
+    CHECK(span.begin_ns > 0);
+    CHECK(span.end_ns >= span.begin_ns);
+    bytes += span.bytes;
+  }
+  CHECK(bytes == 2048);  // half as contribution, half as result
+}
+
+TEST_CASE("members learn how the clock of rank 0 goes beside theirs") {
+  Traced t(3, seconds(5), 50e-6);
+  CHECK_FALSE(t.cluster.group(1).trace().clock_of_rank_0());
+  t.cluster.run_for(milliseconds(100));
+  for (int minute = 0; minute < 3; ++minute) {
+    for (int32_t r = 0; r < 3; ++r) {
+      const auto line = t.cluster.group(r).trace().clock_of_rank_0();
+      REQUIRE(line);
+      const TimePoint theirs = line->theirs(t.recorder(r).now());
+      CAPTURE(minute, r);
+      CHECK(std::abs(to_ms(theirs - t.recorder(0).now())) < 0.5);
+    }
+    t.cluster.run_for(seconds(60));
+  }
+}
+
+TEST_CASE("a member that does not answer is asked no second time") {
+  Traced t(2);
+  t.cluster.run_for(milliseconds(100));
+  t.cluster.stop(0, seconds(30));
+  const auto before = t.cluster.group(1).trace().next_look();
+  REQUIRE(before);
+  t.cluster.run_for(seconds(20));
+  CHECK_FALSE(t.cluster.group(1).trace().next_look());
+  t.cluster.run_for(seconds(20));
+  CHECK(t.cluster.group(1).trace().next_look());
+}
+
+TEST_CASE("answers that nobody asked for, or about another time, say nothing") {
+  ManualClock clock;
+  trace::Recorder recorder(16, &clock);
+  engine::GroupTrace trace(&recorder, "test", Rank(1), 2);
+  transport::FrameHeader answer;
+  answer.kind = transport::FrameKind::kHeartbeat;
+  answer.shard = 2;
+  CHECK_FALSE(trace.on_heartbeat(answer));
+  CHECK_FALSE(trace.clock_of_rank_0());
+  CHECK_FALSE(trace.question(clock.now()));
+  trace.on_link_to_rank_0();
+  const auto question = trace.question(clock.now());
+  REQUIRE(question);
+  CHECK_FALSE(trace.question(clock.now()));
+  answer.seq = question->header.seq + 1;
+  CHECK_FALSE(trace.on_heartbeat(answer));
+  answer.seq = question->header.seq;
+  answer.total_bytes = ~uint64_t{0};
+  CHECK_FALSE(trace.on_heartbeat(answer));
+  CHECK_FALSE(trace.clock_of_rank_0());
+  answer.total_bytes = 1000;
+  CHECK(trace.on_heartbeat(answer));  // the next question
+  CHECK(trace.clock_of_rank_0());
+}
