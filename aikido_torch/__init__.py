@@ -40,7 +40,14 @@ if _built_for != _running:
         f"is installed. Install torch=={_built_for}.*, or build again: {_REBUILD}"
     )
 
-from aikido_torch import ddp, errors, ordering, pipeline, straggler  # noqa: E402
+from aikido_torch import (  # noqa: E402
+    ddp,
+    errors,
+    ordering,
+    pipeline,
+    straggler,
+    trace,
+)
 from aikido_torch._backend import register_backend  # noqa: E402
 from aikido_torch._C import AikidoWork, Outcome  # noqa: E402
 from aikido_torch._calls import (  # noqa: E402
@@ -69,6 +76,7 @@ __all__ = [
     "reduce_scatter_tensor",
     "register_backend",
     "straggler",
+    "trace",
 ]
 
 register_backend()

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Seeing what ranks do: calls, transfers, and the parts of a step, on one clock.
+
+```python
+aikido_torch.trace.watch(model, optimizer, loader)   # once, before the loop
+...
+aikido_torch.trace.start()
+train_some_steps()
+aikido_torch.trace.stop()
+aikido_torch.trace.save(f"rank{rank}.trace")
+```
+
+and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all.json`
+for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait.
+A job that called `watch` is also traced from outside, at steps that are named:
+`python -m aikido_torch.trace arm --steps 100:105 --output all.json`.
+
+Nothing is recorded, and next to nothing is spent, before that. Each thread of a rank
+has room for 32,768 spans; what comes when it is full is dropped and counted.
+"""
+
+from aikido_torch.trace._attribute import Verdict, attribute, attribute_windows
+from aikido_torch.trace._chrome import write_chrome
+from aikido_torch.trace._dump import Clock, Dump, read
+from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
+from aikido_torch.trace._flight import write_flight_recorder
+from aikido_torch.trace._html import write_html
+from aikido_torch.trace._metrics import Metrics, serve
+from aikido_torch.trace._record import address, save, start, stop, take
+from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._summary import RankSummary, Summary, summarize
+from aikido_torch.trace._text import report
+from aikido_torch.trace._watch import Watch, watch
+
+__all__ = [
+    "Clock",
+    "Dump",
+    "Kind",
+    "LinkStep",
+    "Metrics",
+    "Outcome",
+    "RankStep",
+    "RankSummary",
+    "Span",
+    "StepFacts",
+    "Summary",
+    "Verdict",
+    "Watch",
+    "address",
+    "attribute",
+    "attribute_windows",
+    "facts_of",
+    "read",
+    "report",
+    "save",
+    "serve",
+    "start",
+    "stop",
+    "summarize",
+    "take",
+    "watch",
+    "write_chrome",
+    "write_flight_recorder",
+    "write_html",
+]

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""`python -m aikido_torch.trace`: traces steps of a running job, and joins dumps."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.trace import read, report, write_chrome, write_html
+from aikido_torch.trace._store import (
+    Board,
+    as_steps,
+    collect,
+    open_store,
+)
+
+app = typer.Typer(help="Traces of ranks as one.")
+
+
+@app.callback()
+def _commands() -> None:
+    """Traces of ranks as one."""
+
+
+@app.command("merge")
+def merge_command(
+    dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
+    output: Annotated[Path, typer.Option(help="JSON that Perfetto opens.")],
+) -> None:
+    """Writes the traces of all ranks into one file, by one clock."""
+    try:
+        notes = write_chrome(output, [read(path) for path in dumps])
+    except AikidoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+
+
+@app.command("report")
+def report_command(
+    dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page as well, with a timeline.")
+    ] = None,
+) -> None:
+    """Prints who made whom wait, and what ranks and links did."""
+    try:
+        traces = [read(path) for path in dumps]
+        report(traces)
+        if html is not None:
+            write_html(html, traces)
+    except AikidoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+
+
+@app.command("arm")
+def arm_command(
+    steps: Annotated[str, typer.Option(help="First and last, such as 100:105.")],
+    output: Annotated[Path, typer.Option(help="JSON that Perfetto opens.")],
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the job: tcp://host:port or file:///path; else MASTER_ADDR and "
+            "MASTER_PORT."
+        ),
+    ] = None,
+    dumps: Annotated[
+        Path | None, typer.Option(help="Folder for the dump of each rank as well.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for all ranks to be through.", min=1)
+    ] = 600,
+) -> None:
+    """Traces steps of a running job on all ranks, fetches and joins what they saw."""
+    try:
+        first, last = as_steps(steps)
+        board = Board(open_store(store or _from_environment()))
+        found, notes = collect(board, first, last, timeout_s=timeout)
+        traces = [read(data, f"the dump of rank {r}") for r, data in found.items()]
+        if dumps is not None:
+            for trace in traces:
+                trace.write(dumps / f"rank{trace.rank}.trace")
+        notes += write_chrome(output, traces)
+    except AikidoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    for note in notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"{output}: steps {first} to {last} of {len(traces)} ranks")
+
+
+def _from_environment() -> str:
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not host or not port:
+        raise ConfigError(
+            "Where is the job? Give --store tcp://host:port or file:///path, or set "
+            "MASTER_ADDR and MASTER_PORT."
+        )
+    return f"tcp://{host}:{port}"
+
+
+if __name__ == "__main__":
+    app()

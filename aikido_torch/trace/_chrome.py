@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Traces as JSON that Perfetto (ui.perfetto.dev) and Chrome's tracing page open.
+
+Format: "Trace Event Format", Google, with complete events (ph X) only. A rank is a
+process; what may overlap is spread over as many lanes as it takes, because events of
+one lane have to nest.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from aikido_torch.trace._dump import Dump, check_together, write_file
+from aikido_torch.trace._spans import Kind, Outcome, Span
+
+__all__ = ["FRAMES", "events", "lanes", "write_chrome"]
+
+# transport::FrameKind of data.
+FRAMES = {1: "contribution", 2: "result", 4: "data", 7: "message"}
+_Event = dict[str, Any]
+
+
+def lanes(spans: Iterable[Span]) -> list[list[Span]]:
+    """Spans of which none in a lane overlap: each in the first that is free."""
+    packed: list[list[Span]] = []
+    ends: list[int] = []
+    for span in sorted(spans, key=lambda s: (s.begin_ns, -s.end_ns)):
+        for i, end in enumerate(ends):
+            if end <= span.begin_ns:
+                packed[i].append(span)
+                ends[i] = span.end_ns
+                break
+        else:
+            packed.append([span])
+            ends.append(span.end_ns)
+    return packed
+
+
+def write_chrome(path: str | Path, dumps: Iterable[Dump]) -> list[str]:
+    """Writes the traces of all ranks into one file, by the clock of rank 0.
+
+    Args:
+        path: to write to.
+        dumps: of ranks of one job.
+
+    Returns:
+        What is to be known of it, in sentences; empty if all is well.
+
+    Raises:
+        ConfigError: the dumps do not belong together, or `path` cannot be written.
+    """
+    dumps = list(dumps)
+    notes = check_together(dumps)
+    document = {
+        "displayTimeUnit": "ms",
+        "otherData": {"job": dumps[0].job, "notes": notes},
+        "traceEvents": events(dumps),
+    }
+    write_file(path, json.dumps(document, separators=(",", ":")).encode())
+    return notes
+
+
+def events(dumps: Iterable[Dump]) -> list[_Event]:
+    """The events of all ranks; times begin with the first of all spans."""
+    aligned = [(dump, dump.aligned()) for dump in dumps]
+    zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
+    return [event for dump, spans in aligned for event in _of_rank(dump, spans, zero)]
+
+
+def _of_rank(dump: Dump, spans: list[Span], zero: int) -> list[_Event]:
+    groups: dict[tuple[int, str], list[Span]] = {}
+    for span in spans:
+        groups.setdefault(_place(span), []).append(span)
+    out: list[_Event] = [_meta(dump.rank, 0, "process_name", f"rank {dump.rank}")]
+    out.append(
+        {"ph": "M", "pid": dump.rank, "name": "process_sort_index"}
+        | {"args": {"sort_index": dump.rank}}
+    )
+    thread = 0
+    for (_, title), members in sorted(groups.items()):
+        for i, lane in enumerate(lanes(members)):
+            thread += 1
+            name = title if i == 0 else f"{title} ({i + 1})"
+            out.append(_meta(dump.rank, thread, "thread_name", name))
+            out.append(
+                {
+                    "ph": "M",
+                    "pid": dump.rank,
+                    "tid": thread,
+                    "name": "thread_sort_index",
+                }
+                | {"args": {"sort_index": thread}}
+            )
+            for span in lane:
+                out += _of_span(dump, span, thread, zero)
+    return out
+
+
+def _meta(rank: int, thread: int, what: str, name: str) -> _Event:
+    return {"ph": "M", "pid": rank, "tid": thread, "name": what, "args": {"name": name}}
+
+
+def _place(span: Span) -> tuple[int, str]:
+    """The group of lanes of a span: its place from above, and its title."""
+    match span.kind:
+        case Kind.STOP:
+            return 0, "stopped"
+        case Kind.SECTION:
+            return 1, "step"
+        case Kind.OPERATION:
+            return 2, "operations"
+        case Kind.SEND:
+            return 3, f"to rank {span.peer}"
+        case Kind.SEND_CHUNK:
+            return 4, f"chunks to rank {span.peer}"
+    return 5, f"chunks from rank {span.peer}"
+
+
+def title_of(dump: Dump, span: Span) -> str:
+    """What a span is called."""
+    match span.kind:
+        case Kind.STOP:
+            return "stopped"
+        case Kind.SECTION:
+            return dump.names[span.name] if span.name < len(dump.names) else "section"
+        case Kind.OPERATION:
+            return f"{dump.operations.get(span.detail, 'operation')} {span.number}"
+    return f"{FRAMES.get(span.detail, 'frame')} {span.number}"
+
+
+def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
+    args: dict[str, Any] = {}
+    if span.step >= 0:
+        args["step"] = span.step
+    if span.kind not in (Kind.SECTION, Kind.STOP):
+        if span.name < len(dump.names):
+            args["group"] = dump.names[span.name]
+        args |= {"number": span.number, "bytes": span.bytes}
+        args["outcome"] = Outcome(span.outcome).name.lower()
+        if span.priority:
+            args["priority"] = span.priority
+        if span.peer >= 0:
+            args["last_called" if span.kind == Kind.OPERATION else "peer"] = span.peer
+    if span.kind in (Kind.SEND, Kind.SEND_CHUNK, Kind.RECEIVE_CHUNK):
+        args |= {"shard": span.shard, "offset": span.offset}
+
+    def event(name: str, begin: int, end: int, args: dict[str, Any]) -> _Event:
+        return {
+            "ph": "X",
+            "pid": dump.rank,
+            "tid": thread,
+            "cat": Kind(span.kind).name.lower(),
+            "name": name,
+            "ts": (begin - zero) / 1e3,
+            "dur": max(0, end - begin) / 1e3,
+            "args": args,
+        }
+
+    out = [event(title_of(dump, span), span.begin_ns, span.end_ns, args)]
+    if span.kind == Kind.OPERATION and span.first_ns > span.begin_ns:
+        who = f"waiting for rank {span.peer}" if span.peer >= 0 else "waiting"
+        out.append(event(who, span.begin_ns, min(span.first_ns, span.end_ns), {}))
+    if span.kind == Kind.SEND and span.first_ns > span.begin_ns:
+        out.append(event("queued", span.begin_ns, min(span.first_ns, span.end_ns), {}))
+    return out

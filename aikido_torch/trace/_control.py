@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A thread on each rank that traces the steps that somebody asks for.
+
+It looks at the store of the job a few times a second, and touches the training only by
+arming the recorder. Whatever goes wrong ends the thread, and nothing else.
+"""
+
+import atexit
+import threading
+import warnings
+from collections.abc import Callable
+
+from torch.distributed.distributed_c10d import Store
+
+from aikido_torch import _C
+from aikido_torch.errors import AikidoError
+from aikido_torch.trace._store import Board, own_connection
+
+__all__ = ["Control"]
+
+_LOOK_S = 0.25
+
+
+class Control:
+    """Answers requests for steps until `stop`."""
+
+    def __init__(
+        self,
+        store: Store,
+        recorder: _C.Recorder,
+        place: tuple[int, int],
+        take: Callable[[], bytes],
+        *,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        """The thread starts at once.
+
+        Args:
+            store: of the job.
+            recorder: of this process.
+            place: rank and size.
+            take: gives a dump of what was recorded, as bytes.
+            look_s: how often it looks whether somebody asks.
+        """
+        self._recorder = recorder
+        self._rank, size = place
+        self._take = take
+        self._look_s = look_s
+        self._ended = threading.Event()
+        self._board = Board(own_connection(store))
+        self._board.join(size)
+        # What was asked before is nothing to this rank: it may be of a former job.
+        self._seen = self._board.num_requests()
+        self._thread = threading.Thread(
+            target=self._run, name="aikido-trace", daemon=True
+        )
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """Ends the thread. Idempotent."""
+        atexit.unregister(self.stop)
+        self._ended.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(self._look_s):
+                last = self._board.num_requests()
+                while self._seen < last and not self._ended.is_set():
+                    self._seen += 1
+                    self._answer(self._seen)
+        except RuntimeError:  # the store has gone, and with it the job
+            return
+
+    def _answer(self, number: int) -> None:
+        wanted = self._board.wanted(number)
+        if wanted is None or self._board.is_off(number):
+            return
+        first, last = wanted
+        recorder = self._recorder
+        recorder.take()  # so that all the room is for these steps
+        recorder.arm_steps(first, last)
+        heard = recorder.step
+        while True:
+            now = recorder.step
+            self._board.tell_step(number, self._rank, heard=heard, now=now)
+            if now > last or self._ended.wait(self._look_s):
+                break
+            if self._board.is_off(number):
+                recorder.arm_steps(0, -1)
+                return
+        recorder.arm_steps(0, -1)
+        try:
+            self._board.give(number, self._rank, self._take())
+        except AikidoError as error:
+            warnings.warn(
+                f"rank {self._rank} could not give its trace: {error}", stacklevel=1
+            )

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What one rank has recorded, in memory and as a file."""
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace._spans import SPAN_BYTES, Span, pack, unpack
+
+__all__ = ["Clock", "Dump", "check_together", "read"]
+
+_FORMAT = "aikido-trace"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How the clock of rank 0 goes beside that of a rank.
+
+    Attributes:
+        at_ns: by the clock of the rank.
+        offset_ns: of rank 0 at that time.
+        drift: share of the time that the clock of rank 0 gains.
+        error_ns: half of the shortest round trip that this was learnt from.
+    """
+
+    at_ns: int = 0
+    offset_ns: int = 0
+    drift: float = 0.0
+    error_ns: int = 0
+
+    def of_rank_0(self, ns: int) -> int:
+        """The time of rank 0 at a time of this rank."""
+        return ns + self.offset_ns + round(self.drift * (ns - self.at_ns))
+
+
+@dataclass
+class Dump:
+    """What one rank has recorded.
+
+    Attributes:
+        rank: whose it is.
+        size: of the group.
+        job: the same on all ranks of a job.
+        names: of groups and sections, by Span.name.
+        operations: names of collectives, by Span.detail of an operation.
+        spans: in no particular order.
+        dropped: spans for which there was no room.
+        clock: None if it was not known.
+        host: where the rank ran.
+    """
+
+    rank: int
+    size: int
+    job: str
+    names: Sequence[str] = ()
+    operations: dict[int, str] = field(default_factory=dict)
+    spans: list[Span] = field(default_factory=list)
+    dropped: int = 0
+    clock: Clock | None = None
+    host: str = ""
+
+    def aligned(self) -> list[Span]:
+        """The spans by the clock of rank 0; as they are if that is not known."""
+        if self.clock is None:
+            return self.spans
+        of_rank_0 = self.clock.of_rank_0
+        return [
+            span._replace(
+                begin_ns=of_rank_0(span.begin_ns),
+                first_ns=of_rank_0(span.first_ns) if span.first_ns else 0,
+                end_ns=of_rank_0(span.end_ns),
+            )
+            for span in self.spans
+        ]
+
+    def to_bytes(self) -> bytes:
+        """As in a file."""
+        return encode(self, pack(self.spans))
+
+    def write(self, path: str | Path) -> None:
+        """Writes it to a file.
+
+        Raises:
+            ConfigError: it cannot be written there.
+        """
+        write_file(path, self.to_bytes())
+
+
+def encode(dump: Dump, raw: bytes) -> bytes:
+    """A file of `dump`, but with the spans that `raw` has."""
+    packed = zlib.compress(raw, 1)
+    clock = dump.clock
+    head = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "rank": dump.rank,
+        "size": dump.size,
+        "job": dump.job,
+        "host": dump.host,
+        "names": list(dump.names),
+        "operations": {str(kind): name for kind, name in dump.operations.items()},
+        "dropped": dump.dropped,
+        "clock": None
+        if clock is None
+        else [clock.at_ns, clock.offset_ns, clock.drift, clock.error_ns],
+        "num_spans": len(raw) // SPAN_BYTES,
+        "num_bytes": len(packed),
+        "crc32": zlib.crc32(packed),
+    }
+    return json.dumps(head).encode() + b"\n" + packed
+
+
+def read(source: str | Path | bytes, name: str = "") -> Dump:
+    """Reads what `Dump.write` wrote.
+
+    Args:
+        source: a file, or what is in one.
+        name: for errors; None is the file.
+
+    Raises:
+        ConfigError: there is no such file, it is none of these, or it is cut off.
+    """
+    name = name or (str(source) if not isinstance(source, bytes) else "this dump")
+    if isinstance(source, bytes):
+        data = source
+    else:
+        try:
+            data = Path(source).read_bytes()
+        except OSError as error:
+            raise ConfigError(
+                f"{name} cannot be read: {error.strerror}; give a file that "
+                "aikido_torch.trace.save or the command arm has written."
+            ) from error
+    line, _, packed = data.partition(b"\n")
+    try:
+        head = json.loads(line)
+        is_ours = head["format"] == _FORMAT
+    except (ValueError, KeyError, TypeError):
+        is_ours = False
+    if not is_ours:
+        raise ConfigError(
+            f"{name} is no trace of aikido; give a file that aikido_torch.trace.save "
+            "or the command arm has written."
+        )
+    if head.get("version") != _VERSION:
+        raise ConfigError(
+            f"{name} has version {head.get('version')} and this aikido reads version "
+            f"{_VERSION}; read it with the aikido that wrote it."
+        )
+    try:
+        return _decoded(head, packed, name)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{name} is damaged: its first line lacks or garbles {error}; write it "
+            "again."
+        ) from error
+
+
+def _decoded(head: dict[str, Any], packed: bytes, name: str) -> Dump:
+    if len(packed) != head["num_bytes"]:
+        raise ConfigError(
+            f"{name} is truncated: {len(packed)} of {head['num_bytes']} bytes of spans "
+            "are there; write or copy it again."
+        )
+    if zlib.crc32(packed) != head["crc32"]:
+        raise ConfigError(f"{name} is damaged: its checksum is wrong; copy it again.")
+    raw = zlib.decompress(packed)
+    clock = head["clock"]
+    return Dump(
+        rank=int(head["rank"]),
+        size=int(head["size"]),
+        job=str(head["job"]),
+        host=str(head["host"]),
+        names=[str(text) for text in head["names"]],
+        operations={int(kind): str(n) for kind, n in head["operations"].items()},
+        spans=unpack(raw),
+        dropped=int(head["dropped"]),
+        clock=None if clock is None else Clock(*clock),
+    )
+
+
+def write_file(path: str | Path, data: bytes) -> None:
+    """Raises ConfigError, with what is wrong, if that cannot be done."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written: {error.strerror}; give a file in a folder that "
+            "exists and may be written to."
+        ) from error
+
+
+def check_together(dumps: Iterable[Dump]) -> list[str]:
+    """What is to be known of dumps that are looked at together, in sentences.
+
+    Raises:
+        ConfigError: there are none, they are of several jobs, or a rank is there twice.
+    """
+    dumps = list(dumps)
+    if not dumps:
+        raise ConfigError("There is no trace to look at; give at least one.")
+    first = dumps[0]
+    seen: set[int] = set()
+    for dump in dumps:
+        if dump.job != first.job:
+            raise ConfigError(
+                f"The dumps are of different jobs: rank {first.rank} is of "
+                f"{first.job!r} and rank {dump.rank} of {dump.job!r}; give those of "
+                "one job."
+            )
+        if dump.rank in seen:
+            raise ConfigError(f"Rank {dump.rank} is there twice; give each rank once.")
+        seen.add(dump.rank)
+    notes = []
+    missing = [str(rank) for rank in range(first.size) if rank not in seen]
+    if missing:
+        notes.append(
+            f"rank {', '.join(missing)} of {first.size} is missing: nothing is known "
+            "of what it did."
+        )
+    for dump in dumps:
+        if dump.clock is None:
+            notes.append(
+                f"rank {dump.rank} did not know the clock of rank 0: its times may be "
+                "off against those of the others."
+            )
+        if dump.dropped:
+            notes.append(
+                f"rank {dump.rank} had no room for {dump.dropped} spans: trace fewer "
+                "steps."
+            )
+    return notes

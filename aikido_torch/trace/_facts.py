@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What spans say of each step: what each rank did itself, and what each link took.
+
+Nothing here compares the clocks of two ranks but the time in which a sender was
+stopped: the own work of a rank is from its own clock alone. Time after a call, which
+all ranks share because the result makes them equal, is nobody's work.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aikido_torch.trace._dump import Dump
+from aikido_torch.trace._spans import Kind, Span
+
+__all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
+
+# Of shorter payloads mostly the header is timed.
+_LEAST_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One step of one rank, in seconds.
+
+    Attributes:
+        work_s: from the results of the step before to the last call of this one,
+            without waiting in between; what the rank alone is to blame for.
+        input_s: of it, waiting for data.
+        stopped_s: of the whole step, the process did not run.
+        stopped_in_work_s: of work_s.
+        length_s: from the results of the step before to those of this one.
+    """
+
+    work_s: float
+    input_s: float = 0.0
+    stopped_s: float = 0.0
+    stopped_in_work_s: float = 0.0
+    length_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class LinkStep:
+    """What one rank received from another in a step.
+
+    Attributes:
+        num_bytes: of payloads.
+        seconds: that they were on their way, from header to last byte.
+    """
+
+    num_bytes: int
+    seconds: float
+
+
+@dataclass
+class StepFacts:
+    """One step of all ranks that told of it.
+
+    Attributes:
+        step: its number.
+        ranks: what they did, by rank.
+        links: what went from the first rank to the second.
+    """
+
+    step: int
+    ranks: dict[int, RankStep] = field(default_factory=dict)
+    links: dict[tuple[int, int], LinkStep] = field(default_factory=dict)
+
+
+def facts_of(dumps: Iterable[Dump]) -> list[StepFacts]:
+    """The facts of each step, in their order; the first traced one is left out.
+
+    It has no step before it that says when it began.
+    """
+    dumps = list(dumps)
+    steps: dict[int, StepFacts] = {}
+    stops = {dump.rank: _stops_by_rank_0(dump) for dump in dumps}
+    step_of_call = {
+        (dump.names[s.name], s.number): s.step
+        for dump in dumps
+        for s in dump.spans
+        if s.kind == Kind.OPERATION and s.step >= 0
+    }
+    for dump in dumps:
+        for step, facts in _rank_steps(dump).items():
+            steps.setdefault(step, StepFacts(step)).ranks[dump.rank] = facts
+    for dump in dumps:
+        for (step, source), link in _links(dump, step_of_call, stops).items():
+            if step in steps:
+                steps[step].links[source, dump.rank] = link
+    return [steps[step] for step in sorted(steps)]
+
+
+def _rank_steps(dump: Dump) -> dict[int, RankStep]:
+    calls: defaultdict[int, list[Span]] = defaultdict(list)
+    sections: defaultdict[str, list[Span]] = defaultdict(list)
+    stops = []
+    for span in dump.spans:
+        if span.kind == Kind.OPERATION and span.step >= 0:
+            calls[span.step].append(span)
+        elif span.kind == Kind.SECTION:
+            sections[dump.names[span.name]].append(span)
+        elif span.kind == Kind.STOP:
+            stops.append(span)
+    found = {}
+    for step in sorted(calls):
+        if step - 1 not in calls:
+            continue
+        begin = max(s.end_ns for s in calls[step - 1])
+        last_call = max(s.begin_ns for s in calls[step])
+        end = max(s.end_ns for s in calls[step])
+        if last_call < begin:  # called ahead: nothing is known of its work
+            continue
+        waits = _within(sections["wait"], begin, last_call)
+        found[step] = RankStep(
+            work_s=(last_call - begin - waits) / 1e9,
+            input_s=_within(sections["data"], begin, last_call) / 1e9,
+            stopped_s=_within(stops, begin, max(end, last_call)) / 1e9,
+            stopped_in_work_s=_within(stops, begin, last_call) / 1e9,
+            length_s=(max(end, last_call) - begin) / 1e9,
+        )
+    return found
+
+
+def _within(spans: Iterable[Span], begin: int, end: int) -> int:
+    """Nanoseconds of `spans`, which do not overlap, between two times."""
+    return sum(max(0, min(s.end_ns, end) - max(s.begin_ns, begin)) for s in spans)
+
+
+def _stops_by_rank_0(dump: Dump) -> list[Span]:
+    return [s for s in dump.aligned() if s.kind == Kind.STOP]
+
+
+def _links(
+    dump: Dump,
+    step_of_call: dict[tuple[str, int], int],
+    stops: dict[int, list[Span]],
+) -> dict[tuple[int, int], LinkStep]:
+    """By step and sender. What came while either end did not run says nothing."""
+    totals: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    for span in dump.aligned():
+        if span.kind != Kind.RECEIVE_CHUNK or span.bytes < _LEAST_BYTES:
+            continue
+        step = step_of_call.get((dump.names[span.name], span.number))
+        ends = (*stops[dump.rank], *stops.get(span.peer, ()))
+        if step is None or _within(ends, span.begin_ns, span.end_ns) > 0:
+            continue
+        total = totals[step, span.peer]
+        total[0] += span.bytes
+        total[1] += span.end_ns - span.begin_ns
+    return {place: LinkStep(b, ns / 1e9) for place, (b, ns) in totals.items()}

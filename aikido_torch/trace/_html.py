@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A report of traces as one HTML file that needs nothing else, and no network."""
+
+import base64
+import json
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from aikido_torch.trace._chrome import FRAMES
+from aikido_torch.trace._dump import Dump, write_file
+from aikido_torch.trace._spans import Kind, Span
+from aikido_torch.trace._summary import Summary, summarize
+
+__all__ = ["write_html"]
+
+_TEMPLATE = Path(__file__).with_name("report.html")
+# Of each rank, from above. Chunks that go out are those that come elsewhere.
+_LANES = (
+    ((Kind.SECTION, Kind.STOP), "step"),
+    ((Kind.OPERATION,), "calls"),
+    ((Kind.RECEIVE_CHUNK,), "received"),
+)
+_MOST_STEPS = 200
+
+
+def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
+    """Writes timeline, culprits, arrivals, ranks and links into one page.
+
+    Args:
+        path: to write to.
+        dumps: of ranks of one job.
+
+    Returns:
+        What it shows, but for the timeline.
+
+    Raises:
+        ConfigError: the dumps do not belong together, or `path` cannot be written.
+    """
+    dumps = sorted(dumps, key=lambda dump: dump.rank)
+    summary = summarize(dumps)
+    head, spans = _timeline(dumps)
+    first, last = (summary.steps[0], summary.steps[-1]) if summary.steps else (0, 0)
+    notes = "".join(f"<p>Note: {escape(note)}</p>" for note in summary.notes)
+    options = "".join(f"<option>{place[0]}</option>" for place in head["steps"])
+    page = Template(_TEMPLATE.read_text()).substitute(
+        title="What ranks did",
+        subtitle=escape(
+            f"{len(dumps)} ranks, steps {first} to {last}, job {summary.job}"
+        ),
+        notes=notes,
+        culprits=_culprits(summary),
+        arrivals=_arrivals(summary),
+        ranks=_ranks(summary),
+        links=_links(summary),
+        step_options=options,
+        # Nothing in it can end the element that it is in.
+        head=json.dumps(head, separators=(",", ":")).replace("<", "\\u003c"),
+        spans=base64.b64encode(spans).decode(),
+    )
+    write_file(path, page.encode())
+    return summary
+
+
+def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
+    """What the page needs of spans: a head, and columns of 32 bits."""
+    aligned = [(dump, dump.aligned()) for dump in dumps]
+    zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
+    names: dict[str, int] = {}
+    lanes = []
+    begins, lengths = array("I"), array("I")
+    numbers, titles = array("I"), array("I")
+    steps: dict[int, list[int]] = {}
+    for dump, spans in aligned:
+        for kinds, title in _LANES:
+            lane = sorted(s for s in spans if s.kind in kinds)
+            before = len(begins)
+            for span in lane:
+                begins.append(_us(span.begin_ns - zero))
+                lengths.append(_us(span.end_ns - span.begin_ns))
+                numbers.append(span.number & 0xFFFFFFFF)
+                name = _name(dump, span)
+                titles.append(names.setdefault(name, len(names)))
+                if span.step >= 0:
+                    end = begins[-1] + lengths[-1]
+                    place = steps.setdefault(span.step, [begins[-1], end])
+                    place[:] = min(place[0], begins[-1]), max(place[1], end)
+            if lane:
+                longest = max(lengths[before:])
+                lanes.append(
+                    {"rank": dump.rank, "title": title, "longest": longest}
+                    | {"first": before, "last": len(begins)}
+                )
+    head = {
+        "count": len(begins),
+        "end": max((b + n for b, n in zip(begins, lengths, strict=True)), default=1),
+        "names": list(names),
+        "lanes": lanes,
+        "steps": [[step, *place] for step, place in sorted(steps.items())],
+    }
+    columns = (begins, lengths, numbers, titles)
+    if sys.byteorder == "big":
+        for column in columns:
+            column.byteswap()
+    return head, b"".join(column.tobytes() for column in columns)
+
+
+def _us(ns: int) -> int:
+    """In microseconds, of which more than an hour has room."""
+    return min(max(0, ns // 1000), 0xFFFFFFFF)
+
+
+def _name(dump: Dump, span: Span) -> str:
+    match span.kind:
+        case Kind.STOP:
+            return "stopped"
+        case Kind.SECTION:
+            return dump.names[span.name]
+        case Kind.OPERATION:
+            return dump.operations.get(span.detail, "call")
+    return FRAMES.get(span.detail, "frame")
+
+
+# ---- tables ----
+
+
+def _table(head: Sequence[str], rows: Iterable[str], *, kind: str = "") -> str:
+    cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+    return (
+        f'<table class="{kind}"><thead><tr>{cells}</tr></thead>'
+        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table>"
+    )
+
+
+def _cells(*values: object) -> str:
+    return "".join(f"<td>{escape(str(value))}</td>" for value in values)
+
+
+def _culprits(summary: Summary) -> str:
+    rows = []
+    for v in summary.verdicts:
+        rank = "" if v.rank is None else str(v.rank)
+        rows.append(
+            _cells(f"{v.first_step} to {v.last_step}", rank, v.cause, v.pattern)
+            + _cells(f"{v.lost_s * 1e3:.1f}")
+            + f'<td class="text">{escape(v.evidence)}</td>'
+        )
+    head = ("steps", "rank", "cause", "pattern", "lost a step, ms", "evidence")
+    return _table(head, rows)
+
+
+def _arrivals(summary: Summary) -> str:
+    steps = summary.steps[-_MOST_STEPS:]
+    ranks = sorted(summary.ranks)
+    late = [ms for step in steps for ms in summary.arrivals[step].values()]
+    most = max([1.0, *late])
+    rows = []
+    for rank in ranks:
+        cells = [f'<th scope="row">rank {rank}</th>']
+        for step in steps:
+            ms = summary.arrivals[step].get(rank)
+            if ms is None:
+                cells.append("<td></td>")
+                continue
+            share = 0.85 * (ms / most) ** 0.5
+            color = f"background:rgba(var(--late),{share:.2f})"
+            cells.append(f'<td style="{color}">{ms:.1f}</td>')
+        rows.append("".join(cells))
+    return _table(("", *(f"{step}" for step in steps)), rows, kind="heat")
+
+
+def _ranks(summary: Summary) -> str:
+    rows = [
+        _cells(
+            rank, f"{r.step_ms:.2f}", f"{r.work_ms:.2f}", f"{r.input_ms:.2f}",
+            f"{r.waited_ms:.2f}", f"{r.wire_ms:.2f}", f"{r.last:.0%}",
+            f"{r.skipped} of {r.num_calls}", r.failed, f"{r.stopped_ms:.0f}",
+        )
+        for rank, r in summary.ranks.items()
+    ]  # fmt: skip
+    head = (
+        "rank", "step", "own work", "of it data", "waited in a call", "wire",
+        "last to call", "skipped calls", "failed", "stopped in all",
+    )  # fmt: skip
+    return _table(head, rows)
+
+
+def _links(summary: Summary) -> str:
+    receivers = sorted({target for _, target in summary.rates})
+    rows = []
+    for sender in sorted({source for source, _ in summary.rates}):
+        rates = [summary.rates.get((sender, rank)) for rank in receivers]
+        cells = ("" if rate is None else f"{rate / 1e6:.1f}" for rate in rates)
+        rows.append(f'<th scope="row">from {sender}</th>' + _cells(*cells))
+    return _table(("", *(f"to {rank}" for rank in receivers)), rows)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Counters of this rank for Prometheus, over HTTP.
+
+They cost what they always cost: each is read when somebody asks. Names follow
+OpenTelemetry's way to say them in Prometheus: "aikido.operations" is
+`aikido_operations_total`, with the unit as a suffix where there is one.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch.errors import AikidoError, ConfigError, UnsupportedError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+__all__ = ["Metrics", "serve"]
+
+# By counters of the backend: name, help.
+_COUNTERS = {
+    "operations": ("aikido_operations", "collectives that were called"),
+    "partial_operations": (
+        "aikido_operations_skippable",
+        "collectives whose policy goes by the view",
+    ),
+    "skipped_own": (
+        "aikido_operations_skipped",
+        "collectives that ended without this rank's contribution",
+    ),
+    "failures": ("aikido_operations_failed", "collectives that failed"),
+    "stale_frames": ("aikido_frames_stale", "frames for calls that were over"),
+    "cancelled_bytes": (
+        "aikido_cancelled_bytes",
+        "bytes that were not sent any more, because they came too late",
+    ),
+    "given_bytes": (
+        "aikido_given_bytes",
+        "bytes that were given in the place of others, as a backup",
+    ),
+}
+_DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
+
+
+def serve(
+    port: int = _DEFAULT_PORT,
+    *,
+    host: str = "127.0.0.1",
+    group: dist.ProcessGroup | None = None,
+) -> "Metrics":
+    """Answers http://host:port/metrics from a thread of its own.
+
+    Args:
+        port: another one for each rank of a machine; 0 takes a free one.
+        host: "0.0.0.0" for all interfaces.
+        group: whose counters; None is the default group.
+
+    Returns:
+        What ends it, and knows the port.
+
+    Raises:
+        ConfigError: the port is in use or may not be used.
+        UnsupportedError: the package prometheus_client is not installed.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError as error:
+        raise UnsupportedError(
+            "serve: the package prometheus_client is not there; install it, or aikido "
+            "with its extra: aikido[metrics]."
+        ) from error
+    backend_of(group)
+    registry = CollectorRegistry()
+    registry.register(_Collector(group, recorder_of_process()))
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"serve: {host}:{port} cannot be listened on: {reason}; give another port "
+            "for each rank of a machine, or 0."
+        ) from error
+    return Metrics(server, thread)
+
+
+class Metrics:
+    """What `serve` returns.
+
+    Attributes:
+        port: on which it answers.
+    """
+
+    def __init__(self, server: Any, thread: Any) -> None:
+        self._server, self._thread = server, thread
+        self.port: int = server.server_address[1]
+
+    def close(self) -> None:
+        """Answers no more. Idempotent."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Collector:
+    """Reads the counters of a group, as long as there is one."""
+
+    def __init__(self, group: dist.ProcessGroup | None, recorder: _C.Recorder) -> None:
+        self._group = group
+        self._recorder = recorder
+
+    def describe(self) -> list[Any]:
+        # Nothing is asked when it is registered.
+        return []
+
+    def collect(self) -> "Iterator[Metric]":
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        try:
+            backend = backend_of(self._group)
+        except ConfigError:  # it was destroyed
+            return
+        rank, size = backend.place
+        labels, values = ["rank"], [str(rank)]
+
+        def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+            made = GaugeMetricFamily(name, text, labels=labels)
+            made.add_metric(values, value)
+            return made
+
+        counters = dict(backend.counters)
+        for key, (name, text) in _COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=labels)
+            counter.add_metric(values, float(str(counters[key])))
+            yield counter
+        yield gauge("aikido_group_size", "ranks of the group", size)
+        yield gauge(
+            "aikido_step", "of the training, as watch counts", self._recorder.step
+        )
+        is_member = float(backend.standing == "member")
+        yield gauge("aikido_member", "1: takes part in calls that may skip", is_member)
+        yield gauge(
+            "aikido_trace_armed", "1: a trace is taken", self._recorder.is_armed
+        )
+        try:
+            clock = backend.clock_of_rank_0()
+        except AikidoError:  # the group has ended
+            return
+        if clock is not None:
+            text = "of rank 0 against this rank"
+            yield gauge("aikido_clock_offset_seconds", text, clock[1] / 1e9)
+            yield gauge("aikido_clock_error_seconds", "of that offset", clock[3] / 1e9)

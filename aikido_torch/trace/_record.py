@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Recording on this rank: by hand, and from there into a dump."""
+
+import os
+import socket
+import uuid
+from pathlib import Path
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch.errors import AikidoError
+from aikido_torch.trace._dump import Clock, Dump, encode, write_file
+from aikido_torch.trace._spans import unpack
+from aikido_torch.trace._store import address_of
+
+__all__ = ["address", "job_of", "save", "start", "stop", "take", "take_bytes"]
+
+
+# By process: a forked child is a rank of another job.
+_jobs: dict[int, str] = {}
+
+
+def start(*, group: dist.ProcessGroup | None = None) -> None:
+    """Records all that this rank does from now on, until `stop`.
+
+    Args:
+        group: an aikido group; None is the default group. All groups are recorded.
+
+    Raises:
+        ConfigError: there is no aikido group.
+    """
+    backend_of(group)
+    job_of()
+    recorder_of_process().arm()
+
+
+def stop() -> None:
+    """Records no more. What was recorded stays until `take` or `save`."""
+    recorder_of_process().disarm()
+
+
+def take(*, group: dist.ProcessGroup | None = None) -> Dump:
+    """Takes out all that was recorded since the last time.
+
+    Args:
+        group: whose rank this is, and whose rank 0 has the clock of all; None is the
+            default group.
+    """
+    raw, dump = _taken(group)
+    dump.spans = unpack(raw)
+    return dump
+
+
+def take_bytes(group: dist.ProcessGroup | None = None) -> bytes:
+    """The same as in a file. Python's lock is held for little of it."""
+    raw, dump = _taken(group)
+    return encode(dump, raw)
+
+
+def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> None:
+    """Takes out all that was recorded and writes it to a file of this rank.
+
+    Args:
+        path: another one on each rank.
+        group: as for `take`.
+
+    Raises:
+        ConfigError: `path` cannot be written.
+    """
+    write_file(path, take_bytes(group))
+
+
+def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
+    backend = backend_of(group)
+    # First, since it waits for a turn of the progress thread: a call is recorded
+    # there a moment after its caller has heard of its end.
+    clock = _clock(backend)
+    raw, dropped, names = recorder_of_process().take()
+    rank, size = backend.place
+    return raw, Dump(
+        rank=rank,
+        size=size,
+        job=job_of(),
+        names=names,
+        operations=_C.operation_names(),
+        dropped=dropped,
+        clock=clock,
+        host=f"{socket.gethostname()} (process {os.getpid()})",
+    )
+
+
+def _clock(backend: _C.AikidoBackend) -> Clock | None:
+    try:
+        line = backend.clock_of_rank_0()
+    except AikidoError:  # the group has ended: what it did is worth having
+        return None
+    return None if line is None else Clock(*line)
+
+
+def address() -> str | None:
+    """Where this job is found: for `python -m aikido_torch.trace arm --store`.
+
+    None: nowhere, because it met through a store that is inside of one process.
+    """
+    return address_of(_get_default_store())
+
+
+def job_of() -> str:
+    """A name of the job, which all ranks agree on through its store.
+
+    Asked for when recording begins: later the store may be gone.
+    """
+    if (known := _jobs.get(os.getpid())) is not None:
+        return known
+    try:
+        store = _get_default_store()
+        name = store.compare_set("aikido_trace_job", "", uuid.uuid4().hex)
+    except (RuntimeError, ValueError):  # it has gone, or there is no default group
+        return "unknown"
+    _jobs[os.getpid()] = bytes(name).decode()
+    return _jobs[os.getpid()]

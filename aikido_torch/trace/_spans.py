@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Spans as Python sees them; csrc/trace/span.h says what their times mean."""
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["Kind", "Outcome", "Span", "pack", "unpack"]
+
+_LAYOUT = struct.Struct("<qqqQQQqiiHHBBBB")
+SPAN_BYTES = _LAYOUT.size
+
+
+class Kind(IntEnum):
+    """What a span is of."""
+
+    OPERATION = 1
+    SEND = 2
+    SEND_CHUNK = 3
+    RECEIVE_CHUNK = 4
+    SECTION = 5
+    STOP = 6
+
+
+class Outcome(IntEnum):
+    """How it ended."""
+
+    COMPLETE = 0
+    SKIPPED = 1
+    FAILED = 2
+    CANCELLED = 3
+
+
+class Span(NamedTuple):
+    """Something that took from one moment to another on one rank."""
+
+    begin_ns: int
+    first_ns: int
+    end_ns: int
+    bytes: int
+    number: int
+    offset: int
+    step: int
+    peer: int
+    priority: int
+    name: int
+    shard: int
+    kind: int
+    detail: int
+    outcome: int
+    thread: int
+
+
+def unpack(raw: bytes) -> list[Span]:
+    """The spans in `raw`, whose length is a multiple of SPAN_BYTES."""
+    return list(map(Span._make, _LAYOUT.iter_unpack(raw)))
+
+
+def pack(spans: list[Span]) -> bytes:
+    """The inverse of `unpack`."""
+    return b"".join(_LAYOUT.pack(*span) for span in spans)

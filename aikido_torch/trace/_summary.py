@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What reports show of traces: ranks, arrivals, links, skips and culprits."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from aikido_torch.trace._attribute import Verdict, attribute_windows
+from aikido_torch.trace._dump import Dump, check_together
+from aikido_torch.trace._facts import facts_of
+from aikido_torch.trace._spans import Kind, Outcome
+
+__all__ = ["RankSummary", "Summary", "summarize"]
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """Medians over the steps of a rank, in ms; shares of its calls.
+
+    Attributes:
+        work_ms: its own work in a step.
+        input_ms: waiting for data in a step.
+        step_ms: of a whole step.
+        waited_ms: of a call, until the last of the others had called.
+        wire_ms: of a call, from then to its end.
+        last: share of the calls that it was the last to make.
+        skipped: calls without its contribution.
+        failed: calls that failed.
+        stopped_ms: in which it did not run, in all.
+        num_calls: that were traced.
+    """
+
+    work_ms: float
+    input_ms: float
+    step_ms: float
+    waited_ms: float
+    wire_ms: float
+    last: float
+    skipped: int
+    failed: int
+    stopped_ms: float
+    num_calls: int
+
+
+@dataclass
+class Summary:
+    """What reports show.
+
+    Attributes:
+        job: its name.
+        notes: sentences on what is missing or may be wrong.
+        steps: that were traced on some rank, ascending.
+        ranks: by rank.
+        arrivals: by step and rank, how much later than the first rank it made its last
+            call, in ms, by the clock of rank 0.
+        rates: by sender and receiver, bytes per second while something was on its way.
+        verdicts: of windows of five steps.
+    """
+
+    job: str
+    notes: list[str] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    ranks: dict[int, RankSummary] = field(default_factory=dict)
+    arrivals: dict[int, dict[int, float]] = field(default_factory=dict)
+    rates: dict[tuple[int, int], float] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def summarize(dumps: Iterable[Dump]) -> Summary:
+    """Raises ConfigError when the dumps do not belong together."""
+    dumps = sorted(dumps, key=lambda dump: dump.rank)
+    summary = Summary("", check_together(dumps))
+    summary.job = dumps[0].job
+    facts = facts_of(dumps)
+    last_of = _last_callers(dumps)
+    totals: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0, 0])
+    for each in facts:
+        for pair, link in each.links.items():
+            totals[pair][0] += link.num_bytes
+            totals[pair][1] += link.seconds
+    summary.rates = {pair: b / s for pair, (b, s) in sorted(totals.items()) if s > 0}
+    summary.arrivals = _arrivals(dumps)
+    summary.steps = sorted(summary.arrivals)
+    summary.verdicts = attribute_windows(facts)
+    for dump in dumps:
+        own = [each.ranks[dump.rank] for each in facts if dump.rank in each.ranks]
+        calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
+        stops = [s for s in dump.spans if s.kind == Kind.STOP]
+        outcomes = Counter(s.outcome for s in calls)
+        summary.ranks[dump.rank] = RankSummary(
+            work_ms=_median([o.work_s * 1e3 for o in own]),
+            input_ms=_median([o.input_s * 1e3 for o in own]),
+            step_ms=_median([o.length_s * 1e3 for o in own]),
+            waited_ms=_median([(s.first_ns - s.begin_ns) / 1e6 for s in calls]),
+            wire_ms=_median([(s.end_ns - s.first_ns) / 1e6 for s in calls]),
+            last=last_of[dump.rank] / max(1, last_of.total()),
+            skipped=outcomes[Outcome.SKIPPED],
+            failed=outcomes[Outcome.FAILED],
+            stopped_ms=sum(s.end_ns - s.begin_ns for s in stops) / 1e6,
+            num_calls=len(calls),
+        )
+    return summary
+
+
+def _median(values: list[float]) -> float:
+    return median(values) if values else 0.0
+
+
+def _last_callers(dumps: list[Dump]) -> Counter[int]:
+    """How often each rank was the last to call, by the clock of rank 0."""
+    calls: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+    for dump in dumps:
+        for span in dump.aligned():
+            if span.kind == Kind.OPERATION:
+                calls[dump.names[span.name], span.number][dump.rank] = span.begin_ns
+    whole = [made for made in calls.values() if len(made) == len(dumps) > 1]
+    return Counter(max(made, key=lambda r: (made[r], r)) for made in whole)
+
+
+def _arrivals(dumps: list[Dump]) -> dict[int, dict[int, float]]:
+    last: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for dump in dumps:
+        for span in dump.aligned():
+            if span.kind == Kind.OPERATION and span.step >= 0:
+                before = last[span.step].get(dump.rank, span.begin_ns)
+                last[span.step][dump.rank] = max(before, span.begin_ns)
+    return {
+        step: {rank: (at - min(made.values())) / 1e6 for rank, at in made.items()}
+        for step, made in sorted(last.items())
+    }

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Hooks that tell the recorder of the steps of a training and of their parts."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+from torch.utils.hooks import RemovableHandle
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace._control import Control
+from aikido_torch.trace._record import job_of, take_bytes
+
+__all__ = ["SECTIONS", "Watch", "watch"]
+
+# Parts of a step, by their names in a trace.
+SECTIONS = ("data", "forward", "backward", "optimizer")
+
+
+def watch(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    loader: Any = None,
+    *,
+    group: dist.ProcessGroup | None = None,
+    first_step: int = 0,
+    control: bool = True,
+) -> "Watch":
+    """Counts steps, and records forward, backward, optimizer and waiting for data.
+
+    Call it once on each rank, before the loop. It records nothing until it is told to
+    (`aikido_torch.trace`). A step ends with `optimizer.step()`.
+
+    Args:
+        model: what the loop calls, such as DistributedDataParallel.
+        optimizer: what it steps.
+        loader: what it iterates over; None leaves out waiting for data.
+        group: an aikido group; None is the default group.
+        first_step: the number of the step that comes next.
+        control: listen for requests of 'python -m aikido_torch.trace arm', in a thread
+            that looks at the store of the job four times a second.
+
+    Returns:
+        What undoes it, and knows the number of the step.
+
+    Raises:
+        ConfigError: there is no aikido group, or an argument has the wrong type.
+    """
+    backend = backend_of(group)
+    if not isinstance(model, torch.nn.Module):
+        raise ConfigError(f"watch: model is {model!r}; it takes a torch.nn.Module.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ConfigError(
+            f"watch: optimizer is {optimizer!r}; it takes an optimizer, such as "
+            "SGD(...)."
+        )
+    if loader is not None and not hasattr(type(loader), "__iter__"):
+        raise ConfigError(
+            f"watch: loader is {loader!r}; it takes something to iterate over, such as "
+            "a DataLoader."
+        )
+    job_of()
+    watch = Watch(recorder_of_process(), first_step)
+    watch._install(model, optimizer, loader)
+    if control:
+        watch._control = Control(
+            _get_default_store(),
+            recorder_of_process(),
+            backend.place,
+            lambda: take_bytes(group),
+        )
+    return watch
+
+
+class Watch:
+    """What `watch` returns. For the thread that trains."""
+
+    def __init__(self, recorder: _C.Recorder, first_step: int) -> None:
+        self._recorder = recorder
+        self._names = {name: recorder.name(name) for name in SECTIONS}
+        self._hooks: list[RemovableHandle] = []
+        self._loader: tuple[Any, type] | None = None
+        self._begun: dict[str, int] = {}
+        self._control: Control | None = None
+        recorder.set_step(first_step)
+
+    @property
+    def step(self) -> int:
+        """The number of the step that is under way; set it when steps are passed."""
+        return self._recorder.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._recorder.set_step(step)
+
+    def remove(self) -> None:
+        """Takes all hooks out again, and listens no more."""
+        if self._control is not None:
+            self._control.stop()
+            self._control = None
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        if self._loader is not None:
+            loader, kind = self._loader
+            loader.__class__ = kind
+            self._loader = None
+
+    def _install(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: Any
+    ) -> None:
+        def begin(name: str) -> Callable[..., None]:
+            return lambda *_: self._begin(name)
+
+        def end_forward(_: object, __: object, output: object) -> None:
+            self._end("forward")
+            if self._recorder.is_armed:
+                self._watch_backward(output)
+
+        def end_step(*_: object) -> None:
+            self._end("optimizer")
+            self._recorder.set_step(self._recorder.step + 1)
+
+        if loader is not None:
+            kind = type(loader)
+            try:
+                loader.__class__ = _timed(kind, self)
+            except TypeError as error:
+                raise ConfigError(
+                    f"watch: the class of a {kind.__name__} cannot be extended, so "
+                    "waiting for it cannot be timed; pass a DataLoader or an iterable "
+                    "class of your own, or None."
+                ) from error
+            self._loader = (loader, kind)
+        self._hooks += [
+            model.register_forward_pre_hook(begin("forward")),
+            model.register_forward_hook(end_forward),
+            optimizer.register_step_pre_hook(begin("optimizer")),
+            optimizer.register_step_post_hook(end_step),
+        ]
+
+    def _begin(self, name: str) -> None:
+        if self._recorder.is_armed:
+            self._begun[name] = time.monotonic_ns()
+
+    def _end(self, name: str) -> None:
+        begun = self._begun.pop(name, None)
+        if begun is not None:
+            now = time.monotonic_ns()
+            self._recorder.section(self._names[name], begun, now, self._recorder.step)
+
+    def _watch_backward(self, output: object) -> None:
+        """A backward begins with a gradient of what forward gave."""
+
+        def on_gradient(_: torch.Tensor) -> None:
+            if "backward" in self._begun:
+                return
+            self._begin("backward")
+            # When all gradients of this rank are there; reductions may go on.
+            engine = torch.autograd.Variable._execution_engine
+            engine.queue_callback(lambda: self._end("backward"))
+
+        for tensor in _tensors_in(output):
+            if tensor.requires_grad:
+                tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
+
+
+def _tensors_in(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _timed(kind: Any, watch: Watch) -> type:
+    """`kind` with an iterator that tells how long one waits for it."""
+
+    def timed_iter(self: Any) -> Iterator[Any]:
+        items = iter(kind.__iter__(self))
+        while True:
+            watch._begin("data")
+            try:
+                item = next(items)
+            except StopIteration:
+                watch._begun.pop("data", None)
+                return
+            watch._end("data")
+            yield item
+
+    return type(kind.__name__, (kind,), {"__iter__": timed_iter})

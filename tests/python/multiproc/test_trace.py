@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Traces of real ranks."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import trace
+from aikido_torch.testing import run_ranks
+from aikido_torch.trace import Kind, Outcome
+
+MS = 1_000_000
+
+
+def one_is_late(rank, size, late_s):
+    dist.barrier()
+    trace.start()
+    if rank == size - 1:
+        time.sleep(late_s)
+    dist.all_reduce(torch.ones(1 << 20))
+    trace.stop()
+    return trace.take()
+
+
+def test_waiting_for_a_late_rank_is_told_apart_from_the_transfer():
+    dumps = run_ranks(3, one_is_late, 0.25)
+    assert len({dump.job for dump in dumps}) == 1
+    for dump in dumps[:2]:
+        (call,) = [s for s in dump.spans if s.kind == Kind.OPERATION]
+        assert call.peer == 2
+        waited = call.first_ns - call.begin_ns
+        assert waited > 100 * MS  # of 250, after a barrier that ends here sooner
+        assert call.end_ns - call.first_ns < waited
+    (last,) = [s for s in dumps[2].spans if s.kind == Kind.OPERATION]
+    assert last.first_ns == last.begin_ns
+    # One clock: all of them see the late call at the same time.
+    called = [
+        s.begin_ns if dump.rank == 2 else s.first_ns
+        for dump in dumps
+        for s in dump.aligned()
+        if s.kind == Kind.OPERATION
+    ]
+    assert max(called) - min(called) < 20 * MS
+
+
+def test_what_one_sends_the_others_receive_byte_by_byte():
+    dumps = run_ranks(3, one_is_late, 0.0)
+    sent, received = {}, {}
+    for dump in dumps:
+        for s in dump.spans:
+            if s.kind == Kind.SEND_CHUNK:
+                key = (dump.rank, s.peer)
+                sent[key] = sent.get(key, 0) + s.bytes
+            elif s.kind == Kind.RECEIVE_CHUNK:
+                key = (s.peer, dump.rank)
+                received[key] = received.get(key, 0) + s.bytes
+            elif s.kind == Kind.SEND:
+                assert s.outcome == Outcome.COMPLETE
+                assert s.begin_ns <= s.first_ns <= s.end_ns
+    assert sent.keys() == received.keys()
+    assert len(sent) == 6
+    # Frames that came before the receiver was recording are not among its spans.
+    for key, num_bytes in sent.items():
+        assert received[key] <= num_bytes
+
+
+def clocks(rank, size):
+    dist.barrier()
+    time.sleep(0.3)
+    return trace.take().clock
+
+
+def test_ranks_of_one_machine_find_that_they_have_one_clock():
+    for clock in run_ranks(4, clocks):
+        assert clock is not None
+        assert abs(clock.offset_ns) < 0.5 * MS
+        assert abs(clock.drift) < 1e-3
+
+
+def train(rank, size):
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 8))
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    trace.watch(model, optimizer)
+    for step in range(8):
+        if step == 3:
+            trace.start()
+        if step == 6:
+            trace.stop()
+        optimizer.zero_grad()
+        model(torch.randn(4, 64)).sum().backward()
+        optimizer.step()
+    return trace.take()
+
+
+def test_calls_of_a_training_belong_to_its_steps():
+    for dump in run_ranks(2, train):
+        calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
+        assert {s.step for s in calls} == {3, 4, 5}
+        sections = [s for s in dump.spans if s.kind == Kind.SECTION]
+        assert {s.step for s in sections} == {3, 4, 5}
+        for call in calls:
+            (backward,) = [
+                s
+                for s in sections
+                if dump.names[s.name] == "backward" and s.step == call.step
+            ]
+            assert backward.begin_ns < call.begin_ns < backward.end_ns
+
+
+def train_until_traced(rank, size, file):
+    """Steps, until somebody has what he asked for; rank 0 then tells the others."""
+    net = torch.nn.Linear(64, 8)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = trace.watch(model, optimizer)
+    arming = None
+    if rank == 0:
+        address = trace.address()
+        command = [
+            sys.executable,
+            "-m",
+            "aikido_torch.trace",
+            "arm",
+            "--store",
+            address,
+        ]
+        command += ["--steps", "60:63", "--output", file, "--timeout", "60"]
+        arming = subprocess.Popen(command, stdout=-1, stderr=subprocess.STDOUT)
+    done = torch.zeros(1)
+    while not done.item():
+        optimizer.zero_grad()
+        model(torch.randn(4, 64)).sum().backward()
+        optimizer.step()
+        # So that the command, which has to start first, is not too late.
+        time.sleep(0.02 if watch.step < 60 or watch.step > 63 else 0.0)
+        if watch.step < 60 and arming is not None and watch.step > 50:
+            time.sleep(0.5)
+        done = torch.tensor([float(rank == 0 and arming.poll() is not None)])
+        dist.broadcast(done, src=0)
+    watch.remove()
+    return "" if arming is None else arming.communicate()[0].decode()
+
+
+def test_a_program_outside_of_the_job_traces_steps_of_all_its_ranks(tmp_path):
+    file = tmp_path / "all.json"
+    said = run_ranks(3, train_until_traced, str(file), rendezvous="tcp", deadline=100)
+    assert "steps 60 to 63 of 3 ranks" in said[0], said[0]
+    events = json.loads(file.read_text())["traceEvents"]
+    for rank in range(3):
+        steps = {
+            e["args"]["step"]
+            for e in events
+            if e["pid"] == rank and e.get("cat") == "operation" and "step" in e["args"]
+        }
+        assert steps == {60, 61, 62, 63}
+
+
+def has_time_namespaces():
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "--time", "--monotonic", "5", "true"]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(
+    not has_time_namespaces(), reason="needs root and time namespaces (Linux 5.6)"
+)
+def test_ranks_whose_clocks_are_5_s_apart_are_laid_on_one(tmp_path):
+    ahead_s = (0, 5, 3)
+    ranks, dumps = [], []
+    for rank, seconds in enumerate(ahead_s):
+        command = [sys.executable, "-m", "harness.traced_rank", f"{tmp_path}/store"]
+        dumps.append(tmp_path / f"rank{rank}.trace")
+        command += [str(rank), str(len(ahead_s)), str(dumps[-1])]
+        if seconds:
+            command = ["unshare", "--time", "--monotonic", str(seconds), *command]
+        tests = Path(__file__).parents[1]
+        path = os.pathsep.join([str(tests), str(tests.parents[1])])
+        env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        ranks.append(subprocess.Popen(command, env=env))
+    assert [rank.wait(timeout=90) for rank in ranks] == [0] * len(ranks)
+    for seconds, path in zip(ahead_s, dumps, strict=True):
+        clock = trace.read(path).clock
+        assert clock is not None
+        for at_ns in (clock.at_ns, clock.at_ns + 1000 * MS):
+            error_ns = clock.of_rank_0(at_ns) - (at_ns - seconds * 1000 * MS)
+            assert abs(error_ns) < 0.5 * MS

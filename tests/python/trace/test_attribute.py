@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+from itertools import cycle, islice
+
+import pytest
+
+from aikido_torch.trace._attribute import attribute, attribute_windows
+from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
+from benchmarks.tracing_cases.simulate import CAUSES, Injected, Model
+
+
+def step(number, works, *, inputs=None, stops=None, links=None, length=0.1):
+    ranks = {
+        rank: RankStep(
+            work_s=work,
+            input_s=(inputs or {}).get(rank, 0.0),
+            stopped_s=(stops or {}).get(rank, 0.0),
+            stopped_in_work_s=(stops or {}).get(rank, 0.0),
+            length_s=length,
+        )
+        for rank, work in enumerate(works)
+    }
+    return StepFacts(number, ranks, links or {})
+
+
+def window(**changes):
+    return [step(i, [0.05, 0.05, 0.05, 0.05], **changes) for i in range(5)]
+
+
+# (what is seen in steps 0 to 4, cause, rank, pattern, beginning of the evidence)
+SLOW_LINK = {
+    (s, t): LinkStep(1 << 20, 0.05 if s == 2 else 0.005)
+    for s in range(4)
+    for t in range(4)
+    if s != t
+}
+FULL_LINK = {pair[::-1]: link for pair, link in SLOW_LINK.items()}
+TABLE = [
+    (window(), "none", None, "none", "No rank cost the others"),
+    (
+        [step(i, [0.05, 0.05, 0.09, 0.05]) for i in range(5)],
+        "compute", 2, "steady",
+        "Rank 2 worked 90 ms on its own in 5 of 5 steps, the others 50 ms",
+    ),
+    (
+        [step(i, [0.05, 0.09, 0.05, 0.05], inputs={1: 0.039}) for i in range(5)],
+        "input", 1, "steady",
+        "Rank 1 waited 39 ms for its data in 5 of 5 steps, the others 0 ms",
+    ),
+    (
+        [step(i, [0.05, 0.09, 0.05, 0.05], inputs=dict.fromkeys(range(4), 0.04))
+         for i in range(5)],
+        "compute", 1, "steady", "Rank 1 worked 90 ms",
+    ),
+    (
+        [*window()[:4], step(4, [0.05, 0.05, 0.05, 0.85], stops={3: 0.8})],
+        "host stopped", 3, "transient",
+        "Nothing of rank 3 ran for 800 ms in 1 of 5 steps",
+    ),
+    (
+        window(links=SLOW_LINK), "network out", 2, "steady",
+        "What rank 2 sends took 50 ms per MiB in 5 of 5 steps",
+    ),
+    (
+        window(links=FULL_LINK), "network in", 2, "steady",
+        "What rank 2 receives took 50 ms per MiB in 5 of 5 steps",
+    ),
+    (
+        [*window()[:4], step(4, [0.05, 0.35, 0.05, 0.05])],
+        "compute", 1, "transient", "Rank 1 worked 350 ms on its own in 1 of 5 steps",
+    ),
+    (
+        [step(i, [0.35 if r == i % 4 else 0.05 for r in range(4)]) for i in range(5)],
+        "compute", None, "rotating",
+        "In 5 of 5 steps another one of the ranks 0, 1, 2, 3 was 300 ms behind",
+    ),
+    # A little late once, or a little late in turns: chance.
+    ([*window()[:4], step(4, [0.05, 0.08, 0.05, 0.05])], "none", None, "none", "No"),
+    (
+        [step(i, [0.08 if r == i % 4 else 0.05 for r in range(4)]) for i in range(5)],
+        "none", None, "none", "No",
+    ),
+    # All are slow: nobody is slower than the others.
+    ([step(i, [0.5] * 4) for i in range(5)], "none", None, "none", "No"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "cause", "rank", "pattern", "text"), TABLE)
+def test_what_is_seen_gives_a_verdict_and_its_evidence(
+    seen, cause, rank, pattern, text
+):
+    verdict = attribute(seen)
+    assert (verdict.cause, verdict.rank, verdict.pattern) == (cause, rank, pattern)
+    assert verdict.evidence.startswith(text)
+    assert (verdict.first_step, verdict.last_step) == (0, 4)
+    assert attribute(seen) == verdict
+
+
+def test_a_noisy_machine_is_no_culprit():
+    works = [0.05, 0.09, 0.03, 0.06, 0.11, 0.04, 0.08, 0.05]
+    many = cycle(works)
+    seen = [step(i, list(islice(many, 3))) for i in range(5)]
+    assert attribute(seen).cause == "none"
+
+
+def test_a_rank_that_stopped_is_not_blamed_for_its_links():
+    links = {pair: LinkStep(1 << 20, 0.9) for pair in SLOW_LINK if 2 in pair}
+    links = SLOW_LINK | links
+    seen = [step(i, [0.05] * 4, stops={2: 0.3}, links=links) for i in range(5)]
+    assert (attribute(seen).cause, attribute(seen).rank) == ("host stopped", 2)
+
+
+def test_a_missing_rank_does_not_hide_the_culprit():
+    seen = [step(i, [0.05, 0.05, 0.05, 0.09]) for i in range(5)]
+    for facts in seen:
+        del facts.ranks[1]
+    assert (attribute(seen).cause, attribute(seen).rank) == ("compute", 3)
+
+
+def test_windows_are_cut_one_behind_another():
+    seen = [step(i, [0.05] * 4) for i in range(12)]
+    windows = attribute_windows(seen, size=5)
+    assert [(w.first_step, w.last_step) for w in windows] == [(0, 4), (5, 9), (10, 11)]
+
+
+def test_what_is_injected_into_simulated_steps_is_found():
+    seen, right_rank, right_cause = 0, 0, 0
+    for cause in CAUSES:
+        for rank in range(4):
+            for seed in range(5):
+                injected = Injected(cause, rank) if cause != "none" else None
+                steps = [None] * 6 + [injected] * 5
+                facts = facts_of(Model().run(steps, seed=seed))
+                verdict = attribute(facts[-5:])
+                seen += 1
+                wanted = None if cause == "none" else rank
+                right_rank += verdict.rank == wanted
+                right_cause += verdict.cause == cause
+    assert right_rank >= 0.99 * seen
+    assert right_cause >= 0.95 * seen
+
+
+def test_healthy_steps_give_no_alarm():
+    facts = facts_of(Model().run([None] * 2001, seed=1))
+    assert len(facts) == 2000
+    assert [v for v in attribute_windows(facts) if v.cause != "none"] == []

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import json
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aikido_torch.trace import Clock, Kind, write_chrome
+from aikido_torch.trace._chrome import events, lanes
+from harness.traces import MS, dump, span
+
+_times = st.tuples(st.integers(0, 50), st.integers(0, 20))
+
+
+@given(st.lists(_times, max_size=40))
+def test_no_two_spans_of_a_lane_overlap_and_none_is_lost(times):
+    spans = [span(Kind.SEND, b, b + d, number=i) for i, (b, d) in enumerate(times)]
+    packed = lanes(spans)
+    assert sorted(s.number for lane in packed for s in lane) == list(range(len(spans)))
+    for lane in packed:
+        assert all(a.end_ns <= b.begin_ns for a, b in pairwise(lane))
+
+
+def test_as_few_lanes_as_overlap_at_a_time():
+    spans = [span(Kind.SEND, b, b + 3) for b in range(10)]
+    assert len(lanes(spans)) == 3
+
+
+def example():
+    operation = span(
+        Kind.OPERATION, 10, 30, first_ns=25 * MS, number=4, detail=1, step=7, peer=1,
+        bytes=4096,
+    )  # fmt: skip
+    send = span(Kind.SEND, 11, 20, first_ns=14 * MS, number=4, peer=1, detail=1)
+    late = dump(
+        1,
+        [span(Kind.OPERATION, 5, 10, first_ns=5 * MS, number=4, detail=1, step=7)],
+        clock=Clock(offset_ns=20 * MS),
+    )
+    return [dump(0, [operation, send, span(Kind.STOP, 40, 50)]), late]
+
+
+def test_events_of_all_ranks_are_on_one_clock_that_begins_with_the_first():
+    spans = [e for e in events(example()) if e["ph"] == "X"]
+    by_name = {(e["pid"], e["name"]): e for e in spans}
+    assert by_name[0, "all_reduce 4"]["ts"] == 0
+    assert by_name[0, "all_reduce 4"]["dur"] == 20_000
+    assert by_name[1, "all_reduce 4"]["ts"] == 15_000
+    assert by_name[0, "waiting for rank 1"]["dur"] == 15_000
+    assert by_name[0, "queued"]["dur"] == 3_000
+    assert by_name[0, "contribution 4"]["args"]["peer"] == 1
+    assert by_name[0, "all_reduce 4"]["args"]["step"] == 7
+    assert "waiting for rank 1" not in {n for pid, n in by_name if pid == 1}
+
+
+def test_each_lane_has_a_name_and_its_events_nest():
+    listed = events(example())
+    named = {(e["pid"], e["tid"]) for e in listed if e["name"] == "thread_name"}
+    lanes_of: dict = {}
+    for e in listed:
+        if e["ph"] == "X":
+            lanes_of.setdefault((e["pid"], e["tid"]), []).append(e)
+    assert set(lanes_of) == named
+    for lane in lanes_of.values():
+        lane.sort(key=lambda e: (e["ts"], -e["dur"]))
+        open_until: list = []
+        for e in lane:
+            while open_until and open_until[-1] <= e["ts"]:
+                open_until.pop()
+            end = e["ts"] + e["dur"]
+            assert not open_until or end <= open_until[-1]
+            open_until.append(end)
+
+
+def test_the_file_is_json_and_says_who_is_missing(tmp_path):
+    path = tmp_path / "all.json"
+    notes = write_chrome(path, example())
+    document = json.loads(path.read_text())
+    assert document["otherData"] == {"job": "a job", "notes": notes}
+    assert notes == ["rank 2, 3 of 4 is missing: nothing is known of what it did."]
+    assert document["displayTimeUnit"] == "ms"

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+from torch.distributed import HashStore
+
+from aikido_torch import _C
+from aikido_torch.trace._control import Control
+from aikido_torch.trace._spans import unpack
+from aikido_torch.trace._store import Board, collect
+
+
+@pytest.fixture
+def listening():
+    """A rank of a job of one, with its store and its recorder."""
+    store, recorder = HashStore(), _C.Recorder(64)
+    control = Control(store, recorder, (0, 1), lambda: recorder.take()[0], look_s=0.001)
+    yield store, recorder
+    control.stop()
+    assert not control._thread.is_alive()
+
+
+def run(recorder, steps):
+    """Steps with a section each, if they are recorded."""
+    for step in steps:
+        recorder.set_step(step)
+        if recorder.is_armed:
+            recorder.section(0, 10, 20, step)
+    recorder.set_step(steps[-1] + 1)
+
+
+class Stepping(Board):
+    """A requester's board that lets the training go on once the rank has heard."""
+
+    def __init__(self, store, recorder, steps):
+        super().__init__(store)
+        self.recorder, self.left = recorder, steps
+
+    def steps(self, number, ranks):
+        heard = super().steps(number, ranks)
+        if heard and self.left:
+            run(self.recorder, self.left)
+            self.left = []
+        return heard
+
+
+def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
+    store, recorder = listening
+    board = Stepping(store, recorder, list(range(10)))
+    found, notes = collect(board, 3, 5, timeout_s=20)
+    assert [span.step for span in unpack(found[0])] == [3, 4, 5]
+    assert notes == []
+    assert not recorder.is_armed
+
+
+def test_one_request_after_another_is_answered_with_its_own_steps(listening):
+    store, recorder = listening
+    for first in (3, 13, 23):
+        board = Stepping(store, recorder, list(range(first - 3, first + 7)))
+        found, _ = collect(board, first, first + 1, timeout_s=20)
+        assert [span.step for span in unpack(found[0])] == [first, first + 1]
+
+
+def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
+    store, recorder = listening
+    recorder.set_step(4)
+    board = Stepping(store, recorder, list(range(4, 10)))
+    found, notes = collect(board, 3, 5, timeout_s=20)
+    assert [span.step for span in unpack(found[0])] == [4, 5]
+    assert notes == ["rank 0 was at step 4 when it heard: its trace begins there."]
+
+
+def test_a_request_that_was_given_up_leaves_the_rank_as_it_was(listening):
+    store, recorder = listening
+    board = Board(store)
+    number = board.request(50, 60)
+    while not board.steps(number, [0]):
+        pass
+    recorder.set_step(55)
+    assert recorder.is_armed
+    board.put_off(number)
+    while recorder.is_armed:
+        pass
+    # It listens again.
+    assert collect(Stepping(store, recorder, [56, 57]), 57, 57, timeout_s=20)[0]
+
+
+def test_what_was_asked_before_a_rank_came_is_nothing_to_it():
+    store, recorder = HashStore(), _C.Recorder(64)
+    Board(store).request(0, 10)
+    control = Control(store, recorder, (0, 1), lambda: b"", look_s=0.001)
+    found, _ = collect(Stepping(store, recorder, [11, 12]), 12, 12, timeout_s=20)
+    assert found == {0: b""}
+    assert Board(store).steps(1, [0]) == {}
+    control.stop()
+
+
+def test_a_store_that_has_gone_ends_the_thread_and_nothing_else():
+    store, recorder = HashStore(), _C.Recorder(64)
+    control = Control(store, recorder, (0, 1), lambda: b"", look_s=0.001)
+
+    def dead():
+        raise RuntimeError("Connection was likely closed")
+
+    control._board.num_requests = dead
+    control._thread.join(timeout=20)
+    assert not control._thread.is_alive()
+    control.stop()

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace import Clock, Kind, read
+from aikido_torch.trace._dump import check_together
+from harness.traces import MS, dump, span
+
+
+def example(rank=1, **fields):
+    spans = [
+        span(Kind.OPERATION, 10, 20, first_ns=12 * MS, number=3, step=7, peer=2),
+        span(Kind.SECTION, 5, 9, name=2, step=7),
+    ]
+    return dump(rank, spans, clock=Clock(3, -4, 1e-5, 6), dropped=8, **fields)
+
+
+def test_a_dump_that_is_written_is_read_as_it_was(tmp_path):
+    path = tmp_path / "rank1.trace"
+    example().write(path)
+    assert read(path) == example()
+    assert read(path.read_bytes()) == example()
+
+
+@pytest.mark.parametrize("keep", [0.6, 0.97])
+def test_a_truncated_dump_is_a_sentence_with_its_name(tmp_path, keep):
+    data = example().to_bytes()
+    path = tmp_path / "cut.trace"
+    path.write_bytes(data[: round(len(data) * keep)])
+    with pytest.raises(ConfigError, match=r"cut\.trace is (truncated|no trace)"):
+        read(path)
+
+
+def test_bytes_that_changed_are_noticed():
+    data = bytearray(example().to_bytes())
+    data[-3] ^= 1
+    with pytest.raises(ConfigError, match="its checksum is wrong"):
+        read(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "is no trace of aikido"),
+        (b"\x80\x81\n", "is no trace of aikido"),
+        (b"[1]\n", "is no trace of aikido"),
+        (b'{"format": "aikido-trace", "version": 9}\n', "has version 9"),
+        (b'{"format": "aikido-trace", "version": 1}\n', "lacks or garbles 'num_bytes'"),
+    ],
+)
+def test_what_is_no_dump_is_a_sentence(data, text):
+    with pytest.raises(ConfigError, match=text):
+        read(data, "the file")
+
+
+def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="No such file"):
+        read(tmp_path / "none.trace")
+
+
+def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written: No such file"):
+        example().write(tmp_path / "no" / "folder")
+
+
+def test_times_are_aligned_to_the_clock_of_rank_0():
+    clock = Clock(at_ns=10 * MS, offset_ns=-3 * MS, drift=0.01)
+    raw = [span(Kind.OPERATION, 10, 110, first_ns=60 * MS), span(Kind.STOP, 10, 20)]
+    first, second = dump(1, raw, clock=clock).aligned()
+    assert (first.begin_ns, first.first_ns, first.end_ns) == (
+        7 * MS,
+        57.5 * MS,
+        108 * MS,
+    )
+    assert second.first_ns == 0
+
+
+def test_dumps_of_different_jobs_are_not_mixed():
+    with pytest.raises(ConfigError, match="of different jobs: rank 0 is of 'a job'"):
+        check_together([example(0), example(1, job="another")])
+
+
+def test_a_rank_is_not_there_twice():
+    with pytest.raises(ConfigError, match="Rank 1 is there twice"):
+        check_together([example(0), example(1), example(1)])
+
+
+def test_what_is_missing_is_said():
+    others = [dump(0, []), dump(1, [], clock=None), dump(3, [], dropped=5)]
+    assert check_together(others) == [
+        "rank 2 of 4 is missing: nothing is known of what it did.",
+        "rank 1 did not know the clock of rank 0: its times may be off against those "
+        "of the others.",
+        "rank 3 had no room for 5 spans: trace fewer steps.",
+    ]
+
+
+def test_no_dump_at_all_is_a_sentence():
+    with pytest.raises(ConfigError, match="no trace to look at"):
+        check_together([])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+from aikido_torch.trace import Clock, Kind
+from aikido_torch.trace._facts import LinkStep, RankStep, facts_of
+from harness.traces import MS, dump, span
+
+NAMES = ["default", "data", "forward", "wait"]
+
+
+def call(step, begin, end, **fields):
+    return span(Kind.OPERATION, begin, end, number=step, step=step, **fields)
+
+
+def example(rank=0, extra=(), **fields):
+    spans = [call(5, 10, 20), call(6, 60, 100), *extra]
+    return dump(rank, spans, names=NAMES, **fields)
+
+
+def test_own_work_is_from_the_last_results_to_the_last_call():
+    later = call(6, 75, 95)._replace(number=60)
+    (facts,) = facts_of([example(extra=[later])])
+    assert facts.step == 6
+    assert facts.ranks == {0: RankStep(work_s=0.055, length_s=0.08)}
+
+
+def test_waiting_between_is_no_work_and_data_are_told_apart():
+    extra = [
+        span(Kind.SECTION, 15, 30, name=3),  # 10 ms of it in this step's work
+        span(Kind.SECTION, 30, 34, name=1),
+        span(Kind.SECTION, 59, 80, name=3),
+        span(Kind.SECTION, 40, 50, name=2),
+    ]
+    (facts,) = facts_of([example(extra=extra)])
+    assert facts.ranks[0].work_s == 0.029
+    assert facts.ranks[0].input_s == 0.004
+
+
+def test_a_stop_is_counted_in_the_step_and_in_its_work():
+    (facts,) = facts_of([example(extra=[span(Kind.STOP, 50, 90)])])
+    assert facts.ranks[0].stopped_s == 0.04
+    assert facts.ranks[0].stopped_in_work_s == 0.01
+
+
+def test_calls_that_were_made_ahead_say_nothing_of_work():
+    ahead = dump(0, [call(5, 10, 20), call(6, 12, 30)], names=NAMES)
+    assert facts_of([ahead]) == []
+
+
+def test_links_are_added_up_by_the_step_of_their_call():
+    chunks = [
+        span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000),
+        span(Kind.RECEIVE_CHUNK, 65, 66, number=6, peer=1, bytes=20_000),
+        span(Kind.RECEIVE_CHUNK, 65, 69, number=6, peer=1, bytes=100),  # too short
+        span(Kind.RECEIVE_CHUNK, 65, 69, number=9, peer=1, bytes=20_000),  # which?
+        span(Kind.RECEIVE_CHUNK, 12, 19, number=5, peer=1, bytes=20_000),
+    ]
+    (facts,) = facts_of([example(extra=chunks)])
+    assert facts.links == {(1, 0): LinkStep(30_000, 0.004)}
+
+
+def test_what_came_while_the_sender_was_stopped_does_not_count():
+    chunks = [
+        span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000),
+        span(Kind.RECEIVE_CHUNK, 70, 90, number=6, peer=1, bytes=20_000),
+    ]
+    # Its clock is 1 s ahead.
+    stop = span(Kind.STOP, 1075, 1088)
+    sender = example(1, [stop], clock=Clock(offset_ns=-1000 * MS))
+    (facts,) = facts_of([example(extra=chunks), sender])
+    assert facts.links == {(1, 0): LinkStep(10_000, 0.003)}
+
+
+def test_calls_outside_of_steps_are_left_out():
+    assert facts_of([dump(0, [call(-1, 1, 2), call(-1, 3, 4)], names=NAMES)]) == []

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+import torch.distributed as dist
+
+from aikido_torch import trace
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace import Kind
+
+
+def test_without_a_group_there_is_nothing_to_record():
+    with pytest.raises(ConfigError, match=r"init_process_group\('aikido'\)"):
+        trace.start()
+
+
+def test_calls_are_recorded_between_start_and_stop(group_of_one, tmp_path):
+    trace.take()
+    dist.all_reduce(torch.ones(3))
+    trace.start()
+    dist.all_reduce(torch.ones(8))
+    dist.broadcast(torch.ones(2), src=0)
+    trace.stop()
+    dist.all_reduce(torch.ones(3))
+    path = tmp_path / "rank0.trace"
+    trace.save(path)
+    dump = trace.read(path)
+    calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
+    named = [(dump.operations[s.detail], s.bytes) for s in calls]
+    assert named == [("all_reduce", 32), ("broadcast", 8)]
+    assert all(s.end_ns >= s.begin_ns > 0 for s in calls)
+    assert (dump.rank, dump.size) == (0, 1)
+    assert dump.clock is not None
+    assert dump.clock.offset_ns == 0
+    assert trace.take().spans == []
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(group_of_one, tmp_path):
+    with pytest.raises(ConfigError, match="cannot be written"):
+        trace.save(tmp_path / "no" / "rank0.trace")

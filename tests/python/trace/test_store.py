@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import threading
+
+import pytest
+from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore
+
+from aikido_torch.errors import ConfigError, RetryLaterError
+from aikido_torch.trace._store import (
+    Board,
+    address_of,
+    as_steps,
+    base_of,
+    collect,
+    open_store,
+    own_connection,
+)
+
+
+@pytest.fixture
+def store():
+    return HashStore()
+
+
+def test_a_store_is_found_below_its_prefixes_and_by_its_address(tmp_path):
+    path = tmp_path / "store"
+    file = FileStore(str(path), 1)
+    assert base_of(PrefixStore("a", PrefixStore("b", file))) is not None
+    address = address_of(PrefixStore("a", file))
+    assert address == f"file://{path}"
+    file.set("key", "value")
+    assert open_store(address).get("key") == b"value"
+
+
+def test_a_store_over_tcp_is_found_by_its_address():
+    served = TCPStore("127.0.0.1", 0, 1, True)
+    found = open_store(address_of(PrefixStore("a", served)))
+    served.set("key", "value")
+    assert found.get("key") == b"value"
+    assert own_connection(PrefixStore("a", served)).get("key") == b"value"
+
+
+def test_a_store_inside_of_a_process_has_no_address(store):
+    assert address_of(store) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("host:29500", "give tcp://host:port"),
+        ("tcp://host", "give tcp://host:port"),
+        ("tcp://host:port", "give tcp://host:port"),
+        ("file:///no/such/file", "/no/such/file is no file"),
+    ],
+)
+def test_what_is_no_address_is_a_sentence(address, text):
+    with pytest.raises(ConfigError, match=text):
+        open_store(address)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [("100:105", (100, 105)), ("7", (7, 7)), ("0:0", (0, 0))]
+)
+def test_steps_are_first_and_last(text, steps):
+    assert as_steps(text) == steps
+
+
+@pytest.mark.parametrize("text", ["", "5:3", "-1", "a:b", "1:2:3", ":4"])
+def test_what_is_no_steps_is_a_sentence(text):
+    with pytest.raises(ConfigError, match="such as 100:105"):
+        as_steps(text)
+
+
+def answer(store, rank, data, *, heard, now, through=True):
+    board = Board(store)
+    number = board.num_requests()
+    assert board.wanted(number) == (3, 5)
+    board.tell_step(number, rank, heard=heard, now=now)
+    if through:
+        board.give(number, rank, data)
+
+
+class Asking(threading.Thread):
+    """Asks in another thread, and keeps what comes of it."""
+
+    def __init__(self, store, timeout_s=20.0):
+        super().__init__()
+        self.store, self.timeout_s = store, timeout_s
+        self.found = self.error = None
+        self.start()
+        while Board(store).num_requests() == 0:
+            pass
+        while Board(store).wanted(1) is None:
+            pass
+
+    def run(self):
+        try:
+            self.found = collect(Board(self.store), 3, 5, timeout_s=self.timeout_s)
+        except (ConfigError, RetryLaterError) as error:
+            self.error = str(error)
+
+
+def test_dumps_of_all_ranks_are_collected_and_taken_off(store):
+    Board(store).join(2)
+    asking = Asking(store)
+    large = bytes(range(256)) * 40_000
+    answer(store, 0, large, heard=1, now=6)
+    answer(store, 1, b"small", heard=4, now=6)
+    asking.join()
+    assert asking.found == (
+        {0: large, 1: b"small"},
+        ["rank 1 was at step 4 when it heard: its trace begins there."],
+    )
+    # Nothing but counters and the word that it is over stays.
+    board = Board(store)
+    assert board.is_off(1)
+    assert board.wanted(1) is None
+    assert board.take(1, 0) is None
+    assert store.num_keys() == 3
+
+
+def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
+    Board(store).join(3)
+    asking = Asking(store, timeout_s=0.3)
+    answer(store, 1, b"data", heard=1, now=6)
+    answer(store, 2, b"", heard=1, now=4, through=False)
+    asking.join()
+    found, notes = asking.found
+    assert found == {1: b"data"}
+    assert notes == [
+        "no trace came of rank 0, which has not heard of it, "
+        "rank 2, which is at step 4."
+    ]
+
+
+def test_if_nobody_answers_the_error_says_where_they_are(store):
+    Board(store).join(1)
+    asking = Asking(store, timeout_s=0.2)
+    answer(store, 0, b"", heard=1, now=2, through=False)
+    asking.join()
+    assert asking.error.startswith(
+        "No rank was through step 5 within 0.2 s: rank 0, which is at step 2; ask for"
+    )
+
+
+def test_if_nobody_listens_it_is_a_sentence(store):
+    with pytest.raises(ConfigError, match="No rank of this job listens"):
+        collect(Board(store), 3, 5, timeout_s=1)
+    assert Board(store).num_requests() == 0

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace import Kind, Outcome
+from aikido_torch.trace._summary import summarize
+from harness.traces import MS, dump, span
+
+
+def call(step, begin, end, first, **fields):
+    return span(
+        Kind.OPERATION, begin, end, number=step, step=step, first_ns=round(first * MS)
+    )._replace(**fields)
+
+
+def example():
+    early = [call(1, 10, 60, 50), call(2, 70, 100, 90), call(3, 130, 160, 150)]
+    late = [
+        call(1, 50, 60, 50),
+        call(2, 90, 100, 90, outcome=Outcome.SKIPPED),
+        call(3, 150, 160, 150, outcome=Outcome.FAILED),
+        span(Kind.STOP, 110, 140),
+    ]
+    chunk = span(Kind.RECEIVE_CHUNK, 91, 95, number=2, peer=1, bytes=8000)
+    return [dump(1, late), dump(0, [*early, chunk])]
+
+
+def test_ranks_links_and_arrivals_are_added_up():
+    summary = summarize(example())
+    assert summary.steps == [1, 2, 3]
+    assert summary.arrivals[2] == {0: 0.0, 1: 20.0}
+    assert summary.rates == {(1, 0): 2_000_000.0}
+    first, second = summary.ranks[0], summary.ranks[1]
+    assert list(summary.ranks) == [0, 1]
+    assert (first.last, second.last) == (0.0, 1.0)
+    assert (first.waited_ms, first.wire_ms) == (20.0, 10.0)
+    assert (second.waited_ms, second.wire_ms) == (0.0, 10.0)
+    assert (second.skipped, second.failed, second.num_calls) == (1, 1, 3)
+    assert (first.stopped_ms, second.stopped_ms) == (0.0, 30.0)
+    assert (first.work_ms, first.step_ms) == (20.0, 50.0)
+    assert [v.first_step for v in summary.verdicts] == [2]
+
+
+def test_what_is_missing_is_noted():
+    (note,) = summarize(example()).notes
+    assert note.startswith("rank 2, 3 of 4 is missing")
+
+
+def test_a_trace_without_calls_is_no_trouble():
+    summary = summarize([dump(0, [])])
+    assert summary.steps == []
+    assert summary.ranks[0].num_calls == 0
+
+
+def test_no_trace_is_a_sentence():
+    with pytest.raises(ConfigError, match="no trace to look at"):
+        summarize([])

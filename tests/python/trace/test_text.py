@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import io
+
+from rich.console import Console
+
+from aikido_torch.trace import Kind
+from aikido_torch.trace._text import report
+from benchmarks.tracing_cases.simulate import Injected, Model
+from harness.traces import dump, span
+
+
+def printed(dumps):
+    out = io.StringIO()
+    report(dumps, console=Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_the_culprit_is_named_with_its_evidence():
+    dumps = Model().run([None] + [Injected("input", 2, seconds=0.2)] * 5, seed=3)
+    text = printed(dumps)
+    assert "Who made the others wait" in text
+    assert "Rank 2 waited 20" in text
+    assert "for its data in 5 of 5 steps" in text
+    assert "input" in text
+    for title in ("Ranks, medians", "Links in MB/s", "Last calls, ms late"):
+        assert title in text
+    assert "from 3" in text
+    assert "to 1" in text
+
+
+def test_what_is_missing_is_said_first():
+    text = printed(Model().run([None] * 3, seed=3)[:2])
+    assert text.startswith("note: rank 2, 3 of 4 is missing")
+
+
+def test_a_trace_without_steps_is_printed_too():
+    text = printed([dump(0, [span(Kind.SECTION, 1, 2)])])
+    assert "Ranks, medians" in text
+    assert "Last calls" not in text

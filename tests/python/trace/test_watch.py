@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from aikido_torch import trace
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace import Kind
+
+
+@pytest.fixture
+def parts(group_of_one):
+    trace.stop()
+    trace.take()
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(TensorDataset(torch.randn(12, 4)), batch_size=2)
+    return model, optimizer, loader
+
+
+def train(model, optimizer, loader):
+    for (batch,) in loader:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+def sections(dump):
+    spans = sorted(
+        (s for s in dump.spans if s.kind == Kind.SECTION), key=lambda s: s[0]
+    )
+    return [(s.step, dump.names[s.name]) for s in spans]
+
+
+def test_each_part_of_each_step_is_recorded_in_its_order(parts):
+    watch = trace.watch(*parts, first_step=40)
+    trace.start()
+    train(*parts)
+    trace.stop()
+    expected = [
+        (step, name)
+        for step in range(40, 46)
+        for name in ("data", "forward", "backward", "optimizer")
+    ]
+    assert sections(trace.take()) == expected
+    assert watch.step == 46
+    watch.remove()
+
+
+def test_nothing_is_recorded_before_start_but_steps_are_counted(parts):
+    watch = trace.watch(*parts)
+    train(*parts)
+    assert trace.take().spans == []
+    assert watch.step == 6
+    watch.remove()
+
+
+def test_what_was_removed_records_no_more_and_leaves_all_as_it_was(parts):
+    loader = parts[2]
+    watch = trace.watch(*parts)
+    assert isinstance(loader, DataLoader)
+    watch.remove()
+    assert type(loader) is DataLoader
+    trace.start()
+    train(*parts)
+    trace.stop()
+    assert sections(trace.take()) == []
+
+
+def test_a_forward_without_gradients_has_no_backward(parts):
+    model = parts[0]
+    watch = trace.watch(*parts)
+    trace.start()
+    with torch.no_grad():
+        model(torch.zeros(1, 4))
+    trace.stop()
+    assert sections(trace.take()) == [(0, "forward")]
+    watch.remove()
+
+
+def test_outputs_may_be_nested(parts):
+    class Nested(torch.nn.Module):
+        def forward(self, x):
+            return {"a": [x * 2], "b": (x * 3, None)}
+
+    _, optimizer, _ = parts
+    model = Nested()
+    watch = trace.watch(model, optimizer)
+    trace.start()
+    out = model(torch.zeros(1, requires_grad=True))
+    (out["a"][0] + out["b"][0]).backward()
+    trace.stop()
+    assert [name for _, name in sections(trace.take())] == ["forward", "backward"]
+    watch.remove()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({0: "net"}, "model is 'net'"),
+        ({1: None}, "optimizer is None"),
+        ({2: 3}, "loader is 3"),
+        ({2: [1, 2]}, "the class of a list cannot be extended"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_a_sentence(parts, change, text):
+    arguments = list(parts)
+    for i, value in change.items():
+        arguments[i] = value
+    with pytest.raises(ConfigError, match=text):
+        trace.watch(*arguments)
