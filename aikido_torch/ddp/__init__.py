@@ -41,10 +41,14 @@ bucket in its own next step, and counts once:
 - Accumulate under `no_sync`, as always: each synchronised backward is a step.
 - Each bucket takes its memory once more from the first step that may skip, and one copy
   of it in every own step.
+
+`OverlappedDataParallel` goes without DistributedDataParallel: `optimizer.step()` waits
+for no sum, and the next forward waits for a parameter where it needs it.
 """
 
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import CatchUp, Handle
+from aikido_torch.ddp._overlapped import OverlappedDataParallel
 from aikido_torch.ddp._register import register
 
-__all__ = ["CatchUp", "Handle", "StateCopy", "register"]
+__all__ = ["CatchUp", "Handle", "OverlappedDataParallel", "StateCopy", "register"]

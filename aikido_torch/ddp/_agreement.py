@@ -16,7 +16,14 @@ import torch.distributed as dist
 
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Agreed", "Registration", "agree", "first_difference", "layout_of"]
+__all__ = [
+    "Agreed",
+    "Registration",
+    "agree",
+    "first_difference",
+    "gather",
+    "layout_of",
+]
 
 
 def layout_of(
@@ -37,7 +44,9 @@ def layout_of(
     return layout
 
 
-def first_difference(layouts: Sequence[Mapping[str, str]]) -> str:
+def first_difference(
+    layouts: Sequence[Mapping[str, str]], call: str = "register"
+) -> str:
     """The sentence about the first place at which the layouts differ, which they do."""
     for place in sorted({place for layout in layouts for place in layout}):
         values = [layout.get(place, "missing") for layout in layouts]
@@ -45,7 +54,7 @@ def first_difference(layouts: Sequence[Mapping[str, str]]) -> str:
             if value != values[0]:
                 argument = place.split(".")[0]
                 return (
-                    f"register: {argument} differs between ranks: {place} is "
+                    f"{call}: {argument} differs between ranks: {place} is "
                     f"{values[0]} on rank 0 but {value} on rank {rank}; give all "
                     f"ranks the same {argument}."
                 )
@@ -79,19 +88,23 @@ class Agreed:
 
 
 def agree(
-    layout: Mapping[str, str], own: Registration, group: dist.ProcessGroup
+    layout: Mapping[str, str],
+    own: Registration,
+    group: dist.ProcessGroup | None,
+    *,
+    call: str = "register",
 ) -> Agreed:
-    """Called by all ranks of `group`.
+    """Called by all ranks of `group`; `call` is what the user has called.
 
     Raises:
         ConfigError: on all ranks, with the first place where the layouts differ.
     """
     digests = [_digest(repr(sorted(layout.items())).encode()), _digest(own.generator)]
-    facts = _gather((own.number, *digests), group)
+    facts = gather((own.number, *digests), group)
     numbers, layouts, generators = zip(*facts, strict=True)
     if len(set(layouts)) > 1:
         # Those of large models travel only now.
-        raise ConfigError(first_difference(_gather(dict(layout), group)))
+        raise ConfigError(first_difference(gather(dict(layout), group), call))
     return Agreed(max(numbers), len(set(generators)) == 1)
 
 
@@ -99,7 +112,8 @@ def _digest(value: bytes) -> bytes:
     return hashlib.sha256(value).digest()
 
 
-def _gather(value: Any, group: dist.ProcessGroup) -> list[Any]:
+def gather(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    """What each rank of `group` (None: the default group) gives, by rank."""
     found: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(found, value, group=group)
     return found

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What OverlappedDataParallel refuses, before a gradient could be wrong."""
+
+from collections.abc import Container
+
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import ActiveBackup, Policy
+
+__all__ = ["check_arguments", "check_gradient", "check_parameters"]
+
+_TITLE = "OverlappedDataParallel"
+# Modules that sum gradients themselves, or whose forward does not call our hooks.
+_OTHERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_COMPILED = "OptimizedModule"
+
+
+def check_arguments(
+    module: object, optimizer: object, policy: object, plan: object
+) -> None:
+    """Raises ConfigError for what is no such thing, or cannot work."""
+    _check_kinds(module, optimizer, policy, plan)
+    assert isinstance(module, nn.Module)
+    for name, part in module.named_modules():
+        at = f"{name} is" if name else "module is"
+        if type(part).__name__ in (*_OTHERS, _TITLE):
+            raise ConfigError(
+                f"{_TITLE}: {at} a {type(part).__name__}, which sums gradients itself; "
+                "pass the net without it."
+            )
+        if type(part).__name__ == _COMPILED:
+            raise ConfigError(
+                f"{_TITLE}: {at} compiled, and a compiled forward cannot wait for "
+                "single parameters; pass the module that was compiled."
+            )
+    if any(is_lazy(p) for p in module.parameters()):
+        raise ConfigError(
+            f"{_TITLE}: the module has parameters without a shape; run it once before."
+        )
+    if isinstance(policy, ActiveBackup):
+        raise ConfigError(
+            f"{_TITLE}: backups need to know the step of each forward; use "
+            "DistributedDataParallel and register(policy=ActiveBackup(...))."
+        )
+    if getattr(policy, "log_full", "wait") == "leave":
+        raise ConfigError(
+            f'{_TITLE}: log_full="leave" makes a late rank copy the state of another '
+            'one, which register does and this does not; use log_full="wait".'
+        )
+
+
+def _check_kinds(
+    module: object, optimizer: object, policy: object, plan: object
+) -> None:
+    for argument, value, kind, takes in (
+        ("module", module, nn.Module, "a torch.nn.Module"),
+        ("optimizer", optimizer, torch.optim.Optimizer, "an optimizer, such as SGD"),
+        ("policy", policy, Policy, "WaitAll() or SkipStraggler(...)"),
+        ("plan", plan, bool, "True or False"),
+    ):
+        if not isinstance(value, kind):
+            raise ConfigError(f"{_TITLE}: {argument} is {value!r}; it takes {takes}.")
+
+
+def check_parameters(
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    known: Container[int] | None = None,
+) -> None:
+    """Raises ConfigError unless the optimizer has just what is trained.
+
+    Args:
+        known: ids of what was trained at the beginning; None: this is the beginning.
+    """
+    stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    names = {id(p): name for name, p in module.named_parameters()}
+    trained = {id(p): n for n, p in module.named_parameters() if p.requires_grad}
+    if not trained:
+        raise ConfigError(f"{_TITLE}: no parameter of the module requires gradients.")
+    left_out = [name for i, name in trained.items() if i not in stepped]
+    if left_out:
+        raise ConfigError(
+            f"{_TITLE}: the optimizer does not step {len(left_out)} parameters of the "
+            f"module ({', '.join(left_out[:3])}, ...); give it all that require "
+            "gradients, in one optimizer."
+        )
+    foreign = len(stepped.difference(names))
+    if foreign:
+        raise ConfigError(
+            f"{_TITLE}: the optimizer has {foreign} parameters that the module has "
+            "not, and nobody would sum their gradients; take them out of it."
+        )
+    new = [name for i, name in trained.items() if known is not None and i not in known]
+    if new:
+        raise ConfigError(
+            f"{_TITLE}: {new[0]} is trained, but was not when the module was wrapped; "
+            "close() and wrap it again."
+        )
+
+
+def check_gradient(name: str, parameter: torch.Tensor) -> None:
+    """Raises ConfigError for one that cannot be summed with others."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if gradient.layout != torch.strided:
+        raise ConfigError(
+            f"{_TITLE}: the gradient of {name} is sparse; use sparse=False in its "
+            "layer, or DistributedDataParallel."
+        )

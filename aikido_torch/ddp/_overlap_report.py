@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What OverlappedDataParallel has planned, and why, as tables."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from aikido_torch import _C
+from aikido_torch.ddp._iteration import Iteration, graph_of
+from aikido_torch.ddp._layout import Layout
+from aikido_torch.ordering import choose_collective, pipelining_depth, windows
+from aikido_torch.ordering._show import ms
+
+__all__ = ["show"]
+
+_MOST_ROWS = 40
+_HOPS = 2  # of a direct allreduce: to the owner of a shard, and back
+
+
+def show(
+    layout: Layout,
+    *,
+    iteration: Iteration,
+    link: _C.LinkCost,
+    num_bytes: Mapping[str, int],
+    measured_s: float | None,
+    members: int,
+    console: Console | None = None,
+) -> None:
+    """Prints windows of parameters, buckets, and an iteration's time.
+
+    Args:
+        link: what an allreduce takes.
+        console: None is standard output.
+    """
+    console = console or Console()
+    console.print(_windows(layout, iteration, link, num_bytes))
+    if members > 1:
+        console.print(_buckets(layout, link, num_bytes, members))
+    predicted = "nothing" if layout.predicted_s is None else _ms(layout.predicted_s)
+    measured = "nothing" if measured_s is None else _ms(measured_s)
+    lines = [
+        f"plan: {layout.name}; iteration: predicted {predicted}, measured {measured}; "
+        f"computing {_ms(iteration.compute_s)}",
+        f"an allreduce takes {_ms(link.alpha_s)} and {1e9 * link.beta_s:.3g} ns a byte",
+    ]
+    for name, seconds in layout.candidates.items():
+        lines.append(f"simulated: {_ms(seconds)} with {name}")
+    console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
+
+
+def message_cost(link: _C.LinkCost, members: int) -> _C.LinkCost:
+    """Of one message, from that of a direct allreduce.
+
+    Which is two messages in time, and 2 (n-1) / n times the bytes
+    (csrc/collectives/README.md).
+    """
+    share = 2 * (members - 1) / members
+    return _C.LinkCost(alpha_s=link.alpha_s / 2, beta_s=link.beta_s / share)
+
+
+def _windows(
+    layout: Layout,
+    iteration: Iteration,
+    link: _C.LinkCost,
+    num_bytes: Mapping[str, int],
+) -> Table:
+    bucket_of = {n: i for i, names in enumerate(layout.buckets) for n in names}
+    table = Table(title="Windows of parameters; ms from the last use in a forward")
+    table.add_column("parameter", overflow="fold")
+    for name in ("bytes", "takes", "ready", "first use", "slack", "bucket"):
+        table.add_column(name, justify="right")
+    found = windows(graph_of(iteration, num_bytes, link))
+    for window in sorted(found, key=lambda window: window.ready_s)[:_MOST_ROWS]:
+        name = window.transfer
+        table.add_row(
+            Text(name),
+            f"{num_bytes[name]:,}",
+            ms(link.time_s(num_bytes[name])),
+            ms(window.ready_s),
+            ms(window.first_use_s),
+            ms(window.slack_s),
+            str(bucket_of[name]),
+        )
+    if len(found) > _MOST_ROWS:
+        table.caption = f"and {len(found) - _MOST_ROWS} more"
+    return table
+
+
+def _buckets(
+    layout: Layout, link: _C.LinkCost, num_bytes: Mapping[str, int], members: int
+) -> Table:
+    """With the collective that would take least: what is run is always "direct"."""
+    message = message_cost(link, members)
+    table = Table(title="Buckets, as they are sent; ms")
+    for name in ("bucket", "parameters", "bytes", "goes", "takes", "least", "chunks"):
+        table.add_column(name, justify="right")
+    for number, (names, place) in enumerate(
+        zip(layout.buckets[:_MOST_ROWS], layout.places, strict=False)
+    ):
+        size = sum(num_bytes[name] for name in names)
+        best, seconds = choose_collective(members=members, bytes=size, link=message)
+        depth, _ = pipelining_depth(bytes=size, hops=_HOPS, link=message)
+        table.add_row(
+            str(number),
+            str(len(names)),
+            f"{size:,}",
+            f"{place + 1}.",
+            ms(link.time_s(size)),
+            f"{ms(seconds)} {best}",
+            str(depth),
+        )
+    return table
+
+
+def _ms(seconds: float) -> str:
+    return f"{ms(seconds)} ms"

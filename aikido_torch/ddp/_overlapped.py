@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Data parallel training whose sums go on during the next forward."""
+
+import contextlib
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch import nn
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch.ddp._agreement import Registration, agree, gather, layout_of
+from aikido_torch.ddp._iteration import Iteration, IterationWatch
+from aikido_torch.ddp._layout import Layout, by_module, planned
+from aikido_torch.ddp._overlap_checks import (
+    check_arguments,
+    check_gradient,
+    check_parameters,
+)
+from aikido_torch.ddp._overlap_report import show
+from aikido_torch.ddp._parts import check_in_parts
+from aikido_torch.ddp._probe import probe
+from aikido_torch.ddp._retune import FIRST_ITERATIONS, Retune, Sum
+from aikido_torch.ddp._sums import Sums
+from aikido_torch.ddp._uses import Uses
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import Policy, WaitAll
+
+__all__ = ["OverlappedDataParallel"]
+
+_MOST_OUTCOMES = 100_000
+
+
+class OverlappedDataParallel(nn.Module):
+    """Trains `module` on all ranks, and computes while gradients are summed.
+
+    ```python
+    model = aikido_torch.ddp.OverlappedDataParallel(net, optimizer)
+    for batch in loader:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+    model.synchronize()
+    ```
+
+    As DistributedDataParallel it begins to sum gradients in the backward pass. But
+    `optimizer.step()` does not wait for the sums: each parameter gets its step when
+    its sum is here, and the next forward waits for a parameter where it needs it. So
+    the sums have the time of the next forward as well, and go in the order in which it
+    needs them. After some steps buckets and order are planned by what was measured
+    (`aikido_torch.ordering`), and again when the rate of the links changes.
+
+    The numbers are those of DistributedDataParallel over aikido with the same
+    optimizer, bit for bit; over another backend sums may round differently.
+
+    What differs from DistributedDataParallel:
+
+    - Parameters are those of the last step after `synchronize()`; forwards through this
+      object, forwards without gradients, and state_dict and load_state_dict of the
+      model and of the optimizer do it by themselves.
+    - `.grad` is None after `optimizer.step()`, as if zero_grad had been called. Between
+      backward and step gradients are being summed: whoever reads or changes them then
+      calls `wait_for_gradients()` first. `clip_grad_norm_` of this object does that,
+      and a GradScaler needs it before `scaler.unscale_(optimizer)` or
+      `scaler.step(optimizer)`. Such a step waits for all sums and is done in one piece,
+      and so is each step of an optimizer with step hooks.
+    - Parameters that a rank did not use count as zeros, and those that no rank used get
+      no step, as with find_unused_parameters=True; nobody looks for them, but from
+      the first that is missing on, sums begin at `optimizer.step()` only.
+    - Buffers such as BatchNorm's statistics are each rank's own after the start.
+    - All backwards of a step but the last are under `no_sync()`.
+
+    With a policy that skips late ranks, call `catch_up()` at the top of the training
+    loop, as with `register`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        process_group: dist.ProcessGroup | None = None,
+        policy: Policy | None = None,
+        plan: bool = True,
+    ) -> None:
+        """Called by all ranks of the group, which is checked.
+
+        Parameters and buffers become those of rank 0.
+
+        Args:
+            module: whose parameters are on one device.
+            optimizer: of all parameters of the module that are trained, and no others.
+                Each of torch.optim but LBFGS; others if they step each parameter by
+                itself, which is tried out on small ones.
+            process_group: an aikido group; None is the default group.
+            policy: None is `WaitAll()`; or `SkipStraggler(...)`. Then calls of your own
+                that may skip need another group.
+            plan: False keeps a bucket for each module.
+
+        Raises:
+            ConfigError: an argument is wrong or differs between ranks; the text says
+                what to do.
+        """
+        super().__init__()
+        policy = WaitAll() if policy is None else policy
+        check_arguments(module, optimizer, policy, plan)
+        self._backend = backend_of(process_group)
+        trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
+        check_parameters(module, optimizer)
+        check_in_parts(optimizer)
+        layout = layout_of(module, optimizer) | {"policy": repr(policy)}
+        agree(
+            layout | {"plan": repr(plan)},
+            Registration(0, b""),
+            process_group,
+            call="OverlappedDataParallel",
+        )
+        self.module = module
+        self._optimizer = optimizer
+        self._group = process_group
+        self._policy = policy
+        self._skips = not isinstance(policy, WaitAll)
+        self._plans = plan
+        self._trained = trained
+        self._kinds = {name: (p.dtype, p.device) for name, p in trained.items()}
+        self._bytes = {n: p.numel() * p.element_size() for n, p in trained.items()}
+        self._names = {id(p): name for name, p in trained.items()}
+        self._num_steps = 0
+        self._is_syncing = True
+        self._is_in_forward = False
+        self._is_closed = False
+        self._watch = IterationWatch()
+        self._retune = Retune()
+        self._is_settled = False
+        self._ended: list[Sum] = []
+        self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
+        self._uses = Uses(module, trained.values(), self._use)
+        self._whole_step: Callable[[], object] = optimizer.step
+        self._sums = Sums(
+            trained,
+            optimizer,
+            self._whole_step,
+            self._backend,
+            wait=self._watch.wait,
+            on_sum=self._on_sum,
+        )
+        self._adopt(by_module(list(reversed(trained)), list(trained), self._kinds))
+        self._broadcast_state()
+        self._install()
+
+    # ---- for the training loop ----
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Of the module; parameters are waited for where they are needed."""
+        if self._is_closed or not torch.is_grad_enabled():
+            self.synchronize()
+            return self.module(*args, **kwargs)
+        self._is_in_forward = True
+        self._uses.begin()
+        try:
+            return self.module(*args, **kwargs)
+        finally:
+            self._uses.end()
+            self._is_in_forward = False
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Gradients of backwards in it stay here, and are added to the next one's."""
+        before, self._is_syncing = self._is_syncing, False
+        try:
+            yield
+        finally:
+            self._is_syncing = before
+
+    def synchronize(self) -> None:
+        """Waits until parameters and optimizer are as of the last step."""
+        self._sums.finish_all()
+
+    def wait_for_gradients(self) -> None:
+        """Between backward and step: `.grad` is the mean of all ranks afterwards.
+
+        It may be read and changed then. A parameter that no rank used has None. All
+        ranks call it.
+        """
+        self._sums.wait_for_gradients()
+
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, **options: Any
+    ) -> torch.Tensor:
+        """`torch.nn.utils.clip_grad_norm_` of the mean gradients, which it waits for.
+
+        The norm is of all parameters, so such a step does not go on in the next
+        forward. Clipping by value or norm of each parameter waits as well: call
+        `wait_for_gradients()` before.
+        """
+        self.wait_for_gradients()
+        return nn.utils.clip_grad_norm_(
+            self.module.parameters(), max_norm, norm_type, **options
+        )
+
+    def catch_up(self, after_step: Callable[[], object] | None = None) -> int:
+        """Applies the steps that the others have done without this rank.
+
+        Call it at the top of the training loop, with a policy that skips, and pass over
+        as many batches as it returns.
+
+        Args:
+            after_step: called after each, as the loop would after its own.
+        """
+        self.synchronize()
+        replayed = 0
+        while self._skips and self._is_settled and self._sums.replay():
+            replayed += 1
+            self._num_steps += 1
+            if after_step is not None:
+                after_step()
+        return replayed
+
+    def close(self) -> None:
+        """Waits for the last step; module and optimizer are as without this object."""
+        if self._is_closed:
+            return
+        self.synchronize()
+        self._is_closed = True
+        for hook in self._hooks:
+            hook.remove()
+        if self._optimizer.step is self._step_here:
+            if self._has_own_step:
+                self._optimizer.step = self._step_before  # type: ignore[method-assign]
+            else:
+                del self._optimizer.step
+
+    @property
+    def outcomes(self) -> deque[_C.Outcome]:
+        """How the sums ended, oldest first, the last 100,000."""
+        return self._outcomes
+
+    @property
+    def layout(self) -> Layout:
+        """Which gradients go together, and in which order."""
+        return self._layout
+
+    def report(self, console: Console | None = None) -> None:
+        """Prints what is planned and why, and what an iteration takes.
+
+        The windows of parameters, from when on their gradient is there to when the next
+        forward needs them; the buckets; predicted and measured times. Each rank has
+        measured for itself.
+
+        Args:
+            console: where to print; None is standard output.
+
+        Raises:
+            ConfigError: nothing was measured yet.
+        """
+        link = self._retune.link
+        if link is None or self._retune.measured_s is None:
+            raise ConfigError(
+                "report: nothing was measured yet; call it after some more steps."
+            )
+        show(
+            self._layout,
+            iteration=self._retune.iteration,
+            link=link,
+            num_bytes=self._bytes,
+            measured_s=self._retune.measured_s,
+            members=self._backend.place[1],
+            console=console,
+        )
+
+    # ---- set-up ----
+
+    def _broadcast_state(self) -> None:
+        with torch.no_grad():
+            for tensor in (*self.module.parameters(), *self.module.buffers()):
+                dist.broadcast(tensor.detach(), group_src=0, group=self._group)
+
+    def _install(self) -> None:
+        trained: Iterable[Any] = self._trained.values()  # torch leaves some untyped
+        modules: Iterable[Any] = self.module.modules()
+        self._hooks: list[Any] = [
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            for parameter in trained
+        ]
+        for module in modules:
+            self._hooks += [
+                module.register_forward_pre_hook(self._before_forward),
+                module.register_forward_hook(self._after_forward, always_call=True),
+                module.register_state_dict_pre_hook(self._before_state),
+                module.register_load_state_dict_pre_hook(self._before_state),
+            ]
+        self._hooks += [
+            self._optimizer.register_state_dict_pre_hook(self._before_state),
+            self._optimizer.register_load_state_dict_pre_hook(self._before_state),
+        ]
+        self._step_before = self._optimizer.step
+
+        def step(_: object, closure: Callable[[], Any] | None = None) -> Any:
+            # A scheduler may have put one of its own around this one, for good.
+            return (
+                self._step_before(closure) if self._is_closed else self._step(closure)
+            )
+
+        # One that was there before looks for this.
+        if hasattr(self._step_before, "_wrapped_by_lr_sched"):
+            step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        self._step_here = types.MethodType(step, self._optimizer)
+        self._has_own_step = "step" in vars(self._optimizer)
+        self._optimizer.step = self._step_here  # type: ignore[method-assign]
+        if self._skips:
+            catching_up_on[self._backend] = weakref.ref(self)
+
+    def _adopt(self, layout: Layout) -> None:
+        self._layout = layout
+        is_strict = not (self._skips and self._is_settled)
+        policy = WaitAll() if is_strict else self._policy
+        self._sums.lay_out(layout, policy.native(), is_strict=is_strict)
+
+    # ---- hooks ----
+
+    def _before_state(self, *_: object) -> None:
+        self.synchronize()
+
+    def _before_forward(self, module: nn.Module, _: object) -> None:
+        if not self._is_in_forward or not self._uses.enter(module):
+            self.synchronize()
+            return
+        own = self._uses.by_module[module]
+        if self._sums.num_due:
+            self._sums.finish(own.values())
+        for i in own:
+            self._watch.use(self._names[i])
+
+    def _after_forward(self, module: nn.Module, *_: object) -> None:
+        if self._is_in_forward:
+            self._uses.leave(module)
+
+    def _use(self, parameter: torch.Tensor) -> None:
+        """In a forward that is watched."""
+        self._sums.finish([parameter])
+        self._watch.use(self._names[id(parameter)])
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if not self._is_syncing:
+            return
+        name = self._names[id(parameter)]
+        check_gradient(name, parameter)
+        self._watch.ready(name)
+        self._sums.take(name)
+
+    def _on_sum(self, num_bytes: int, sent_s: float, work: _C.AikidoWork) -> None:
+        outcome = work.outcome()
+        if outcome is not None:
+            self._outcomes.append(outcome)
+            self._ended.append((sent_s, sent_s + outcome.duration_ms / 1e3, num_bytes))
+
+    # ---- steps ----
+
+    def _step(self, closure: Callable[[], Any] | None) -> None:
+        if closure is not None:
+            raise ConfigError(
+                "OverlappedDataParallel: step(closure) evaluates the model in the "
+                "step, which is done in parts here; call backward before step()."
+            )
+        check_parameters(self.module, self._optimizer, known=self._names)
+        self._sums.send_rest()
+        # Here all ranks know the same of the step before, whoever has waited for what.
+        is_asked_to_plan = self._sums.was_signalled
+        self._sums.ask_for_step()
+        self._num_steps += 1
+        iteration = self._watch.step()
+        sums, self._ended = self._ended, []
+        if self._num_steps == 1:
+            self._adopt_order(iteration)
+            return
+        self._retune.add(iteration, sums)
+        if not self._is_settled:
+            if self._num_steps > FIRST_ITERATIONS:
+                self._settle()
+        elif is_asked_to_plan:
+            self._plan_anew()
+        may_plan = self._plans and self._is_settled and not self._skips
+        self._sums.signal = may_plan and self._retune.wants_plan
+
+    def _adopt_order(self, first: Iteration) -> None:
+        """As rank 0 has seen the first iteration."""
+        self.synchronize()
+        ready = [name for name, _ in first.ready]
+        uses = [self._names[i] for i in self._uses.order]
+        ready, uses = gather((ready, uses), self._group)[0]
+        for names in (ready, uses):
+            names += [name for name in self._trained if name not in names]
+        if not self._plans:
+            self._is_settled = True
+        self._adopt(by_module(ready, uses, self._kinds))
+
+    def _settle(self) -> None:
+        self._is_settled = True
+        self._plan_anew()
+
+    def _plan_anew(self) -> None:
+        """All ranks adopt what rank 0 plans, for the rank that computes longest."""
+        self.synchronize()
+        self._retune.add_link(probe(self._group))
+        seen = gather(self._retune.iteration, self._group)
+        link, rank = self._retune.link, self._backend.place[0]
+        layout = None
+        if rank == 0 and link is not None:
+            slowest = max(seen, key=lambda iteration: iteration.compute_s)
+            layout = planned(slowest, self._bytes, link, self._kinds)
+        layout = gather(layout, self._group)[0]
+        if layout is not None:
+            self._retune.planned(layout.predicted_s)
+            self._adopt(layout)
+        self._ended.clear()
+        self._watch.step()  # what this took is no iteration

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What allreduces take on the group's links, tried out while nothing else is sent."""
+
+import time
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["probe"]
+
+# Of four sizes alpha and beta can be told apart.
+_SIZES = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
+_TIMES = 3  # of each; the shortest counts
+_LONG_S = 0.2  # a transfer that takes so long is the last
+
+
+def probe(group: dist.ProcessGroup | None) -> list[tuple[float, float]]:
+    """(bytes, seconds) of allreduces, each alone on the links; equal on all ranks.
+
+    All ranks of `group` (None: the default group) call it at the same time. A rank that
+    comes early waits for the others, so the shortest time of any rank counts.
+    """
+    found = []
+    for num_bytes in _SIZES:
+        tensor = torch.zeros(num_bytes // 4)
+        times = [_seconds(tensor, group) for _ in range(_TIMES)]
+        least = torch.tensor(min(times), dtype=torch.float64)
+        dist.all_reduce(least, op=dist.ReduceOp.MIN, group=group)
+        found.append((float(num_bytes), float(least)))
+        if float(least) > _LONG_S:
+            break
+    return found
+
+
+def _seconds(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> float:
+    begin = time.monotonic()
+    dist.all_reduce(tensor, group=group)
+    return time.monotonic() - begin

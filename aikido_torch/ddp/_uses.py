@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Which module's forward uses which parameters.
+
+Note [who waits for what]
+A parameter whose step is still to come must not be read. A module waits for its own
+parameters before its forward. But a forward may read those of others: a product with
+the weights of an embedding, or an attention that never calls the layer which holds its
+weights. So the first forward is watched operation by operation: a parameter waits for
+its step wherever it is read, and counts for the innermost module whose forward was
+running. From then on that module waits for it as well.
+
+What is remembered holds for the calls of modules that were seen. A forward whose calls
+go on in another way is noticed at the first that differs: then all steps are waited for
+there, and the next forward is watched again.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["Uses"]
+
+
+class Uses:
+    """What was seen of a model's forwards. For the thread that trains.
+
+    Args:
+        model: its parameters count that are in `parameters`.
+        on_use: called before the first operation of a watched forward that takes it.
+
+    Attributes:
+        order: parameters by id, in the order in which the last watched forward used
+            them first.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: Iterable[torch.Tensor],
+        on_use: Callable[[torch.Tensor], None],
+    ) -> None:
+        self._parameters = {id(p): p for p in parameters}
+        self._on_use = on_use
+        self.by_module: dict[nn.Module, dict[int, torch.Tensor]] = {
+            module: {
+                id(p): p
+                for p in module.parameters(recurse=False)
+                if id(p) in self._parameters
+            }
+            for module in model.modules()
+        }
+        self.order: dict[int, torch.Tensor] = {}
+        self._running: list[nn.Module] = []
+        self._known: set[int] = set()  # calls in a row, as hashes
+        self._calls = 0  # of this forward, as such a hash
+        self._watch: _Watch | None = None
+        self._is_next_watched = True
+
+    def begin(self) -> None:
+        """A forward begins."""
+        self._running.clear()
+        self._calls = 0
+        if self._is_next_watched:
+            self._is_next_watched = False
+            self.order = {}
+            self._watch = _Watch(self._on_tensor)
+            self._watch.__enter__()  # type: ignore[no-untyped-call]
+
+    def end(self) -> None:
+        """It is over, whether or not it failed."""
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    @property
+    def is_watching(self) -> bool:
+        return self._watch is not None
+
+    def enter(self, module: nn.Module) -> bool:
+        """A module's forward begins, inside one. False: that was not seen before."""
+        self._running.append(module)
+        self._calls = hash((self._calls, id(module)))
+        if self._watch is not None:
+            self._known.add(self._calls)
+            return True
+        if self._calls in self._known:
+            return True
+        self._is_next_watched = True
+        return False
+
+    def leave(self, module: nn.Module) -> None:
+        """A module's forward is over; those inside that raised are, too."""
+        while self._running and self._running.pop() is not module:
+            pass
+
+    def _on_tensor(self, value: Any) -> None:
+        parameter = self._parameters.get(id(value))
+        if parameter is None:
+            return
+        self.order.setdefault(id(value), parameter)
+        if self._running:
+            self.by_module[self._running[-1]][id(value)] = parameter
+        self._on_use(parameter)
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Shows all that operations take."""
+
+    def __init__(self, show: Callable[[Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._show = show
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        for value in tree_leaves((args, kwargs)):
+            if isinstance(value, torch.Tensor):
+                self._show(value)
+        return func(*args, **kwargs)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.ddp._iteration import Iteration
+from aikido_torch.ddp._layout import by_module, planned
+from aikido_torch.ordering import LinkCost
+
+NAMES = ("in.weight", "in.bias", "mid.weight", "out.weight", "out.bias")
+ALIKE = dict.fromkeys(NAMES, "float32")
+READY = list(reversed(NAMES))
+# Forward of 1 s for each layer, backward of 2 s.
+SEEN = Iteration(
+    uses=tuple(zip(NAMES, (0.0, 0.0, 1.0, 2.0, 2.0), strict=True)),
+    ready=tuple(zip(READY, (5.0, 5.0, 7.0, 9.0, 9.0), strict=True)),
+    compute_s=9.0,
+    seconds=9.0,
+)
+SIZES = dict(zip(NAMES, (100, 1, 100, 100, 1), strict=True))
+
+
+def test_modules_have_a_bucket_each_and_who_is_needed_first_goes_first():
+    layout = by_module(READY, NAMES, ALIKE)
+    assert layout.buckets == (
+        ("out.bias", "out.weight"),
+        ("mid.weight",),
+        ("in.bias", "in.weight"),
+    )
+    assert layout.places == (2, 1, 0)
+    assert layout.predicted_s is None
+
+
+def test_what_is_not_alike_never_shares_a_bucket():
+    kinds = ALIKE | {"in.bias": "float64"}
+    assert ("in.bias",) in by_module(READY, NAMES, kinds).buckets
+    layout = planned(SEEN, SIZES, LinkCost(alpha_s=5.0, beta_s=0.0), kinds)
+    assert ("in.bias",) in layout.buckets
+
+
+def test_a_link_that_is_dear_to_start_has_fewer_buckets():
+    dear = planned(SEEN, SIZES, LinkCost(alpha_s=3.0, beta_s=0.0), ALIKE)
+    cheap = planned(SEEN, SIZES, LinkCost(alpha_s=0.0, beta_s=0.02), ALIKE)
+    assert len(dear.buckets) < len(cheap.buckets)
+    # 2 s for each of three, of which only the first layer's is waited for.
+    assert cheap.predicted_s == pytest.approx(11.0, abs=0.05)
+    assert cheap.predicted_s == min(cheap.candidates.values())
+
+
+def test_buckets_are_sent_as_they_are_ready_and_cover_all():
+    for beta_s in (0.0, 0.01, 0.05):
+        for alpha_s in (0.0, 0.1, 1.0, 10.0):
+            link = LinkCost(alpha_s=alpha_s, beta_s=beta_s)
+            layout = planned(SEEN, SIZES, link, ALIKE)
+            names = [name for bucket in layout.buckets for name in bucket]
+            assert sorted(names) == sorted(NAMES)
+            assert sorted(layout.places) == list(range(len(layout.buckets)))
+            at = dict(SEEN.ready)
+            ready = [max(at[name] for name in bucket) for bucket in layout.buckets]
+            assert ready == sorted(ready)
+
+
+def test_what_the_iteration_did_not_use_goes_last():
+    sizes = SIZES | {"aside.weight": 10}
+    kinds = ALIKE | {"aside.weight": "float32"}
+    layout = planned(SEEN, sizes, LinkCost(alpha_s=0.0, beta_s=0.01), kinds)
+    assert layout.buckets[-1] == ("aside.weight",)
+    assert layout.places[-1] == len(layout.buckets) - 1

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.ddp._overlap_checks import (
+    check_arguments,
+    check_gradient,
+    check_parameters,
+)
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
+
+
+def sgd(*parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+NET = nn.Linear(2, 2)
+OWN = sgd(*NET.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((3, OWN, WaitAll(), True), "module is 3; it takes a torch.nn.Module"),
+        ((NET, NET, WaitAll(), True), "optimizer is Linear.* it takes an optimizer"),
+        ((NET, OWN, "skip", True), "policy is 'skip'; it takes WaitAll"),
+        ((NET, OWN, WaitAll(), 1), "plan is 1; it takes True or False"),
+        ((nn.Sequential(nn.LazyLinear(3)), OWN, WaitAll(), True), "without a shape"),
+        ((nn.Sequential(nn.DataParallel(NET)), OWN, WaitAll(), True), "0 is a DataPar"),
+        ((torch.compile(NET), OWN, WaitAll(), True), "module is compiled"),
+        ((NET, OWN, ActiveBackup(), True), "backups need to know"),
+        ((NET, OWN, SkipStraggler(log_full="leave"), True), 'use log_full="wait"'),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        check_arguments(*arguments)
+
+
+def test_what_works_is_taken():
+    check_arguments(NET, OWN, SkipStraggler(), False)
+    check_parameters(NET, OWN)
+
+
+def test_the_optimizer_has_what_is_trained_and_nothing_else():
+    with pytest.raises(ConfigError, match=r"does not step 1 parameters.*\(bias"):
+        check_parameters(NET, sgd(NET.weight))
+    with pytest.raises(ConfigError, match="has 2 parameters that the module has not"):
+        check_parameters(NET, sgd(*NET.parameters(), *nn.Linear(1, 1).parameters()))
+    frozen = nn.Linear(2, 2)
+    optimizer = sgd(*frozen.parameters())
+    frozen.bias.requires_grad_(False)
+    check_parameters(frozen, optimizer)
+    known = {id(frozen.weight)}
+    check_parameters(frozen, optimizer, known=known)
+    frozen.bias.requires_grad_(True)
+    with pytest.raises(ConfigError, match="bias is trained, but was not"):
+        check_parameters(frozen, optimizer, known=known)
+    frozen.requires_grad_(False)
+    with pytest.raises(ConfigError, match="no parameter of the module requires"):
+        check_parameters(frozen, optimizer)
+
+
+def test_sparse_gradients_are_refused():
+    embedding = nn.Embedding(3, 2, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(ConfigError, match=r"gradient of e\.weight is sparse"):
+        check_gradient("e.weight", embedding.weight)

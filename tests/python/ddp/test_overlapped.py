@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""On one rank: what each call of the training loop does to parameters and gradients."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.ddp import OverlappedDataParallel
+from aikido_torch.errors import ConfigError
+
+
+def make_net():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 2))
+
+
+def sgd(net):
+    return torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+
+class Pair:
+    """The same training without and with it."""
+
+    def __init__(self, make=make_net, optimizer=sgd, **options):
+        self.plain, self.net = make(), make()
+        self.of_plain, self.of_net = optimizer(self.plain), optimizer(self.net)
+        self.model = OverlappedDataParallel(self.net, self.of_net, **options)
+
+    def both(self):
+        return ((self.plain, self.of_plain), (self.model, self.of_net))
+
+    def step(self, number, *, between=lambda model, optimizer: None):
+        for model, optimizer in self.both():
+            optimizer.zero_grad()
+            model(batch(number)).square().mean().backward()
+            between(model, optimizer)
+            optimizer.step()
+
+    def check(self):
+        self.model.synchronize()
+        for a, b in zip(self.plain.parameters(), self.net.parameters(), strict=True):
+            assert torch.equal(a, b)
+
+
+def batch(number):
+    return torch.randn(5, 4, generator=torch.Generator().manual_seed(number))
+
+
+@pytest.fixture
+def pair(group_of_one):
+    return Pair()
+
+
+def test_it_learns_what_one_process_learns(pair):
+    for number in range(12):
+        pair.step(number)
+    pair.check()
+    assert pair.model.layout.predicted_s is not None
+
+
+def test_a_step_is_done_when_the_next_forward_needs_it(pair):
+    for number in range(6):
+        pair.step(number)
+    pair.model.synchronize()
+    last = pair.net[3].weight
+    before = last.detach().clone()
+    pair.step(6)
+    assert torch.equal(last, before)  # nobody has needed it yet
+    assert last.grad is None
+    pair.net[0](batch(1))  # outside of a forward of the model all is waited for
+    assert not torch.equal(last, before)
+    pair.check()
+
+
+def test_forwards_without_gradients_see_the_last_step(pair):
+    for number in range(6):
+        pair.step(number)
+        with torch.no_grad():
+            assert torch.equal(pair.plain(batch(9)), pair.model(batch(9)))
+        pair.model.eval()
+        assert torch.equal(pair.plain(batch(9)), pair.net(batch(9)))
+        pair.model.train()
+
+
+def test_states_are_those_behind_the_last_step(pair):
+    for number in range(6):
+        pair.step(number)
+        wanted, found = pair.of_plain.state_dict(), pair.of_net.state_dict()
+        for key, state in wanted["state"].items():
+            same = found["state"][key]["momentum_buffer"]
+            assert torch.equal(state["momentum_buffer"], same)
+        pair.step(number + 50)
+        for key, value in pair.plain.state_dict().items():
+            assert torch.equal(value, pair.net.state_dict()[key])
+            assert torch.equal(value, pair.model.state_dict()[f"module.{key}"])
+
+
+def test_a_state_may_be_loaded_while_sums_are_under_way(pair):
+    for number in range(6):
+        pair.step(number)
+    saved = copy.deepcopy((pair.plain.state_dict(), pair.of_plain.state_dict()))
+    for number in range(6, 9):
+        pair.step(number)
+    for net, (model, optimizer) in zip(
+        (pair.plain, pair.net), pair.both(), strict=True
+    ):
+        net.load_state_dict(saved[0])
+        # It would take the tensors themselves.
+        optimizer.load_state_dict(copy.deepcopy(saved[1]))
+        model.train()
+    pair.check()
+    for number in range(20, 24):
+        pair.step(number)
+    pair.check()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_schedulers_change_the_steps_behind_them(group_of_one, is_first, recwarn):
+    if is_first:
+        schedulers = []
+
+        def optimizer_with(net):
+            optimizer = sgd(net)
+            schedulers.append(torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
+            return optimizer
+
+        pair = Pair(optimizer=optimizer_with)
+    else:
+        pair = Pair()
+        schedulers = [
+            torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+            for _, optimizer in pair.both()
+        ]
+    for number in range(9):
+        pair.step(number)
+        for scheduler in schedulers:
+            scheduler.step()
+    pair.check()
+    assert not [w for w in recwarn if "lr_scheduler" in str(w.message)]
+
+
+def test_gradients_are_accumulated_under_no_sync(pair):
+    for number in range(6):
+        for model, optimizer in pair.both():
+            for part in range(2):
+                if model is pair.plain:
+                    model(batch(number + part)).square().mean().backward()
+                else:
+                    with model.no_sync():
+                        model(batch(number + part)).square().mean().backward()
+            model(batch(number + 40)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        pair.check()
+
+
+def test_the_norm_is_clipped_by_a_call_of_its_own(pair):
+    def clip(model, optimizer):
+        if model is pair.plain:
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.01))
+        else:
+            norms.append(model.clip_grad_norm_(0.01))
+
+    for number in range(6):
+        norms = []
+        pair.step(number, between=clip)
+        assert norms[0] == norms[1]
+    pair.check()
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_may_be_changed_once_they_were_waited_for(pair, to_none):
+    def halve(model, optimizer):
+        if model is pair.model:
+            model.wait_for_gradients()
+        for p in model.parameters():
+            p.grad.mul_(0.5)
+
+    for number in range(6):
+        pair.step(number, between=halve)
+        for _, optimizer in pair.both():
+            optimizer.zero_grad(set_to_none=to_none)
+    pair.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net, optimizer: nn.utils.clip_grad_norm_(net.parameters(), 1e-3),
+        lambda net, optimizer: optimizer.zero_grad(),
+        lambda net, optimizer: setattr(net[0].weight, "grad", torch.ones(8, 4)),
+    ],
+)
+def test_gradients_that_are_being_summed_must_be_left_alone(pair, change):
+    pair.step(0)
+    pair.model(batch(1)).mean().backward()
+    change(pair.net, pair.of_net)
+    with pytest.raises(ConfigError, match="wait_for_gradients"):
+        pair.of_net.step()
+
+
+def test_a_grad_scaler_works_once_gradients_were_waited_for(group_of_one):
+    pair = Pair(optimizer=lambda net: torch.optim.Adam(net.parameters(), fused=True))
+    scalers = [torch.amp.GradScaler("cpu", init_scale=4.0) for _ in range(2)]
+    for number in range(6):
+        for scaler, (model, optimizer) in zip(scalers, pair.both(), strict=True):
+            optimizer.zero_grad()
+            loss = model(batch(number)).square().mean()
+            scaler.scale(loss).backward()
+            if model is pair.model:
+                model.wait_for_gradients()
+            if number % 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+    pair.check()
+
+
+def test_hooks_of_the_optimizer_see_whole_steps(pair):
+    calls = []
+    pair.of_net.register_step_post_hook(lambda o, *_: calls.append(len(o.state)))
+    for number in range(6):
+        pair.step(number)
+    assert calls == [6] * 6
+    pair.check()
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.inner = nn.Linear(4, 4)
+        self.aside = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 7)
+        self.head.weight = self.embed.weight
+        self.uses_aside = False
+
+    def forward(self, x):
+        x = self.embed(x.abs().long() % 7).sum(dim=1)
+        if self.uses_aside:
+            x = self.aside(x)
+        x = self.inner(x)
+        # Without a call of the layer that has them.
+        return self.head(x) + nn.functional.linear(x, self.embed.weight, self.head.bias)
+
+
+def make_tied():
+    torch.manual_seed(4)
+    return Tied()
+
+
+def decaying(net):
+    return torch.optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.1)
+
+
+def test_shared_and_unused_parameters_and_another_way_through(group_of_one):
+    pair = Pair(make_tied, optimizer=decaying)
+    for number in range(24):
+        for net in (pair.plain, pair.net):
+            net.uses_aside = number % 5 > 2
+        pair.step(number)
+        if number % 3 == 0:
+            pair.check()
+    pair.check()
+    assert pair.of_net.state[pair.net.aside.weight]["step"] < 24
+
+
+def test_frozen_parameters_stay(group_of_one):
+    def half_frozen():
+        net = make_net()
+        net[2].requires_grad_(False)
+        return net
+
+    pair = Pair(
+        half_frozen,
+        optimizer=lambda net: sgd(
+            nn.ParameterList(p for p in net.parameters() if p.requires_grad)
+        ),
+    )
+    for number in range(8):
+        pair.step(number)
+    pair.check()
+
+
+def test_a_second_backward_before_the_step_is_refused(pair):
+    pair.step(0)
+    pair.model(batch(0)).mean().backward()
+    with pytest.raises(ConfigError, match=r"for the second time.*no_sync"):
+        pair.model(batch(1)).mean().backward()
+
+
+def test_a_step_with_a_closure_is_refused(pair):
+    with pytest.raises(ConfigError, match=r"step\(closure\)"):
+        pair.of_net.step(lambda: None)
+
+
+def test_parameters_that_come_later_are_refused(pair):
+    pair.of_net.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+    with pytest.raises(ConfigError, match="has 1 parameters that the module has not"):
+        pair.step(0)
+
+
+def test_close_leaves_module_and_optimizer_as_they_were(pair):
+    for number in range(6):
+        pair.step(number)
+    pair.model.close()
+    assert "step" not in vars(pair.of_net)
+    assert all(not m._forward_pre_hooks for m in pair.net.modules())
+    pair.check()
+    pair.step(7)  # without sums
+    pair.check()
+    pair.model.close()
+
+
+def test_without_a_plan_each_module_keeps_its_bucket(group_of_one):
+    pair = Pair(plan=False)
+    for number in range(8):
+        pair.step(number)
+    pair.check()
+    assert len(pair.model.layout.buckets) == 3
+    assert pair.model.layout.predicted_s is None

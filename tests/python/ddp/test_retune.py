@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.ddp._iteration import Iteration
+from aikido_torch.ddp._retune import Retune, busy_times
+
+SIZES = (4_000, 30_000, 130_000, 500_000)
+
+
+def iteration(seconds=1.0):
+    return Iteration((), (), seconds, seconds)
+
+
+def planned(*, seconds=1.0, beta_s=1e-6):
+    retune = Retune()
+    retune.add_link([(size, 0.001 + beta_s * size) for size in SIZES])
+    for _ in range(3):
+        retune.add(iteration(seconds), [])
+    retune.planned(seconds)
+    return retune
+
+
+def run(retune, count, *, seconds=1.0, beta_s=1e-6):
+    """After how many iterations it wants a plan."""
+    for number in range(1, count + 1):
+        size = SIZES[number % 4]
+        retune.add(iteration(seconds), [(0.0, 0.001 + beta_s * size, size)])
+        if retune.wants_plan:
+            return number
+    return None
+
+
+def test_the_link_is_that_of_the_probe():
+    link = planned().link
+    assert link.alpha_s == pytest.approx(0.001)
+    assert link.beta_s == pytest.approx(1e-6)
+
+
+def test_nothing_is_wanted_before_the_first_plan_or_without_a_reason():
+    retune = Retune()
+    assert run(retune, 20) is None
+    assert run(planned(), 200) is None
+
+
+def test_another_rate_of_the_link_is_a_reason():
+    retune = planned()
+    assert run(retune, 100, beta_s=4e-6) == 8
+    retune.planned(1.0)
+    assert run(retune, 100, beta_s=4e-6) is None
+    assert retune.link.beta_s == pytest.approx(4e-6)
+
+
+def test_a_wrong_prediction_is_a_reason_less_and_less_often():
+    retune = planned()
+    waited = []
+    for _ in range(3):
+        waited.append(run(retune, 1000, seconds=1.5))
+        retune.planned(1.0)
+    assert waited == [32, 64, 128]
+
+
+def test_the_measured_time_is_of_late():
+    retune = planned()
+    assert retune.measured_s is None
+    run(retune, 20, seconds=3.0)
+    run(retune, 8, seconds=2.0)
+    assert retune.measured_s == 2.0
+    assert retune.iteration.compute_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("sums", "times"),
+    [
+        ([], []),
+        ([(0.0, 2.0, 10)], [(10, 2.0)]),
+        # One begins while another is on its way: 3 s for both.
+        ([(1.0, 3.0, 30), (0.0, 2.0, 10)], [(20, 1.5)]),
+        # One lies within another.
+        ([(0.0, 4.0, 30), (1.0, 2.0, 10)], [(20, 2.0)]),
+        ([(0.0, 1.0, 10), (2.0, 5.0, 30)], [(10, 1.0), (30, 3.0)]),
+    ],
+)
+def test_a_busy_link_is_as_good_as_its_mean_sum(sums, times):
+    assert busy_times(sums) == times

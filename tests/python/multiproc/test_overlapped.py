@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""OverlappedDataParallel on several ranks: the bits of DistributedDataParallel."""
+
+import random
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch.ddp import OverlappedDataParallel
+from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import run_ranks
+
+STEPS = 50
+
+
+class Net(nn.Module):
+    """Uneven layers, one that is shared, and one that some batches do not use."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(17, 33)
+        self.norm = nn.LayerNorm(33)
+        self.middle = nn.Linear(33, 33)
+        self.large = nn.Linear(33, 301)
+        self.last = nn.Linear(301, 3, bias=False)
+
+    def forward(self, x):
+        x = torch.tanh(self.norm(self.first(x)))
+        x = torch.tanh(self.middle(x))
+        return self.last(torch.relu(self.large(self.middle(x))))
+
+
+def make_net():
+    torch.manual_seed(3)
+    return Net()
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
+    "rmsprop foreach": lambda p: torch.optim.RMSprop(p, lr=1e-3, foreach=True),
+}
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(8, 17, generator=generator)
+
+
+def learn(model, optimizer, rank, steps=STEPS):
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.7)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(batch(rank, step)).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        losses.append(loss.item())
+    return losses
+
+
+def compare(rank, size, names):
+    differing = []
+    for name in names:
+        plain, net = make_net(), make_net()
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(rank)  # they become those of rank 0
+        of_plain, of_net = (OPTIMIZERS[name](m.parameters()) for m in (plain, net))
+        wanted = learn(DistributedDataParallel(plain), of_plain, rank)
+        model = OverlappedDataParallel(net, of_net)
+        found = learn(model, of_net, rank)
+        model.synchronize()
+        for a, b in zip(plain.parameters(), net.parameters(), strict=True):
+            if not torch.equal(a, b):
+                differing.append(name)
+        if wanted != found:
+            differing.append(f"{name}: losses")
+        assert model.layout.predicted_s > 0
+        model.close()
+    return differing
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_fifty_steps_have_the_bits_of_ddp(size):
+    assert run_ranks(size, compare, list(OPTIMIZERS)) == [[]] * size
+
+
+class Branches(nn.Module):
+    """Branches that are computed in any order; some of them may not be used."""
+
+    def __init__(self, num):
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Linear(6 + i, 5) for i in range(num))
+        self.order = list(range(num))
+
+    def forward(self, x):
+        outputs = {n: self.branches[n](x[:, : 6 + n]) for n in self.order}
+        # Added up in one order, whatever was computed first.
+        return sum(outputs[n] for n in sorted(outputs))
+
+
+def learn_branches(rank, size, seed, drops):
+    """Orders, and with `drops` sets, differ between ranks and steps."""
+    torch.manual_seed(seed)
+    plain, net = Branches(7), Branches(7)
+    net.load_state_dict(plain.state_dict())
+    of_plain, of_net = (
+        torch.optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1)
+        for m in (plain, net)
+    )
+    ddp = DistributedDataParallel(plain, find_unused_parameters=True)
+    model = OverlappedDataParallel(net, of_net)
+    draw = random.Random(f"{seed} {rank}")
+    for step in range(24):
+        used = [n for n in range(7) if draw.random() >= drops] or [0]
+        plain.order = used
+        net.order = draw.sample(used, len(used))
+        x = batch(rank, step)
+        for m, optimizer in ((ddp, of_plain), (model, of_net)):
+            optimizer.zero_grad()
+            m(x).square().mean().backward()
+            time.sleep(draw.choice([0, 0, 0.005]))
+            optimizer.step()
+    model.synchronize()
+    return [
+        torch.equal(a, b)
+        for a, b in zip(plain.parameters(), net.parameters(), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("drops", [0.0, 0.4, 0.9])
+def test_gradients_may_come_in_any_order_or_not_at_all(drops, seed):
+    # As DistributedDataParallel with find_unused_parameters.
+    assert run_ranks(3, learn_branches, seed, drops) == [[True] * 14] * 3
+
+
+def differing(rank, size, what):
+    net = make_net()
+    lr = 0.1 * (1 + rank) if what == "lr" else 0.1
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr)
+    with pytest.raises(ConfigError) as caught:
+        OverlappedDataParallel(net, optimizer, plan=what == "lr" or rank == 0)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("lr", "optimizer differs between ranks: optimizer.param_groups[0].lr is 0.1"),
+        ("plan", "plan differs between ranks: plan is True on rank 0 but False on"),
+    ],
+)
+def test_ranks_with_other_arguments_are_refused(what, words):
+    for text in run_ranks(2, differing, what):
+        assert text.startswith(f"OverlappedDataParallel: {words}")
+
+
+def replan(rank, size):
+    """One rank asks for a new plan; who waits for steps in between differs."""
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    model = OverlappedDataParallel(net, optimizer)
+    plans = []
+    for step in range(14):
+        optimizer.zero_grad()
+        model(batch(rank, step)).square().mean().backward()
+        if rank == 0 and step == 9:
+            net.state_dict()
+        optimizer.step()
+        if rank == 0 and step == 8:
+            model.synchronize()
+        if step == 7:
+            model._sums.signal = rank == 1
+        if not plans or plans[-1][1] is not model.layout:
+            plans.append((step, model.layout))
+    model.synchronize()
+    return plans, [p.detach().clone() for p in net.parameters()]
+
+
+def test_a_rank_that_wants_another_plan_has_all_of_them_make_one():
+    (plans, parameters), *others = run_ranks(3, replan)
+    # At the beginning, after the first iteration and the next three; asked for in the
+    # backward of step 8, known behind that of step 9.
+    assert [step for step, _ in plans] == [0, 3, 9]
+    for found, same in others:
+        assert found == plans
+        assert all(torch.equal(a, b) for a, b in zip(parameters, same, strict=True))
+
+
+LATE, LATE_S = 2, 0.3
+POLICY = SkipStraggler(min_contributors=2, floor_ms=40, ceiling_ms=40)
+
+
+def learn_late(rank, size):
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    model = OverlappedDataParallel(net, optimizer, policy=POLICY)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.7)
+    step = caught_up = 0
+    while step < 20:
+        applied = model.catch_up(after_step=scheduler.step)
+        step, caught_up = step + applied, caught_up + applied
+        if step >= 20:
+            break
+        if rank == LATE and step in (6, 7, 12):
+            time.sleep(LATE_S)
+        optimizer.zero_grad()
+        model(batch(rank, step)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+        step += 1
+    model.synchronize()
+    skipped = {r for outcome in model.outcomes for r in outcome.skipped}
+    dist.barrier()
+    return (
+        [p.detach().clone() for p in net.parameters()],
+        caught_up,
+        sorted(skipped),
+        scheduler.last_epoch,
+    )
+
+
+def test_a_late_rank_is_skipped_and_catches_up():
+    found = run_ranks(3, learn_late)
+    for parameters, _, _, epochs in found:
+        assert epochs == 20
+        for a, b in zip(parameters, found[0][0], strict=True):
+            assert torch.equal(a, b)
+    assert found[LATE][1] > 0
+    assert all(LATE in skipped for _, _, skipped, _ in found)
+
+
+def learn_then_die(rank, size):
+    net = make_net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    model = OverlappedDataParallel(net, optimizer)
+    learn(model, optimizer, rank, steps=6)
+    if rank == 1:
+        return "gone"
+    with pytest.raises(dist.DistBackendError) as caught:
+        learn(model, optimizer, rank, steps=6)
+    return str(caught.value)
+
+
+def test_a_lost_rank_ends_the_training_with_its_name():
+    found = run_ranks(2, learn_then_die)
+    assert "rank 1" in found[0]
