@@ -15,10 +15,10 @@ import typer
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
-from benchmarks.ordering_cases import urgent
+from benchmarks.ordering_cases import ddp, forward, urgent
 from benchmarks.straggler_cases import command
 
-CASES = [*urgent.CASES]
+CASES = [*urgent.CASES, *ddp.CASES, *forward.CASES]
 
 
 def main(

@@ -2,6 +2,12 @@
 # Copyright (c) the aikido authors
 """The cases of benchmarks/ordering.py, judged as those of straggler_cases/case.py.
 
+ddp.py          training whose sums go on in the next forward, beside DDP
+ddp_plan.py     one training, as its ranks get it
+ddp_rank.py     a rank that trains, one training after the other
+ddp_runs.py     starts the ranks and collects what they saw
+forward.py      forward passes whose parameters come over the link, in TAC's order
+forward_rank.py a rank that does them
 urgent.py       an allreduce that is urgent, behind others that are not
 urgent_plan.py  one turn of it, as its ranks get it
 urgent_rank.py  a rank that takes turns

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Starts the ranks of a case of trainings, and collects what they saw.
+
+For the main thread.
+"""
+
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lab import Lab, Link
+from benchmarks.launch import RanksFailedError
+from benchmarks.ordering_cases import ddp_plan
+from benchmarks.ordering_cases.ddp_plan import Layer, Training
+from benchmarks.straggler_cases.case import CaseError, Context
+from benchmarks.straggler_cases.meeting import Host
+from benchmarks.straggler_cases.runs import first_line
+
+PROGRAM = Path(__file__).resolve().with_name("ddp_rank.py")
+QUEUE_MS = 10.0
+
+
+@dataclass
+class Record:
+    """One training as all of its ranks saw it. Times are of the machine's clock."""
+
+    training: Training
+    by_rank: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def step_ms(self) -> float:
+        """Mean of the steps that count, of the median rank."""
+        means = []
+        for seen in self.by_rank.values():
+            ends = seen["ends"][self.training.warm_up - 1 :]
+            means.append(1e3 * (ends[-1] - ends[0]) / (len(ends) - 1))
+        return statistics.median(means)
+
+    def check(self, num_ranks: int) -> None:
+        """Raises CaseError unless all ranks ended with the same parameters."""
+        found = {rank: seen["fingerprint"] for rank, seen in self.by_rank.items()}
+        if len(found) != num_ranks or len(set(found.values())) != 1:
+            raise CaseError(
+                f"the ranks of '{self.training.name}' ended with other parameters: "
+                f"{found}"
+            )
+
+
+@contextlib.contextmanager
+def lab_of(num_hosts: int, *, mbit: float) -> Iterator[Lab]:
+    link = Link(up_mbit=mbit, down_mbit=mbit, queue_ms=QUEUE_MS)
+    with Lab([link] * num_hosts) as lab:
+        yield lab
+
+
+def run(
+    lab: Lab,
+    models: dict[str, list[Layer]],
+    trainings: Sequence[Training],
+    context: Context,
+) -> list[Record]:
+    """All of them by one set of ranks.
+
+    Raises CaseError with one sentence when a rank failed or had other parameters.
+    """
+    records = [Record(training) for training in trainings]
+    num_hosts = len(lab.links)
+    mbit = min(link.up_mbit or 1e5 for link in lab.links)
+
+    def on_met(key: list[Any], values: dict[int, Any]) -> float:
+        what, number = key
+        rate = trainings[number].mbit
+        if what == "links" and rate is not None:
+            for host in range(num_hosts):
+                lab.change(host, up_mbit=rate, down_mbit=rate)
+        return 0.0
+
+    def on_event(rank: int, event: dict[str, Any]) -> None:
+        number = event.pop("training")
+        records[number].by_rank[event.pop("rank")] = event
+        context.on_progress((number + 1) / len(trainings))
+
+    with tempfile.TemporaryDirectory() as folder:
+        text = ddp_plan.to_json(models, trainings)
+        Path(folder, ddp_plan.PLAN_FILE).write_text(text)
+        host = Host(
+            folder, num_hosts, on_met=on_met, on_told=lambda rank, message: None
+        )
+        try:
+            lab.run(
+                [sys.executable, str(PROGRAM), json.dumps({"folder": folder})],
+                deadline_s=ddp_plan.estimate_s(models, trainings, mbit=mbit),
+                on_event=on_event,
+            )
+        except RanksFailedError as error:
+            raise CaseError(first_line(str(error))) from error
+        finally:
+            host.close()
+    for record in records:
+        context.on_record(
+            {"training": asdict(record.training), "by_rank": record.by_rank}
+        )
+        record.check(num_hosts)
+    return records
+
+
+def step_ms(records: Iterable[Record], name: str) -> list[float]:
+    """Of all trainings of that name, sorted."""
+    found = [r.step_ms for r in records if r.training.name == name]
+    return sorted(found)
