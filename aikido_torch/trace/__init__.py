@@ -26,6 +26,7 @@ from aikido_torch.trace._dump import Clock, Dump, read
 from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
 from aikido_torch.trace._flight import write_flight_recorder
 from aikido_torch.trace._html import write_html
+from aikido_torch.trace._log import EventLog, log_events
 from aikido_torch.trace._metrics import Metrics, serve
 from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._spans import Kind, Outcome, Span
@@ -36,6 +37,7 @@ from aikido_torch.trace._watch import Watch, watch
 __all__ = [
     "Clock",
     "Dump",
+    "EventLog",
     "Kind",
     "LinkStep",
     "Metrics",
@@ -51,6 +53,7 @@ __all__ = [
     "attribute",
     "attribute_windows",
     "facts_of",
+    "log_events",
     "read",
     "report",
     "save",

@@ -9,9 +9,9 @@ explanation. What counts is measured against the spread that the ranks have anyw
 the same window, so that a noisy machine is no culprit.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, median_low
 from typing import Literal
 
@@ -79,7 +79,7 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
     """
     lengths = [r.length_s for facts in window for r in facts.ranks.values()]
     typical_s = median(lengths) if lengths else 0.0
-    found: list[_Loss] = []
+    by_step: list[list[_Loss]] = []
     work_spread = _spread([_works(facts) for facts in window])
     link_spread = _link_spread(window)
     for facts in window:
@@ -90,13 +90,18 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
         ]
         # What a stop has made late is late for that.
         stopped = {loss.rank for loss in losses if loss.cause == "host stopped"}
-        losses = [
-            loss
-            for loss in losses
-            if not stopped or loss.cause == "host stopped" or loss.cause in _OWN
-        ]
-        if losses:
-            found.append(max(losses, key=lambda loss: (loss.seconds, -loss.rank)))
+        by_step.append(
+            [
+                loss
+                for loss in losses
+                if not stopped or loss.cause == "host stopped" or loss.cause in _OWN
+            ]
+        )
+    found = [
+        max(losses, key=lambda loss: (loss.seconds, -loss.rank))
+        for losses in _one_direction(by_step)
+        if losses
+    ]
     return _verdict(window, found, typical_s)
 
 
@@ -107,6 +112,7 @@ def attribute_windows(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verd
 
 
 _OWN = ("compute", "input")
+_WAYS: tuple[Cause, ...] = ("network out", "network in")
 
 
 def _works(facts: StepFacts) -> dict[int, float]:
@@ -189,7 +195,8 @@ def _sides(facts: StepFacts) -> dict[tuple[Cause, int], tuple[float, float, floa
     """By direction and rank: seconds more than others, its pace, and theirs.
 
     A rank whose own end is slow is slow with all, so the better half of its links
-    counts; against the middle of the links of the others.
+    counts; against the lower quartile of the links of the others, since with one slow
+    rank most of those may be slow.
     """
     paces = _paces(facts)
     found: dict[tuple[Cause, int], tuple[float, float, float]] = {}
@@ -205,7 +212,7 @@ def _sides(facts: StepFacts) -> dict[tuple[Cause, int], tuple[float, float, floa
                 rest = [pace for pair, pace in paces.items() if end(pair) != rank]
             if not rest:
                 continue
-            usual = median(rest)
+            usual = sorted(rest)[len(rest) // 4]
             more = [
                 facts.links[pair].seconds - usual * facts.links[pair].num_bytes
                 for pair in own
@@ -227,6 +234,37 @@ def _network(facts: StepFacts, typical_s: float, spread: float) -> list[_Loss]:
             facts, cause, rank, seconds, pace, usual, typical_s=typical_s, spread=spread
         )
     return found
+
+
+def _one_direction(by_step: list[list[_Loss]]) -> list[list[_Loss]]:
+    """The same, with the losses of each rank's links in one direction.
+
+    Acknowledgements go the other way: where they queue, what comes the good way is
+    slower too, but less. So all of it is put down to the direction that lost more.
+    """
+    totals: defaultdict[tuple[Cause, int], float] = defaultdict(float)
+    for losses in by_step:
+        for loss in losses:
+            if loss.cause in _WAYS:
+                totals[loss.cause, loss.rank] += loss.seconds
+    out, into = _WAYS
+    blamed = {
+        rank: out if totals[out, rank] >= totals[into, rank] else into
+        for _, rank in [*totals]
+    }
+    told = []
+    for losses in by_step:
+        best: dict[int, _Loss] = {}
+        for loss in losses:
+            if loss.cause not in _WAYS:
+                continue
+            before = best.get(loss.rank)
+            is_blamed = loss.cause == blamed[loss.rank]
+            if before is None or is_blamed:
+                best[loss.rank] = replace(loss, cause=blamed[loss.rank])
+        told.append([loss for loss in losses if loss.cause not in _WAYS])
+        told[-1] += best.values()
+    return told
 
 
 # ---- from steps to a window ----

@@ -151,7 +151,7 @@ def _culprits(summary: Summary) -> str:
             + f'<td class="text">{escape(v.evidence)}</td>'
         )
     head = ("steps", "rank", "cause", "pattern", "lost a step, ms", "evidence")
-    return _table(head, rows)
+    return _table(head, rows, kind="culprits")
 
 
 def _arrivals(summary: Summary) -> str:

@@ -117,6 +117,24 @@ def test_a_missing_rank_does_not_hide_the_culprit():
     assert (attribute(seen).cause, attribute(seen).rank) == ("compute", 3)
 
 
+def test_links_that_suffer_from_their_acknowledgements_do_not_divide_the_blame():
+    def links(out_s, in_s):
+        return {
+            (s, t): LinkStep(1 << 20, out_s if s == 2 else in_s if t == 2 else 0.005)
+            for s, t in SLOW_LINK
+        }
+
+    for changes in ([(0.09, 0.04), (0.05, 0.06)] * 3, [(0.05, 0.06), (0.09, 0.04)] * 3):
+        seen = [
+            step(i, [0.05] * 4, links=links(*each)) for i, each in enumerate(changes)
+        ]
+        assert (attribute(seen[:5]).cause, attribute(seen[:5]).rank) == (
+            "network out",
+            2,
+        )
+        assert attribute(seen[:5]).pattern == "steady"
+
+
 def test_windows_are_cut_one_behind_another():
     seen = [step(i, [0.05] * 4) for i in range(12)]
     windows = attribute_windows(seen, size=5)

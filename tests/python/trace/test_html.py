@@ -3,6 +3,8 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
 from array import array
 from html.parser import HTMLParser
 
@@ -108,6 +110,33 @@ def test_all_that_is_operated_has_a_name_and_a_key(tmp_path):
 def test_a_trace_without_anything_is_a_page_too(tmp_path):
     _, page = written(tmp_path, [dump(0, [])])
     assert columns(page)[0]["count"] == 0
+
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), None
+)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+def test_a_page_of_many_ranks_and_spans_is_painted_within_two_seconds(tmp_path):
+    ranks = [
+        dump(
+            rank,
+            [
+                span(Kind(2 + k % 4), 2 * k, 2 * k + 1, number=k // 10, step=k // 100)
+                for k in range(10_000)
+            ],
+            size=64,
+        )
+        for rank in range(64)
+    ]
+    path = tmp_path / "report.html"
+    write_html(path, ranks)
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    ran = subprocess.run([*command, path.as_uri()], capture_output=True, timeout=50)
+    painted = re.search(rb'data-painted-ms="(\d+)"', ran.stdout)
+    assert painted, ran.stderr[-500:]
+    assert int(painted[1]) < 2000
 
 
 def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path):

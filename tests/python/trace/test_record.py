@@ -35,6 +35,16 @@ def test_calls_are_recorded_between_start_and_stop(group_of_one, tmp_path):
     assert trace.take().spans == []
 
 
+def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as profiler:
+        dist.all_reduce(torch.ones(8))
+        dist.broadcast(torch.ones(2), src=0)
+    names = {event.key for event in profiler.key_averages()}
+    assert {"aikido:all_reduce", "aikido:broadcast"} <= names
+
+
 def test_a_folder_that_is_not_there_is_a_sentence(group_of_one, tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         trace.save(tmp_path / "no" / "rank0.trace")
