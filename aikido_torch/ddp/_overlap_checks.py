@@ -16,14 +16,19 @@ __all__ = ["check_arguments", "check_gradient", "check_parameters"]
 _TITLE = "OverlappedDataParallel"
 # Modules that sum gradients themselves, or whose forward does not call our hooks.
 _OTHERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+_WATCH = ("first", "always")
 _COMPILED = "OptimizedModule"
 
 
 def check_arguments(
-    module: object, optimizer: object, policy: object, plan: object
+    module: object, optimizer: object, policy: object, plan: object, watch: object
 ) -> None:
     """Raises ConfigError for what is no such thing, or cannot work."""
     _check_kinds(module, optimizer, policy, plan)
+    if watch not in _WATCH:
+        raise ConfigError(
+            f"{_TITLE}: watch is {watch!r}; it takes {' or '.join(_WATCH)}."
+        )
     assert isinstance(module, nn.Module)
     for name, part in module.named_modules():
         at = f"{name} is" if name else "module is"

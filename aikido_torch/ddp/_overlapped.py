@@ -7,7 +7,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -89,6 +89,7 @@ class OverlappedDataParallel(nn.Module):
         process_group: dist.ProcessGroup | None = None,
         policy: Policy | None = None,
         plan: bool = True,
+        watch: Literal["first", "always"] = "first",
     ) -> None:
         """Called by all ranks of the group, which is checked.
 
@@ -103,6 +104,11 @@ class OverlappedDataParallel(nn.Module):
             policy: None is `WaitAll()`; or `SkipStraggler(...)`. Then calls of your own
                 that may skip need another group.
             plan: False keeps a bucket for each module.
+            watch: "first" watches the first forward operation by operation, and each
+                after one that has called its modules in a new order. Only where a
+                forward reads parameters of another module than the one that runs, in
+                some steps and not in others with the same calls, it takes "always",
+                which costs some microseconds for each operation.
 
         Raises:
             ConfigError: an argument is wrong or differs between ranks; the text says
@@ -110,7 +116,7 @@ class OverlappedDataParallel(nn.Module):
         """
         super().__init__()
         policy = WaitAll() if policy is None else policy
-        check_arguments(module, optimizer, policy, plan)
+        check_arguments(module, optimizer, policy, plan, watch)
         self._backend = backend_of(process_group)
         trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         check_parameters(module, optimizer)
@@ -141,7 +147,7 @@ class OverlappedDataParallel(nn.Module):
         self._is_settled = False
         self._ended: list[Sum] = []
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
-        self._uses = Uses(module, trained.values(), self._use)
+        self._uses = Uses(module, trained.values(), self._use, always=watch == "always")
         self._whole_step: Callable[[], object] = optimizer.step
         self._sums = Sums(
             trained,
@@ -419,5 +425,7 @@ class OverlappedDataParallel(nn.Module):
         if layout is not None:
             self._retune.planned(layout.predicted_s)
             self._adopt(layout)
+        # Who has asked for it goes on to do so until here.
+        self._sums.was_signalled = False
         self._ended.clear()
         self._watch.step()  # what this took is no iteration

@@ -12,7 +12,9 @@ running. From then on that module waits for it as well.
 
 What is remembered holds for the calls of modules that were seen. A forward whose calls
 go on in another way is noticed at the first that differs: then all steps are waited for
-there, and the next forward is watched again.
+there, and the next forward is watched again. What is not noticed is a forward with the
+same calls that reads parameters of others at other places: for such a one each forward
+is watched.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,7 +33,8 @@ class Uses:
 
     Args:
         model: its parameters count that are in `parameters`.
-        on_use: called before the first operation of a watched forward that takes it.
+        on_use: called before an operation of a watched forward that takes it.
+        always: each forward is watched.
 
     Attributes:
         order: parameters by id, in the order in which the last watched forward used
@@ -43,6 +46,8 @@ class Uses:
         model: nn.Module,
         parameters: Iterable[torch.Tensor],
         on_use: Callable[[torch.Tensor], None],
+        *,
+        always: bool = False,
     ) -> None:
         self._parameters = {id(p): p for p in parameters}
         self._on_use = on_use
@@ -59,6 +64,7 @@ class Uses:
         self._known: set[int] = set()  # calls in a row, as hashes
         self._calls = 0  # of this forward, as such a hash
         self._watch: _Watch | None = None
+        self._always = always
         self._is_next_watched = True
 
     def begin(self) -> None:
@@ -66,7 +72,7 @@ class Uses:
         self._running.clear()
         self._calls = 0
         if self._is_next_watched:
-            self._is_next_watched = False
+            self._is_next_watched = self._always
             self.order = {}
             self._watch = _Watch(self._on_tensor)
             self._watch.__enter__()  # type: ignore[no-untyped-call]

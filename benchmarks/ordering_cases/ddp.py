@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.ordering_cases import ddp_plan, ddp_runs
 from benchmarks.ordering_cases.ddp_plan import Layer, Training
 from benchmarks.ordering_cases.ddp_runs import Record
-from benchmarks.straggler_cases.case import Bar, Case, Context, Row
+from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 
 NUM_HOSTS = 3
 MBIT = 100.0
@@ -27,6 +27,7 @@ VGG_SHARES = (
 EMBEDDING_SHARES = ((0.02, 0.90), *((0.14, 0.0143) for _ in range(7)))
 TOTAL_BYTES = 2_400 * KB
 PLANNED_MBIT = (100.0, 200.0, 500.0)
+CHANGED_STEPS = 30  # after the rate has changed: noticed, planned and measured
 
 
 def model_of(
@@ -155,6 +156,41 @@ def planner(case: Case, context: Context) -> list[Row]:
     return rows
 
 
+def rate_change(case: Case, context: Context) -> list[Row]:
+    """Links lose half of their rate in the midst of a training."""
+    compute_ms = communication_ms(TOTAL_BYTES, MBIT)
+    total = round(1.5 * TOTAL_BYTES)
+    models = {"model": model_of(VGG_SHARES, compute_ms=compute_ms, total_bytes=total)}
+    training = Training(
+        name="overlapped",
+        model="model",
+        arm="overlapped",
+        steps=15 + CHANGED_STEPS,
+        mbit=2 * MBIT,
+        later_mbit=MBIT,
+        later=CHANGED_STEPS,
+    )
+    with ddp_runs.lab_of(NUM_HOSTS, mbit=2 * MBIT) as lab:
+        repeats = context.pick(1, 3)
+        records = ddp_runs.run(lab, models, [training] * repeats, context)
+    offs = []
+    for record in records:
+        seen = record.by_rank[0]
+        if seen["num_plans"] < 2:
+            raise CaseError("there was no other plan after the rate had changed")
+        pair = record.last_ms(8), seen["predicted_ms"]
+        offs.append((max(pair) / min(pair), *pair))
+    off, measured, predicted = sorted(offs)[len(offs) // 2]
+    return [
+        case.judge(
+            0,
+            value=predicted * off,
+            reference=predicted,
+            note=f"measured {measured:.0f} ms, predicted {predicted:.0f} ms",
+        )
+    ]
+
+
 _HOSTS = f"{NUM_HOSTS} hosts of {MBIT:g} Mbit/s"
 _DDP = "DDP, its best backend and bucket size"
 
@@ -194,5 +230,11 @@ CASES = [
             for mbit in PLANNED_MBIT
         ),
         measure=planner,
+    ),
+    Case(
+        name="rate-change",
+        what=f"{NUM_HOSTS} hosts; links of {2 * MBIT:g} Mbit/s get {MBIT:g} meanwhile",
+        bars=(Bar(what="step, off by", of="the new plan's prediction", bar=1.1),),
+        measure=rate_change,
     ),
 ]

@@ -22,6 +22,8 @@ class Training:
     warm_up: int = 5  # steps that are not counted
     steps: int = 8  # that are
     mbit: float | None = None  # of all links from this training on
+    later_mbit: float | None = None  # of all links, `later` steps before its end
+    later: int = 0
 
 
 # Of a layer: forward ms, backward ms, bytes of weights.
@@ -60,7 +62,8 @@ def estimate_s(
     total = 60.0
     for training in trainings:
         layers = models[training.model]
-        rate = (training.mbit or mbit) * 1e6 / 8
+        rates = (training.mbit or mbit, training.later_mbit or mbit)
+        rate = min(rates) * 1e6 / 8
         step = compute_s(layers) + link_s(layers, num_ranks=8, bytes_per_s=rate)
         total += 3 + 1.5 * step * (training.warm_up + training.steps)
     return total

@@ -2,10 +2,12 @@
 # Copyright (c) the aikido authors
 """One rank that does the trainings of a plan, one after the other; see ddp_runs.py."""
 
+import functools
 import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,15 @@ class Trainer:
             net, process_group=group, bucket_cap_mb=training.bucket_mb
         )
 
-    def train(self) -> dict[str, Any]:
-        ends = []
+    def train(self, change_links: Callable[[], None]) -> dict[str, Any]:
+        ends, plans = [], []
         x = layers.sample() * (1 + dist.get_rank())
-        for _ in range(self._training.warm_up + self._training.steps):
+        count = self._training.warm_up + self._training.steps
+        for step in range(count):
+            if self._training.later and step == count - self._training.later:
+                change_links()
+            if self.overlapped is not None and self.overlapped.layout not in plans:
+                plans.append(self.overlapped.layout)
             self._optimizer.zero_grad()
             self._model(x).mean().backward()
             self._optimizer.step()
@@ -70,6 +77,7 @@ class Trainer:
             layout = self.overlapped.layout
             seen["predicted_ms"] = 1e3 * (layout.predicted_s or math.nan)
             seen["plan"] = layout.name
+            seen["num_plans"] = sum(x.predicted_s is not None for x in plans)
         return seen | {"fingerprint": fingerprint(self._net)}
 
 
@@ -90,7 +98,7 @@ def main() -> None:
         net = model_of(models[training.model])
         trainer = Trainer(training, net, groups[training.backend])
         meeting.meet("training", number)
-        seen = trainer.train()
+        seen = trainer.train(functools.partial(meeting.meet, "later links", number))
         layers.spans.clear()
         layers.completions.clear()
         meeting.meet("end", number)

@@ -6,6 +6,7 @@ For the main thread.
 """
 
 import contextlib
+import itertools
 import json
 import statistics
 import sys
@@ -24,7 +25,8 @@ from benchmarks.straggler_cases.meeting import Host
 from benchmarks.straggler_cases.runs import first_line
 
 PROGRAM = Path(__file__).resolve().with_name("ddp_rank.py")
-QUEUE_MS = 10.0
+# Less, and two senders into one downlink lose segments again and again.
+QUEUE_MS = 50.0
 
 
 @dataclass
@@ -42,6 +44,15 @@ class Record:
             ends = seen["ends"][self.training.warm_up - 1 :]
             means.append(1e3 * (ends[-1] - ends[0]) / (len(ends) - 1))
         return statistics.median(means)
+
+    def last_ms(self, steps: int) -> float:
+        """Median of the last steps, of the median rank."""
+        medians = []
+        for seen in self.by_rank.values():
+            ends = seen["ends"][-steps - 1 :]
+            taken = [b - a for a, b in itertools.pairwise(ends)]
+            medians.append(1e3 * statistics.median(taken))
+        return statistics.median(medians)
 
     def check(self, num_ranks: int) -> None:
         """Raises CaseError unless all ranks ended with the same parameters."""
@@ -76,8 +87,9 @@ def run(
 
     def on_met(key: list[Any], values: dict[int, Any]) -> float:
         what, number = key
-        rate = trainings[number].mbit
-        if what == "links" and rate is not None:
+        rates = {"links": trainings[number].mbit}
+        rates["later links"] = trainings[number].later_mbit
+        if (rate := rates.get(what)) is not None:
             for host in range(num_hosts):
                 lab.change(host, up_mbit=rate, down_mbit=rate)
         return 0.0

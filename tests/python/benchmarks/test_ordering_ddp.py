@@ -56,6 +56,22 @@ def test_a_step_is_the_mean_of_those_that_count():
     assert ddp_runs.step_ms([record_of()], "ddp gloo 1 MB") == [pytest.approx(300)]
 
 
+def test_the_last_steps_are_a_median():
+    assert record_of().last_ms(2) == pytest.approx(300)
+    assert record_of().last_ms(3) == pytest.approx(400)
+
+
+def test_slower_links_and_later_ones_take_longer():
+    models = {"m": [(1.0, 1.0, 10**6)]}
+
+    def estimate(**options):
+        training = Training(name="t", model="m", arm="overlapped", **options)
+        return ddp_plan.estimate_s(models, [training], mbit=100)
+
+    assert estimate(mbit=10) > 20 + estimate()
+    assert estimate(later_mbit=10) == estimate(mbit=10)
+
+
 def test_ranks_that_differ_or_are_missing_are_noticed():
     record_of().check(2)
     with pytest.raises(CaseError, match="with other parameters"):

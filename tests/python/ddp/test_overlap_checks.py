@@ -21,27 +21,37 @@ NET = nn.Linear(2, 2)
 OWN = sgd(*NET.parameters())
 
 
+GIVEN = {
+    "module": NET,
+    "optimizer": OWN,
+    "policy": WaitAll(),
+    "plan": True,
+    "watch": "first",
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("argument", "value", "words"),
     [
-        ((3, OWN, WaitAll(), True), "module is 3; it takes a torch.nn.Module"),
-        ((NET, NET, WaitAll(), True), "optimizer is Linear.* it takes an optimizer"),
-        ((NET, OWN, "skip", True), "policy is 'skip'; it takes WaitAll"),
-        ((NET, OWN, WaitAll(), 1), "plan is 1; it takes True or False"),
-        ((nn.Sequential(nn.LazyLinear(3)), OWN, WaitAll(), True), "without a shape"),
-        ((nn.Sequential(nn.DataParallel(NET)), OWN, WaitAll(), True), "0 is a DataPar"),
-        ((torch.compile(NET), OWN, WaitAll(), True), "module is compiled"),
-        ((NET, OWN, ActiveBackup(), True), "backups need to know"),
-        ((NET, OWN, SkipStraggler(log_full="leave"), True), 'use log_full="wait"'),
+        ("module", 3, "module is 3; it takes a torch.nn.Module"),
+        ("optimizer", NET, "optimizer is Linear.* it takes an optimizer"),
+        ("policy", "skip", "policy is 'skip'; it takes WaitAll"),
+        ("plan", 1, "plan is 1; it takes True or False"),
+        ("watch", "all", "watch is 'all'; it takes first or always"),
+        ("module", nn.Sequential(nn.LazyLinear(3)), "without a shape"),
+        ("module", nn.Sequential(nn.DataParallel(NET)), "0 is a DataParallel, which"),
+        ("module", torch.compile(NET), "module is compiled"),
+        ("policy", ActiveBackup(), "backups need to know"),
+        ("policy", SkipStraggler(log_full="leave"), 'use log_full="wait"'),
     ],
 )
-def test_what_cannot_work_is_refused(arguments, words):
+def test_what_cannot_work_is_refused(argument, value, words):
     with pytest.raises(ConfigError, match=words):
-        check_arguments(*arguments)
+        check_arguments(**(GIVEN | {argument: value}))
 
 
 def test_what_works_is_taken():
-    check_arguments(NET, OWN, SkipStraggler(), False)
+    check_arguments(NET, OWN, SkipStraggler(), plan=False, watch="always")
     check_parameters(NET, OWN)
 
 

@@ -3,9 +3,11 @@
 """On one rank: what each call of the training loop does to parameters and gradients."""
 
 import copy
+import io
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from aikido_torch.ddp import OverlappedDataParallel
@@ -83,6 +85,59 @@ def test_forwards_without_gradients_see_the_last_step(pair):
         pair.model.eval()
         assert torch.equal(pair.plain(batch(9)), pair.net(batch(9)))
         pair.model.train()
+
+
+class Short(nn.Module):
+    """Takes the weights of its layer for itself where no gradients are wanted."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            return self.inner(x)
+        return nn.functional.linear(x, self.inner.weight, self.inner.bias)
+
+
+def make_short():
+    torch.manual_seed(5)
+    return Short()
+
+
+def test_a_forward_without_gradients_may_go_another_way(group_of_one):
+    pair = Pair(make_short)
+    for number in range(6):
+        pair.step(number)
+        with torch.no_grad():
+            assert torch.equal(pair.plain(batch(9)), pair.model(batch(9)))
+
+
+class Sly(nn.Module):
+    """Sometimes reads its second layer before it calls the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.is_sly = False
+
+    def forward(self, x):
+        early = x + self.second.bias if self.is_sly else x
+        return self.second(self.first(early))
+
+
+def make_sly():
+    torch.manual_seed(6)
+    return Sly()
+
+
+def test_reads_that_no_call_tells_of_are_seen_by_watching_always(group_of_one):
+    pair = Pair(make_sly, watch="always")
+    for number in range(9):
+        for net in (pair.plain, pair.net):
+            net.is_sly = number % 3 == 2
+        pair.step(number)
+    pair.check()
 
 
 def test_states_are_those_behind_the_last_step(pair):
@@ -313,6 +368,16 @@ def test_close_leaves_module_and_optimizer_as_they_were(pair):
     pair.step(7)  # without sums
     pair.check()
     pair.model.close()
+
+
+def test_what_is_planned_is_shown_once_there_is_something_to_show(pair):
+    console = Console(file=io.StringIO(), width=100)
+    with pytest.raises(ConfigError, match="nothing was measured yet"):
+        pair.model.report(console)
+    for number in range(8):
+        pair.step(number)
+    pair.model.report(console)
+    assert "iteration: predicted" in console.file.getvalue()
 
 
 def test_without_a_plan_each_module_keeps_its_bucket(group_of_one):

@@ -4,6 +4,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from aikido_torch._backend import backend_of
 from aikido_torch.ddp._layout import Layout
@@ -164,6 +165,14 @@ def test_gradients_that_were_waited_for_are_stepped_at_once():
     rig.sums.ask_for_step()
     assert rig.values() == [-2.0, -0.5, -0.5]
     assert rig.sums.num_due == 0
+    rig.give("a", "b", "c")
+    rig.sums.ask_for_step()
+    assert rig.sums.num_due == 3  # those of the next step are not
+
+
+class Plain(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
 
 
 def test_modes_of_the_forward_do_not_reach_the_step():
@@ -173,16 +182,21 @@ def test_modes_of_the_forward_do_not_reach_the_step():
     step = rig.optimizer.step
 
     def watched():
-        modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
-        seen.append(modes)
+        seen.append(
+            (
+                torch.is_inference_mode_enabled(),
+                torch.is_autocast_enabled("cpu"),
+                _get_current_dispatch_mode(),
+            )
+        )
         step()
 
     rig.sums._step = watched
     rig.give("a", "b", "c")
     rig.sums.ask_for_step()
-    with torch.inference_mode(), torch.autocast("cpu"):
+    with torch.inference_mode(), torch.autocast("cpu"), Plain():
         rig.sums.finish_all()
-    assert seen == [(False, False)] * 3
+    assert seen == [(False, False, None)] * 3
     states = rig.optimizer.state.values()
     assert not any(state["momentum_buffer"].is_inference() for state in states)
 
