@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Whether the culprit is found: ranks in a lab, and something wrong with one."""
+
+import json
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from aikido_torch.trace import attribute_windows, facts_of, read
+from benchmarks.common import Result
+from benchmarks.lab import Lab, Link
+from benchmarks.tracing_cases import plan
+from benchmarks.tracing_cases.simulate import CAUSES, Model
+
+RANK = Path(__file__).with_name("rank.py")
+SIZE = 4
+RANK_BAR, CAUSE_BAR = 0.99, 0.95
+ALARM_STEPS = 10_000  # healthy ones, with one false alarm at most
+
+
+def run_in_lab(planned: list[plan.Phase], for_s: float) -> list[plan.Window]:
+    """Windows of a run of so many seconds, in which this goes wrong."""
+    links = [Link(up_mbit=plan.WELL_MBIT, down_mbit=plan.WELL_MBIT)] * SIZE
+    with tempfile.TemporaryDirectory() as folder, Lab(links) as lab:
+        told = json.dumps([asdict(phase) for phase in planned])
+        ends = lab.run(
+            [sys.executable, str(RANK), folder, told, str(for_s)],
+            deadline_s=for_s + 120,
+            events=plan.script_of(planned),
+        )
+        dumps = [read(Path(folder, f"rank{rank}.trace")) for rank in range(SIZE)]
+    began = next(e["began"] for e in ends[0].events if "began" in e)
+    began_s = {int(step): seconds for step, seconds in began.items()}
+    facts = [each for each in facts_of(dumps) if each.step in began_s]
+    return plan.windows(planned, facts, began_s)
+
+
+def inject(repeats: int, seed: int) -> list[plan.Window]:
+    """Windows of one run; each cause is injected into each rank `repeats` times."""
+    planned = plan.phases(SIZE, repeats, seed)
+    last = planned[-1]
+    return run_in_lab(planned, last.at_s + last.for_s + plan.REST_S)
+
+
+def judge_healthy(windows: list[plan.Window], where: str) -> Result:
+    """False alarms where nothing was wrong."""
+    steps = len(windows) * plan.STEPS
+    return Result.judge(
+        f"{where}: false alarms in {steps} well steps, against 1 in {ALARM_STEPS}",
+        unit="",
+        value=sum(w.verdict.cause != "none" for w in windows),
+        reference=max(1.0, steps / ALARM_STEPS),
+        bar=1.0,
+    )
+
+
+def judge(windows: list[plan.Window], where: str) -> list[Result]:
+    """Shares of the windows with something wrong, and false alarms of the others."""
+    bad = [w for w in windows if w.cause != "none"]
+    well = [w for w in windows if w.cause == "none"]
+    rank = sum(w.verdict.rank == w.rank for w in bad) / len(bad)
+    cause = sum(w.verdict.cause == w.cause for w in bad) / len(bad)
+    alarms = sum(w.verdict.cause != "none" for w in well)
+    return [
+        Result.judge(
+            f"{where}: {what} right within {plan.STEPS} steps, {len(bad)} injected",
+            unit="",
+            value=value,
+            reference=1.0,
+            bar=bar,
+            better="higher",
+        )
+        for what, value, bar in (
+            ("rank", rank, RANK_BAR),
+            ("cause", cause, CAUSE_BAR),
+        )
+    ] + [
+        Result.judge(
+            f"{where}: false alarms between them, in {len(well) * plan.STEPS} steps",
+            unit="",
+            value=alarms,
+            reference=len(well),
+            bar=None,
+        )
+    ]
+
+
+def show(windows: list[plan.Window]) -> None:
+    """The confusion matrix, and what was said where it was wrong."""
+    console = Console(width=120)
+    counts = Counter((w.cause, w.verdict.cause) for w in windows)
+    table = Table(title="injected in rows, verdicts in columns")
+    for name in ("", *CAUSES):
+        table.add_column(name)
+    for cause in CAUSES:
+        table.add_row(cause, *(str(counts[cause, said] or "") for said in CAUSES))
+    console.print(table)
+    for w in windows:
+        if (w.cause, w.rank) != (w.verdict.cause, w.verdict.rank):
+            console.print(f"{w.cause} on rank {w.rank}: {w.verdict}")
+
+
+def simulated_alarms(steps: int, seed: int) -> Result:
+    """False alarms in healthy steps of the simulator."""
+    alarms = 0
+    block = 1000
+    for i in range(steps // block):
+        facts = facts_of(Model().run([None] * (block + 1), seed=seed + i))
+        alarms += sum(v.cause != "none" for v in attribute_windows(facts))
+    return Result.judge(
+        f"simulated: false alarms in {steps} well steps, against 1 in {ALARM_STEPS}",
+        unit="",
+        value=alarms,
+        reference=max(1.0, steps / ALARM_STEPS),
+        bar=1.0,
+    )

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What the benchmark plans and judges; its ranks are not run here."""
+
+from itertools import pairwise
+
+from aikido_torch.trace import RankStep, StepFacts
+from benchmarks.lab import script
+from benchmarks.tracing_cases import confusion, plan
+from benchmarks.tracing_cases.simulate import Injected, Model
+
+
+def test_each_cause_hits_each_rank_and_no_two_at_a_time():
+    planned = plan.phases(4, 2, seed=1)
+    hits = [(p.cause, p.rank) for p in planned]
+    assert len(hits) == 5 * 4 * 2
+    assert len(set(hits)) == 5 * 4
+    for before, after in pairwise(planned):
+        assert before.at_s + before.for_s + plan.REST_S <= after.at_s + 1e-9
+
+
+def test_the_lab_does_links_and_stops_and_the_ranks_the_rest():
+    planned = [
+        plan.Phase("network in", 1, 2.0, 3.0),
+        plan.Phase("host stopped", 2, 6.0, 1.6),
+        plan.Phase("compute", 3, 9.0, 1.6),
+    ]
+    events = script.parse(plan.script_of(planned))
+    assert [(e.verb, e.target) for e in events] == [
+        ("rate", 1), ("stop", 2), ("stop", 2), ("stop", 2),
+    ]  # fmt: skip
+    assert events[0].rates == (("down_mbit", 40.0),)
+    assert plan.late_s(planned, "compute", 3, 9.5) == plan.LATE_S
+    assert plan.late_s(planned, "compute", 3, 10.7) == 0
+    assert plan.late_s(planned, "compute", 2, 9.5) == 0
+    assert plan.late_s(planned, "input", 3, 9.5) == 0
+
+
+def facts(step, works):
+    return StepFacts(step, {r: RankStep(w, length_s=0.1) for r, w in enumerate(works)})
+
+
+def test_windows_are_the_first_steps_of_a_phase_and_those_of_rests():
+    planned = [plan.Phase("compute", 1, 5.0, 2.0)]
+    steps = [facts(i, [0.05, 0.05, 0.05]) for i in range(25)]
+    steps += [facts(i, [0.05, 0.15, 0.05]) for i in range(25, 35)]
+    began_s = {i: i * 0.2 for i in range(35)}
+    made = plan.windows(planned, steps, began_s)
+    assert [(w.cause, w.verdict.cause) for w in made] == [
+        *[("none", "none")] * 4,
+        ("compute", "compute"),
+    ]
+    assert made[-1].verdict.first_step == 25
+    rank, cause, alarms = confusion.judge(made, "here")
+    assert (rank.value, cause.value, alarms.value) == (1.0, 1.0, 0)
+    assert rank.holds
+    assert cause.holds
+
+
+def test_without_faults_all_steps_are_well_and_an_alarm_is_false():
+    steps = [facts(i, [0.05, 0.05, 0.05]) for i in range(20)]
+    made = plan.windows([], steps, {i: 1 + i * 0.2 for i in range(20)})
+    assert [w.cause for w in made] == ["none"] * 4
+    assert confusion.judge_healthy(made, "here").holds
+    slow = [facts(i, [0.05, 0.15, 0.05]) for i in range(20)]
+    made = plan.windows([], slow, {i: 1 + i * 0.2 for i in range(20)})
+    assert not confusion.judge_healthy(made, "here").holds
+
+
+def test_a_wrong_rank_and_a_wrong_cause_count():
+    planned = [plan.Phase("input", 2, 5.0, 2.0)]
+    steps = [facts(i, [0.05, 0.15, 0.05]) for i in range(25, 35)]
+    made = plan.windows(planned, steps, {i: i * 0.2 for i in range(25, 35)})
+    rank, cause, _ = confusion.judge(made, "here")
+    assert (rank.value, rank.holds) == (0.0, False)
+    assert (cause.value, cause.holds) == (0.0, False)
+
+
+def test_the_simulator_is_the_same_for_the_same_seed_and_slow_where_it_is_told():
+    steps = [None, Injected("network out", 1)]
+    first, second = Model().run(steps, seed=4), Model().run(steps, seed=4)
+    assert first == second
+    assert Model().run(steps, seed=5) != first
+    assert {len(dump.spans) for dump in first} == {2 * (3 + 1 + 6)}
