@@ -4,9 +4,10 @@
 
 import contextlib
 import types
+import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -70,12 +71,14 @@ class OverlappedDataParallel(nn.Module):
       calls `wait_for_gradients()` first. `clip_grad_norm_` of this object does that,
       and a GradScaler needs it before `scaler.unscale_(optimizer)` or
       `scaler.step(optimizer)`. Such a step waits for all sums and is done in one piece,
-      and so is each step of an optimizer with step hooks.
+      and so is each step of an optimizer with step hooks, as `trace.watch` has them.
     - Parameters that a rank did not use count as zeros, and those that no rank used get
       no step, as with find_unused_parameters=True; nobody looks for them, but from
       the first that is missing on, sums begin at `optimizer.step()` only.
     - Buffers such as BatchNorm's statistics are each rank's own after the start.
     - All backwards of a step but the last are under `no_sync()`.
+    - Compiled modules and sparse gradients are refused. Modules on CUDA devices are not
+      refused, but no test has seen one.
 
     With a policy that skips late ranks, call `catch_up()` at the top of the training
     loop, as with `register`.
@@ -121,13 +124,10 @@ class OverlappedDataParallel(nn.Module):
         trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         check_parameters(module, optimizer)
         check_in_parts(optimizer)
-        layout = layout_of(module, optimizer) | {"policy": repr(policy)}
-        agree(
-            layout | {"plan": repr(plan)},
-            Registration(0, b""),
-            process_group,
-            call="OverlappedDataParallel",
-        )
+        layout = layout_of(module, optimizer)
+        layout |= {"policy": repr(policy), "plan": repr(plan)}
+        here = Registration(0, b"")
+        agree(layout, here, process_group, call="OverlappedDataParallel")
         self.module = module
         self._optimizer = optimizer
         self._group = process_group
@@ -138,6 +138,8 @@ class OverlappedDataParallel(nn.Module):
         self._kinds = {name: (p.dtype, p.device) for name, p in trained.items()}
         self._bytes = {n: p.numel() * p.element_size() for n, p in trained.items()}
         self._names = {id(p): name for name, p in trained.items()}
+        self._all = list(module.parameters())
+        self._seen: tuple[list[int], list[bool]] | None = None
         self._num_steps = 0
         self._is_syncing = True
         self._is_in_forward = False
@@ -375,7 +377,7 @@ class OverlappedDataParallel(nn.Module):
                 "OverlappedDataParallel: step(closure) evaluates the model in the "
                 "step, which is done in parts here; call backward before step()."
             )
-        check_parameters(self.module, self._optimizer, known=self._names)
+        self._check_parameters()
         self._sums.send_rest()
         # Here all ranks know the same of the step before, whoever has waited for what.
         is_asked_to_plan = self._sums.was_signalled
@@ -394,6 +396,15 @@ class OverlappedDataParallel(nn.Module):
             self._plan_anew()
         may_plan = self._plans and self._is_settled and not self._skips
         self._sums.signal = may_plan and self._retune.wants_plan
+
+    def _check_parameters(self) -> None:
+        """Whether they are what they were; looks closely where something changed."""
+        groups = self._optimizer.param_groups
+        stepped = [id(p) for group in groups for p in group["params"]]
+        seen = stepped, [p.requires_grad for p in self._all]
+        if seen != self._seen:
+            check_parameters(self.module, self._optimizer, known=self._names)
+            self._seen = seen
 
     def _adopt_order(self, first: Iteration) -> None:
         """As rank 0 has seen the first iteration."""
@@ -416,16 +427,24 @@ class OverlappedDataParallel(nn.Module):
         self.synchronize()
         self._retune.add_link(probe(self._group))
         seen = gather(self._retune.iteration, self._group)
-        link, rank = self._retune.link, self._backend.place[0]
-        layout = None
-        if rank == 0 and link is not None:
-            slowest = max(seen, key=lambda iteration: iteration.compute_s)
-            layout = planned(slowest, self._bytes, link, self._kinds)
+        layout = self._planned(seen) if self._backend.place[0] == 0 else None
         layout = gather(layout, self._group)[0]
         if layout is not None:
             self._retune.planned(layout.predicted_s)
-            self._adopt(layout)
+        self._adopt(layout or self._layout)  # and the policy from now on
         # Who has asked for it goes on to do so until here.
         self._sums.was_signalled = False
         self._ended.clear()
         self._watch.step()  # what this took is no iteration
+
+    def _planned(self, seen: Sequence[Iteration]) -> Layout | None:
+        link = self._retune.link
+        if link is None:
+            return None
+        slowest = max(seen, key=lambda iteration: iteration.compute_s)
+        try:
+            return planned(slowest, self._bytes, link, self._kinds)
+        except ConfigError as error:  # the others wait for an answer
+            text = f"OverlappedDataParallel keeps its buckets, without a plan: {error}"
+            warnings.warn(text, stacklevel=2)
+            return None

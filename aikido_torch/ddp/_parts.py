@@ -17,6 +17,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import torch
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+)
 
 from aikido_torch.errors import ConfigError
 
@@ -72,7 +76,10 @@ def needs_whole_step(optimizer: torch.optim.Optimizer) -> bool:
     optimizer that is fused for the time of the step.
     """
     has_hooks = bool(
-        optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+        optimizer._optimizer_step_pre_hooks
+        or optimizer._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
     )
     scaled = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
     return has_hooks or any(value is not None for value in scaled)

@@ -358,6 +358,19 @@ def test_parameters_that_come_later_are_refused(pair):
         pair.step(0)
 
 
+def test_parameters_that_are_thawed_later_are_refused(group_of_one):
+    def half_frozen():
+        net = make_net()
+        net[2].requires_grad_(False)
+        return net
+
+    pair = Pair(half_frozen)
+    pair.step(0)
+    pair.net[2].requires_grad_(True)
+    with pytest.raises(ConfigError, match=r"2\.weight is trained, but was not"):
+        pair.step(1)
+
+
 def test_close_leaves_module_and_optimizer_as_they_were(pair):
     for number in range(6):
         pair.step(number)
@@ -378,6 +391,21 @@ def test_what_is_planned_is_shown_once_there_is_something_to_show(pair):
         pair.step(number)
     pair.model.report(console)
     assert "iteration: predicted" in console.file.getvalue()
+
+
+def test_where_no_plan_can_be_made_buckets_are_kept(pair, monkeypatch):
+    def fail(*_):
+        raise ConfigError("there is no such order")
+
+    monkeypatch.setattr("aikido_torch.ddp._overlapped.planned", fail)
+    for number in range(3):
+        pair.step(number)
+    with pytest.warns(UserWarning, match="without a plan: there is no such order"):
+        pair.step(3)
+    for number in range(4, 8):
+        pair.step(number)
+    pair.check()
+    assert pair.model.layout.predicted_s is None
 
 
 def test_without_a_plan_each_module_keeps_its_bucket(group_of_one):

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from aikido_torch.ddp._parts import (
     check_in_parts,
@@ -140,6 +141,9 @@ def test_hooks_and_scales_want_whole_steps():
     optimizer = torch.optim.Adam(parameters_of(), fused=True)
     assert not needs_whole_step(optimizer)
     hook = optimizer.register_step_post_hook(lambda *_: None)
+    assert needs_whole_step(optimizer)
+    hook.remove()
+    hook = register_optimizer_step_pre_hook(lambda *_: None)
     assert needs_whole_step(optimizer)
     hook.remove()
     optimizer.grad_scale = torch.ones(1)
