@@ -69,7 +69,7 @@ class FlatBucket:
         Raises:
             ConfigError: somebody wrote to what was taken before.
         """
-        self.check_untouched()
+        self._check_unwritten()
         place = self._places[id(parameter)]
         view, gradient = self._views[place], parameter.grad
         assert gradient is not None
@@ -147,6 +147,9 @@ class FlatBucket:
                 wanted = view if was_taken else None
                 if parameter.grad is not wanted:
                     raise _touched(f"the gradient of {name} was replaced or dropped")
+        self._check_unwritten()
+
+    def _check_unwritten(self) -> None:
         if self.buffer._version != self._version:
             raise _touched(f"a gradient of {', '.join(self.names[:3])} was changed")
 

@@ -80,6 +80,16 @@ def test_a_gradient_that_is_being_summed_must_be_left_alone(change, words):
         bucket.detach()
 
 
+def test_a_write_is_noticed_before_it_is_taken_for_one_of_ours():
+    parameters, bucket = make()
+    parameters[0].grad = torch.ones(2, 3)
+    bucket.take(parameters[0], 1.0)
+    parameters[0].grad.mul_(2)
+    parameters[1].grad = torch.ones(4)
+    with pytest.raises(ConfigError, match="was changed"):
+        bucket.take(parameters[1], 1.0)
+
+
 def test_a_gradient_for_one_that_had_none_is_noticed():
     parameters, bucket = make()
     bucket.complete(1.0)
