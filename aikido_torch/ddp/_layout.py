@@ -3,7 +3,7 @@
 """Which gradients go together, who is sent when, and who goes first. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, graph_of
@@ -12,6 +12,9 @@ from aikido_torch.ordering import plan_iteration
 __all__ = ["Layout", "by_module", "planned"]
 
 Kinds = Mapping[str, object]
+
+_BUCKET_S = 1e-3  # what a bucket is worth, at least
+_MOST_ATOMS = 256  # finding an order takes the cube of them
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,13 @@ def planned(
 
     Parameters that the iteration did not use, or that had no gradient, are sent last.
     """
-    plan = plan_iteration(graph_of(iteration, num_bytes, link), link=link)
+    atoms = _atoms(iteration, num_bytes, link)
+    coarse = _coarse(iteration, atoms)
+    sizes = {first: sum(num_bytes[n] for n in names) for first, names in atoms.items()}
+    plan = plan_iteration(graph_of(coarse, sizes, link), link=link)
     ready_s = dict(iteration.ready)
-    batches = [part for batch in plan.batches for part in _split(batch, kinds)]
+    whole = [[n for first in batch for n in atoms[first]] for batch in plan.batches]
+    batches = [part for batch in whole for part in _split(batch, kinds)]
     rest = [name for name in num_bytes if not any(name in batch for batch in batches)]
     batches += [tuple(part) for part in _split(rest, kinds)]
     at = {batch: place for place, batch in enumerate(batches)}
@@ -78,6 +85,42 @@ def planned(
         plan.timeline.makespan_s,
         plan.name,
         plan.candidates,
+    )
+
+
+def _atoms(
+    iteration: Iteration, num_bytes: Mapping[str, int], link: _C.LinkCost
+) -> dict[str, list[str]]:
+    """What is never apart, by the first name of each: small neighbours in readiness.
+
+    A bucket costs a call of the optimizer and some messages, which no simulated link
+    knows of, so less than the link carries in that time is not worth one.
+    """
+    used = {name for name, _ in iteration.uses}
+    ready = [n for n, _ in iteration.ready if n in used and n in num_bytes]
+    least = sum(num_bytes[name] for name in ready) / _MOST_ATOMS
+    if link.beta_s > 0:
+        least = max(least, _BUCKET_S / link.beta_s)
+    found: dict[str, list[str]] = {}
+    size = float("inf")
+    for name in ready:
+        if size < least:
+            found[next(reversed(found))].append(name)
+        else:
+            found[name], size = [name], 0.0
+        size += num_bytes[name]
+    return found
+
+
+def _coarse(iteration: Iteration, atoms: Mapping[str, Sequence[str]]) -> Iteration:
+    """The same with atoms: ready with the last, and used with the first of theirs."""
+    use, ready = dict(iteration.uses), dict(iteration.ready)
+    uses = {first: min(use[n] for n in names) for first, names in atoms.items()}
+    last = {first: max(ready[n] for n in names) for first, names in atoms.items()}
+    return replace(
+        iteration,
+        uses=tuple(sorted(uses.items(), key=lambda mark: mark[1])),
+        ready=tuple(sorted(last.items(), key=lambda mark: mark[1])),
     )
 
 

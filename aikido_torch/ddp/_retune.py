@@ -3,9 +3,10 @@
 """When the sums of a model are planned anew. Pure: what was seen in, a wish out.
 
 Note [what a sum takes]
-Sums share the link, so the time of each says little. While the link is busy, from the
-first sum that is sent to the last one that is here, k sums of B bytes took T seconds in
-all: that is as if each had taken T / k for B / k bytes, which the fit of the link gets.
+Sums share the link, so the time of each says little. But k sums of B bytes keep it busy
+for T seconds in an iteration, from when one is sent to when all that were sent are
+here: as if each had taken T / k for B / k bytes, which the fit of the link gets. One
+sample for each iteration: many small sums would outvote the large one that counts.
 """
 
 import statistics
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, typical
 
-__all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_times"]
+__all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_time"]
 
 # (begin, end, bytes) of one sum; seconds of any clock.
 Sum = tuple[float, float, int]
@@ -67,7 +68,8 @@ class Retune:
         """An iteration is over, and these are the sums of the one before."""
         self._iterations.append(iteration)
         self._since += 1
-        self.add_link(busy_times(sums))
+        if sums:
+            self.add_link([busy_time(sums)])
 
     @property
     def wants_plan(self) -> bool:
@@ -91,16 +93,10 @@ class Retune:
         self._iterations.clear()
 
 
-def busy_times(sums: Sequence[Sum]) -> list[tuple[float, float]]:
-    """(bytes, seconds) as of one sum, for each time in which the link was busy."""
-    found = []
-    begin = end = 0.0
-    count = total = 0
-    for sum_begin, sum_end, num_bytes in [*sorted(sums), (float("inf"), 0.0, 0)]:
-        if count and sum_begin > end:
-            found.append((total / count, (end - begin) / count))
-            count = total = 0
-        if not count:
-            begin, end = sum_begin, sum_end
-        count, total, end = count + 1, total + num_bytes, max(end, sum_end)
-    return found
+def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:
+    """(bytes, seconds) as of one sum. Requires: there is one."""
+    busy_s, until = 0.0, float("-inf")
+    for begin, end, _ in sorted(sums):
+        busy_s += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return sum(num_bytes for _, _, num_bytes in sums) / len(sums), busy_s / len(sums)

@@ -65,3 +65,25 @@ def test_what_the_iteration_did_not_use_goes_last():
     layout = planned(SEEN, sizes, LinkCost(alpha_s=0.0, beta_s=0.01), kinds)
     assert layout.buckets[-1] == ("aside.weight",)
     assert layout.places[-1] == len(layout.buckets) - 1
+
+
+def test_what_is_too_small_for_a_bucket_goes_with_what_is_ready_next():
+    # In 1 ms the link carries 150 bytes.
+    link = LinkCost(alpha_s=0.0, beta_s=1e-3 / 150)
+    layout = planned(SEEN, SIZES, link, ALIKE)
+    assert ("out.bias", "out.weight", "mid.weight") in map(tuple, layout.buckets)
+
+
+def test_large_models_are_planned_in_coarse_pieces():
+    names = [f"layer{i}.weight" for i in range(2000)]
+    seen = Iteration(
+        uses=tuple((name, float(i)) for i, name in enumerate(names)),
+        ready=tuple((n, 2000.0 + i) for i, n in enumerate(reversed(names))),
+        compute_s=4000.0,
+        seconds=4000.0,
+    )
+    sizes = dict.fromkeys(names, 10)
+    kinds = dict.fromkeys(names, "float32")
+    layout = planned(seen, sizes, LinkCost(alpha_s=0.0, beta_s=1.0), kinds)
+    assert len(layout.buckets) <= 256
+    assert sum(map(len, layout.buckets)) == 2000
