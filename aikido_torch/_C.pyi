@@ -35,10 +35,20 @@ class _Counters(TypedDict):
     stale_frames: int
     cancelled_bytes: int
     given_bytes: int
+    chunks: int
+    preemptions: int
+    inversions: int
+    overdue_chunks: int
+    queued_us: int
+    paused_us: int
+    wire_us: int
+    credit_bytes: int
+    uplink_bytes_per_s: int
 
 def build_info() -> _BuildInfo: ...
 def settings_table() -> list[_SettingRow]: ...
 def operation_names() -> dict[int, str]: ...
+def priority_range() -> tuple[int, int]: ...
 def resolve_settings(
     options: Mapping[str, str],
 ) -> dict[str, tuple[int | str, Literal["default", "environment", "option"]]]: ...
@@ -463,7 +473,11 @@ class Recorder:
 
 class Runtime:
     def __init__(
-        self, host: str, handshake_timeout: timedelta, shared_memory_bytes: int
+        self,
+        host: str,
+        handshake_timeout: timedelta,
+        shared_memory_bytes: int,
+        credit_bytes: int,
     ) -> None: ...
     @property
     def address(self) -> str: ...
@@ -491,12 +505,20 @@ class AikidoBackend(Backend):
         options: Mapping[str, str],
         connect: bool = True,
     ) -> None: ...
+    def send(
+        self,
+        tensor: torch.Tensor,
+        dst: int,
+        tag: int,
+        priority: int | None,
+        timeout: timedelta,
+    ) -> AikidoWork: ...
     def all_reduce(
         self,
         tensor: torch.Tensor,
         op: ReduceOp,
         policy: PolicyOptions,
-        priority: int,
+        priority: int | None,
         timeout: timedelta,
         data_shard: int = -1,
     ) -> AikidoWork: ...
@@ -506,7 +528,7 @@ class AikidoBackend(Backend):
         inputs: list[torch.Tensor],
         op: ReduceOp,
         policy: PolicyOptions,
-        priority: int,
+        priority: int | None,
         timeout: timedelta,
     ) -> AikidoWork: ...
     def reduce_scatter_tensor(
@@ -515,7 +537,7 @@ class AikidoBackend(Backend):
         input: torch.Tensor,
         op: ReduceOp,
         policy: PolicyOptions,
-        priority: int,
+        priority: int | None,
         timeout: timedelta,
     ) -> AikidoWork: ...
     def handle(self) -> str: ...

@@ -54,6 +54,7 @@ from aikido_torch._calls import (  # noqa: E402
     all_reduce,
     reduce_scatter,
     reduce_scatter_tensor,
+    send,
 )
 from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
@@ -75,6 +76,7 @@ __all__ = [
     "reduce_scatter",
     "reduce_scatter_tensor",
     "register_backend",
+    "send",
     "straggler",
     "trace",
 ]

@@ -29,6 +29,7 @@ _RUNTIME_OPTIONS = (
     "socket_ifname",
     "transport_handshake_timeout_ms",
     "transport_shared_memory_bytes",
+    "transport_credit_bytes",
 )
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
@@ -97,6 +98,7 @@ def _runtime(options: Options, store: Store) -> _C.Runtime:
         own_address(options, store),
         timeout,
         int(values["transport_shared_memory_bytes"]),
+        int(values["transport_credit_bytes"]),
     )
     _runtimes[os.getpid()] = runtime
     _runtime_values[os.getpid()] = values

@@ -23,7 +23,7 @@ def all_reduce(
     op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     policy: Policy | None = None,
-    priority: int = 0,
+    priority: int | None = None,
     async_op: bool = False,
     timeout: timedelta | None = None,
     carry: Carry | None = None,
@@ -39,7 +39,8 @@ def all_reduce(
             by world size / contributors.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
-        priority: higher goes first on the wire.
+        priority: higher goes first on the wire, -1000 to 1000; None is the group's
+            (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
         carry: adds to `tensor` what the last call with it left out of this rank's, and
@@ -94,7 +95,7 @@ def reduce_scatter(
     op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     policy: Policy | None = None,
-    priority: int = 0,
+    priority: int | None = None,
     async_op: bool = False,
     timeout: timedelta | None = None,
 ) -> _C.AikidoWork:
@@ -114,7 +115,8 @@ def reduce_scatter(
             the number of those in this rank's output.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
-        priority: higher goes first on the wire.
+        priority: higher goes first on the wire, -1000 to 1000; None is the group's
+            (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
 
@@ -151,7 +153,7 @@ def reduce_scatter_tensor(
     op: dist.ReduceOp | dist.ReduceOp.RedOpType = dist.ReduceOp.SUM,
     group: dist.ProcessGroup | None = None,
     policy: Policy | None = None,
-    priority: int = 0,
+    priority: int | None = None,
     async_op: bool = False,
     timeout: timedelta | None = None,
 ) -> _C.AikidoWork:
@@ -163,7 +165,8 @@ def reduce_scatter_tensor(
         op: see `reduce_scatter`, as are all others.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
-        priority: higher goes first on the wire.
+        priority: higher goes first on the wire, -1000 to 1000; None is the group's
+            (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
 
@@ -184,6 +187,78 @@ def reduce_scatter_tensor(
     if not async_op:
         work.wait()
     return work
+
+
+def send(
+    tensor: torch.Tensor,
+    dst: int,
+    *,
+    tag: int = 0,
+    group: dist.ProcessGroup | None = None,
+    priority: int | None = None,
+    async_op: bool = False,
+    timeout: timedelta | None = None,
+) -> _C.AikidoWork:
+    """Sends `tensor` to a rank that calls `torch.distributed.recv` with that tag.
+
+    What is urgent goes between two chunks of messages that are less so, to whatever
+    rank these go. Messages with one tag are received in the order of their calls all
+    the same.
+
+    Args:
+        tensor: the same shape and dtype as the receiver's.
+        dst: a rank of the group.
+        tag: 0 or more, the same as the receiver's.
+        group: an aikido group; None is the default group.
+        priority: higher goes first on the wire, -1000 to 1000; None is the group's
+            (`Options.transport_priority`).
+        async_op: return at once; `wait()` on the work.
+        timeout: of this call; None is the group's.
+
+    Returns:
+        The work; it is done when `tensor` may be written to.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
+    """
+    _check_tensor("send", "tensor", tensor)
+    for name, value in (("dst", dst), ("tag", tag)):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if not is_whole or not 0 <= value < 1 << 31:
+            raise ConfigError(
+                f"send: {name} is {value!r}; pass a whole number from 0 on."
+            )
+    _check_priority("send", priority)
+    _check_timeout("send", timeout)
+    work = backend_of(group).send(tensor, dst, tag, priority, timeout or _GROUP_TIMEOUT)
+    if not async_op:
+        work.wait()
+    return work
+
+
+def _check_priority(call: str, priority: object) -> None:
+    if priority is None:
+        return
+    if not isinstance(priority, int) or isinstance(priority, bool):
+        raise ConfigError(
+            f"{call}: priority is {priority!r}; pass a whole number, or None for the "
+            "group's."
+        )
+    lowest, highest = _C.priority_range()
+    if not lowest <= priority <= highest:
+        raise ConfigError(
+            f"{call}: priority is {priority}; it takes a whole number from {lowest} to "
+            f"{highest}, higher goes first."
+        )
+
+
+def _check_timeout(call: str, timeout: object) -> None:
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise ConfigError(
+            f"{call}: timeout is {timeout!r}; pass a datetime.timedelta, or None for "
+            "the group's."
+        )
 
 
 def _check_tensor(call: str, argument: str, tensor: object) -> None:
@@ -211,8 +286,8 @@ def _prepare(
     group: dist.ProcessGroup | None,
     policy: Policy | None,
     op: object,
-    priority: object,
-    timeout: object,
+    priority: int | None,
+    timeout: timedelta | None,
 ) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
     if policy is not None and not isinstance(policy, Policy):
         kinds = (
@@ -223,13 +298,8 @@ def _prepare(
         raise ConfigError(f"{call}: policy is {policy!r}; pass {kinds}.")
     if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
         raise ConfigError(f"{call}: op is {op!r}; pass a dist.ReduceOp, such as SUM.")
-    if not isinstance(priority, int) or isinstance(priority, bool):
-        raise ConfigError(f"{call}: priority is {priority!r}; pass a whole number.")
-    if timeout is not None and not isinstance(timeout, timedelta):
-        raise ConfigError(
-            f"{call}: timeout is {timeout!r}; pass a datetime.timedelta, or None for "
-            "the group's."
-        )
+    _check_priority(call, priority)
+    _check_timeout(call, timeout)
     backend = backend_of(group)
     check_ceiling(call, policy, timeout or backend.call_timeout)
     if policy is not None and not isinstance(policy, WaitAll):

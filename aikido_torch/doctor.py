@@ -114,7 +114,7 @@ def _connect() -> list[_C.AikidoBackend]:
 
     def connect(rank: int) -> _C.AikidoBackend:
         return _C.AikidoBackend(
-            runtime=_C.Runtime("127.0.0.1", _TIMEOUT, shared_memory_bytes),
+            runtime=_C.Runtime("127.0.0.1", _TIMEOUT, shared_memory_bytes, 0),
             store=PrefixStore("doctor", store),
             rank=rank,
             size=_SIZE,

@@ -41,6 +41,8 @@ class Options:
     transport_window_bytes: int | None = None
     transport_handshake_timeout_ms: int | None = None
     transport_shared_memory_bytes: int | None = None
+    transport_credit_bytes: int | None = None
+    transport_priority: int | None = None
     heartbeat_interval_ms: int | None = None
     heartbeat_timeout_ms: int | None = None
     socket_ifname: str | None = None

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "base/types.h"
 
 namespace aikido {
 
@@ -33,6 +34,12 @@ const std::vector<SettingSpec>& settings_table() {
        1 * kGiB, false,
        "memory that a group shares with each rank of this host, each way, a power of "
        "two, such as 262144; 0: ranks of one host use TCP too"},
+      {"transport.credit_bytes", &Settings::transport_credit_bytes, 0, 1 * kGiB, false,
+       "what may be on its way from this process to other hosts while calls of "
+       "different priority are under way; 0: what the uplink carries in 0.5 ms, as "
+       "measured"},
+      {"transport.priority", &Settings::transport_priority, kMinPriority, kMaxPriority,
+       false, "of the calls of a group that say none themselves; higher goes first"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,

@@ -34,6 +34,9 @@ inline constexpr Rank kNoRank{-1};
 // Urgency of a transfer: higher goes first. The transport pauses a lower one between
 // chunks.
 using Priority = int32_t;
+// What a caller may ask for; beyond are frames that carry no caller's data.
+inline constexpr Priority kMinPriority = -1000;
+inline constexpr Priority kMaxPriority = 1000;
 
 enum class DType : uint8_t {
   kUint8,

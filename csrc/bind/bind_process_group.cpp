@@ -66,8 +66,10 @@ bool is_finalizing() {
 
 std::shared_ptr<Runtime> start_runtime(const std::string& host,
                                        std::chrono::milliseconds handshake_timeout,
-                                       size_t shared_memory_bytes) {
-  auto started = engine::Engine::start(host, handshake_timeout, shared_memory_bytes);
+                                       size_t shared_memory_bytes,
+                                       size_t credit_bytes) {
+  auto started =
+      engine::Engine::start(host, handshake_timeout, shared_memory_bytes, credit_bytes);
   adapter::raise_if_failed(started.status());
   const std::shared_ptr<Runtime> runtime(new Runtime, [](Runtime* last) {
     // The threads that end here may be waiting for Python's lock. An interpreter that
@@ -151,6 +153,17 @@ py::dict counters(AikidoBackend& backend) {
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
   out["given_bytes"] = c.given_bytes.load();
+  // Of this process, over all its groups.
+  const transport::SendCounters& sent = communicator->engine().send_counters();
+  out["chunks"] = sent.chunks.load();
+  out["preemptions"] = sent.preemptions.load();
+  out["inversions"] = sent.inversions.load();
+  out["overdue_chunks"] = sent.overdue_chunks.load();
+  out["queued_us"] = sent.queued_ns.load() / 1000;
+  out["paused_us"] = sent.paused_ns.load() / 1000;
+  out["wire_us"] = sent.wire_ns.load() / 1000;
+  out["credit_bytes"] = sent.credit_bytes.load();
+  out["uplink_bytes_per_s"] = sent.bytes_per_s.load();
   return out;
 }
 
@@ -160,10 +173,13 @@ using BackendClass =
 // Calls with a policy and a priority.
 void register_calls(BackendClass& backend) {
   backend
+      .def("send", &AikidoBackend::send_with, py::arg("tensor"), py::arg("dst"),
+           py::arg("tag"), py::arg("priority"), py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>())
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
-             const straggler::PolicyOptions& policy, Priority priority,
+             const straggler::PolicyOptions& policy, std::optional<Priority> priority,
              std::chrono::milliseconds timeout, int32_t data_shard) {
             return self.allreduce_with(tensor, op, {policy, priority, data_shard},
                                        timeout);
@@ -175,7 +191,7 @@ void register_calls(BackendClass& backend) {
           "reduce_scatter",
           [](AikidoBackend& self, const at::Tensor& output,
              const std::vector<at::Tensor>& inputs, const ::c10d::ReduceOp& op,
-             const straggler::PolicyOptions& policy, Priority priority,
+             const straggler::PolicyOptions& policy, std::optional<Priority> priority,
              std::chrono::milliseconds timeout) {
             return self.reduce_scatter_with(output, inputs, op, {policy, priority},
                                             timeout);
@@ -187,7 +203,7 @@ void register_calls(BackendClass& backend) {
           "reduce_scatter_tensor",
           [](AikidoBackend& self, const at::Tensor& output, const at::Tensor& input,
              const ::c10d::ReduceOp& op, const straggler::PolicyOptions& policy,
-             Priority priority, std::chrono::milliseconds timeout) {
+             std::optional<Priority> priority, std::chrono::milliseconds timeout) {
             return self.reduce_scatter_tensor_with(output, input, op,
                                                    {policy, priority}, timeout);
           },
@@ -294,10 +310,14 @@ void register_members(BackendClass& backend) {
 
 void register_process_group(py::module_& m) {
   register_outcome(m);
+  m.def(
+      "priority_range", [] { return std::make_pair(kMinPriority, kMaxPriority); },
+      "The lowest and the highest that a call may have.");
   py::class_<Runtime, std::shared_ptr<Runtime>>(
       m, "Runtime", "Progress thread and listener of a process.")
       .def(py::init(&start_runtime), py::arg("host"), py::arg("handshake_timeout"),
-           py::arg("shared_memory_bytes"), py::call_guard<py::gil_scoped_release>())
+           py::arg("shared_memory_bytes"), py::arg("credit_bytes"),
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("address",
                              [](Runtime& r) { return r.engine->address().to_string(); })
       .def(

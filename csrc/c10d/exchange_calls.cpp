@@ -59,7 +59,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
   AikidoWork::Copies copies;
   const at::Tensor host = is_root ? stage_in(tensor) : stage_out(tensor, copies);
-  LocalCall local;
+  LocalCall local = local_call();
   if (is_root) {
     for (int r = 0; r < getSize(); ++r) {
       if (r != getRank())
@@ -81,7 +81,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
                                                  Milliseconds timeout) {
   const at::Tensor input = apart(given, blocks, static_cast<size_t>(getRank()));
   memory.held.push_back(input);
-  LocalCall local;
+  LocalCall local = local_call();
   for (size_t r = 0; r < blocks.size(); ++r) {
     if (static_cast<int>(r) == getRank()) {
       copy_own(input, blocks[r]);
@@ -169,7 +169,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
     AikidoWork::Memory memory, int64_t root, Milliseconds timeout) {
   Call call = call_of(CallKind::kGather, input);
   call.root = Rank(static_cast<int32_t>(root));
-  LocalCall local;
+  LocalCall local = local_call();
   if (getRank() != root) {
     local.out_blocks.push_back(out_block(static_cast<size_t>(root), input));
   }
@@ -242,7 +242,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   Call call = call_of(CallKind::kScatter, output);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
   AikidoWork::Copies copies;
-  LocalCall local;
+  LocalCall local = local_call();
   Tensors held{stage_out(output, copies)};
   if (getRank() == opts.rootRank) {
     const Tensors& list = check_single_list(site, "scatter_list", inputs);
@@ -283,7 +283,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
   Call call;
   call.kind = CallKind::kAlltoall;
   call.dtype = dtype_for_copy(inputs[own]);
-  LocalCall local;
+  LocalCall local = local_call();
   for (size_t r = 0; r < inputs.size(); ++r) {
     if (r == own) continue;
     local.out_blocks.push_back(out_block(r, inputs[r]));

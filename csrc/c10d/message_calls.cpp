@@ -26,16 +26,27 @@ collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
 AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
   const Attempt site = message("send");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kRead);
+  return send_with(tensor, to, tag, std::nullopt, timeout());
+}
+
+AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to,
+                                                int tag,
+                                                std::optional<Priority> priority,
+                                                Milliseconds timeout) {
+  const Attempt site = message("send");
+  check_tensor(site, "tensor", tensor, Use::kRead);
   check_rank(site, "dst", to, getSize());
   check_process();
   const at::Tensor host = stage_in(tensor);
-  Slot of_call = slot(OpType::SEND, "aikido:send", tensors);
+  Slot of_call = slot(OpType::SEND, "aikido:send", {tensor});
   collectives::SendCall call;
   call.to = Rank(to);
   call.tag = tag;
   call.data = bytes_of(host);
   call.bytes = host.nbytes();
-  call.deadline = SystemClock().now() + timeout();
+  call.priority =
+      priority.value_or(static_cast<Priority>(settings_.transport_priority));
+  call.deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);
   of_call.work->open({{}, {}, {host}});

@@ -202,6 +202,12 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
   return close(std::move(of_call));
 }
 
+collectives::LocalCall AikidoBackend::local_call() const {
+  collectives::LocalCall local;
+  local.priority = static_cast<Priority>(settings_.transport_priority);
+  return local;
+}
+
 // A child has no progress thread: a call of it would never end.
 void AikidoBackend::check_process() const {
   if (!engine_->is_forked()) return;

@@ -32,7 +32,7 @@ namespace aikido::adapter {
 // What one call may say beyond c10d's own options.
 struct ReductionExtras {
   straggler::PolicyOptions policy;
-  Priority priority = 0;
+  std::optional<Priority> priority;  // empty: the group's
   int32_t data_shard = straggler::kAnyDataShard;
 };
 
@@ -149,6 +149,8 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr barrier(const ::c10d::BarrierOptions& opts) override;
   void monitoredBarrier(const ::c10d::BarrierOptions& opts, bool wait_all) override;
   WorkPtr send(Tensors& tensors, int to, int tag) override;
+  OwnWork send_with(const at::Tensor& tensor, int to, int tag,
+                    std::optional<Priority> priority, Milliseconds timeout);
   WorkPtr recv(Tensors& tensors, int from, int tag) override;
   WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 
@@ -251,6 +253,8 @@ class AikidoBackend final : public ChangingBackend {
                           AikidoWork::Memory memory, const ReductionExtras& extras,
                           Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
+  // With what the group says of its calls.
+  collectives::LocalCall local_call() const;
   void check_process() const;
   engine::GroupOptions group_options() const;
   void adopt(const membership::Roster& roster, const Current::Pointer& next);

@@ -40,10 +40,10 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
   AikidoWork::Copies copies;
   const at::Tensor host = stage_in_out(tensor, copies);
-  LocalCall local;
+  LocalCall local = local_call();
   local.input = bytes_of(host);
   local.output = mutable_bytes_of(host);
-  local.priority = extras.priority;
+  if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
   return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
                 std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
@@ -73,7 +73,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
   AikidoWork::Copies copies;
   const at::Tensor host = is_root ? stage_in_out(tensor, copies) : stage_in(tensor);
-  LocalCall local;
+  LocalCall local = local_call();
   local.input = bytes_of(host);
   local.output = is_root ? mutable_bytes_of(host) : nullptr;
   return submit(std::move(call), OpType::REDUCE, "aikido:reduce", std::move(local),
@@ -91,9 +91,9 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   check_no_backups(site, call.policy);
   call.count = 0;
-  LocalCall local;
+  LocalCall local = local_call();
   local.output = mutable_bytes_of(output);
-  local.priority = extras.priority;
+  if (extras.priority) local.priority = *extras.priority;
   for (size_t r = 0; r < blocks.size(); ++r) {
     const bool is_own = static_cast<int>(r) == getRank();
     const at::Tensor block = apart(blocks[r], {output}, is_own ? 0 : kNoOutput);

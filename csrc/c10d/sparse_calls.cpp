@@ -128,7 +128,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   using Blocks = std::vector<std::vector<std::byte>>;
   const auto blocks = std::make_shared<Blocks>(static_cast<size_t>(getSize()));
   const size_t max_bytes = layout_of(own).max_bytes();
-  LocalCall local;
+  LocalCall local = local_call();
   for (int r = 0; r < getSize(); ++r) {
     if (r == getRank()) continue;
     local.out_blocks.push_back({Rank(r), bytes_of(packed), packed.nbytes()});

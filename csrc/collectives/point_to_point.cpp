@@ -115,6 +115,7 @@ void Mailbox::send(SendCall call) {
     in.local = out;
     match(to);
   } else if (Source& there = source(to);
+             is_most_urgent(there, out->call().priority) &&
              out->call().bytes <= host_->settings().eager_bytes &&
              there.sent + out->call().bytes + kMessageCharge <=
                  there.taken_there + host_->settings().window_bytes) {
@@ -124,6 +125,12 @@ void Mailbox::send(SendCall call) {
     send_control(to, FrameKind::kP2pAnnounce, number, out->call().tag,
                  out->call().bytes);
   }
+}
+
+// Notes the priority, too.
+bool Mailbox::is_most_urgent(Source& there, Priority priority) {
+  there.most_urgent = std::max(there.most_urgent, priority);
+  return priority == there.most_urgent;
 }
 
 void Mailbox::receive(ReceiveCall call) {

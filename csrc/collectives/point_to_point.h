@@ -6,8 +6,10 @@
 // and tag. Small ones are sent at once and wait at the receiver; larger ones are
 // announced and wait at the sender until their receive is posted, so that they go
 // straight into its memory. So do small ones when as many wait at the receiver as the
-// window allows. A member may send to itself. Of the receives that a message fits the
-// one that was posted first takes it, and a receive from anyone takes what came first.
+// window allows, and those that are less urgent than one that went to the same member:
+// so the receiver hears of all in their order, and what overtakes them need not wait
+// there. A member may send to itself. Of the receives that a message fits the one that
+// was posted first takes it, and a receive from anyone takes what came first.
 // What a call or a frame costs grows with the logarithm of what waits. Progress thread
 // only.
 
@@ -97,6 +99,7 @@ class Mailbox {
     // Bytes of messages that went unasked, since the beginning: sent to that peer,
     // taken there as far as we were told; taken here, and told.
     uint64_t sent = 0, taken_there = 0;
+    Priority most_urgent = kMinPriority;  // of our messages to that peer
     uint64_t taken = 0, told_taken = 0;
     uint64_t come = 0;  // unasked, whole or not
     std::map<uint64_t, Inbound> inbound;
@@ -110,6 +113,7 @@ class Mailbox {
 
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   Status check_window(Rank from, const transport::FrameHeader& header) const;
+  static bool is_most_urgent(Source& there, Priority priority);
   void match(Rank from);
   std::optional<ReceiveCall> take_receive(Rank from, int32_t tag);
   void wait(Rank from, uint64_t number, Inbound& in);

@@ -113,8 +113,8 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
     auto stream = transport::make_stream(
         loop, std::move(connections[static_cast<size_t>(lane)]), lane);
     auto of_lane = std::make_unique<transport::StreamLink>(
-        loop, std::move(stream), lane, rank, options_.operation.chunk_bytes,
-        link->handler(lane));
+        loop, &engine_->uplink(), std::move(stream), lane, rank,
+        options_.operation.chunk_bytes, link->handler(lane));
     of_lane->trace({options_.recorder, rank, group_->trace().name()});
     link->set(lane, std::move(of_lane));
   }
@@ -189,6 +189,7 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
     local.traced_at = options_.recorder->now();
   const auto shared = std::make_shared<collectives::LocalCall>(std::move(local));
   engine_->post([this, call = std::move(call), shared, timeout]() mutable {
+    engine_->uplink().note(shared->priority);
     group_->call(std::move(call), std::move(*shared), timeout);
     group_->end_turn();
   });
@@ -229,7 +230,10 @@ RankSet Communicator::members() {
 
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
-  engine_->post([this, shared] { group_->send(std::move(*shared)); });
+  engine_->post([this, shared] {
+    engine_->uplink().note(shared->priority);
+    group_->send(std::move(*shared));
+  });
 }
 
 void Communicator::receive(collectives::ReceiveCall call) {

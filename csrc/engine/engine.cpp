@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/group.h"
+#include "transport/uplink.h"
 
 namespace aikido::engine {
 namespace {
@@ -21,8 +22,9 @@ bool Engine::is_progress_thread() {
 
 Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
                                               Duration handshake_timeout,
-                                              size_t shared_memory_bytes) {
-  std::shared_ptr<Engine> engine(new Engine);
+                                              size_t shared_memory_bytes,
+                                              size_t credit_bytes) {
+  std::shared_ptr<Engine> engine(new Engine(credit_bytes));
   engine->shared_memory_bytes_ = shared_memory_bytes;
   auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout,
                                             shared_memory_bytes > 0);
@@ -31,6 +33,13 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
   engine->pid_ = ::getpid();
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;
+}
+
+Engine::Engine(size_t credit_bytes)
+    : uplink_(std::make_unique<transport::Uplink>(&loop_, credit_bytes)) {}
+
+const transport::SendCounters& Engine::send_counters() const {
+  return uplink_->counters();
 }
 
 Engine::~Engine() {

@@ -19,6 +19,11 @@
 #include "trace/recorder.h"
 #include "transport/connector.h"
 #include "transport/event_loop.h"
+#include "transport/send_counters.h"
+
+namespace aikido::transport {
+class Uplink;
+}
 
 namespace aikido::engine {
 
@@ -28,9 +33,11 @@ class Engine {
  public:
   // Listens on `host` (numeric address of this machine) and starts the thread.
   // `shared_memory_bytes`: each way, with each member on this host; 0: none.
+  // `credit_bytes`: see transport/uplink_credit.h; 0: by the measured rate.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,
                                                Duration handshake_timeout,
-                                               size_t shared_memory_bytes);
+                                               size_t shared_memory_bytes,
+                                               size_t credit_bytes);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -56,19 +63,24 @@ class Engine {
   // Of all groups of this process. Any thread.
   const std::shared_ptr<trace::Recorder>& recorder() const { return recorder_; }
 
+  // Any thread.
+  const transport::SendCounters& send_counters() const;
+
   // Progress thread.
   transport::EventLoop& loop() { return loop_; }
+  transport::Uplink& uplink() { return *uplink_; }
   transport::Listener& listener() { return *listener_; }
   void add(Group* group);
   void remove(Group* group);
 
  private:
-  Engine() = default;
+  explicit Engine(size_t credit_bytes);
   void run();
 
   const std::shared_ptr<trace::Recorder> recorder_ =
       std::make_shared<trace::Recorder>();
   transport::EventLoop loop_;
+  std::unique_ptr<transport::Uplink> uplink_;
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;

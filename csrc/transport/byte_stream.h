@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "base/status.h"
@@ -40,6 +41,11 @@ class ByteStream {
   virtual void wait_for_room(bool waits) = 0;
   // What was written is out of this process's hands.
   virtual bool is_drained() const = 0;
+  // So many bytes that were written have not reached the host of the peer. Empty: it is
+  // on this one.
+  virtual std::optional<size_t> unacknowledged() const { return std::nullopt; }
+  // Payload of a full segment there; 0 on this host.
+  virtual size_t segment_bytes() const { return 0; }
 
   // Fills the parts with what is here; 0: nothing. A failed Status: nothing more will
   // come; kPeerLost without a message: in order.

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "transport/frame.h"
-#include "transport/scheduler.h"
+#include "transport/message_id.h"
 
 namespace aikido::transport {
 
@@ -42,9 +42,6 @@ struct OutMessage {
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
 };
-
-// Above every data transfer: control frames.
-inline constexpr Priority kControlPriority = 1 << 30;
 
 // What a link tells the group above. `from` is the peer of the link.
 class LinkHandler {

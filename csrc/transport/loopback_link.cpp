@@ -143,7 +143,8 @@ MessageId LoopbackLink::send(OutMessage message) {
     return id;
   }
   if (!message.is_held)
-    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes);
+    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes,
+                    network_->clock_->now());
   messages_.emplace(id, Queued{std::move(message), false});
   refresh();
   return id;
@@ -154,7 +155,7 @@ void LoopbackLink::let_go(MessageId id) {
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
   if (std::exchange(m.is_held, false))
-    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes);
+    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes, network_->clock_->now());
   refresh();
 }
 
@@ -174,7 +175,7 @@ void LoopbackLink::finish() {
   if (!can_send_ || finishing_) return;
   OutMessage goodbye;
   goodbye.header.kind = FrameKind::kGoodbye;
-  goodbye.priority = std::numeric_limits<Priority>::min();
+  goodbye.priority = kLastPriority;
   send(std::move(goodbye));
   finishing_ = true;
   refresh();
@@ -246,7 +247,7 @@ bool LoopbackLink::send_step(TimePoint now) {
       did = true;
     }
     if (now < path_.stalled_until) break;
-    const auto chunk = scheduler_.pop();
+    const auto chunk = scheduler_.pop(network_->clock_->now());
     if (!chunk) {
       if (finishing_) {
         stop_sending(now);

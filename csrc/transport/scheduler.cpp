@@ -3,39 +3,157 @@
 #include "transport/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace aikido::transport {
+namespace {
 
-void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most) {
+uint64_t ns(Duration d) {
+  return static_cast<uint64_t>(d.count());
+}
+
+}  // namespace
+
+bool goes_before(const NextChunk& a, const NextChunk& b) {
+  if (a.is_overdue != b.is_overdue) return a.is_overdue;
+  if (a.is_overdue && a.passed_since != b.passed_since)
+    return a.passed_since < b.passed_since;
+  return a.priority > b.priority;
+}
+
+Scheduler::Class& Scheduler::of(Priority priority, TimePoint now) {
+  const auto [it, is_new] = classes_.try_emplace(priority);
+  if (is_new) it->second.passed_since = now;
+  return it->second;
+}
+
+void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
+                     TimePoint now) {
   const size_t chunk = most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
-  const bool is_new =
-      queue_.emplace(Key{priority, id}, Progress{bytes, 0, chunk}).second;
+  Progress p{bytes, 0, chunk, now, std::nullopt, {}};
+  const bool is_new = of(priority, now).messages.emplace(id, std::move(p)).second;
   AIKIDO_CHECK(is_new, "message ", id, " is queued twice");
   queued_bytes_ += bytes;
 }
 
-std::optional<Chunk> Scheduler::pop() {
-  if (queue_.empty()) return std::nullopt;
-  const auto head = queue_.begin();
+bool Scheduler::is_overdue(const Classes::value_type& found, TimePoint now) const {
+  return found.first != kLastPriority && found.first != classes_.begin()->first &&
+         now - found.second.passed_since >= kMostPassed;
+}
+
+// Requires: something waits.
+Scheduler::Classes::iterator Scheduler::choose(TimePoint now) {
+  auto best = classes_.begin();
+  bool is_best_overdue = false;
+  for (auto it = std::next(best); it != classes_.end(); ++it) {
+    if (!is_overdue(*it, now)) continue;
+    if (is_best_overdue && it->second.passed_since >= best->second.passed_since)
+      continue;
+    best = it;
+    is_best_overdue = true;
+  }
+  return best;
+}
+
+std::optional<NextChunk> Scheduler::next(TimePoint now) const {
+  if (classes_.empty()) return std::nullopt;
+  const auto it = const_cast<Scheduler*>(this)->choose(now);
+  return NextChunk{it->first, is_overdue(*it, now), it->second.passed_since};
+}
+
+std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
+  if (classes_.empty()) return std::nullopt;
+  const auto chosen = choose(now);
+  const Priority priority = chosen->first;
+  Class& c = chosen->second;
+  const auto head = c.messages.begin();
   Progress& p = head->second;
-  Chunk chunk{head->first.id, p.offset, std::min(p.chunk_bytes, p.bytes - p.offset),
-              false};
+  if (counters_ != nullptr)
+    count_start(priority, head->first, p, is_overdue(*chosen, now), now);
+  c.passed_since = now;
+  size_t longest = p.chunk_bytes;
+  if (most < longest) longest = std::max(kGrain, most / kGrain * kGrain);
+  Chunk chunk{head->first, p.offset, std::min(longest, p.bytes - p.offset), false};
   p.offset += chunk.bytes;
   queued_bytes_ -= chunk.bytes;
   chunk.is_last = p.offset == p.bytes;
-  if (chunk.is_last) queue_.erase(head);
+  current_.reset();
+  if (!chunk.is_last) {
+    current_.emplace(priority, chunk.message);
+    return chunk;
+  }
+  if (counters_ != nullptr) count_end(priority, p, now);
+  c.messages.erase(head);
+  if (c.messages.empty()) classes_.erase(chosen);
   return chunk;
 }
 
+void Scheduler::put_back(const Chunk& chunk, Priority priority, size_t bytes,
+                         size_t most, TimePoint now) {
+  const size_t longest = most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
+  Progress& p =
+      of(priority, now)
+          .messages
+          .emplace(chunk.message, Progress{bytes, bytes, longest, now, now, {}})
+          .first->second;
+  AIKIDO_CHECK(p.offset == chunk.offset + chunk.bytes, "message ", chunk.message,
+               " is at ", p.offset, ", put back was ", chunk.offset, " + ",
+               chunk.bytes);
+  p.offset = chunk.offset;
+  queued_bytes_ += chunk.bytes;
+  current_.reset();
+  if (chunk.offset > 0) current_.emplace(priority, chunk.message);
+  if (counters_ != nullptr) SendCounters::add(counters_->chunks, ~uint64_t{0});
+}
+
 std::optional<size_t> Scheduler::cancel(MessageId id, Priority priority) {
-  const auto it = queue_.find(Key{priority, id});
-  if (it == queue_.end()) return std::nullopt;
+  const auto of_class = classes_.find(priority);
+  if (of_class == classes_.end()) return std::nullopt;
+  auto& messages = of_class->second.messages;
+  const auto it = messages.find(id);
+  if (it == messages.end()) return std::nullopt;
   const size_t rest = it->second.bytes - it->second.offset;
   queued_bytes_ -= rest;
-  queue_.erase(it);
+  messages.erase(it);
+  if (messages.empty()) classes_.erase(of_class);
   return rest;
+}
+
+void Scheduler::clear() {
+  classes_.clear();
+  queued_bytes_ = 0;
+  current_.reset();
+}
+
+// ---- counting ----
+
+void Scheduler::count_start(Priority priority, MessageId id, Progress& p,
+                            bool is_overdue, TimePoint now) {
+  SendCounters& c = *counters_;
+  SendCounters::add(c.chunks, 1);
+  if (is_overdue) SendCounters::add(c.overdue_chunks, 1);
+  if (priority == kControlPriority || priority == kLastPriority) return;
+  if (current_ && *current_ != std::pair(priority, id)) {
+    const auto of_class = classes_.find(current_->first);
+    if (of_class != classes_.end()) {
+      const auto it = of_class->second.messages.find(current_->second);
+      if (it != of_class->second.messages.end()) it->second.paused = now;
+    }
+    if (priority > current_->first) SendCounters::add(c.preemptions, 1);
+  }
+  if (p.paused) p.pauses += now - *std::exchange(p.paused, std::nullopt);
+  if (p.offset == 0) {
+    SendCounters::add(c.queued_ns, ns(now - p.since));
+    p.since = now;
+  }
+}
+
+void Scheduler::count_end(Priority priority, const Progress& p, TimePoint now) {
+  if (priority == kControlPriority || priority == kLastPriority) return;
+  SendCounters::add(counters_->paused_ns, ns(p.pauses));
+  SendCounters::add(counters_->wire_ns, ns(now - p.since - p.pauses));
 }
 
 }  // namespace aikido::transport

@@ -3,21 +3,31 @@
 #pragma once
 //
 // Decides which chunk goes next on one link. PURE: no sockets, no memory of its own
-// besides the queue. Higher priority first, in the order of arrival within a priority;
-// a message is cut into chunks, so a more urgent one waits for one chunk at most and
-// the paused one goes on at its offset. One thread.
+// besides the queue, no clock. Each priority is a class. The highest class that has
+// something goes first, and within a class one message after the other, in the order of
+// their ids; a message is cut into chunks, so a more urgent one waits for one chunk at
+// most and the paused one goes on at its offset.
+//
+// No class starves: one that others have been let past for kMostPassed since it got its
+// last chunk, or since it has something to send, is overdue and gets one chunk, the
+// longest passed first. So of c classes each has its next chunk among the first c that
+// start kMostPassed after its last one, and the classes above lose c - 1 chunks in
+// kMostPassed to it at most. Only what is to be behind all the rest is never overdue.
+// One thread.
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/types.h"
+#include "transport/message_id.h"
+#include "transport/send_counters.h"
 
 namespace aikido::transport {
-
-// Names a message inside one scheduler; never reused.
-using MessageId = uint64_t;
 
 struct Chunk {
   MessageId message = 0;
@@ -26,46 +36,85 @@ struct Chunk {
   bool is_last = false;
 };
 
+// The chunk that pop() would take.
+struct NextChunk {
+  Priority priority = 0;
+  bool is_overdue = false;
+  TimePoint passed_since{};  // of its class
+};
+
+// Of two that could start, on whatever links: overdue ones, the longest passed first,
+// then the higher class.
+bool goes_before(const NextChunk& a, const NextChunk& b);
+
 class Scheduler {
  public:
-  // `chunk_bytes` >= 1: the longest chunk.
-  explicit Scheduler(size_t chunk_bytes) : chunk_bytes_(chunk_bytes) {}
+  static constexpr Duration kMostPassed = std::chrono::milliseconds(100);
+  // Chunks that pop() cuts shorter are multiples of this: of every element's size.
+  static constexpr size_t kGrain = 64;
 
-  // Queues a message; one of 0 bytes still makes one chunk of 0 bytes. The id must be
-  // new.
-  void push(MessageId id, Priority priority, size_t bytes) {
-    push(id, priority, bytes, chunk_bytes_);
-  }
-  // In chunks of `most` bytes if that is less; 0: no less.
-  void push(MessageId id, Priority priority, size_t bytes, size_t most);
+  // `chunk_bytes` >= 1: the longest chunk. `counters`, if any, outlive the scheduler.
+  explicit Scheduler(size_t chunk_bytes, SendCounters* counters = nullptr)
+      : chunk_bytes_(chunk_bytes), counters_(counters) {}
 
-  // Takes the next chunk; empty when nothing waits.
-  std::optional<Chunk> pop();
+  // Queues a message in chunks of `most` bytes if that is less than chunk_bytes; 0: no
+  // less. One of 0 bytes still makes one chunk of 0 bytes. The id must be new. `now`
+  // never goes backwards, here and below.
+  void push(MessageId id, Priority priority, size_t bytes, size_t most, TimePoint now);
+
+  // Takes the next chunk, of `most` bytes at most; kGrain where that is less. Empty
+  // when nothing waits.
+  std::optional<Chunk> pop(TimePoint now,
+                           size_t most = std::numeric_limits<size_t>::max());
+  // What pop() would take; empty when nothing waits.
+  std::optional<NextChunk> next(TimePoint now) const;
+
+  // A chunk that was popped has not begun after all: it is the next of its message. The
+  // last popped first, where there are several. `bytes` and `most` as in push().
+  void put_back(const Chunk& chunk, Priority priority, size_t bytes, size_t most,
+                TimePoint now);
 
   // Forgets what was not popped of a message. Returns the bytes cancelled; empty when
   // the message is not queued (unknown, or already popped to its end).
   std::optional<size_t> cancel(MessageId id, Priority priority);
 
-  bool is_empty() const { return queue_.empty(); }
+  // Forgets everything.
+  void clear();
+
+  bool is_empty() const { return classes_.empty(); }
+  size_t num_classes() const { return classes_.size(); }
+  // Of the highest class. Requires: something waits.
+  Priority highest() const { return classes_.begin()->first; }
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
-  struct Key {
-    Priority priority;
-    MessageId id;
-    bool operator<(const Key& other) const {
-      return priority != other.priority ? priority > other.priority : id < other.id;
-    }
-  };
   struct Progress {
     size_t bytes;
     size_t offset;
     size_t chunk_bytes;
+    TimePoint since;                  // queued, then first chunk
+    std::optional<TimePoint> paused;  // others go, since then
+    Duration pauses{};
   };
+  struct Class {
+    std::map<MessageId, Progress> messages;
+    TimePoint passed_since;
+  };
+  using Classes = std::map<Priority, Class, std::greater<>>;
+
+  Classes::iterator choose(TimePoint now);
+  bool is_overdue(const Classes::value_type& found, TimePoint now) const;
+  Class& of(Priority priority, TimePoint now);
+  void count_start(Priority priority, MessageId id, Progress& p, bool is_overdue,
+                   TimePoint now);
+  void count_end(Priority priority, const Progress& p, TimePoint now);
 
   size_t chunk_bytes_;
+  SendCounters* counters_;
   size_t queued_bytes_ = 0;
-  std::map<Key, Progress> queue_;
+  Classes classes_;  // with messages
+  // The message of the chunk that was popped last, if it has more.
+  std::optional<std::pair<Priority, MessageId>> current_;
 };
 
 }  // namespace aikido::transport

@@ -35,6 +35,14 @@ void SendTrace::pick(MessageId id, uint64_t offset, size_t bytes) {
   it->second.picked.push_back(chunk);
 }
 
+void SendTrace::put_back(MessageId id) {
+  const auto it = open_.find(id);
+  if (it == open_.end() || it->second.picked.empty()) return;
+  Span& message = it->second.message;
+  if (message.first_ns == it->second.picked.back().begin_ns) message.first_ns = 0;
+  it->second.picked.pop_back();
+}
+
 void SendTrace::write(MessageId id) {
   const auto it = open_.find(id);
   if (it == open_.end() || it->second.picked.empty()) return;

@@ -33,6 +33,10 @@ class SendTrace {
   void on_picked(MessageId id, uint64_t offset, size_t bytes) {
     if (!open_.empty()) pick(id, offset, bytes);
   }
+  // The chunk of it that was picked last waits again.
+  void on_put_back(MessageId id) {
+    if (!open_.empty()) put_back(id);
+  }
   // The oldest chunk of it that was picked is with the kernel.
   void on_written(MessageId id) {
     if (!open_.empty()) write(id);
@@ -49,6 +53,7 @@ class SendTrace {
   };
   void begin(MessageId id, const OutMessage& message);
   void pick(MessageId id, uint64_t offset, size_t bytes);
+  void put_back(MessageId id);
   void write(MessageId id);
   void end(MessageId id, size_t dropped);
 

@@ -143,6 +143,19 @@ Result<size_t> SocketStream::read(std::span<const iovec> parts) {
   }
 }
 
+std::optional<size_t> SocketStream::unacknowledged() const {
+  if (!unsent_) return std::nullopt;
+  int bytes = 0;
+  return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+}
+
+size_t SocketStream::segment_bytes() const {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  const int got = ::getsockopt(socket_.get(), IPPROTO_TCP, TCP_MAXSEG, &bytes, &length);
+  return got == 0 && bytes > 0 ? static_cast<size_t>(bytes) : 0;
+}
+
 void SocketStream::end_sending() {
   ::shutdown(socket_.get(), SHUT_WR);
 }

@@ -27,6 +27,9 @@ class SocketStream final : public ByteStream, private FdHandler {
   Result<size_t> write(std::span<const iovec> parts) override;
   void wait_for_room(bool waits) override;
   bool is_drained() const override;
+  // Of bulk only; empty for control frames.
+  std::optional<size_t> unacknowledged() const override;
+  size_t segment_bytes() const override;
   Result<size_t> read(std::span<const iovec> parts) override;
   void end_sending() override;
   void hang_up() override;

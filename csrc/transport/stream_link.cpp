@@ -24,14 +24,17 @@ constexpr size_t kInBesidePayload = 4 << 10;
 
 }  // namespace
 
-StreamLink::StreamLink(EventLoop* loop, std::unique_ptr<ByteStream> stream, Lane lane,
-                       Rank peer, size_t chunk_bytes, LinkHandler* handler)
+StreamLink::StreamLink(EventLoop* loop, Uplink* uplink,
+                       std::unique_ptr<ByteStream> stream, Lane lane, Rank peer,
+                       size_t chunk_bytes, LinkHandler* handler)
     : loop_(loop),
       stream_(std::move(stream)),
+      uplink_(lane == Lane::kBulk && stream_->unacknowledged() ? uplink : nullptr),
       peer_(peer),
       handler_(handler),
-      scheduler_(chunk_bytes),
+      scheduler_(chunk_bytes, lane == Lane::kBulk ? &uplink->counters() : nullptr),
       in_(lane == Lane::kBulk ? kInBytes : kControlInBytes) {
+  if (uplink_ != nullptr) uplink_->add(this);
   stream_->start(this);
 }
 
@@ -48,19 +51,22 @@ MessageId StreamLink::send(OutMessage message) {
     return id;
   }
   trace_.on_queued(id, message);
-  if (!message.is_held)
-    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes);
+  if (!message.is_held) queue(id, message);
   messages_.emplace(id, Queued{std::move(message), 0, false});
   want_flush();
   return id;
+}
+
+void StreamLink::queue(MessageId id, const OutMessage& m) {
+  if (!outgoing_.empty() && outgoing_.back().priority < m.priority) put_back();
+  scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes, loop_->now());
 }
 
 void StreamLink::let_go(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
-  if (std::exchange(m.is_held, false))
-    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes);
+  if (std::exchange(m.is_held, false)) queue(id, m);
   want_flush();
 }
 
@@ -71,13 +77,13 @@ size_t StreamLink::cancel(MessageId id) {
   size_t dropped = m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
   const auto has_begun = [](const Outgoing& out) { return out.sent > 0; };
   std::erase_if(outgoing_, [&](const Outgoing& out) {
-    if (out.message != id || has_begun(out)) return false;
+    if (out.chunk.message != id || has_begun(out)) return false;
     outgoing_bytes_ -= out.prefix_bytes + out.payload_bytes;
     dropped += out.payload_bytes;
     return true;
   });
   // The peer waits for the rest of a frame that it has seen a part of.
-  if (!outgoing_.empty() && outgoing_.front().message == id) {
+  if (!outgoing_.empty() && outgoing_.front().chunk.message == id) {
     Outgoing& out = outgoing_.front();
     out.aside.assign(out.payload, out.payload + out.payload_bytes);
     out.payload = out.aside.data();
@@ -102,7 +108,7 @@ void StreamLink::finish() {
   if (!can_send_ || finishing_) return;
   OutMessage goodbye;
   goodbye.header.kind = FrameKind::kGoodbye;
-  goodbye.priority = std::numeric_limits<Priority>::min();
+  goodbye.priority = kLastPriority;
   send(std::move(goodbye));
   finishing_ = true;
 }
@@ -111,6 +117,7 @@ void StreamLink::close() {
   if (stream_ == nullptr) return;
   is_lost_ = true;
   can_send_ = false;
+  if (uplink_ != nullptr) uplink_->remove(this);
   loop_->forget_flush(this);
   flush_wanted_ = false;
   stream_.reset();
@@ -123,36 +130,85 @@ void StreamLink::want_flush() {
   if (!std::exchange(flush_wanted_, true)) loop_->request_flush(this);
 }
 
+bool StreamLink::is_ordered() const {
+  return uplink_ != nullptr && uplink_->is_ordered();
+}
+
 void StreamLink::flush() {
   flush_wanted_ = false;
-  if (can_send_ && !waits_for_room_ && write_some()) {
-    waits_for_room_ = true;
-    stream_->wait_for_room(true);
+  if (can_send_ && !waits_for_room_) {
+    if (is_ordered()) {
+      if (!outgoing_.empty() || !scheduler_.is_empty())
+        uplink_->ask();
+      else
+        end_if_finished();
+    } else {
+      write_some(whole_turn());
+    }
   }
   deliver_sent();
 }
 
 void StreamLink::on_writable() {
-  const bool more = can_send_ && write_some();
-  if (!more) {
-    waits_for_room_ = false;
-    stream_->wait_for_room(false);
+  if (can_send_ && !is_ordered()) {
+    write_some(whole_turn());
+  } else {
+    set_waiting(false);
+    if (can_send_) uplink_->ask();
   }
   if (!sent_.empty()) want_flush();
 }
 
+void StreamLink::set_waiting(bool waits) {
+  if (std::exchange(waits_for_room_, waits) != waits) stream_->wait_for_room(waits);
+}
+
 // ---- sending ----
 
+StreamLink::Turn StreamLink::whole_turn() {
+  return {kTurnBytes, kGatherChunks, std::numeric_limits<size_t>::max()};
+}
+
+size_t StreamLink::outstanding() const {
+  return stream_ == nullptr ? 0 : stream_->unacknowledged().value_or(0);
+}
+
+size_t StreamLink::write_chunk(size_t most) {
+  put_back();
+  return write_some({1, 1, most});
+}
+
+size_t StreamLink::write_many() {
+  return write_some(whole_turn());
+}
+
+// Chunks that were picked and have not begun go back: something else is first.
+void StreamLink::put_back() {
+  while (!outgoing_.empty() && outgoing_.back().sent == 0) {
+    const Outgoing& out = outgoing_.back();
+    outgoing_bytes_ -= out.prefix_bytes + out.payload_bytes;
+    const auto found = messages_.find(out.chunk.message);
+    if (found != messages_.end()) {
+      const OutMessage& m = found->second.message;
+      scheduler_.put_back(out.chunk, m.priority, m.bytes, m.chunk_bytes, loop_->now());
+      trace_.on_put_back(out.chunk.message);
+      --found->second.in_flight;
+      found->second.is_through = false;
+    }
+    outgoing_.pop_back();
+  }
+}
+
 // Moves chunks from the scheduler in front of the stream.
-void StreamLink::gather() {
-  while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < kGatherChunks) {
-    const auto chunk = scheduler_.pop();
+void StreamLink::gather(const Turn& turn) {
+  while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < turn.chunks) {
+    const auto chunk = scheduler_.pop(loop_->now(), turn.chunk_bytes);
     if (!chunk) return;
     Queued& queued = messages_.at(chunk->message);
     const OutMessage& m = queued.message;
     Outgoing& out = outgoing_.emplace_back();
-    out.message = chunk->message;
-    out.is_last = chunk->is_last;
+    out.chunk = *chunk;
+    out.priority = m.priority;
     FrameHeader h = m.header;
     h.offset = m.header.offset + chunk->offset;
     h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
@@ -166,28 +222,30 @@ void StreamLink::gather() {
     out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
     out.payload_bytes = chunk->bytes;
     outgoing_bytes_ += out.prefix_bytes + out.payload_bytes;
-    trace_.on_picked(out.message, chunk->offset, chunk->bytes);
+    trace_.on_picked(chunk->message, chunk->offset, chunk->bytes);
     ++queued.in_flight;
     queued.is_through = chunk->is_last;
   }
 }
 
-// Returns whether something is left.
-bool StreamLink::write_some() {
-  const bool more = write_turn();
+// Returns what was written.
+size_t StreamLink::write_some(const Turn& turn) {
+  size_t total = 0;
+  set_waiting(write_turn(turn, &total));
   stream_->push();
-  return more;
+  return total;
 }
 
-// Writes until the stream is full, the turn is used up or nothing is left.
-bool StreamLink::write_turn() {
-  size_t budget = kTurnBytes;
-  while (true) {
-    gather();
-    if (outgoing_.empty()) break;
-    if (budget == 0) return true;
+// Writes until the stream is full, the turn is used up or nothing is left. Returns
+// whether it has to be told of room.
+bool StreamLink::write_turn(const Turn& turn, size_t* total) {
+  while (!outgoing_.empty() || !scheduler_.is_empty()) {
+    // One chunk is all that was asked for: who asked knows of the rest.
+    if (*total >= turn.bytes) return turn.chunks > 1;
+    gather(turn);
     std::array<iovec, 2 * kGatherChunks> parts;
     size_t num_parts = 0;
+    size_t offered = 0;
     for (Outgoing& out : outgoing_) {
       if (out.sent < out.prefix_bytes) {
         parts[num_parts++] = {out.prefix.data() + out.sent,
@@ -199,6 +257,7 @@ bool StreamLink::write_turn() {
         parts[num_parts++] = {const_cast<std::byte*>(out.payload) + payload_sent,
                               out.payload_bytes - payload_sent};
       }
+      offered += out.prefix_bytes + out.payload_bytes - out.sent;
     }
     auto written = stream_->write(std::span(parts.data(), num_parts));
     if (!written) {
@@ -207,16 +266,20 @@ bool StreamLink::write_turn() {
       stop_sending();
       return false;
     }
+    *total += *written;
     if (*written == 0) return true;
     advance(*written);
-    budget -= std::min(budget, *written);
+    if (turn.chunks == 1 && *written < offered) return true;
   }
-  if (finishing_) {
-    half_closed_ = true;
-    stop_sending();
-    stream_->end_sending();
-  }
+  end_if_finished();
   return false;
+}
+
+void StreamLink::end_if_finished() {
+  if (!finishing_ || !can_send_) return;
+  half_closed_ = true;
+  stop_sending();
+  stream_->end_sending();
 }
 
 void StreamLink::advance(size_t written) {
@@ -228,7 +291,7 @@ void StreamLink::advance(size_t written) {
     out.sent += n;
     written -= n;
     if (n < left) return;
-    const MessageId id = out.message;
+    const MessageId id = out.chunk.message;
     outgoing_.pop_front();
     trace_.on_written(id);
     const auto queued = messages_.find(id);
@@ -367,6 +430,7 @@ void StreamLink::end_payload(size_t bytes) {
 void StreamLink::stop_sending() {
   can_send_ = false;
   outgoing_.clear();
+  scheduler_.clear();
   for (auto& [id, queued] : messages_) {
     if (queued.message.owner) {
       sent_.emplace_back(std::move(queued.message.owner), queued.message.token);

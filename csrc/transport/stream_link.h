@@ -17,15 +17,20 @@
 #include "transport/link.h"
 #include "transport/scheduler.h"
 #include "transport/send_trace.h"
+#include "transport/uplink.h"
 
 namespace aikido::transport {
 
-class StreamLink final : public Link, private StreamHandler, private Flushable {
+class StreamLink final : public Link,
+                         private StreamHandler,
+                         private Flushable,
+                         private Uplink::Sender {
  public:
-  // Takes a stream whose handshake is through, and starts it. `loop` and `handler` must
-  // outlive the link. `chunk_bytes`: the longest payload of a frame that is sent.
-  StreamLink(EventLoop* loop, std::unique_ptr<ByteStream> stream, Lane lane, Rank peer,
-             size_t chunk_bytes, LinkHandler* handler);
+  // Takes a stream whose handshake is through, and starts it. `loop`, `uplink` and
+  // `handler` must outlive the link. `chunk_bytes`: the longest payload of a frame that
+  // is sent. Bulk that leaves this host asks `uplink` for its turns.
+  StreamLink(EventLoop* loop, Uplink* uplink, std::unique_ptr<ByteStream> stream,
+             Lane lane, Rank peer, size_t chunk_bytes, LinkHandler* handler);
   ~StreamLink() override;
 
   // From now on its messages are traced by this.
@@ -46,8 +51,8 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
  private:
   // A chunk on its way into the stream: header and extension copied, payload in place.
   struct Outgoing {
-    MessageId message = 0;
-    bool is_last = false;
+    Chunk chunk;
+    Priority priority = 0;
     std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> prefix;
     size_t prefix_bytes = 0;
     const std::byte* payload = nullptr;
@@ -65,11 +70,35 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
   void on_readable() override { read_some(); }
   void on_writable() override;
   void flush() override;
+  bool is_ordered() const;
+  void set_waiting(bool waits);
+  void queue(MessageId id, const OutMessage& m);
   void want_flush();
 
-  bool write_some();
-  bool write_turn();
-  void gather();
+  // What one turn of writes may take.
+  struct Turn {
+    size_t bytes;
+    size_t chunks;       // at a time
+    size_t chunk_bytes;  // each at most
+  };
+  static Turn whole_turn();
+
+  // Uplink::Sender
+  Scheduler& scheduler() override { return scheduler_; }
+  bool has_begun() const override {
+    return !outgoing_.empty() && outgoing_.front().sent > 0;
+  }
+  bool is_blocked() const override { return waits_for_room_ || !can_send_; }
+  size_t outstanding() const override;
+  size_t segment_bytes() const override { return stream_->segment_bytes(); }
+  size_t write_chunk(size_t most) override;
+  size_t write_many() override;
+
+  size_t write_some(const Turn& turn);
+  bool write_turn(const Turn& turn, size_t* total);
+  void gather(const Turn& turn);
+  void put_back();
+  void end_if_finished();
   void advance(size_t written);
   void release(MessageId id, size_t dropped);
   void deliver_sent();
@@ -83,6 +112,7 @@ class StreamLink final : public Link, private StreamHandler, private Flushable {
 
   EventLoop* loop_;
   std::unique_ptr<ByteStream> stream_;  // null: closed
+  Uplink* uplink_;                      // null: not of it
   Rank peer_;
   LinkHandler* handler_;
   bool flush_wanted_ = false;

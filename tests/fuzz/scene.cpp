@@ -130,7 +130,7 @@ Scene::Scene(int32_t self, int32_t size) {
       auto stream =
           std::make_unique<transport::SocketStream>(&loop_, std::move(ends[0]), lane);
       link->set(lane, std::make_unique<transport::StreamLink>(
-                          &loop_, std::move(stream), lane, Rank(r),
+                          &loop_, &uplink_, std::move(stream), lane, Rank(r),
                           options_.operation.chunk_bytes, link->handler(lane)));
     }
     group_->attach(Rank(r), std::move(link));

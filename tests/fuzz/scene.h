@@ -15,6 +15,7 @@
 #include "base/fd.h"
 #include "engine/group.h"
 #include "transport/event_loop.h"
+#include "transport/uplink.h"
 
 namespace aikido::fuzz {
 
@@ -84,6 +85,7 @@ class Scene {
   engine::GroupOptions options_;
   Clock clock_;
   transport::EventLoop loop_;
+  transport::Uplink uplink_{&loop_, 0};
   std::unique_ptr<engine::Group> group_;
   std::array<std::array<Fd, transport::kNumLanes>, kMaxSize> far_;
   std::vector<std::shared_ptr<Record>> records_;

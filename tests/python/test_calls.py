@@ -60,8 +60,24 @@ def test_integers_are_reduced_strictly_only(group_of_one):
         ),
         ({"carry": 1}, "carry is 1; pass an aikido_torch.straggler.Carry(), or None."),
         ({"op": "sum"}, "op is 'sum'; pass a dist.ReduceOp, such as SUM."),
-        ({"priority": 1.5}, "priority is 1.5; pass a whole number."),
-        ({"priority": True}, "priority is True; pass a whole number."),
+        (
+            {"priority": 1.5},
+            "priority is 1.5; pass a whole number, or None for the group's.",
+        ),
+        (
+            {"priority": True},
+            "priority is True; pass a whole number, or None for the group's.",
+        ),
+        (
+            {"priority": 1001},
+            "priority is 1001; it takes a whole number from -1000 to 1000, higher "
+            "goes first.",
+        ),
+        (
+            {"priority": -1001},
+            "priority is -1001; it takes a whole number from -1000 to 1000, higher "
+            "goes first.",
+        ),
         (
             {
                 "timeout": timedelta(seconds=5),
@@ -97,6 +113,59 @@ def test_a_ceiling_is_below_the_timeout_of_the_group(group_of_one):
 def test_without_a_group_it_says_what_to_call():
     with pytest.raises(ConfigError, match="call init_process_group"):
         aikido_torch.all_reduce(torch.ones(3))
+    with pytest.raises(ConfigError, match="call init_process_group"):
+        aikido_torch.send(torch.ones(3), 0)
+
+
+@pytest.mark.parametrize("priority", [None, -1000, 1000])
+def test_a_message_of_any_priority_is_received_by_its_tag(group_of_one, priority):
+    works = [
+        aikido_torch.send(
+            torch.full((3,), float(tag)), 0, tag=tag, priority=priority, async_op=True
+        )
+        for tag in (1, 2)
+    ]
+    for tag in (2, 1):
+        got = torch.empty(3)
+        dist.recv(got, 0, tag=tag)
+        assert got.tolist() == [tag] * 3
+    for work in works:
+        assert work.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"dst": -1}, "send: dst is -1; pass a whole number from 0 on."),
+        ({"dst": 1}, "send on rank 0: argument dst is 1; the group has"),
+        ({"tag": 1.0}, "send: tag is 1.0; pass a whole number from 0 on."),
+        ({"tag": 1 << 31}, "send: tag is 2147483648; pass a whole number from 0 on."),
+        (
+            {"priority": "high"},
+            "send: priority is 'high'; pass a whole number, or None",
+        ),
+        (
+            {"priority": 2000},
+            "send: priority is 2000; it takes a whole number from -1000",
+        ),
+        ({"timeout": 5}, "send: timeout is 5; pass a datetime.timedelta, or None for"),
+        ({"tensor": [1.0]}, "send: tensor is a list; pass a torch.Tensor."),
+    ],
+)
+def test_a_message_with_a_wrong_argument_is_refused(group_of_one, arguments, text):
+    with pytest.raises(ConfigError) as caught:
+        aikido_torch.send(**({"tensor": torch.ones(3), "dst": 0} | arguments))
+    assert str(caught.value).startswith(text)
+
+
+def test_a_group_may_say_the_priority_of_its_calls(group_of_one):
+    options = aikido_torch.Options(transport_priority=-7)
+    group = dist.new_group(backend="aikido", pg_options=options)
+    tensor = torch.ones(3)
+    aikido_torch.all_reduce(tensor, group=group)
+    aikido_torch.all_reduce(tensor, group=group, priority=3)
+    with pytest.raises(ConfigError, match="a whole number from -1000 to 1000"):
+        aikido_torch.Options(transport_priority=1001)
 
 
 @pytest.mark.parametrize("policy", [None, WaitAll(), SkipStraggler()])

@@ -49,6 +49,28 @@ TEST_CASE("messages of one tag are matched in the order of sending") {
           text(sizes[i], static_cast<unsigned char>(i)));
 }
 
+TEST_CASE("an urgent message does not wait for less urgent ones before it") {
+  Cluster cluster({.size = 2});
+  cluster.set_all_rates(20'000);
+  std::vector<AnswerPtr> all;
+  const auto send = [&](int32_t tag, size_t bytes, Priority priority) {
+    all.push_back(cluster.receive(1, 0, tag, bytes));
+    all.push_back(cluster.send(0, 1, tag, text(bytes, 1), priority));
+    return all[all.size() - 2];
+  };
+  send(1, 10, 5);
+  check_done(cluster, all);
+  all.clear();
+  // Small ones, that would go unasked: 13 ms each, or more.
+  for (int i = 0; i < 20; ++i) send(0, 64, 0);
+  const auto urgent = send(1, 10, 5);
+  REQUIRE(cluster.run_until_done({urgent}, milliseconds(9000)));
+  const auto num_done =
+      std::count_if(all.begin(), all.end(), [](const auto& a) { return a->is_done(); });
+  CHECK(num_done < 30);  // of 42: sends and receives
+  check_done(cluster, all);
+}
+
 TEST_CASE("four tags can be received in another order than they were sent") {
   for (const size_t bytes : {8u, 1000u}) {
     Cluster cluster({.size = 2});

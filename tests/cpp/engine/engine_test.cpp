@@ -10,7 +10,7 @@ using engine::Engine;
 using std::chrono::seconds;
 
 TEST_CASE("work runs on the progress thread, in order", "[tcp]") {
-  auto engine = Engine::start("127.0.0.1", seconds(1), 0);
+  auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
   REQUIRE(engine.is_ok());
   CHECK((*engine)->address().port != 0);
   std::vector<int> seen;
@@ -23,13 +23,13 @@ TEST_CASE("work runs on the progress thread, in order", "[tcp]") {
 }
 
 TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
-  auto engine = Engine::start("192.0.2.1", seconds(1), 0);
+  auto engine = Engine::start("192.0.2.1", seconds(1), 0, 0);
   REQUIRE_FALSE(engine.is_ok());
   CHECK(engine.status().message().find("AIKIDO_SOCKET_IFNAME") != std::string::npos);
 }
 
 TEST_CASE("a defect aborts the groups, and nobody hangs", "[tcp]") {
-  auto engine = Engine::start("127.0.0.1", seconds(1), 0);
+  auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
   REQUIRE(engine.is_ok());
   engine::GroupOptions options;
   options.self = Rank(0);

@@ -39,7 +39,7 @@ inline Made connect(std::shared_ptr<Engine> engine, membership::Store& store,
 
 inline std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5),
                                             size_t shared_memory_bytes = 0) {
-  auto engine = Engine::start("127.0.0.1", handshake, shared_memory_bytes);
+  auto engine = Engine::start("127.0.0.1", handshake, shared_memory_bytes, 0);
   REQUIRE(engine.is_ok());
   return *engine;
 }

@@ -34,6 +34,7 @@ OutMessage control(FrameKind kind, uint64_t seq,
 // A laned link of rank 0; the far ends are raw sockets, by lane.
 struct Near {
   EventLoop loop;
+  Uplink uplink{&loop, 0};
   RecordingHandler a;
   std::unique_ptr<LanedLink> link;
   std::array<int, kNumLanes> raw{-1, -1};
@@ -43,8 +44,9 @@ struct Near {
       int fds[2];
       REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
       auto stream = std::make_unique<SocketStream>(&loop, Fd(fds[0]), lane);
-      link->set(lane, std::make_unique<StreamLink>(&loop, std::move(stream), lane,
-                                                   Rank(1), 1000, link->handler(lane)));
+      link->set(lane,
+                std::make_unique<StreamLink>(&loop, &uplink, std::move(stream), lane,
+                                             Rank(1), 1000, link->handler(lane)));
       far(lane) = fds[1];
     }
   }

@@ -2,6 +2,9 @@
 // Copyright (c) the aikido authors
 #include "transport/scheduler.h"
 
+#include <limits>
+#include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -9,8 +12,38 @@
 #include "harness/catch.h"
 
 using namespace aikido;
+using std::chrono::milliseconds;
 using transport::Chunk;
-using transport::Scheduler;
+using transport::goes_before;
+using transport::kLastPriority;
+using transport::NextChunk;
+using transport::SendCounters;
+
+namespace {
+
+constexpr Duration kMostPassed = transport::Scheduler::kMostPassed;
+
+// A scheduler and its clock, which stands still unless turned.
+struct Scheduler {
+  explicit Scheduler(size_t chunk_bytes) : s(chunk_bytes, &counters) {}
+  void push(transport::MessageId id, Priority priority, size_t bytes, size_t most = 0) {
+    s.push(id, priority, bytes, most, now);
+  }
+  std::optional<Chunk> pop(size_t most = std::numeric_limits<size_t>::max()) {
+    return s.pop(now, most);
+  }
+  std::optional<size_t> cancel(transport::MessageId id, Priority priority) {
+    return s.cancel(id, priority);
+  }
+  bool is_empty() const { return s.is_empty(); }
+  size_t queued_bytes() const { return s.queued_bytes(); }
+
+  TimePoint now{};
+  SendCounters counters;
+  transport::Scheduler s;
+};
+
+}  // namespace
 
 TEST_CASE("a message goes in chunks, the last one is marked") {
   Scheduler s(100);
@@ -125,4 +158,151 @@ TEST_CASE("whatever is pushed and cancelled, each byte goes once and in order") 
       REQUIRE(s.queued_bytes() == queued);
     }
   }
+}
+
+TEST_CASE("a chunk that is cut shorter ends between two elements of any size") {
+  Scheduler s(1000);
+  s.push(1, 0, 500);
+  CHECK(s.pop(200)->bytes == 192);
+  CHECK(s.pop(1)->bytes == 64);
+  CHECK(s.pop(2000)->bytes == 244);
+  CHECK(s.is_empty());
+}
+
+TEST_CASE("what was put back is the next of its message, also if it was the last") {
+  Scheduler s(100);
+  s.push(1, 0, 250);
+  s.push(2, 0, 50);
+  std::vector<Chunk> popped;
+  while (const auto chunk = s.pop()) popped.push_back(*chunk);
+  REQUIRE(popped.size() == 4);
+  s.push(3, 5, 10);
+  for (size_t i = popped.size(); i-- > 1;) {
+    const bool is_second = popped[i].message == 2;
+    s.s.put_back(popped[i], 0, is_second ? 50 : 250, 0, s.now);
+  }
+  CHECK(s.queued_bytes() == 210);
+  CHECK(s.pop()->message == 3);
+  for (size_t i = 1; i < popped.size(); ++i) {
+    const auto again = s.pop();
+    REQUIRE(again.has_value());
+    CHECK((again->message == popped[i].message && again->offset == popped[i].offset &&
+           again->bytes == popped[i].bytes && again->is_last == popped[i].is_last));
+  }
+  CHECK(s.is_empty());
+  CHECK(s.counters.chunks == 5);
+  CHECK(s.counters.preemptions == 1);
+}
+
+TEST_CASE("a chunk can only be put back behind what its message has sent") {
+  Scheduler s(100);
+  s.push(1, 0, 250);
+  const auto first = s.pop();
+  s.pop();
+  CHECK_THROWS_AS(s.s.put_back(*first, 0, 250, 0, s.now), InternalError);
+}
+
+TEST_CASE("a class that is passed too long gets one chunk, and waits again") {
+  Scheduler s(100);
+  s.push(1, 0, 10'000);
+  s.push(2, 9, 1'000'000);
+  CHECK(s.pop()->message == 2);
+  s.now += kMostPassed - Duration(1);
+  CHECK_FALSE(s.s.next(s.now)->is_overdue);
+  CHECK(s.pop()->message == 2);
+  s.now += Duration(1);
+  CHECK(s.s.next(s.now)->is_overdue);
+  CHECK(s.s.next(s.now)->priority == 0);
+  CHECK(s.pop()->message == 1);
+  CHECK(s.pop()->message == 2);
+  s.now += kMostPassed;
+  CHECK(s.pop()->message == 1);
+  CHECK(s.pop()->message == 2);
+  CHECK(s.counters.overdue_chunks == 2);
+}
+
+TEST_CASE("the class that was passed the longest is the first overdue one") {
+  Scheduler s(100);
+  s.push(1, 5, 1000);
+  s.now += milliseconds(1);
+  s.push(2, 1, 1000);
+  s.now += milliseconds(1);
+  s.push(3, 3, 1000);
+  s.now += milliseconds(1);
+  s.push(4, 9, 1000);
+  s.now += kMostPassed;
+  std::vector<transport::MessageId> order;
+  for (int i = 0; i < 5; ++i) order.push_back(s.pop()->message);
+  CHECK(order == std::vector<transport::MessageId>{1, 2, 3, 4, 4});
+}
+
+TEST_CASE("what ends the stream is never overdue") {
+  Scheduler s(100);
+  s.push(1, 0, 1000);
+  s.push(2, kLastPriority, 0);
+  for (int i = 0; i < 10; ++i) {
+    s.now += 2 * kMostPassed;
+    CHECK(s.pop()->message == 1);
+  }
+  CHECK(s.pop()->message == 2);
+}
+
+TEST_CASE("of two chunks the overdue one goes first, then the more urgent one") {
+  const TimePoint early{}, late = early + milliseconds(5);
+  const NextChunk low{0, false, early}, high{9, false, late};
+  const NextChunk overdue{0, true, late}, longer{-3, true, early};
+  CHECK((goes_before(high, low) && !goes_before(low, high)));
+  CHECK((goes_before(overdue, high) && !goes_before(high, overdue)));
+  CHECK((goes_before(longer, overdue) && !goes_before(overdue, longer)));
+  CHECK_FALSE(goes_before(low, low));
+}
+
+TEST_CASE("however many classes there are, each has its chunk within the bound") {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    std::mt19937_64 random(seed);
+    Scheduler s(64);
+    const auto num_classes = static_cast<Priority>(2 + random() % 8);
+    transport::MessageId id = 0;
+    std::map<transport::MessageId, Priority> class_of;
+    for (Priority p = 0; p < num_classes; ++p) {
+      class_of[++id] = p;
+      s.push(id, p, 1 << 20);
+    }
+    struct Waiting {
+      TimePoint since{};
+      int chunks_after = 0;  // of others, that started once it was overdue
+    };
+    std::vector<Waiting> waiting(static_cast<size_t>(num_classes));
+    for (int step = 0; step < 2000; ++step) {
+      s.now += std::chrono::microseconds(random() % 20'000);
+      const auto got = class_of.at(s.pop()->message);
+      for (Priority p = 0; p < num_classes; ++p) {
+        Waiting& w = waiting[static_cast<size_t>(p)];
+        if (p == got) {
+          w = {s.now, 0};
+        } else if (s.now - w.since >= kMostPassed && p != num_classes - 1) {
+          REQUIRE(++w.chunks_after < num_classes);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("waiting, sending and pauses add up to the time of a message") {
+  Scheduler s(100);
+  s.push(1, 0, 300);
+  s.now += milliseconds(2);  // queued
+  s.pop();
+  s.now += milliseconds(3);  // sent
+  s.push(2, 5, 100);
+  s.pop();
+  s.now += milliseconds(4);  // paused
+  s.pop();
+  s.now += milliseconds(5);  // sent
+  s.pop();
+  CHECK(s.counters.preemptions == 1);
+  CHECK(s.counters.chunks == 4);
+  CHECK(s.counters.queued_ns == 2'000'000);
+  CHECK(s.counters.paused_ns == 4'000'000);
+  CHECK(s.counters.wire_ns == 8'000'000);
 }

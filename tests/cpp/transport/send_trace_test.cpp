@@ -72,6 +72,28 @@ TEST_CASE("a message has a span from its queue to the kernel, and one for each c
   CHECK(spans[2].outcome == trace::SpanOutcome::kComplete);
 }
 
+TEST_CASE("a chunk that waits again has one span, from when it was picked at last") {
+  ManualClock clock;
+  trace::Recorder recorder(64, &clock);
+  recorder.arm();
+  SendTrace link(&recorder, Rank(3), 0);
+  const int64_t t = trace::to_ns(clock.now());
+  link.on_queued(1, message(300));
+  link.on_picked(1, 0, 200);
+  link.on_picked(1, 200, 100);
+  for (int i = 0; i < 3; ++i) link.on_put_back(1);  // once more than there are
+  link.on_put_back(2);
+  clock.advance(milliseconds(1));
+  link.on_picked(1, 0, 300);
+  link.on_written(1);
+  link.on_gone(1, 0);
+  const auto spans = recorder.take().spans;
+  REQUIRE(spans.size() == 2);
+  CHECK(spans[0].begin_ns > t);
+  CHECK(spans[0].bytes == 300);
+  CHECK(spans[1].first_ns == spans[0].begin_ns);
+}
+
 TEST_CASE("a message that is cancelled says so, and its chunks are not told") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);

@@ -2,9 +2,12 @@
 // Copyright (c) the aikido authors
 #include "transport/stream_link.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 
@@ -21,6 +24,7 @@ namespace {
 // Two links on one loop, over a socket pair with small buffers, or over memory.
 struct Two {
   EventLoop loop;
+  Uplink uplink{&loop, 0};
   RecordingHandler a, b;
   std::unique_ptr<StreamLink> to_b, to_a;
   int raw = -1;  // the far end when there is no second link
@@ -50,8 +54,8 @@ struct Two {
                                         std::optional<SharedMemory> memory = {}) {
     auto stream =
         make_stream(&loop, Connection{Fd(fd), std::move(memory)}, Lane::kBulk);
-    return std::make_unique<StreamLink>(&loop, std::move(stream), Lane::kBulk, peer,
-                                        1000, handler);
+    return std::make_unique<StreamLink>(&loop, &uplink, std::move(stream), Lane::kBulk,
+                                        peer, 1000, handler);
   }
   // Runs turns until `is_done`.
   void run_until(const std::function<bool()>& is_done) {
@@ -233,6 +237,32 @@ TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]")
   CHECK(two.to_b->incoming() == nullptr);
 }
 
+TEST_CASE("chunks that were picked and have not begun let what is urgent past",
+          "[tcp]") {
+  Two two(true);
+  const auto bulk = pattern(500'000), urgent = pattern(10);
+  two.to_b->send(message(1, bulk));
+  int turns = 0;
+  two.run_until([&] { return ++turns > 10; });  // the socket is full
+  std::vector<std::byte> got(1'000'000);
+  auto take = [&, num_got = size_t{0}]() mutable {
+    const ssize_t n =
+        ::recv(two.raw, got.data() + num_got, got.size() - num_got, MSG_DONTWAIT);
+    return num_got += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  };
+  two.to_b->send(message(2, urgent, {}, 9));
+  const size_t in_kernel = take();
+  two.run_until([&] { return take() == 500 * 1064 + 74; });
+  // All frames of bulk are whole; behind the one that had begun is the urgent one.
+  size_t at = 0;
+  const auto header_at = [&](size_t place) {
+    return *decode(std::span<const std::byte, kHeaderBytes>(&got[place], kHeaderBytes));
+  };
+  while (header_at(at).seq == 1) at += kHeaderBytes + header_at(at).payload_bytes;
+  CHECK(at >= in_kernel);
+  CHECK(at < in_kernel + 1064);
+}
+
 TEST_CASE("frames cut at any byte are put together", "[tcp]") {
   Two two(true);
   FrameHeader h;
@@ -340,4 +370,93 @@ TEST_CASE("closing frees everything and calls nobody, however often", "[tcp]") {
   two.run_until([&] { return two.b.times_lost == 1; });
   CHECK(two.a.times_lost == 0);
   CHECK(owner->tokens.empty());
+}
+
+namespace {
+
+// Two ends of a TCP connection between two addresses, as between two hosts.
+std::array<Fd, 2> connect_hosts() {
+  const auto at = [](uint32_t last) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + last);
+    return address;
+  };
+  const auto bound = [&](int flags, uint32_t last) {
+    Fd fd(::socket(AF_INET, SOCK_STREAM | flags, 0));
+    const sockaddr_in address = at(last);
+    REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                   sizeof address) == 0);
+    return fd;
+  };
+  const Fd listener = bound(0, 2);
+  REQUIRE(::listen(listener.get(), 1) == 0);
+  sockaddr_in there{};
+  socklen_t length = sizeof there;
+  REQUIRE(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&there), &length) ==
+          0);
+  Fd near = bound(0, 1);
+  REQUIRE(::connect(near.get(), reinterpret_cast<const sockaddr*>(&there), length) ==
+          0);
+  Fd far(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+  REQUIRE(::fcntl(near.get(), F_SETFL, O_NONBLOCK) == 0);
+  return {std::move(near), std::move(far)};
+}
+
+}  // namespace
+
+TEST_CASE("between hosts what is urgent goes first over all links", "[tcp]") {
+  EventLoop loop;
+  Uplink uplink(&loop, GENERATE(size_t{0}, size_t{48 << 10}));
+  struct Pair {
+    RecordingHandler here, there;
+    std::unique_ptr<StreamLink> out, in;
+  };
+  std::array<Pair, 3> pairs;
+  for (Pair& p : pairs) {
+    auto ends = connect_hosts();
+    const auto link = [&](Fd fd, LinkHandler* handler) {
+      auto stream = make_stream(&loop, Connection{std::move(fd), {}}, Lane::kBulk);
+      CHECK(stream->unacknowledged() == 0);
+      return std::make_unique<StreamLink>(&loop, &uplink, std::move(stream),
+                                          Lane::kBulk, Rank(1), 64 << 10, handler);
+    };
+    p.out = link(std::move(ends[0]), &p.here);
+    p.in = link(std::move(ends[1]), &p.there);
+  }
+  const auto bulk = pattern(3'000'000), urgent = pattern(100'000, 5);
+  auto owner = std::make_shared<CountingOwner>();
+  int num_done = 0;
+  size_t before = 0;
+  uplink.note(0);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    Pair& p = pairs[i];
+    p.there.on_begin = [&, i, is_sent = false](const FrameHeader&) mutable {
+      if (std::exchange(is_sent, true)) return;
+      uplink.note(7);
+      pairs[1].out->send(message(10 + i, urgent, owner, 7));
+    };
+    p.there.on_end = [&, i](const FrameHeader& h) {
+      if (pairs[i].there.received[h.seq] < h.total_bytes) return;
+      if (h.seq == 10) before = pairs[0].there.received[1];
+      if (++num_done == 6) loop.stop();
+    };
+    p.out->send(message(1, bulk, owner));
+  }
+  bool is_late = false;
+  int turns = 0;
+  std::function<void()> look = [&] {
+    is_late = ++turns > 2'000'000;
+    is_late ? loop.stop() : loop.post(look);
+  };
+  loop.post(look);
+  loop.run();
+  CHECK_FALSE(is_late);
+  CHECK(owner->tokens.size() == 6);
+  for (Pair& p : pairs) CHECK((p.there.messages[1] == bulk));
+  for (uint64_t i = 0; i < 3; ++i) CHECK((pairs[1].there.messages[10 + i] == urgent));
+  CHECK(uplink.is_ordered());
+  CHECK(uplink.counters().preemptions > 0);
+  CHECK(uplink.counters().inversions == 0);
+  CHECK(before < bulk.size());
 }

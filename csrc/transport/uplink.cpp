@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/uplink.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+
+namespace aikido::transport {
+namespace {
+
+// What all links may write in a turn of the loop before others have theirs.
+constexpr size_t kTurnBytes = 1 << 20;
+
+}  // namespace
+
+Uplink::Uplink(EventLoop* loop, size_t credit_bytes)
+    : loop_(loop),
+      timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
+      credit_(credit_bytes) {
+  AIKIDO_CHECK(timer_.is_open(), describe_errno(errno));
+  loop_->add(timer_.get(), EPOLLIN, this);
+}
+
+void Uplink::add(Sender* sender) {
+  entries_.push_back({sender, credit_.add(sender->segment_bytes())});
+}
+
+void Uplink::remove(Sender* sender) {
+  const auto it = std::find_if(entries_.begin(), entries_.end(),
+                               [&](const Entry& e) { return e.sender == sender; });
+  if (it == entries_.end()) return;
+  credit_.remove(it->flow);
+  entries_.erase(it);
+}
+
+void Uplink::note(Priority priority) {
+  if (std::exchange(has_priority_, true) && priority != last_priority_)
+    ordered_until_ = loop_->now() + kOrderedFor;
+  last_priority_ = priority;
+}
+
+void Uplink::ask() {
+  if (!std::exchange(is_asked_, true)) loop_->request_flush(this);
+}
+
+void Uplink::on_events(uint32_t) {
+  uint64_t times = 0;
+  [[maybe_unused]] const auto n = ::read(timer_.get(), &times, sizeof times);
+  is_timer_set_ = false;
+  ask();
+}
+
+bool Uplink::can_start(const Entry& entry) const {
+  return !entry.sender->is_blocked() &&
+         (entry.sender->has_begun() || !entry.sender->scheduler().is_empty());
+}
+
+// What all links have on their way. Without a bound it matters for the rate alone.
+void Uplink::look() {
+  const TimePoint now = loop_->now();
+  if (credit_.credit() == UplinkCredit::kNoBound && now - looked_ < RateMeter::kSample)
+    return;
+  looked_ = now;
+  for (const Entry& e : entries_) {
+    const bool waits = e.sender->has_begun() || !e.sender->scheduler().is_empty();
+    credit_.on_look(e.flow, e.sender->outstanding(), waits, now);
+  }
+  credit_.end_look(now);
+  const size_t credit = credit_.credit();
+  counters_.credit_bytes = credit == UplinkCredit::kNoBound ? 0 : credit;
+  counters_.bytes_per_s = static_cast<uint64_t>(credit_.bytes_per_s());
+}
+
+// Whose chunk is next: what has begun, then by class; equal ones take turns.
+Uplink::Entry* Uplink::choose() {
+  Entry* best = nullptr;
+  NextChunk best_next;
+  const size_t enough = credit_.chunk_bytes() / 2;
+  for (size_t i = 1; i <= entries_.size(); ++i) {
+    Entry& e = entries_[(last_ + i) % entries_.size()];
+    if (!can_start(e) || credit_.room(e.flow) < enough) continue;
+    if (e.sender->has_begun()) {
+      best = &e;
+      break;
+    }
+    const NextChunk next = *e.sender->scheduler().next(loop_->now());
+    if (best != nullptr && !goes_before(next, best_next)) continue;
+    best = &e;
+    best_next = next;
+  }
+  if (best != nullptr) last_ = static_cast<size_t>(best - entries_.data());
+  return best;
+}
+
+// Nothing has to wait for anything: without a bound, with one class at all links.
+bool Uplink::all_are_equal() const {
+  if (credit_.credit() != UplinkCredit::kNoBound) return false;
+  std::optional<Priority> common;
+  for (const Entry& e : entries_) {
+    if (e.sender->scheduler().is_empty()) continue;
+    const auto& scheduler = e.sender->scheduler();
+    if (scheduler.num_classes() > 1) return false;
+    if (common && *common != scheduler.highest()) return false;
+    common = scheduler.highest();
+  }
+  return true;
+}
+
+void Uplink::count_inversion(const Entry& chosen) {
+  if (chosen.sender->has_begun()) return;
+  const NextChunk starts = *chosen.sender->scheduler().next(loop_->now());
+  if (starts.is_overdue) return;
+  for (const Entry& e : entries_) {
+    if (!can_start(e) || credit_.room(e.flow) < credit_.chunk_bytes() / 2) continue;
+    if (e.sender->scheduler().is_empty() ||
+        e.sender->scheduler().highest() <= starts.priority)
+      continue;
+    SendCounters::add(counters_.inversions, 1);
+    return;
+  }
+}
+
+void Uplink::flush() {
+  is_asked_ = false;
+  look();
+  size_t total = 0;
+  const auto note_written = [&](const Entry& entry, size_t bytes) {
+    credit_.on_written(entry.flow, bytes);
+    total += bytes;
+  };
+  if (all_are_equal()) {
+    for (const Entry& e : entries_)
+      if (can_start(e)) note_written(e, e.sender->write_many());
+  } else {
+    Entry* next = nullptr;
+    while (total < kTurnBytes && (next = choose()) != nullptr) {
+      count_inversion(*next);
+      note_written(*next, next->sender->write_chunk(credit_.chunk_bytes()));
+    }
+  }
+  const bool is_left = std::any_of(entries_.begin(), entries_.end(),
+                                   [&](const Entry& e) { return can_start(e); });
+  if (is_left) wake_after(total >= kTurnBytes ? Duration(1) : next_look(total > 0));
+}
+
+// A peer that takes nothing may do so for long: looks that bring nothing get rarer.
+Duration Uplink::next_look(bool did_write) {
+  const Duration soon = credit_.next_look();
+  wait_ = did_write ? soon : std::clamp(2 * wait_, soon, UplinkCredit::kLatest);
+  return wait_;
+}
+
+void Uplink::wake_after(Duration wait) {
+  if (std::exchange(is_timer_set_, true)) return;
+  itimerspec at{};
+  at.it_value.tv_nsec = static_cast<long>(wait.count());
+  ::timerfd_settime(timer_.get(), 0, &at, nullptr);
+}
+
+}  // namespace aikido::transport

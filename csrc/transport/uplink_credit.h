@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// How many bytes of all links that leave this host may be on their way at a time (our
+// design). What has left is out of our hands, and what is urgent waits behind it: in
+// the kernel, in the queue of the uplink, in that of the peer's downlink. With a credit
+// of rate x residence, all of these together hold it for `kResidence`, whatever the
+// rate: where the bytes need less than that to get there and be acknowledged, the rate
+// grows with the credit until the link is full, and where the link gets slower the
+// credit follows it down. PURE; one thread.
+//
+// Where the way is longer than that, or somebody else fills the queues, such a credit
+// would starve us. So the rate is learnt without a bound at first, and again when it is
+// far lower with one for a while: if it is higher without, there is none for kOpen.
+//
+// A link whose peer takes little must not use up the credit of all. What it has on its
+// way is not in the uplink, but in front of that peer: so no link counts for more than
+// twice what its own rate is worth, and none gets more than that or its part of the
+// least credit. One on which nothing moves does not count.
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace aikido::transport {
+
+// Bytes per second of what leaves while more waits to.
+class RateMeter {
+ public:
+  // A rate is measured over so much time.
+  static constexpr Duration kSample = std::chrono::milliseconds(5);
+
+  // `delivered`: bytes, since the beginning. `waits`: more is there, and may not go.
+  // Returns the rate of a sample that has ended, in which more waited all the time.
+  std::optional<double> look(uint64_t delivered, bool waits, TimePoint now);
+  // 0: not known yet.
+  double bytes_per_s() const { return rate_; }
+
+ private:
+  double rate_ = 0;
+  TimePoint since_{};
+  uint64_t from_ = 0;
+  bool is_busy_ = false;  // something has waited at each look since then
+};
+
+class UplinkCredit {
+ public:
+  static constexpr Duration kResidence = std::chrono::microseconds(500);
+  // At least that, and so many full segments: with fewer the acknowledgements of a peer
+  // come by its timer.
+  static constexpr size_t kLeast = 12 << 10;
+  static constexpr size_t kLeastSegments = 4;
+  // From here on what is on its way costs nobody time: no bound.
+  static constexpr size_t kMost = 96 << 10;
+  static constexpr size_t kNoBound = std::numeric_limits<size_t>::max();
+  // A credit is given out in so many chunks, of so many bytes at least.
+  static constexpr size_t kChunks = 4;
+  static constexpr size_t kLeastChunk = 4 << 10;
+  // A link on which nothing has moved for so long does not count.
+  static constexpr Duration kStuck = std::chrono::milliseconds(20);
+  // So many samples tell a rate, which is learnt when it grows no more than that. One
+  // is low below that share of the one that was learnt without a bound, and a bound
+  // costs too much if the rate is so much higher without.
+  static constexpr int kSamples = 4;
+  static constexpr double kGrown = 1.2;
+  static constexpr double kLow = 0.7;
+  static constexpr double kHigh = 1.3;
+  static constexpr Duration kOpen = std::chrono::seconds(10);
+  static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
+  // How soon to look again, at least and at most.
+  static constexpr Duration kSoonest = std::chrono::microseconds(100);
+  static constexpr Duration kLatest = std::chrono::milliseconds(10);
+
+  // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
+  explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
+
+  // A link, by the number that is returned; numbers are used again.
+  size_t add(size_t segment_bytes);
+  void remove(size_t link);
+
+  // It was given so much.
+  void on_written(size_t link, size_t bytes);
+  // Of that so much has not been acknowledged; `waits`: it has more, and may not send
+  // it. To be told of each link, then look_again().
+  void on_look(size_t link, size_t outstanding, bool waits, TimePoint now);
+  void end_look(TimePoint now);
+
+  size_t credit() const { return credit_; }  // kNoBound: there is no bound
+  size_t chunk_bytes() const;                // longest that is to be sent
+  // What the link may be given now; 0: nothing, which may change at next_look().
+  size_t room(size_t link) const;
+  // How long it takes until there is room for a chunk.
+  Duration next_look() const;
+  double bytes_per_s() const { return total_.bytes_per_s(); }
+
+ private:
+  struct Flow {
+    bool is_used = false;
+    size_t segment_bytes = 0;
+    uint64_t written = 0;
+    size_t outstanding = 0;
+    TimePoint moved{};
+    bool waits = false;
+    bool is_stuck = false;
+    RateMeter meter;
+  };
+  size_t credit_of(double bytes_per_s) const;
+  double counted(const Flow& flow) const;
+
+  // Learn: without a bound, until the rate is known. Bound. Open: without, for so long.
+  enum class Mode { kLearn, kBound, kOpen };
+  void on_sample(double bytes_per_s, TimePoint now);
+  void begin(Mode mode);
+
+  size_t fixed_;
+  size_t credit_ = kNoBound;
+  Mode mode_ = Mode::kLearn;
+  int num_samples_ = 0;     // in this mode; when bound, low ones in a row
+  double sum_ = 0;          // of them
+  double learnt_ = 0;       // bytes per second, without a bound
+  double with_bound_ = 0;   // the same of samples that were low
+  TimePoint not_before_{};  // learning again, or the end of kOpen
+  double outstanding_ = 0;  // of all, as far as it counts
+  size_t least_ = kLeast;
+  size_t num_waiting_ = 0;  // links
+  std::vector<Flow> flows_;
+  uint64_t gone_ = 0;  // written to links that were removed
+  RateMeter total_;
+};
+
+}  // namespace aikido::transport

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/uplink_credit.h"
+
+#include <algorithm>
+#include <deque>
+#include <numeric>
+#include <vector>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using transport::RateMeter;
+using transport::UplinkCredit;
+
+namespace {
+
+constexpr double kMbit = 1e6 / 8;  // bytes per second
+
+// Links that share an uplink: what they were given is acknowledged at its rate, each
+// byte `round_trip` after it has left at the earliest. One may be slower than that.
+struct Net {
+  struct Link {
+    size_t flow;
+    double rate = 1e12;                                 // of its peer
+    double queued = 0;                                  // in the uplink
+    double behind = 0;                                  // in its peer's downlink
+    std::deque<std::pair<TimePoint, double>> coming{};  // acknowledgements
+    double acknowledged = 0, written = 0;
+    bool has_more = true;
+    bool is_full(double room) const { return written - acknowledged >= room; }
+  };
+
+  Net(size_t num_links, double rate, Duration round_trip, size_t fixed = 0)
+      : credit(fixed), uplink(rate), trip(round_trip) {
+    for (size_t i = 0; i < num_links; ++i) links.push_back({credit.add(1448)});
+  }
+  // All write what they may, for so long, with looks as far apart as they should be.
+  void run(Duration time) {
+    const TimePoint end = now + time;
+    while (now < end) {
+      for (Link& l : links) {
+        credit.on_look(l.flow, static_cast<size_t>(l.written - l.acknowledged),
+                       l.has_more, now);
+      }
+      credit.end_look(now);
+      for (bool did = true; did;) {
+        did = false;
+        for (Link& l : links) {
+          if (!l.has_more || l.is_full(room)) continue;
+          if (credit.room(l.flow) < credit.chunk_bytes() / 2) continue;
+          const size_t bytes = std::min<size_t>(credit.chunk_bytes(), 256 << 10);
+          credit.on_written(l.flow, bytes);
+          l.written += static_cast<double>(bytes);
+          l.queued += static_cast<double>(bytes);
+          did = credit.credit() != UplinkCredit::kNoBound;
+        }
+      }
+      const TimePoint next = now + credit.next_look();
+      for (; now < next; now += microseconds(20)) pass(microseconds(20));
+    }
+  }
+  void pass(Duration step) {
+    double left = uplink * to_seconds(step);
+    double all = 0;
+    for (const Link& l : links) all += l.queued;
+    for (Link& l : links) {
+      const double out = all <= left ? l.queued : l.queued * left / all;
+      l.queued -= out;
+      l.behind += out;
+      const double taken = std::min(l.behind, l.rate * to_seconds(step));
+      l.behind -= taken;
+      l.coming.emplace_back(now + trip, taken);
+      while (!l.coming.empty() && l.coming.front().first <= now) {
+        l.acknowledged += l.coming.front().second;
+        l.coming.pop_front();
+      }
+      delivered += taken;
+    }
+  }
+  // Share of the uplink that was used.
+  double used(Duration time) {
+    const double before = delivered;
+    run(time);
+    return (delivered - before) / (uplink * to_seconds(time));
+  }
+  double queued() const {
+    return std::accumulate(links.begin(), links.end(), 0.0,
+                           [](double sum, const Link& l) { return sum + l.queued; });
+  }
+
+  UplinkCredit credit;
+  double uplink;
+  Duration trip;
+  double room = 300'000;  // of a socket
+  std::vector<Link> links;
+  TimePoint now = TimePoint{} + milliseconds(1);
+  double delivered = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a rate is that of the time in which something waited") {
+  RateMeter meter;
+  TimePoint now{};
+  meter.look(0, true, now);
+  now += RateMeter::kSample / 2;
+  meter.look(50'000, true, now);
+  CHECK(meter.bytes_per_s() == 0);
+  now += RateMeter::kSample / 2;
+  meter.look(100'000, true, now);
+  const double full = 100'000 / to_seconds(RateMeter::kSample);
+  CHECK(meter.bytes_per_s() == full);
+  // It had nothing to send: that says nothing of the link.
+  meter.look(100'000, false, now);
+  now += 10 * RateMeter::kSample;
+  meter.look(100'100, true, now);
+  CHECK(meter.bytes_per_s() == full);
+  // It got slower while something waited.
+  now += RateMeter::kSample;
+  meter.look(100'100 + 50'000, true, now);
+  CHECK(meter.bytes_per_s() == 0.75 * full);
+}
+
+TEST_CASE("the credit fills a link of any rate, and holds what is urgent up shortly") {
+  for (const double mbit : {50., 100., 200., 500., 1000.}) {
+    for (const size_t num_links : {1u, 3u, 7u}) {
+      Net net(num_links, mbit * kMbit, microseconds(150));
+      net.run(milliseconds(1000));
+      CAPTURE(mbit, num_links);
+      CHECK(net.used(milliseconds(200)) > 0.96);
+      const double least = 1.5 * std::max(double{UplinkCredit::kLeast},
+                                          double{UplinkCredit::kLeastSegments * 1448} *
+                                              double(num_links));
+      CHECK(net.queued() <
+            std::max(least, 1.5 * to_seconds(UplinkCredit::kResidence) * mbit * kMbit));
+    }
+  }
+}
+
+TEST_CASE("a link that is fast has no bound within some samples") {
+  Net net(3, 10'000 * kMbit, microseconds(60));
+  net.room = 1e6;
+  net.run(milliseconds(100));
+  CHECK(net.credit.credit() == UplinkCredit::kNoBound);
+  CHECK(net.credit.room(net.links[1].flow) == UplinkCredit::kNoBound);
+}
+
+TEST_CASE("the credit follows a rate down and up again") {
+  Net net(3, 500 * kMbit, microseconds(150));
+  net.run(milliseconds(300));
+  const size_t fast = net.credit.credit();
+  net.uplink = 100 * kMbit;
+  net.run(milliseconds(300));
+  CHECK(net.credit.credit() < fast / 2);
+  CHECK(net.used(milliseconds(200)) > 0.97);
+  net.uplink = 500 * kMbit;
+  net.run(milliseconds(100));
+  CHECK(net.used(milliseconds(200)) > 0.97);
+  CHECK(net.credit.credit() > fast / 2);
+}
+
+TEST_CASE("a peer that takes little leaves the uplink to the others") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.links[0].rate = 5 * kMbit;
+  net.run(milliseconds(500));
+  CHECK(net.used(milliseconds(300)) > 0.95);
+}
+
+TEST_CASE("a peer that takes nothing any more does not count") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.run(milliseconds(200));
+  net.links[0].rate = 0;
+  net.run(milliseconds(200));
+  CHECK(net.used(milliseconds(300)) > 0.95);
+}
+
+TEST_CASE("a link that is gone leaves its credit to the others") {
+  Net net(2, 200 * kMbit, microseconds(150));
+  net.run(milliseconds(100));
+  net.credit.remove(net.links[0].flow);
+  net.links.erase(net.links.begin());
+  CHECK(net.used(milliseconds(200)) > 0.95);
+  CHECK(net.credit.add(1448) == 0);
+}
+
+TEST_CASE("where the way is long there is no bound, and now and then a look again") {
+  Net net(2, 200 * kMbit, milliseconds(20));
+  net.room = 2e6;
+  net.run(milliseconds(1000));
+  CHECK(net.credit.credit() == UplinkCredit::kNoBound);
+  CHECK(net.used(milliseconds(500)) > 0.95);
+  CHECK(net.used(std::chrono::seconds(25)) > 0.95);
+}
+
+TEST_CASE("a credit that is given stays") {
+  Net net(2, 200 * kMbit, microseconds(150), 40'000);
+  net.run(milliseconds(300));
+  CHECK(net.credit.credit() == 40'000);
+  CHECK(net.credit.chunk_bytes() == 10'000);
+  CHECK(net.queued() < 60'000);
+}
