@@ -15,10 +15,22 @@ import typer
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
-from benchmarks.ordering_cases import ddp, forward, urgent
+from benchmarks.ordering_cases import (
+    ddp,
+    forward,
+    urgent,
+    urgent_stream,
+    urgent_tuning,
+)
 from benchmarks.straggler_cases import command
 
-CASES = [*urgent.CASES, *ddp.CASES, *forward.CASES]
+CASES = [
+    *urgent.CASES,
+    *urgent_stream.CASES,
+    *urgent_tuning.CASES,
+    *ddp.CASES,
+    *forward.CASES,
+]
 
 
 def main(

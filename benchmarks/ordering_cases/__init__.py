@@ -12,4 +12,8 @@ urgent.py       an allreduce that is urgent, behind others that are not
 urgent_plan.py  one turn of it, as its ranks get it
 urgent_rank.py  a rank that takes turns
 urgent_runs.py  starts the ranks and collects what they saw
+urgent_stream.py, urgent_stream_rank.py
+                an urgent message while bulk is on its way all the time
+urgent_tuning.py
+                the credit after a change of rate, beside fixed ones
 """

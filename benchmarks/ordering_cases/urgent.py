@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import random
 
+from benchmarks.lab import Lab
 from benchmarks.ordering_cases import urgent_runs as runs
 from benchmarks.ordering_cases.urgent_plan import NUM_BULK, Turn
 from benchmarks.straggler_cases.case import Bar, Case, Context, Row
@@ -21,22 +22,42 @@ FIFO = Turn(name="fifo", num_bulk=NUM_BULK)
 GLOO = Turn(name="gloo", num_bulk=NUM_BULK, backend="gloo")
 
 
-def turns_of(repeats: int, seed: int) -> list[Turn]:
-    """In turns; all three arms of a repeat are urgent after the same time."""
+ARMS = ((ALONE, BEHIND), (FIFO, GLOO))  # each by ranks of its own
+HALVES = 2
+
+
+def turns_of(repeats: int, seed: int) -> list[list[Turn]]:
+    """Of each of ARMS, in turns. All of a repeat are urgent after the same time.
+
+    Nothing has a priority where the comparison values come from: there aikido does what
+    it does without.
+    """
     draw = random.Random(seed)
-    turns = []
+    turns: list[list[Turn]] = [[] for _ in ARMS]
     for _ in range(repeats):
         after_s = draw.uniform(FIRST_S, LAST_S)
-        behind = (BEHIND, FIFO, GLOO)
-        turns += [ALONE, *(dataclasses.replace(t, after_s=after_s) for t in behind)]
+        for arm, found in zip(ARMS, turns, strict=True):
+            found += [
+                dataclasses.replace(turn, after_s=after_s if turn.num_bulk else 0.0)
+                for turn in arm
+            ]
     return turns
 
 
+def measured(lab: Lab, repeats: int, context: Context) -> list[runs.Record]:
+    """A B A B; without the first of each, which connect and learn."""
+    records = []
+    for half in range(HALVES):
+        for arm, turns in zip(
+            ARMS, turns_of(repeats, context.seed + half), strict=True
+        ):
+            records += runs.run(lab, turns, context)[len(arm) :]
+    return records
+
+
 def behind_bulk(case: Case, context: Context, *, queue_ms: float) -> list[Row]:
-    turns = turns_of(1 + context.pick(8, 24), context.seed)
     with runs.lab_of(NUM_HOSTS, mbit=MBIT, queue_ms=queue_ms) as lab:
-        records = runs.run(lab, turns, context)
-    records = records[4:]  # the first of each connects and learns
+        records = measured(lab, 1 + context.pick(4, 12), context)
     urgent = {
         turn.name: sorted(r.urgent_ms for r in runs.named(records, turn.name))
         for turn in (ALONE, BEHIND, FIFO, GLOO)

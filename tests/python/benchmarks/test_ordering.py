@@ -10,7 +10,12 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import ordering
-from benchmarks.ordering_cases import urgent, urgent_runs
+from benchmarks.ordering_cases import (
+    urgent,
+    urgent_runs,
+    urgent_stream,
+    urgent_tuning,
+)
 from benchmarks.ordering_cases.urgent_plan import (
     URGENT_BYTES,
     Turn,
@@ -37,7 +42,8 @@ def context():
 def test_the_cases_are_listed_with_their_bars():
     done = CliRunner().invoke(APP, ["--list"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
-    for name in ("behind-bulk-10", "behind-bulk-50", "≤ 1.35 of alone", "≤ 1.02"):
+    names = ("behind-bulk-10", "behind-bulk-50", "urgent-message", "rate-drop")
+    for name in (*names, "≤ 1.35 of alone", "≤ 1.02", "≥ 0.97 of bulk alone"):
         assert name in done.output
 
 
@@ -60,15 +66,17 @@ def test_an_urgent_call_counts_from_the_last_call_to_the_last_result():
 
 
 def test_all_arms_are_urgent_after_the_same_time_of_links_in_use():
-    turns = urgent.turns_of(5, seed=3)
-    assert turns == urgent.turns_of(5, seed=3)
-    for i in range(0, 20, 4):
-        alone, *behind = turns[i : i + 4]
-        assert alone.num_bulk == 0
-        assert len({turn.after_s for turn in behind}) == 1
-        assert urgent.FIRST_S <= behind[0].after_s <= urgent.LAST_S
-        assert [turn.priority > 0 for turn in behind] == [True, False, False]
-    assert len({turn.after_s for turn in turns}) == 6
+    ours, theirs = urgent.turns_of(5, seed=3)
+    assert [ours, theirs] == urgent.turns_of(5, seed=3)
+    for i in range(0, 10, 2):
+        alone, behind = ours[i : i + 2]
+        fifo, gloo = theirs[i : i + 2]
+        assert (alone.num_bulk, alone.after_s) == (0, 0.0)
+        assert behind.after_s == fifo.after_s == gloo.after_s
+        assert urgent.FIRST_S <= behind.after_s <= urgent.LAST_S
+        assert (alone.priority, behind.priority) == (urgent.PRIORITY,) * 2
+    assert {turn.priority for turn in theirs} == {0}
+    assert len({turn.after_s for turn in theirs}) == 5
 
 
 def record_of(turn, urgent_ms, all_ms):
@@ -86,7 +94,7 @@ def test_the_first_turn_does_not_count(monkeypatch, urgent_ms, all_ms, holds):
         times = {"alone": (10, 10), "behind": (urgent_ms, all_ms)}
         times |= {"fifo": (90, 100), "gloo": (95, 110)}
         records = [record_of(turn, *times[turn.name]) for turn in turns]
-        return [record_of(r.turn, 1e6, 1e6) for r in records[:4]] + records[4:]
+        return [record_of(r.turn, 1e6, 1e6) for r in records[:2]] + records[2:]
 
     monkeypatch.setattr(urgent_runs, "lab_of", _no_lab)
     monkeypatch.setattr(urgent_runs, "run", run)
@@ -99,3 +107,71 @@ def test_the_first_turn_does_not_count(monkeypatch, urgent_ms, all_ms, holds):
 @contextlib.contextmanager
 def _no_lab(num_hosts, *, mbit, queue_ms):
     yield functools.partial(print, num_hosts, mbit, queue_ms)
+
+
+def stream_record(plan, latency_ms, rate, *, inversions=0):
+    """One message is too late for the bulk, and takes no time."""
+    begins = [float(i) for i in range(plan.num_urgent)]
+    ends = [begin + latency_ms / 1e3 for begin in begins]
+    seen = {"begins": [*begins, 1e6], "ends": [*ends, 1e6], "bulk_end": 1e5}
+    counters = {"inversions": inversions, "credit_bytes": 1, "preemptions": 2}
+    return urgent_stream.Record(plan, seen | {"bulk_rate": rate, "counters": counters})
+
+
+@pytest.mark.parametrize(
+    ("latency_ms", "rate", "inversions", "holds"),
+    [
+        (0.7, 97.5, 0, [True, True, True, True]),
+        (2.0, 96.0, 0, [False, True, False, True]),
+        (4.0, 99.0, 1, [False, False, True, False]),
+    ],
+)
+def test_urgent_messages_have_limits_and_so_has_what_bulk_loses(
+    monkeypatch, latency_ms, rate, inversions, holds
+):
+    def run(lab, plan, context):
+        if plan.num_urgent == 0:
+            return stream_record(plan, 0, 100.0)
+        return stream_record(plan, latency_ms, rate, inversions=inversions)
+
+    monkeypatch.setattr(urgent_stream, "lab_of", _no_lab)
+    monkeypatch.setattr(urgent_stream, "run", run)
+    (case,) = urgent_stream.CASES
+    rows = case.measure(case, context())
+    assert [row.result.holds for row in rows] == holds
+
+
+@pytest.mark.parametrize(
+    ("own", "holds"), [((10.4, 104), [True, True]), ((10.6, 106), [False, False])]
+)
+def test_the_own_credit_is_compared_with_the_best_fixed_one(monkeypatch, own, holds):
+    def measure(lab, credit, ops, context):
+        fixed = {12 << 10: (10, 120), 24 << 10: (11, 100)}
+        return urgent_tuning.Seen(*(fixed.get(credit, (50, 110)) if credit else own))
+
+    monkeypatch.setattr(urgent_runs, "lab_of", _no_lab)
+    monkeypatch.setattr(urgent_tuning, "measure", measure)
+    (case,) = urgent_tuning.CASES
+    assert [row.result.holds for row in case.measure(case, context())] == holds
+
+
+def test_after_the_drop_some_operations_do_not_count(monkeypatch):
+    seen = {}
+
+    def run(lab, turns, context, *, rates, env):
+        seen.update(rates=rates, env=env)
+        slow = urgent_tuning.FAST_OPS + urgent_tuning.LEARN_OPS
+        return [
+            record_of(t, *((9, 9) if i < slow else (3, 7))) for i, t in enumerate(turns)
+        ]
+
+    class Lab:
+        def change(self, host, **rates):
+            seen.setdefault("hosts", []).append(host)
+
+    monkeypatch.setattr(urgent_runs, "run", run)
+    found = urgent_tuning.measure(Lab(), 4096, 5, context())
+    assert (found.urgent_ms, found.all_ms) == pytest.approx((3, 7))
+    assert seen["rates"] == {urgent_tuning.FAST_OPS: urgent_tuning.SLOW_MBIT}
+    assert seen["env"] == {"AIKIDO_TRANSPORT_CREDIT_BYTES": "4096"}
+    assert seen["hosts"] == [0, 1, 2, 3]

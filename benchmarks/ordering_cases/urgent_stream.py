@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Urgent messages while bulk is on its way all the time, between two hosts."""
+
+import dataclasses
+import json
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Samples
+from benchmarks.lab import Lab
+from benchmarks.launch import RanksFailedError
+from benchmarks.ordering_cases.urgent_runs import lab_of
+from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
+from benchmarks.straggler_cases.runs import first_line
+
+PROGRAM = Path(__file__).resolve().with_name("urgent_stream_rank.py")
+MBIT = 200.0
+QUEUE_MS = 50.0
+LIMIT_S = 120.0
+FIRST = 10  # messages with which the order begins, and the rate is learnt
+# What a message may take at most, in ms.
+P50_MS, P99_MS = 0.8, 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the two ranks of a run do."""
+
+    backend: str = "aikido"
+    num_bulk: int = 100
+    bulk_bytes: int = 1_000_000
+    num_urgent: int = 100
+    urgent_bytes: int = 4096
+    priority: int = 10
+    every_s: float = 0.025
+    seed: int = 0
+
+
+@dataclass
+class Record:
+    """What they saw."""
+
+    plan: Plan
+    seen: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def latencies_ms(self) -> list[float]:
+        """Of urgent messages that came while there was bulk, but the FIRST."""
+        pairs = zip(self.seen["begins"], self.seen["ends"], strict=True)
+        return [
+            1e3 * (end - begin)
+            for begin, end in list(pairs)[FIRST:]
+            if end < self.seen["bulk_end"]
+        ]
+
+    @property
+    def slowest_first_ms(self) -> float:
+        pairs = zip(self.seen["begins"], self.seen["ends"], strict=True)
+        return 1e3 * max(end - begin for begin, end in list(pairs)[:FIRST])
+
+    @property
+    def rate(self) -> float:
+        return self.seen["bulk_rate"]
+
+
+def run(lab: Lab, plan: Plan, context: Context) -> Record:
+    """Raises CaseError with one sentence when a rank failed."""
+    record = Record(plan)
+    argument = json.dumps(dataclasses.asdict(plan))
+    try:
+        lab.run(
+            [sys.executable, str(PROGRAM), argument],
+            deadline_s=LIMIT_S,
+            on_event=lambda rank, event: record.seen.update(event),
+        )
+    except RanksFailedError as error:
+        raise CaseError(first_line(str(error))) from error
+    context.on_record({"plan": dataclasses.asdict(plan), **record.seen})
+    if plan.num_urgent and not record.latencies_ms:
+        raise CaseError("no urgent message came while there was bulk")
+    return record
+
+
+def stream(case: Case, context: Context) -> list[Row]:
+    """Bulk alone is a run of its own: there nothing has ever been urgent."""
+    repeats = context.pick(3, 8)
+    urgent, alone, gloo = [], [], []
+    with lab_of(2, mbit=MBIT, queue_ms=QUEUE_MS) as lab:
+        for i in range(repeats):
+            plan = Plan(seed=context.seed + i)
+            urgent.append(run(lab, plan, context))
+            alone.append(run(lab, dataclasses.replace(plan, num_urgent=0), context))
+            context.on_progress((i + 0.8) / repeats)
+            if i == 0:
+                plan = dataclasses.replace(plan, backend="gloo", num_urgent=30)
+                gloo.append(run(lab, plan, context))
+    times = Samples(tuple(t for record in urgent for t in record.latencies_ms))
+    theirs = Samples(tuple(t for record in gloo for t in record.latencies_ms))
+    inversions = sum(record.seen["counters"]["inversions"] for record in urgent)
+    last = urgent[-1].seen["counters"]
+    return [
+        case.judge(
+            0,
+            value=times.median,
+            reference=P50_MS,
+            gloo=theirs.median,
+            note=f"{len(times.values)} messages; {urgent[-1].slowest_first_ms:.1f} ms "
+            f"among the first {FIRST}; credit {last['credit_bytes']} bytes, "
+            f"{last['preemptions']} preemptions in the last run",
+        ),
+        case.judge(
+            1, value=times.quantile(0.99), reference=P99_MS, gloo=theirs.quantile(0.99)
+        ),
+        case.judge(
+            2,
+            value=_mbit(urgent),
+            reference=_mbit(alone),
+            gloo=_mbit(gloo),
+        ),
+        case.judge(3, value=inversions, reference=1),
+    ]
+
+
+def _mbit(records: list[Record]) -> float:
+    return statistics.median(8e-6 * record.rate for record in records)
+
+
+CASES = [
+    Case(
+        name="urgent-message",
+        what=f"2 hosts of {MBIT:g} Mbit/s, queues of {QUEUE_MS:g} ms; 4 KiB while 1 MB "
+        "messages follow each other",
+        bars=(
+            Bar(what="urgent message, p50", of=f"{P50_MS:g} ms", bar=1.0),
+            Bar(what="urgent message, p99", of=f"{P99_MS:g} ms", bar=1.0),
+            Bar(
+                what="bulk",
+                of="bulk alone",
+                bar=0.97,
+                unit="Mbit/s",
+                better="higher",
+            ),
+            Bar(what="inversions", of="1", bar=0.0, unit=""),
+        ),
+        measure=stream,
+    )
+]
