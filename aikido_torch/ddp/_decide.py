@@ -11,6 +11,8 @@ __all__ = ["Decision", "Situation", "StateCopy", "decide"]
 
 Way = Literal["none", "replay", "copy"]
 _WHEN = ("fewer_bytes", "always", "never")
+# Seconds that a rank is waited for where nothing else is said.
+_LEAST_S, _MOST_S = 1.0, 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +26,9 @@ class StateCopy:
             copies.
         least_bytes: gradients of less than this are replayed under "fewer_bytes": that
             is over before another rank has come to its next step.
-        timeout_ms: how long one rank is waited for; then another one, then the steps
-            are replayed after all.
+        timeout_ms: how long one rank is waited for, which answers between two of its
+            steps; then another one, then the steps are replayed after all. None: twice
+            as long as the last own step of this rank took, from 1 s to 30 s.
 
     Raises:
         ConfigError: a value is out of its range; the text has both.
@@ -33,7 +36,7 @@ class StateCopy:
 
     when: Literal["fewer_bytes", "always", "never"] = "fewer_bytes"
     least_bytes: int = 16 << 20
-    timeout_ms: float = 1000.0
+    timeout_ms: float | None = None
 
     def __post_init__(self) -> None:
         if self.when not in _WHEN:
@@ -46,11 +49,17 @@ class StateCopy:
                 "number, at least 0."
             )
         is_number = type(self.timeout_ms) in (int, float)
-        if not is_number or not self.timeout_ms > 0:
+        if self.timeout_ms is not None and not (is_number and self.timeout_ms > 0):
             raise ConfigError(
                 f"StateCopy: timeout_ms is {self.timeout_ms!r}; it takes a number "
-                "above 0."
+                "above 0, or None."
             )
+
+    def timeout_s(self, last_step_s: float) -> float:
+        """How long one rank is waited for."""
+        if self.timeout_ms is not None:
+            return self.timeout_ms / 1e3
+        return min(max(_LEAST_S, 2 * last_step_s), _MOST_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +68,8 @@ class Situation:
 
     Attributes:
         steps_behind: that the others have committed and this rank has not applied.
-        steps_held: those of them, from the first on, whose results are here.
+        steps_held: those of them, from the first on, whose results are here; the others
+            keep the rest and send it.
         gradient_bytes: of one step.
         state_bytes: of one copy.
         may_copy: the copy would be whole, and nobody was asked in vain.
@@ -79,8 +89,8 @@ class Decision:
     Attributes:
         way: "none", "replay" or "copy".
         steps: to replay; 0 with the other ways.
-        reason: "up_to_date", "log_too_short", "never", "always", "cannot_copy",
-            "small", "fewer_bytes" (in the copy) or "more_bytes".
+        reason: "up_to_date", "never", "always", "cannot_copy", "small", "fewer_bytes"
+            (in the copy) or "more_bytes".
     """
 
     way: Way
@@ -95,8 +105,6 @@ def decide(rule: StateCopy, now: Situation) -> Decision:
     replay_bytes = now.steps_behind * now.gradient_bytes
     if not now.may_copy:
         return _replay(now, "cannot_copy")
-    if now.steps_held < now.steps_behind:
-        return Decision("copy", 0, "log_too_short")
     if rule.when == "never":
         return _replay(now, "never")
     if rule.when == "always":

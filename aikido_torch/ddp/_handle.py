@@ -130,6 +130,7 @@ class Handle:
         self.served_copies = 0
         self.skipped_steps = 0
         self.carried_steps = 0
+        self._last_step_s, self._stepped_at = 0.0, time.monotonic()
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._by_step: dict[int, StepCounters] = {}
         self._backend = backend_of(model.process_group)
@@ -223,12 +224,50 @@ class Handle:
             ),
         )
 
+    def barrier(self, group: dist.ProcessGroup) -> None:
+        """Waits for all ranks of `group`, and answers those that copy the state.
+
+        For the end of an epoch, a checkpoint or a test. In a barrier of torch nobody
+        answers, so a rank that was left out (`log_full="leave"`) and those that wait
+        for it there would wait for each other. Call it where `catch_up` may be called.
+
+        Args:
+            group: another one than the model's, of the same ranks: a rank that is
+                behind has calls to make in that one first.
+
+        Raises:
+            ConfigError: it is the model's.
+            Whatever `catch_up` or the barrier raises.
+        """
+        if backend_of(group) is self._backend:
+            raise ConfigError(
+                "barrier: this is the group of the model, in which a rank that is "
+                "behind still has gradients to reduce; make another one, as by "
+                "torch.distributed.new_group(), once, on all ranks."
+            )
+        work = dist.barrier(group, async_op=True)
+        while not work.is_completed():
+            self.catch_up()
+            time.sleep(_LOOK_S)
+        work.wait()
+
     # ---- coming back ----
 
     def _steps_held(self) -> int:
         if not self._is_laid_out():
             return 0
         return self._backend.committed_ahead // len(self._buckets)
+
+    def _steps_behind(self) -> int:
+        """That other ranks have behind them, whether or not their results are here.
+
+        They do not call the next step before. A slow link may have many results still
+        to bring, so those that are here do not tell how far it is.
+        """
+        if not self._is_laid_out():
+            return 0
+        called = max(0, self._backend.called_ahead - 1) // len(self._buckets)
+        return max(self._steps_held(), called)
 
     def _come_back(self) -> int | None:
         """Until nothing is missing any more. Returns whose state was copied."""
@@ -250,7 +289,7 @@ class Handle:
 
     def _return(self) -> int:
         """Copies until this rank is in the view with the state of a rank in it."""
-        wait_s = (self._copy or StateCopy()).timeout_ms / 1e3
+        wait_s = (self._copy or StateCopy()).timeout_s(self._last_step_s)
         deadline = time.monotonic() + self._backend.call_timeout.total_seconds()
         num_copies = 0
         while time.monotonic() < deadline:
@@ -292,20 +331,20 @@ class Handle:
         source = None
         rule = self._copy or StateCopy(when="never")
         may_copy = self._copy is not None and self._exchange is not None
-        while held := self._steps_held():
+        while behind := self._steps_behind():
             now = Situation(
-                # When its log is full, the others wait or leave it out: nobody in the
-                # view is behind more than is held.
-                steps_behind=held,
-                steps_held=held,
+                steps_behind=behind,
+                steps_held=self._steps_held(),
                 gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
                 state_bytes=self._state.nbytes() if may_copy else 0,
                 may_copy=may_copy,
             )
             decision = decide(rule, now)
+            if decision.way == "none":
+                break  # what is missing comes while this rank trains on
             if decision.way == "copy":
                 may_copy = False  # once in a call: the rest is little
-                copied = self._fetch(rule.timeout_ms / 1e3)
+                copied = self._fetch(rule.timeout_s(self._last_step_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) else source
             for _ in range(decision.steps):
@@ -512,6 +551,10 @@ class Handle:
         counters.way, counters.copied_from = way, copied_from
         self._backups.end_step(self.steps, is_own=way == "own")
         self.steps += 1
+        now = time.monotonic()
+        if way == "own":
+            self._last_step_s = now - self._stepped_at
+        self._stepped_at = now
         if collect:
             self._collect()
 

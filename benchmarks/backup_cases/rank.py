@@ -197,7 +197,7 @@ class Trainer:
     def _meet(self) -> None:
         """All come to this step, and nothing is on its way; bytes are read."""
         began = time.monotonic()
-        dist.barrier(self._meeting)
+        self.handle.barrier(self._meeting)  # a slow one may copy the state
         if dist.get_rank() == 0:
             emit(met=len(self.sent))
         time.sleep(DRAIN_S)

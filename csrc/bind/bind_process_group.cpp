@@ -375,6 +375,7 @@ void register_process_group(py::module_& m) {
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
            py::arg("connect") = true, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
+      .def_property_readonly("called_ahead", &AikidoBackend::called_ahead)
       .def_property_readonly("counters", &counters);
   register_calls(backend);
   register_members(backend);

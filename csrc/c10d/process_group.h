@@ -176,6 +176,10 @@ class AikidoBackend final : public ChangingBackend {
   uint64_t committed_ahead() const {
     return communicator_->committed_ahead();
   }
+  // Operations that another member has called ahead of it.
+  uint64_t called_ahead() const {
+    return communicator_->called_ahead();
+  }
   const Current& communicator() const {
     return communicator_;
   }

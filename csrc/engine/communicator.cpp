@@ -251,6 +251,11 @@ uint64_t Communicator::committed_ahead() const {
   return std::max(group_->known_up_to(), num_calls_) - num_calls_;
 }
 
+uint64_t Communicator::called_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return std::max(group_->called_elsewhere(), num_calls_) - num_calls_;
+}
+
 std::string Communicator::sharing_failure() const {
   if (engine_->shared_memory_bytes() > 0 && !engine_->is_local())
     return "on its host: the name beside its port is taken, or there are no more "

@@ -76,6 +76,9 @@ class Communicator final : private transport::Doorkeeper {
   // gap from the next call: what was called before on this thread does not count, even
   // if the progress thread has not heard of it.
   uint64_t committed_ahead() const;
+  // Operations that another member has called and this one has not yet; none of those
+  // has to be committed.
+  uint64_t called_ahead() const;
   Standing standing() const { return group_->standing(); }
   const GroupCounters& counters() const { return group_->counters(); }
   // Why memory is not shared with a member of this host that was dialled here, although

@@ -78,7 +78,7 @@ Group::Group(const Clock* clock, GroupOptions options)
   // A full log grows by half while its member is left out (straggler/history.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(&epoch_, &called_, options_.operation.window_bytes,
+    peers_.emplace_back(clock_, &epoch_, &called_, options_.operation.window_bytes,
                         most_results);
   }
 }
@@ -391,6 +391,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
 void Group::note_called(Rank from, uint64_t called) {
   if (!peer(from).note_called(called)) return;
   trace_.on_peer_called(from, called);
+  if (called > called_elsewhere_.load(std::memory_order_relaxed))
+    called_elsewhere_.store(called);
   for (const auto& policy : policies_) {
     policy->history().on_called(from, Seq(called), clock_->now());
   }

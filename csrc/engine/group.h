@@ -121,6 +121,8 @@ class Group final : public transport::Timed,
   // The highest number up to which every operation has been called here or is
   // committed. Any thread.
   uint64_t known_up_to() const { return known_up_to_.load(); }
+  // The highest number that another member has called. Any thread.
+  uint64_t called_elsewhere() const { return called_elsewhere_.load(); }
   // Of this member, in the view of skippable operations. Any thread.
   Standing standing() const { return standing_here_.load(); }
   const GroupCounters& counters() const { return counters_; }
@@ -290,6 +292,7 @@ class Group final : public transport::Timed,
   bool is_owner_due_ = false;      // owner_changes() has some
   bool is_full_sum_over_ = false;  // which shows who is late for them
   std::atomic<uint64_t> known_up_to_{0};
+  std::atomic<uint64_t> called_elsewhere_{0};
   std::atomic<Standing> standing_here_{Standing::kMember};
   GroupCounters counters_;
 };

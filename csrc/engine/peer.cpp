@@ -68,9 +68,10 @@ class Peer::Notice final : public transport::SendOwner {
   Peer* peer_;
 };
 
-Peer::Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes,
-           uint64_t log_bytes)
-    : epoch_(epoch),
+Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
+           uint64_t window_bytes, uint64_t log_bytes)
+    : clock_(clock),
+      epoch_(epoch),
       own_called_(called),
       window_(window_bytes),
       early_(window_bytes),
@@ -84,29 +85,45 @@ transport::MessageId Peer::send(OutMessage message) {
     return 0;
   }
   const uint64_t seq = message.header.seq, bytes = message.bytes;
-  message.is_held = lost && gave_up_ && waits_for_call(message.header.kind) &&
-                    !window_.admit(seq, bytes);
+  const bool is_up = lost && gave_up_;
+  const bool is_result = message.header.kind == FrameKind::kResult && bytes > 0;
+  message.is_held = is_up && (is_result ? is_held_result(seq)
+                                        : waits_for_call(message.header.kind) &&
+                                              !window_.admit(seq, bytes));
   const bool is_held = message.is_held;
   if (!is_held) told_called_ = *own_called_;
   const auto id = link_->send(std::move(message));
-  if (is_held) window_.hold(seq, bytes, id);
+  if (is_held && is_result) {
+    results_.hold(seq, id);
+  } else if (is_held) {
+    window_.hold(seq, bytes, id);
+  }
   ask_if_due();
   return id;
+}
+
+// Looks at the link for those that have not called only.
+bool Peer::is_held_result(uint64_t seq) {
+  return !results_.goes_unasked(seq) &&
+         !results_.admit(seq, link_->is_drained(), clock_->now());
 }
 
 size_t Peer::cancel(transport::MessageId id) {
   if (!link_) return 0;
   if (window_.is_holding()) window_.forget(id);
+  if (results_.is_holding()) results_.forget(id);
   return link_->cancel(id);
 }
 
 bool Peer::is_drained() const {
-  return !link_ || (!window_.is_holding() && link_->is_drained());
+  return !link_ ||
+         (!window_.is_holding() && !results_.is_holding() && link_->is_drained());
 }
 
 void Peer::finish() {
   if (!link_) return;
   for (const auto id : window_.clear()) link_->cancel(id);
+  for (const auto id : results_.clear()) link_->let_go(id);
   link_->finish();
 }
 
@@ -119,6 +136,7 @@ void Peer::give_up(const Status& why) {
 void Peer::set_lost(const Status& why) {
   lost = why;
   window_.clear();
+  results_.clear();
 }
 
 void Peer::close() {
@@ -137,6 +155,7 @@ bool Peer::note_called(uint64_t called) {
   called_ = called;
   failed_.erase(failed_.begin(), failed_.upper_bound(called));
   let_go(window_.on_called(called));
+  let_go(results_.on_called(called));
   return true;
 }
 
@@ -169,6 +188,7 @@ void Peer::let_go(const std::vector<transport::MessageId>& ids) {
 
 void Peer::ask_if_due() {
   if (const auto seq = window_.ask()) ask_called(*seq);
+  if (const auto seq = results_.ask()) ask_called(*seq);
 }
 
 void Peer::ask_called(uint64_t seq) {

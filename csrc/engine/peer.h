@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "engine/receive_window.h"
+#include "engine/result_backlog.h"
 #include "engine/send_window.h"
 #include "membership/view_message.h"
 #include "straggler/uplink.h"
@@ -25,19 +26,20 @@ namespace aikido::engine {
 
 class Peer {
  public:
-  // `epoch` of the view, and `called`, the highest collective called here, outlive the
-  // peer. `window_bytes`: of what either has not called. `log_bytes`: of results that
-  // either has not called.
-  Peer(const uint32_t* epoch, const uint64_t* called, uint64_t window_bytes,
-       uint64_t log_bytes);
+  // `clock`, `epoch` of the view, and `called`, the highest collective called here,
+  // outlive the peer. `window_bytes`: of what either has not called. `log_bytes`: of
+  // results that either has not called.
+  Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
+       uint64_t window_bytes, uint64_t log_bytes);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
   void attach(std::unique_ptr<transport::Link> link) { link_ = std::move(link); }
   bool is_connected() const { return link_ != nullptr; }
 
-  // As the functions of Link, but that messages beyond the window wait (SendWindow). A
-  // message to a member that was never connected is through at once.
+  // As the functions of Link, but that messages beyond the window wait (SendWindow),
+  // and results that a slow link does not take (ResultBacklog). A message to a member
+  // that was never connected is through at once.
   transport::MessageId send(transport::OutMessage message);
   size_t cancel(transport::MessageId id);
   bool is_drained() const;
@@ -107,9 +109,11 @@ class Peer {
  private:
   class Notice;
   bool notify(transport::FrameKind kind);
+  bool is_held_result(uint64_t seq);
   void let_go(const std::vector<transport::MessageId>& ids);
   void ask_if_due();
 
+  const Clock* clock_;
   const uint32_t* epoch_;
   const uint64_t* own_called_;
   std::unique_ptr<transport::Link> link_;
@@ -119,6 +123,7 @@ class Peer {
   uint64_t asked_from_ = 0;
   uint64_t asked_up_to_ = 0;
   SendWindow window_;
+  ResultBacklog results_;
   ReceiveWindow early_;
   ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;

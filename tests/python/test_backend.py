@@ -33,7 +33,7 @@ def test_a_group_of_one_does_everything_itself(group_of_one):
     assert backend is _backend.backend_of(None)
     assert (backend.rank(), backend.size(), backend.name()) == (0, 1, "aikido")
     assert backend.counters["operations"] == 5
-    assert backend.committed_ahead == 0
+    assert backend.committed_ahead == backend.called_ahead == 0
 
 
 def test_groups_may_be_made_again_and_share_the_progress_thread():

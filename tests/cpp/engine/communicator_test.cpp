@@ -59,11 +59,14 @@ TEST_CASE("what was called is not ahead, whether the engine has heard or not",
   while (late.committed_ahead() == 0 && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(milliseconds(1));
   REQUIRE(late.committed_ahead() == 1);
+  CHECK(late.called_ahead() == 1);
+  CHECK(members[0].communicator->called_ahead() == 0);
 
   std::promise<void> go_on;
   late.engine().post([stopped = go_on.get_future().share()] { stopped.wait(); });
   auto last = allreduce(late, data[2], seconds(20), skip);
   CHECK(late.committed_ahead() == 0);
+  CHECK(late.called_ahead() == 0);
   go_on.set_value();
   REQUIRE(last.get().status.is_ok());
   CHECK(late.committed_ahead() == 0);

@@ -21,12 +21,20 @@ struct Pair {
   RecordingHandler a, b;
   std::unique_ptr<Link> to_a;
   uint32_t epoch = 1;
-  Peer peer{&epoch, &a.num_called, 10 << 10, 10 << 10};
+  Peer peer{&clock, &epoch, &a.num_called, 10 << 10, 10 << 10};
 
   Pair() {
     auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
     peer.attach(std::move(to_b));
     to_a = std::move(back);
+  }
+  void run_for(Duration time) {
+    for (const TimePoint end = clock.now() + time; clock.now() < end;) {
+      network.pump();
+      clock.advance(
+          std::min<Duration>(end - clock.now(), std::chrono::milliseconds(1)));
+    }
+    network.pump();
   }
   size_t count(FrameKind kind) const {
     return static_cast<size_t>(std::count(b.kinds.begin(), b.kinds.end(), kind));
@@ -134,6 +142,33 @@ TEST_CASE("a peer that has called less gets no more than its window") {
   CHECK(pair.peer.is_drained());
 }
 
+TEST_CASE("a link that is slower than results come gets one at a time") {
+  Pair pair;
+  pair.network.set_rate(Rank(0), Rank(1), 1024);
+  const auto data = pattern(1024);
+  auto owner = std::make_shared<CountingOwner>();
+  for (uint64_t seq = 1; seq <= 10; ++seq) {
+    auto m = message(seq, data, owner);
+    m.header.kind = FrameKind::kResult;
+    pair.peer.send(std::move(m));
+    pair.run_for(std::chrono::milliseconds(200));
+  }
+  // From 2 on it is looked at whether the link is done, and 7 is the first to wait.
+  pair.run_for(std::chrono::seconds(60));
+  CHECK(owner->tokens == std::vector<uint32_t>{1, 2, 3, 4, 5, 6});
+  CHECK(pair.count(FrameKind::kAskCalled) == 1);
+  CHECK_FALSE(pair.peer.is_drained());
+  CHECK(pair.peer.note_called(7));
+  pair.run_for(std::chrono::seconds(60));
+  CHECK(owner->tokens.back() == 8);
+  CHECK(pair.count(FrameKind::kAskCalled) == 2);
+  // Whoever leaves leaves nothing behind.
+  pair.peer.finish();
+  pair.run_for(std::chrono::seconds(60));
+  CHECK(owner->tokens.size() == 10);
+  CHECK(pair.peer.is_drained());
+}
+
 TEST_CASE("who asks is told once the call was made, whatever is on its way") {
   Pair pair;
   pair.a.num_called = 4;
@@ -176,7 +211,7 @@ TEST_CASE("a peer that is given up is lost for that reason") {
 
 TEST_CASE("an abort comes with its code, culprit and sentence") {
   Pair pair;
-  Peer other(&pair.epoch, &pair.b.num_called, 1, 1);
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, 1, 1);
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
@@ -199,7 +234,8 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
 TEST_CASE("a peer that was never connected gives memory back at once") {
   uint32_t epoch = 1;
   uint64_t called = 0;
-  Peer peer(&epoch, &called, 1, 1);
+  const ManualClock clock;
+  Peer peer(&clock, &epoch, &called, 1, 1);
   auto owner = std::make_shared<CountingOwner>();
   const auto data = pattern(10);
   CHECK_FALSE(peer.is_connected());
@@ -217,7 +253,7 @@ TEST_CASE(
     "a view goes ahead of bulk data and by the control lane; the rest by that alone") {
   Pair pair;
   const std::vector<std::byte> sent = pattern(600);  // three frames
-  Peer other(&pair.epoch, &pair.a.num_called, 0, 0);
+  Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, 0, 0);
   std::vector<std::pair<FrameKind, std::vector<std::byte>>> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     auto place = other.place_view(h);
@@ -244,7 +280,8 @@ TEST_CASE(
 TEST_CASE("a message about the view takes memory as it comes, and has a limit") {
   uint32_t epoch = 1;
   uint64_t called = 0;
-  Peer peer(&epoch, &called, 1, 1);
+  const ManualClock clock;
+  Peer peer(&clock, &epoch, &called, 1, 1);
   FrameHeader h;
   h.kind = FrameKind::kView;
   h.total_bytes = size_t{64} << 20;
@@ -269,7 +306,8 @@ TEST_CASE("a message about the view takes memory as it comes, and has a limit") 
 TEST_CASE("what a peer has settled only grows") {
   uint32_t epoch = 1;
   uint64_t called = 0;
-  Peer peer(&epoch, &called, 1, 1);
+  const ManualClock clock;
+  Peer peer(&clock, &epoch, &called, 1, 1);
   CHECK(peer.settled() == 0);
   CHECK(peer.note_settled(3));
   CHECK_FALSE(peer.note_settled(3));

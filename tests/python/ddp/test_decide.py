@@ -30,9 +30,13 @@ SMALL = StateCopy(least_bytes=0)
         (USUAL, 15, 15, 1, 3, True, ("replay", 15, "small")),
         (USUAL, 16, 16, 1, 3, True, ("copy", 0, "fewer_bytes")),
         (SMALL, 15, 15, 1, 3, True, ("copy", 0, "fewer_bytes")),
-        # The log does not hold them all.
-        (USUAL, 2, 1, 1, 300, True, ("copy", 0, "log_too_short")),
-        (NEVER, 2, 0, 1, 300, True, ("copy", 0, "log_too_short")),
+        # Not all of them are here yet.
+        (USUAL, 3, 1, 4, 4, True, ("replay", 1, "small")),
+        (USUAL, 4, 1, 4, 4, True, ("copy", 0, "fewer_bytes")),
+        (USUAL, 60, 0, 4, 4, True, ("copy", 0, "fewer_bytes")),
+        (USUAL, 2, 1, 100, 300, True, ("replay", 1, "more_bytes")),
+        (NEVER, 2, 0, 1, 300, True, ("none", 0, "never")),
+        (ALWAYS, 2, 0, 1, 300, True, ("copy", 0, "always")),
         (USUAL, 2, 1, 1, 300, False, ("replay", 1, "cannot_copy")),
         (USUAL, 2, 0, 1, 300, False, ("none", 0, "cannot_copy")),
         # What the caller says.
@@ -68,7 +72,10 @@ def test_the_way_with_fewer_bytes_is_taken(
             "StateCopy: least_bytes is -1; it takes a whole number, at least 0.",
         ),
         ({"least_bytes": 1.5}, "least_bytes is 1.5; "),
-        ({"timeout_ms": 0}, "StateCopy: timeout_ms is 0; it takes a number above 0."),
+        (
+            {"timeout_ms": 0},
+            "StateCopy: timeout_ms is 0; it takes a number above 0, or None.",
+        ),
         ({"timeout_ms": float("nan")}, "timeout_ms is nan; "),
     ],
 )
@@ -76,3 +83,12 @@ def test_a_wrong_rule_is_refused(arguments, text):
     with pytest.raises(ConfigError) as caught:
         StateCopy(**arguments)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "last_step_s", "seconds"),
+    [(None, 0.1, 1), (None, 0.7, 1.4), (None, 60, 30), (700, 60, 0.7)],
+)
+def test_a_rank_is_waited_for_as_long_as_two_steps(timeout_ms, last_step_s, seconds):
+    rule = StateCopy(timeout_ms=timeout_ms)
+    assert rule.timeout_s(last_step_s) == pytest.approx(seconds)

@@ -55,6 +55,7 @@ class _Committed:
         self.backend = backend
         self.place = backend.place
         self.committed_ahead = num_buckets * num_steps
+        self.called_ahead = 0
 
     def all_reduce(self, tensor, *arguments):
         self.committed_ahead -= 1
@@ -88,6 +89,20 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
     # Less than a step is left for the next time.
     handle._backend.committed_ahead = 1
     assert handle.catch_up() == 0
+    # Nor is there anything to do about steps whose results are still to come.
+    handle._backend.committed_ahead = 0
+    for called, steps in ((0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (41, 20)):
+        handle._backend.called_ahead = called
+        assert handle._steps_behind() == steps
+        assert handle.catch_up() == 0
+
+
+def test_a_barrier_is_in_another_group_than_the_model(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    handle = ddp.register(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    with pytest.raises(ConfigError, match=r"the group of the model.*new_group\(\)"):
+        handle.barrier(model.process_group)
+    handle.barrier(dist.new_group())
 
 
 def test_a_missed_last_step_of_an_epoch_has_as_few_batches_as_are_left(group_of_one):

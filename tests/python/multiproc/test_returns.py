@@ -56,6 +56,7 @@ def train(rank, size, name, way):
         model, optimizer=optimizer, policy=POLICY, copy=StateCopy(timeout_ms=700)
     )
     backend = backend_of(None)
+    end = dist.new_group()
     step, took, standings, back_s = 0, [], set(), 0.0
     away_at = AWAY_AT
     while step < STEPS:
@@ -77,12 +78,7 @@ def train(rank, size, name, way):
         step += 1
         took.append(time.monotonic() - started)
         late(STEP_S)
-    # Who is done still gives its state.
-    store = dist.distributed_c10d._get_default_store()
-    store.add("done", 1)
-    while store.add("done", 0) < size:
-        handle.catch_up()
-        late(STEP_S)
+    handle.barrier(end)  # who is done still gives its state
     dist.barrier()
     state = [t for s in optimizer.state.values() for t in s.values()]
     return {
