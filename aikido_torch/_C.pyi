@@ -505,7 +505,7 @@ class AikidoBackend(Backend):
         options: Mapping[str, str],
         connect: bool = True,
     ) -> None: ...
-    def send(
+    def send_message(
         self,
         tensor: torch.Tensor,
         dst: int,

@@ -231,7 +231,9 @@ def send(
             )
     _check_priority("send", priority)
     _check_timeout("send", timeout)
-    work = backend_of(group).send(tensor, dst, tag, priority, timeout or _GROUP_TIMEOUT)
+    work = backend_of(group).send_message(
+        tensor, dst, tag, priority, timeout or _GROUP_TIMEOUT
+    )
     if not async_op:
         work.wait()
     return work

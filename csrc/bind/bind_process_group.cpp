@@ -173,7 +173,7 @@ using BackendClass =
 // Calls with a policy and a priority.
 void register_calls(BackendClass& backend) {
   backend
-      .def("send", &AikidoBackend::send_with, py::arg("tensor"), py::arg("dst"),
+      .def("send_message", &AikidoBackend::send_with, py::arg("tensor"), py::arg("dst"),
            py::arg("tag"), py::arg("priority"), py::arg("timeout"),
            py::call_guard<py::gil_scoped_release>())
       .def(
