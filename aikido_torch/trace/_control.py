@@ -8,6 +8,7 @@ arming the recorder. Whatever goes wrong ends the thread, and nothing else.
 
 import atexit
 import threading
+import time
 import warnings
 from collections.abc import Callable
 
@@ -20,6 +21,8 @@ from aikido_torch.trace._store import Board, own_connection
 __all__ = ["Control"]
 
 _LOOK_S = 0.25
+# By then a requester that has its number has written down its steps, if it lives.
+_STEPS_S = 5.0
 
 
 class Control:
@@ -75,8 +78,17 @@ class Control:
         except RuntimeError:  # the store has gone, and with it the job
             return
 
+    def _wanted(self, number: int) -> tuple[int, int] | None:
+        """The number of a request is known a moment before its steps are."""
+        end = time.monotonic() + _STEPS_S
+        while True:
+            wanted = self._board.wanted(number)
+            is_late = time.monotonic() > end or self._board.is_off(number)
+            if wanted is not None or is_late or self._ended.wait(self._look_s):
+                return wanted
+
     def _answer(self, number: int) -> None:
-        wanted = self._board.wanted(number)
+        wanted = self._wanted(number)
         if wanted is None or self._board.is_off(number):
             return
         first, last = wanted

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import json
+
 import pytest
 from torch.distributed import HashStore
 
 from aikido_torch import _C
+from aikido_torch.testing import late
 from aikido_torch.trace._control import Control
 from aikido_torch.trace._spans import unpack
 from aikido_torch.trace._store import Board, collect
@@ -50,6 +53,20 @@ def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
     assert [span.step for span in unpack(found[0])] == [3, 4, 5]
     assert notes == []
     assert not recorder.is_armed
+
+
+def test_steps_that_are_written_down_after_the_number_are_heard_of(listening):
+    class Slow(Stepping):
+        def request(self, first, last):
+            number = self._store.add("requests", 1)
+            late(0.05)  # the rank looks meanwhile
+            self._store.set(f"{number}/wanted", json.dumps([first, last]))
+            return number
+
+    store, recorder = listening
+    board = Slow(store, recorder, list(range(10)))
+    found, _ = collect(board, 3, 5, timeout_s=20)
+    assert [span.step for span in unpack(found[0])] == [3, 4, 5]
 
 
 def test_one_request_after_another_is_answered_with_its_own_steps(listening):
