@@ -133,6 +133,7 @@ class Handle:
         self._last_step_s, self._stepped_at = 0.0, time.monotonic()
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._by_step: dict[int, StepCounters] = {}
+        self._group = model.process_group
         self._backend = backend_of(model.process_group)
         self._policy = policy.native()
         self._wait_all = WaitAll().native()
@@ -232,14 +233,14 @@ class Handle:
         for it there would wait for each other. Call it where `catch_up` may be called.
 
         Args:
-            group: another one than the model's, of the same ranks: a rank that is
-                behind has calls to make in that one first.
+            group: another one than the model's, of the same ranks and any backend: a
+                rank that is behind has calls to make in that one first.
 
         Raises:
             ConfigError: it is the model's.
             Whatever `catch_up` or the barrier raises.
         """
-        if backend_of(group) is self._backend:
+        if group is self._group:
             raise ConfigError(
                 "barrier: this is the group of the model, in which a rank that is "
                 "behind still has gradients to reduce; make another one, as by "
