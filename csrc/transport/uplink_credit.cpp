@@ -77,17 +77,32 @@ void UplinkCredit::end_look(TimePoint now) {
   outstanding_ = 0;
   uint64_t delivered = gone_;
   num_waiting_ = 0;
+  bool waits = false;
   for (const Flow& flow : flows_) {
     outstanding_ += counted(flow);
     delivered += flow.written - std::min<uint64_t>(flow.written, flow.outstanding);
-    num_waiting_ += flow.waits ? 1 : 0;
+    num_waiting_ += flow.waits && !flow.is_stuck ? 1 : 0;
+    waits = waits || flow.waits;
   }
-  if (const auto sample = total_.look(delivered, num_waiting_ > 0, now))
+  was_excused_ = was_excused_ || is_excused();
+  if (const auto sample = total_.look(delivered, waits, now)) {
     on_sample(*sample, now);
+    was_excused_ = is_excused();
+  }
   if (mode_ == Mode::kOpen && now >= not_before_) begin(Mode::kBound);
-  credit_ = fixed_ > 0              ? fixed_
-            : mode_ == Mode::kBound ? credit_of(total_.bytes_per_s())
-                                    : kNoBound;
+  if (fixed_ > 0) {
+    credit_ = fixed_;
+  } else if (mode_ == Mode::kBound) {
+    credit_ = credit_of(total_.bytes_per_s());
+  } else {
+    credit_ = mode_ == Mode::kLearn && with_bound_ == 0 ? kMost : kNoBound;
+  }
+}
+
+// It is not the bound that keeps something from leaving, but what has left before.
+bool UplinkCredit::is_excused() const {
+  return std::any_of(flows_.begin(), flows_.end(),
+                     [&](const Flow& flow) { return flow.outstanding > credit_; });
 }
 
 void UplinkCredit::begin(Mode mode) {
@@ -98,9 +113,11 @@ void UplinkCredit::begin(Mode mode) {
 
 void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   if (mode_ == Mode::kOpen || bytes_per_s == 0) return;
+  if (mode_ == Mode::kBound && was_excused_) return;
   ++num_samples_;
   sum_ += bytes_per_s;
   if (mode_ == Mode::kBound) {
+    if (now >= not_before_ + open_for_) open_for_ = kOpenFirst;
     if (bytes_per_s >= kLow * learnt_ || now < not_before_) return begin(Mode::kBound);
     if (num_samples_ < 2 * kSamples) return;
     with_bound_ = sum_ / num_samples_;
@@ -112,7 +129,8 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   if (before == 0 || learnt_ > kGrown * before) return begin(Mode::kLearn);
   const bool is_starved = with_bound_ > 0 && learnt_ > kHigh * with_bound_;
   // The first bound is to be tried at once.
-  if (with_bound_ > 0) not_before_ = now + (is_starved ? kOpen : kNotAgainFor);
+  if (with_bound_ > 0) not_before_ = now + (is_starved ? open_for_ : kNotAgainFor);
+  if (is_starved) open_for_ = std::min(kOpen, 2 * open_for_);
   begin(is_starved ? Mode::kOpen : Mode::kBound);
 }
 
@@ -132,7 +150,7 @@ size_t UplinkCredit::room(size_t link) const {
   const Flow& flow = flows_[link];
   size_t own = credit_;
   if (const double rate = flow.meter.bytes_per_s(); rate > 0 && fixed_ == 0) {
-    const size_t least = std::max({kLeastChunk, kLeastSegments * flow.segment_bytes,
+    const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
     const double worth = 2 * rate * to_seconds(kResidence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
@@ -143,10 +161,14 @@ size_t UplinkCredit::room(size_t link) const {
 }
 
 Duration UplinkCredit::next_look() const {
-  const double rate = total_.bytes_per_s();
+  const double rate = std::max(learnt_, total_.bytes_per_s());
   if (rate == 0) return kSoonest;
   const double ns = 1e9 * static_cast<double>(chunk_bytes()) / rate;
-  return std::clamp(Duration(static_cast<int64_t>(ns)), kSoonest, kLatest);
+  return std::clamp(Duration(static_cast<int64_t>(ns)), kSoonest, latest_look());
+}
+
+Duration UplinkCredit::latest_look() const {
+  return num_waiting_ > 0 ? kLate : kLatest;
 }
 
 }  // namespace aikido::transport

@@ -11,8 +11,13 @@
 // credit follows it down. PURE; one thread.
 //
 // Where the way is longer than that, or somebody else fills the queues, such a credit
-// would starve us. So the rate is learnt without a bound at first, and again when it is
-// far lower with one for a while: if it is higher without, there is none for kOpen.
+// would starve us. So the rate is learnt at first with all of kMost, which queues of
+// common lengths hold, and again, without a bound, when it is far lower for a while.
+// A while in which more was on its way than the bound allows, of the time before, does
+// not count: then it was not the bound. If the rate is higher without, there is no
+// bound for a while: kOpenFirst, and twice as long each time up to kOpen, until the
+// bound has done for as long. Members that share a downlink starve each other while
+// some have a bound and others have not, so to find that once must not last.
 //
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
@@ -70,10 +75,14 @@ class UplinkCredit {
   static constexpr double kGrown = 1.2;
   static constexpr double kLow = 0.7;
   static constexpr double kHigh = 1.3;
+  static constexpr Duration kOpenFirst = std::chrono::milliseconds(250);
   static constexpr Duration kOpen = std::chrono::seconds(10);
   static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
-  // How soon to look again, at least and at most.
+  // How soon to look again, at least, and at most while something moves or nothing
+  // does. The rate that we see is that of our looks if they are too rare: then it would
+  // fall, and they would become rarer.
   static constexpr Duration kSoonest = std::chrono::microseconds(100);
+  static constexpr Duration kLate = std::chrono::milliseconds(1);
   static constexpr Duration kLatest = std::chrono::milliseconds(10);
 
   // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
@@ -94,8 +103,9 @@ class UplinkCredit {
   size_t chunk_bytes() const;                // longest that is to be sent
   // What the link may be given now; 0: nothing, which may change at next_look().
   size_t room(size_t link) const;
-  // How long it takes until there is room for a chunk.
+  // How long it takes until there is room for a chunk; at most latest_look().
   Duration next_look() const;
+  Duration latest_look() const;
   double bytes_per_s() const { return total_.bytes_per_s(); }
 
  private:
@@ -112,22 +122,26 @@ class UplinkCredit {
   size_t credit_of(double bytes_per_s) const;
   double counted(const Flow& flow) const;
 
-  // Learn: without a bound, until the rate is known. Bound. Open: without, for so long.
+  // Learn: with the most or without a bound, until the rate is known. Bound. Open:
+  // without, for so long.
   enum class Mode { kLearn, kBound, kOpen };
   void on_sample(double bytes_per_s, TimePoint now);
+  bool is_excused() const;
   void begin(Mode mode);
 
   size_t fixed_;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;     // in this mode; when bound, low ones in a row
-  double sum_ = 0;          // of them
-  double learnt_ = 0;       // bytes per second, without a bound
-  double with_bound_ = 0;   // the same of samples that were low
-  TimePoint not_before_{};  // learning again, or the end of kOpen
-  double outstanding_ = 0;  // of all, as far as it counts
+  int num_samples_ = 0;             // in this mode; when bound, low ones in a row
+  double sum_ = 0;                  // of them
+  double learnt_ = 0;               // bytes per second, in the mode of that name
+  double with_bound_ = 0;           // the same of samples that were low
+  TimePoint not_before_{};          // learning again, or the end of kOpen
+  Duration open_for_ = kOpenFirst;  // the next time
+  bool was_excused_ = false;        // at a look of this sample
+  double outstanding_ = 0;          // of all, as far as it counts
   size_t least_ = kLeast;
-  size_t num_waiting_ = 0;  // links
+  size_t num_waiting_ = 0;  // links on which something moves
   std::vector<Flow> flows_;
   uint64_t gone_ = 0;  // written to links that were removed
   RateMeter total_;

@@ -177,6 +177,30 @@ TEST_CASE("a peer that takes nothing any more does not count") {
   CHECK(net.used(milliseconds(300)) > 0.95);
 }
 
+TEST_CASE("a link that was slow may send a chunk when nothing is on its way") {
+  for (const double mbit : {100., 500., 1000.}) {
+    Net net(7, mbit * kMbit, microseconds(150));
+    net.links[0].rate = 0;
+    net.run(milliseconds(500));
+    net.links[0].rate = 1e12;
+    net.run(milliseconds(20));
+    Net::Link& slow = net.links[0];
+    CAPTURE(mbit);
+    CHECK(slow.acknowledged > 0);
+    for (Net::Link& l : net.links) l.has_more = false;
+    net.run(milliseconds(100));
+    REQUIRE(slow.written - slow.acknowledged < 1);
+    CHECK(net.credit.room(slow.flow) >= net.credit.chunk_bytes());
+  }
+}
+
+TEST_CASE("what is not known yet has a bound, too") {
+  Net net(3, 50 * kMbit, microseconds(150));
+  net.run(UplinkCredit::kSoonest);
+  CHECK(net.credit.credit() == UplinkCredit::kMost);
+  CHECK(net.queued() <= UplinkCredit::kMost);
+}
+
 TEST_CASE("a link that is gone leaves its credit to the others") {
   Net net(2, 200 * kMbit, microseconds(150));
   net.run(milliseconds(100));
@@ -193,6 +217,64 @@ TEST_CASE("where the way is long there is no bound, and now and then a look agai
   CHECK(net.credit.credit() == UplinkCredit::kNoBound);
   CHECK(net.used(milliseconds(500)) > 0.95);
   CHECK(net.used(std::chrono::seconds(25)) > 0.95);
+}
+
+TEST_CASE("what was lost is not held against the bound") {
+  Net net(2, 50 * kMbit, microseconds(150));
+  net.room = 100'000;
+  while (net.credit.credit() >= UplinkCredit::kMost) net.run(milliseconds(1));
+  // What had left before the bound is lost in part, and sent again little by little.
+  for (Net::Link& l : net.links) l.rate = 0.02 * net.uplink;
+  for (int ms = 0; ms < 60; ++ms) {
+    net.run(milliseconds(1));
+    CHECK(net.credit.credit() != UplinkCredit::kNoBound);
+  }
+  for (Net::Link& l : net.links) l.rate = 1e12;
+  net.run(milliseconds(10));
+  CHECK(net.used(milliseconds(100)) > 0.95);
+  CHECK(net.credit.credit() < UplinkCredit::kMost);
+}
+
+TEST_CASE("who was slow for long is not looked at more rarely for that") {
+  Net net(2, 300 * kMbit, microseconds(150));
+  net.run(milliseconds(200));
+  const Duration before = net.credit.next_look();
+  // It is another that fills the way: bytes need long, but they get there.
+  net.trip = milliseconds(9);
+  net.run(milliseconds(30));
+  CHECK(net.credit.bytes_per_s() < 100 * kMbit);
+  CHECK(net.credit.next_look() <= 2 * before);
+  CHECK(net.credit.latest_look() == UplinkCredit::kLate);
+}
+
+TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") {
+  Net net(2, 50 * kMbit, microseconds(150));
+  net.run(milliseconds(200));
+  const auto is_open = [&] { return net.credit.credit() == UplinkCredit::kNoBound; };
+  const auto until = [&](bool open) {
+    const TimePoint from = net.now;
+    while (is_open() != open && net.now - from < std::chrono::seconds(20))
+      net.run(milliseconds(1));
+    return net.now - from;
+  };
+  net.trip = milliseconds(20);
+  Duration longest{};
+  for (int i = 0; i < 3; ++i) {
+    CHECK(until(true) < milliseconds(300));
+    const Duration open = until(false);
+    CHECK(open > longest);
+    longest = open;
+  }
+  CHECK(until(true) < milliseconds(300));
+  net.trip = microseconds(150);
+  until(false);
+  // What looks like it at first is none any more: the next time is the first.
+  net.run(std::chrono::seconds(5));
+  CHECK_FALSE(is_open());
+  CHECK(net.used(milliseconds(100)) > 0.95);
+  net.trip = milliseconds(20);
+  CHECK(until(true) < milliseconds(300));
+  CHECK(until(false) < longest);
 }
 
 TEST_CASE("a credit that is given stays") {
