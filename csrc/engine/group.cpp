@@ -229,7 +229,10 @@ void Group::receive(collectives::ReceiveCall call) {
 // may be the one, so one that died ends it and one that left in order does not.
 Status Group::unreachable(Rank rank) const {
   if (!closed_) return closed_;
-  if (rank != kNoRank) return loss(rank);
+  return rank == kNoRank ? death() : loss(rank);
+}
+
+Status Group::death() const {
   for (const Peer& p : peers_) {
     if (!p.lost && !p.has_left) return p.lost;
   }
@@ -273,7 +276,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (header.kind == FrameKind::kAbort) {
     if (header.seq > called_ + kMaxFailedAhead)
       return too_far_ahead(header.seq, called_);
-    return peer(from).place_abort(header);
+    return peer(from).place_abort(header, extension);
   }
   if (is_about_view(header.kind)) return peer(from).place_view(header);
   if (is_notice(header.kind)) return nowhere;
@@ -294,8 +297,8 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
 Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
                                  std::span<const std::byte> extension) {
   const Found nobody;
-  if (!closed_) return nobody;
   auto it = active_.find(header.seq);
+  if (!closed_ && it == active_.end()) return nobody;
   if (header.seq > called_ + kMaxAhead) return too_far_ahead(header.seq, called_);
   if (it == active_.end() && header.kind == FrameKind::kResult &&
       sending_.contains(header.seq)) {
@@ -446,6 +449,7 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 // ---- time ----
 
 void Group::on_time(TimePoint now) {
+  end_as_heard();
   beat(now);
   change_owners();
   leave_out_full();
@@ -506,7 +510,7 @@ std::optional<TimePoint> Group::next_look() const {
   if (!is_leaving_) consider(heartbeats_.next_look());
   if (!is_leaving_) consider(trace_.next_look());
   if (!is_leaving_) consider(view_change_.next_look());
-  if (is_owner_due_ || full_ != kNoRank) consider(clock_->now());
+  if (is_owner_due_ || full_ != kNoRank || !given_up_.empty()) consider(clock_->now());
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());

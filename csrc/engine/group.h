@@ -201,7 +201,9 @@ class Group final : public transport::Timed,
                 Rank caller);
   const collectives::Call* past_call(uint64_t seq) const;
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
-  void tell_abort(Seq seq, const Status& why);
+  void tell_abort(Seq seq, const Status& why, uint64_t spared = 0);
+  void end_group(const Status& why, uint64_t spared);
+  void end_as_heard();
   void on_abort(Rank from, uint64_t seq, const Status& why);
   void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
@@ -247,6 +249,7 @@ class Group final : public transport::Timed,
   void settle(uint64_t seq);
   void update_known();
   Status unreachable(Rank rank) const;
+  Status death() const;
   Status loss(Rank rank) const;
   Status silence() const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
@@ -284,8 +287,10 @@ class Group final : public transport::Timed,
   uint64_t passed_ = 0;         // the highest that was passed over
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
   Status closed_;               // not ok: aborted or left
-  Status loss_;                 // why a call could not end, or who died
-  Rank missed_ = kNoRank;       // lost or silent when a message of ours ended for it
+  // Others gave the group up, each with the calls that it spares: heard in this turn.
+  std::vector<std::pair<Status, uint64_t>> given_up_;
+  Status loss_;            // why a call could not end, or who died
+  Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
   bool is_starting_barriers_ = false;
   Rank full_ = kNoRank;            // to be left out: its log is full

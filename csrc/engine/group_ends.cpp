@@ -142,7 +142,7 @@ const Call* Group::past_call(uint64_t seq) const {
   return nullptr;
 }
 
-void Group::tell_abort(Seq seq, const Status& why) {
+void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
   for (int32_t r = 0; r < options_.size; ++r) {
     if (Rank(r) == options_.self) continue;
     Peer& p = peer(Rank(r));
@@ -150,7 +150,7 @@ void Group::tell_abort(Seq seq, const Status& why) {
       p.give_up(Status(Code::kPeerLost, concat("it has not called for more than ",
                                                kMaxFailedAhead, " failed calls")));
     } else {
-      p.send_abort(seq, why);
+      p.send_abort(seq, why, spared);
     }
   }
 }
@@ -158,7 +158,9 @@ void Group::tell_abort(Seq seq, const Status& why) {
 // seq 0 ends the whole group.
 void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
-    abort(why.with_context(concat("rank ", from.value, " gave the group up")));
+    given_up_.emplace_back(
+        why.with_context(concat("rank ", from.value, " gave the group up")),
+        peer(from).spared());
     return;
   }
   const auto it = active_.find(seq);
@@ -180,6 +182,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
 void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
   if (!p.lost) return;
+  end_as_heard();  // all that it sent is read
   p.set_lost(p.has_left ? left_member(from, options_.name)
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
   if (!p.has_left) loss_ = p.lost;
@@ -208,7 +211,7 @@ void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   if (operation.call().is_partial()) return end_by_loss(operation, hopeless(operation));
   const bool may_wait = !operation.is_started();
-  if (!may_wait) end_by_loss(operation, unreachable(kNoRank));
+  if (!may_wait) end_by_loss(operation, death());
   for (const Rank rank : operation.missing())
     end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
 }
@@ -228,11 +231,36 @@ std::vector<std::shared_ptr<Operation>> Group::operations() const {
 }
 
 void Group::abort(const Status& why) {
-  if (!closed_) return;
-  closed_ = why;
-  tell_abort(Seq(0), why);
-  fail_operations(why);
-  mailbox_.fail_all(why);
+  end_group(why, 0);
+}
+
+// Note [giving a group up]
+// A member may give the group up right after a call, as one does that goes on with
+// other members. There is no order between lanes, nor between members: what the others
+// still need for that call may lie here unread when they hear of it, or be on its way
+// from a third one. So it counts at the end of the turn, when all is read that was here
+// before. And what is over for the member that gives up is spared: this can end without
+// it. The calls that are spared are told on; one that comes to its end later, because
+// somebody else does not spare it, is told by itself.
+void Group::end_as_heard() {
+  for (const auto& [why, spared] : std::exchange(given_up_, {})) end_group(why, spared);
+}
+
+void Group::end_group(const Status& why, uint64_t spared) {
+  const bool is_first = closed_.is_ok();
+  if (is_first) closed_ = why;
+  std::vector<std::shared_ptr<Operation>> ending;
+  uint64_t told = called_;
+  for (const auto& operation : operations()) {
+    const uint64_t seq = operation->seq().value;
+    const bool is_strict = !operation->call().is_partial();
+    if (is_strict && operation->is_started() && seq <= spared) continue;
+    ending.push_back(operation);
+    told = std::min(told, seq - 1);
+  }
+  if (is_first) tell_abort(Seq(0), why, told);
+  for (const auto& operation : ending) fail(*operation, why, !is_first);
+  if (is_first) mailbox_.fail_all(why);
 }
 
 void Group::fail_operations(const Status& why) {
@@ -241,6 +269,7 @@ void Group::fail_operations(const Status& why) {
 
 void Group::leave() {
   if (std::exchange(is_leaving_, true)) return;
+  end_as_heard();
   // Whoever does not know yet why would take this member for the culprit.
   if (loss_ && missed_ != kNoRank && heartbeats_.silence(missed_))
     loss_ = loss(missed_);

@@ -3,6 +3,7 @@
 #include "engine/peer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -230,7 +231,7 @@ bool Peer::notify(FrameKind kind) {
   return true;
 }
 
-void Peer::send_abort(Seq seq, const Status& why) {
+void Peer::send_abort(Seq seq, const Status& why, uint64_t spared) {
   const auto text = std::make_shared<Text>(why.message().substr(0, kMaxAbortText));
   OutMessage m;
   m.header.kind = FrameKind::kAbort;
@@ -239,6 +240,10 @@ void Peer::send_abort(Seq seq, const Status& why) {
   m.header.shard = static_cast<uint16_t>(why.code());
   m.header.tag = why.culprit().value;
   m.header.total_bytes = text->text().size();
+  if (spared > 0) {
+    m.extension_bytes = sizeof spared;
+    std::memcpy(m.extension.data(), &spared, sizeof spared);
+  }
   m.data = reinterpret_cast<const std::byte*>(text->text().data());
   m.bytes = text->text().size();
   m.priority = transport::kControlPriority;
@@ -307,9 +312,18 @@ void Peer::send_notice(FrameKind kind, uint64_t seq, uint16_t shard, uint32_t vi
   send(std::move(m));
 }
 
-std::byte* Peer::place_abort(const FrameHeader& header) {
+Result<std::byte*> Peer::place_abort(const FrameHeader& header,
+                                     std::span<const std::byte> extension) {
+  if (header.offset == 0) {
+    spared_ = 0;
+    if (!extension.empty() && extension.size() != sizeof spared_)
+      return Status(Code::kProtocol, concat("an abort with an extension of ",
+                                            extension.size(), " bytes"));
+    if (!extension.empty()) std::memcpy(&spared_, extension.data(), sizeof spared_);
+  }
   abort_text_.resize(std::min<uint64_t>(header.total_bytes, kMaxAbortText));
-  if (header.offset + header.payload_bytes > abort_text_.size()) return nullptr;
+  std::byte* const nowhere = nullptr;
+  if (header.offset + header.payload_bytes > abort_text_.size()) return nowhere;
   return abort_text_.data() + header.offset;
 }
 

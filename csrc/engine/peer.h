@@ -75,12 +75,16 @@ class Peer {
   // Says that we live. One is on its way at most, whatever the peer takes.
   void beat() { notify(transport::FrameKind::kHeartbeat); }
 
-  // Collective `seq` failed here, or with 0 the group.
-  void send_abort(Seq seq, const Status& why);
+  // Collective `seq` failed here, or with 0 the group, of which collectives up to
+  // `spared` need nothing of this member any more.
+  void send_abort(Seq seq, const Status& why, uint64_t spared = 0);
   // A kAbort that comes: where its text goes, and what it says once it is whole.
-  std::byte* place_abort(const transport::FrameHeader& header);
+  Result<std::byte*> place_abort(const transport::FrameHeader& header,
+                                 std::span<const std::byte> extension);
   std::optional<Status> read_abort(const transport::FrameHeader& header,
                                    int32_t size) const;
+  // What the last one that was placed spares.
+  uint64_t spared() const { return spared_; }
 
   // A message about the view; a kView goes ahead of everything else.
   void send_view(membership::ViewStep step, std::vector<std::byte> message);
@@ -129,6 +133,7 @@ class Peer {
   std::shared_ptr<Notice> notice_;
   Status gave_up_;
   std::vector<std::byte> abort_text_;
+  uint64_t spared_ = 0;
   uint64_t settled_ = 0;
   std::set<uint64_t> failed_;  // here, and beyond what it has settled
   std::array<std::vector<std::byte>, transport::kNumLanes> view_;  // by lane

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <future>
 #include <numeric>
 #include <thread>
@@ -288,6 +289,53 @@ TEST_CASE("what is under way at the end gets an answer", "[tcp]") {
   CHECK(third.get().status.is_ok());
   auto fourth = allreduce(*members[0].communicator, data);
   CHECK(fourth.get().status.code() == Code::kPeerLost);
+}
+
+TEST_CASE("what a member sent before it gave the group up is read first", "[tcp]") {
+  for (const size_t shared : {size_t{0}, size_t{64} << 10}) {
+    for (const bool leaves : {false, true}) {
+      MemoryStore store;
+      auto members = connect_all(2, store, seconds(5), shared);
+      Communicator& ahead = *members[0].communicator;
+      Communicator& behind = *members[1].communicator;
+      std::vector<float> a(10, 1), b(10, 2);
+      std::promise<Status> received;
+      collectives::ReceiveCall receive;
+      std::array<std::byte, 8> got{};
+      receive.from = Rank(0);
+      receive.data = got.data();
+      receive.bytes = got.size();
+      receive.deadline = SystemClock().now() + seconds(20);
+      receive.on_done = [&](const Status& s, Rank) { received.set_value(s); };
+      behind.receive(std::move(receive));
+      auto second = allreduce(behind, b);
+      // Its contribution leaves, and then it reads nothing for a while.
+      std::promise<void> go_on;
+      behind.failure();
+      behind.engine().post([stopped = go_on.get_future().share()] { stopped.wait(); });
+      auto first = allreduce(ahead, a);
+      REQUIRE(first.get().status.is_ok());
+      std::promise<Status> sent;
+      collectives::SendCall send;
+      send.to = Rank(1);
+      send.data = got.data();
+      send.bytes = got.size();
+      send.deadline = SystemClock().now() + seconds(20);
+      send.on_done = [&](const Status& s, Rank) { sent.set_value(s); };
+      ahead.send(std::move(send));
+      REQUIRE(sent.get_future().get().is_ok());
+      if (!leaves) ahead.abort({Code::kAborted, "enough"});
+      ahead.shutdown(milliseconds(leaves ? 20'000 : 10));
+      go_on.set_value();
+      for (const Status& status : {second.get().status, received.get_future().get()}) {
+        INFO(status.message());
+        CHECK(status.is_ok());
+      }
+      CHECK(b == a);
+      auto third = allreduce(behind, b);
+      CHECK_FALSE(third.get().status.is_ok());
+    }
+  }
 }
 
 TEST_CASE("strangers on the port leave a group unharmed", "[tcp]") {

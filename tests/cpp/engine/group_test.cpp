@@ -372,6 +372,57 @@ TEST_CASE("an abort ends everything on all members, now and later") {
   check_idle(cluster);
 }
 
+TEST_CASE("who gives the group up after a call spares it for the others") {
+  Cluster cluster({.size = 3});
+  cluster.network.set_delay(Rank(0), Rank(2), milliseconds(10));
+  const Call call = allreduce_call(DType::kFloat32, 8);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 3; ++r)
+    answers.push_back(cluster.allreduce(r, call, floats(8)));
+  const auto later = cluster.barrier(2);
+  cluster.run_for(milliseconds(1));
+  REQUIRE(answers[1]->is_ok());
+  REQUIRE_FALSE(answers[2]->is_done());
+  cluster.group(1).abort({Code::kAborted, "enough"});
+  cluster.run_for(milliseconds(1));
+  check_failed(later, Code::kAborted, {"rank 1 gave the group up", "enough"});
+  CHECK_FALSE(answers[2]->is_done());
+  check_failed(cluster.barrier(2), Code::kAborted, {"enough"});
+  SECTION("and it ends as it would have") {
+    cluster.run_for(milliseconds(20));
+    for (const auto& a : answers) CHECK(a->is_ok());
+  }
+  SECTION("also when the one that gave up leaves") {
+    cluster.group(1).leave();
+    cluster.run_for(milliseconds(1));
+    cluster.group(1).close_links();
+    cluster.run_for(milliseconds(20));
+    for (const auto& a : answers) CHECK(a->is_ok());
+  }
+  SECTION("but not when somebody else gives up") {
+    cluster.group(2).abort({Code::kAborted, "enough of that"});
+    check_failed(answers[2], Code::kAborted, {"enough of that"});
+  }
+  cluster.run_for(milliseconds(20));
+  check_idle(cluster);
+}
+
+TEST_CASE("a call that is spared ends when somebody has not called it") {
+  Cluster cluster({.size = 3});
+  Call call = allreduce_call(DType::kUint8, 4);
+  call.kind = CallKind::kGather;
+  call.root = Rank(0);
+  const auto at_root = cluster.exchange(0, call, {}, {std::nullopt, 4, 4});
+  const auto given = cluster.exchange(1, call, {Bytes(4)}, {});
+  cluster.run_for(milliseconds(1));
+  REQUIRE(given->is_ok());
+  cluster.group(1).abort({Code::kAborted, "enough"});
+  cluster.run_for(milliseconds(1));
+  check_failed(at_root, Code::kAborted, {"rank 2 gave the group up", "enough"});
+  check_failed(cluster.exchange(2, call, {Bytes(4)}, {}), Code::kAborted, {"enough"});
+  check_idle(cluster);
+}
+
 TEST_CASE("closing a group answers what is under way") {
   Cluster cluster({.size = 2});
   std::vector<AnswerPtr> answers = {cluster.barrier(0), cluster.receive(0, 1, 0, 4),

@@ -215,7 +215,7 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
-    std::byte* place = other.place_abort(h);
+    std::byte* place = *other.place_abort(h, {});
     REQUIRE(place != nullptr);
     std::copy_n(text.data() + h.offset, h.payload_bytes, place);
     if (const auto why = other.read_abort(h, 4)) read.push_back(*why);
@@ -229,6 +229,26 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
   CHECK(read[0].message() == std::string(600, 'x'));
   CHECK(read[1].culprit() == kNoRank);
   CHECK(read[1].message() == std::string(1024, 'y'));
+}
+
+TEST_CASE("an abort of the group says which calls it spares") {
+  Pair pair;
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, 1, 1);
+  const uint64_t told = 7;
+  const auto extension = std::as_bytes(std::span(&told, 1));
+  FrameHeader h;
+  h.kind = FrameKind::kAbort;
+  h.total_bytes = 2000;
+  h.payload_bytes = 600;
+  REQUIRE(other.place_abort(h, extension).is_ok());
+  CHECK(other.spared() == 7);
+  h.offset = 600;  // only the first frame says so
+  REQUIRE(other.place_abort(h, {}).is_ok());
+  CHECK(other.spared() == 7);
+  h.offset = 0;
+  REQUIRE(other.place_abort(h, {}).is_ok());
+  CHECK(other.spared() == 0);
+  CHECK(other.place_abort(h, extension.first(5)).status().code() == Code::kProtocol);
 }
 
 TEST_CASE("a peer that was never connected gives memory back at once") {

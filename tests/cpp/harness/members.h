@@ -45,11 +45,13 @@ inline std::shared_ptr<Engine> start_engine(Duration handshake = seconds(5),
 }
 
 inline std::vector<Member> connect_all(int32_t size, MemoryStore& store,
-                                       Duration handshake = seconds(5)) {
+                                       Duration handshake = seconds(5),
+                                       size_t shared_memory_bytes = 0) {
   std::vector<Member> members(static_cast<size_t>(size));
   std::vector<std::future<Made>> made;
   for (int32_t r = 0; r < size; ++r) {
-    auto engine = members[static_cast<size_t>(r)].engine = start_engine(handshake);
+    auto engine = members[static_cast<size_t>(r)].engine =
+        start_engine(handshake, shared_memory_bytes);
     made.push_back(std::async(std::launch::async, [&store, engine, r, size] {
       return connect(engine, store, r, size);
     }));

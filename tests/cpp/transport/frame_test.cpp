@@ -36,10 +36,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 03 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 04 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 00 00 00 00  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  00 00 00 00 12 9c 8e 78";
+    "07 00 00 00 00 00 00 00  00 00 00 00 99 93 d4 f6";
 
 }  // namespace
 
@@ -98,7 +98,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{9};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 9, this build speaks 3; install the "
+        "this is no aikido frame: protocol version 9, this build speaks 4; install the "
         "same aikido on every rank");
 }
 
