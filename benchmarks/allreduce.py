@@ -4,13 +4,13 @@
 
 The two take turns; allreduce_ranks.py says how an operation is timed. Sums are checked
 for equality on every rank. With --mbit each rank is on a host of its own (lab/), whose
-link is that fast each way. Ranks of one host use TCP; with
-AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES=262144 they share memory.
+link is that fast each way. Ranks of one host share memory, or use TCP with --tcp.
 """
 
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -154,9 +154,15 @@ def main(
         float | None,
         typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
     ] = None,
+    tcp: Annotated[
+        bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
+    ] = False,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
     console = Console()
+    if tcp:
+        os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
+    uses_tcp = tcp or mbit is not None
     try:
         taken, num_late = measure(
             console,
@@ -189,6 +195,7 @@ def main(
                 "num_late": num_late,
                 "ranks": ranks,
                 "mbit": mbit,
+                "transport": "TCP" if uses_tcp else "shared memory",
                 "machine": facts,
             }
             for num_bytes, samples in taken.items()

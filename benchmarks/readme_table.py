@@ -69,7 +69,8 @@ def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
     ]
     facts = allreduce[0]["machine"]
     source = (
-        f"Four ranks over TCP on one machine: {facts['cpu']}, {facts['cores']} cores, "
+        f"Four ranks on one machine, over {allreduce[0]['transport']}: {facts['cpu']}, "
+        f"{facts['cores']} cores, "
         f"torch {facts['torch']}; {facts['date']}, commit {facts['commit']}."
     )
     if allreduce[0]["num_late"]:

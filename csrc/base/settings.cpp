@@ -33,7 +33,7 @@ const std::vector<SettingSpec>& settings_table() {
       {"transport.shared_memory_bytes", &Settings::transport_shared_memory_bytes, 0,
        1 * kGiB, false,
        "memory that a group shares with each rank of this host, each way, a power of "
-       "two, such as 262144; 0: ranks of one host use TCP too"},
+       "two; 0: ranks of one host use TCP too"},
       {"transport.credit_bytes", &Settings::transport_credit_bytes, 0, 1 * kGiB, false,
        "what may be on its way from this process to other hosts while calls of "
        "different priority are under way; 0: what the uplink carries in 0.5 ms, as "

@@ -31,6 +31,7 @@ ALLREDUCE = [
         "reference_p95": 9.0,
         "ratio": 0.5,
         "num_late": 0,
+        "transport": "shared memory",
         "machine": {
             "cpu": "some CPU",
             "cores": 2,

@@ -176,6 +176,7 @@ def live_through(
 
 def _options() -> Options:
     return Options(
+        transport_shared_memory_bytes=0,  # connections are cut, and these share none
         shutdown_linger_ms=LINGER_MS,
         heartbeat_interval_ms=100,
         heartbeat_timeout_ms=1000,
