@@ -25,7 +25,7 @@ struct Settings {
   int64_t transport_eager_bytes = 64 << 10;
   int64_t transport_window_bytes = 64 << 20;
   int64_t transport_handshake_timeout_ms = 5000;
-  int64_t transport_shared_memory_bytes = 256 << 10;
+  int64_t transport_shared_memory_bytes = 512 << 10;
   int64_t transport_credit_bytes = 0;
   int64_t transport_priority = 0;
   int64_t heartbeat_interval_ms = 1000;

@@ -19,7 +19,7 @@ DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),
       own_shard_(shard_of(host->self())) {
-  if (own_shard_) sources_.resize(static_cast<size_t>(host->size()));
+  if (own_shard_) sources_ = std::vector<Source>(static_cast<size_t>(host->size()));
   if (own_shard_ && !is_scatter()) own_bytes_ = plan_.num_bytes(*own_shard_);
   if (wants_results()) {
     result_bytes_.resize(static_cast<size_t>(num_shards()));
@@ -42,7 +42,7 @@ Status DirectReduction::on_start() {
     own_bytes_ = piece(host_->self().value).bytes;
     for (int32_t r = 0; r < n; ++r) {
       const Source& source = sources_[static_cast<size_t>(r)];
-      if ((source.staged || source.has_come) && source.total != *own_bytes_)
+      if (source.is_begun && source.total != *own_bytes_)
         return misfit(Rank(r), source.total, *own_bytes_);
     }
   }
@@ -68,14 +68,16 @@ Result<std::byte*> DirectReduction::place(Rank from,
   if (header.kind == FrameKind::kContrib && own_shard_ == shard && !own_done_) {
     Source& source = sources_[static_cast<size_t>(from.value)];
     const size_t expected = own_bytes_.value_or(
-        source.staged ? source.total
-                      : std::min<size_t>(header.total_bytes, call_.bytes()));
-    if (header.total_bytes != expected || header.offset != source.bytes) {
+        source.is_begun ? source.total
+                        : std::min<size_t>(header.total_bytes, call_.bytes()));
+    const bool is_whole = header.payload_bytes % size_of(call_.dtype) == 0;
+    if (header.total_bytes != expected || header.offset != source.bytes || !is_whole) {
       return misfit(from, header.total_bytes, expected);
     }
-    if (!source.staged) source.staged = host_->pool().take(expected);
+    source.is_begun = true;
     source.total = expected;
-    return source.staged.data() + header.offset;
+    if (header.payload_bytes == 0) return nullptr;
+    return source.frames.emplace_back(host_->pool().take(header.payload_bytes)).data();
   }
   // A result can only follow our contribution, so the caller's memory is known.
   if (header.kind == FrameKind::kResult && wants_results() && shard < num_shards() &&
@@ -107,27 +109,52 @@ void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
   finish_if_done();
 }
 
-// Folds as far as the bytes of all members reach, a chunk at a time so that a piece is
+// No element is cut in two.
+size_t DirectReduction::chunk_of(FrameKind kind) const {
+  return kind == FrameKind::kContrib ? most_at_once() : 0;
+}
+
+size_t DirectReduction::most_at_once() const {
+  const size_t element = size_of(call_.dtype);
+  return host_->settings().chunk_bytes / element * element;
+}
+
+// Folds as far as the bytes of all members reach, a frame at a time so that a piece is
 // still in the cache when it goes out again.
 void DirectReduction::fold_what_is_ready() {
   if (!own_shard_ || own_done_ || !is_started()) return;
+  for (int32_t r = 0; r < host_->size(); ++r)
+    if (Rank(r) != host_->self() && !sources_[static_cast<size_t>(r)].has_come) return;
   const size_t total = *own_bytes_;
-  size_t ready = total;
+  do {
+    const size_t n = ready();
+    if (n == 0 && total > 0) return;
+    fold(folded_, folded_ + n);
+    drop_folded(n);
+  } while (folded_ < total);
+  own_done_ = true;
+  sources_.clear();
+}
+
+// How many bytes can be folded next: as far as the first frame of everybody reaches.
+size_t DirectReduction::ready() const {
+  size_t ready = std::min(*own_bytes_ - folded_, most_at_once());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (Rank(r) == host_->self()) continue;
     const Source& source = sources_[static_cast<size_t>(r)];
-    if (!source.has_come) return;
-    ready = std::min(ready, source.bytes);
+    const size_t here = source.bytes - folded_;
+    if (here == 0) return 0;
+    ready = std::min({ready, here, source.frames.front().size() - source.used});
   }
-  const size_t element = size_of(call_.dtype);
-  const size_t chunk = host_->settings().chunk_bytes / element * element;
-  while (ready - folded_ >= chunk && ready < total) fold(folded_, folded_ + chunk);
-  if (ready == total) {
-    do {
-      fold(folded_, std::min(total, folded_ + chunk));
-    } while (folded_ < total);
-    own_done_ = true;
-    sources_.clear();
+  return ready;
+}
+
+void DirectReduction::drop_folded(size_t bytes) {
+  for (Source& source : sources_) {
+    source.used += bytes;
+    if (source.frames.empty() || source.used < source.frames.front().size()) continue;
+    source.frames.pop_front();
+    source.used = 0;
   }
 }
 
@@ -154,7 +181,8 @@ void DirectReduction::fold(size_t begin, size_t end) {
     }
     for (size_t r = 0; r < n; ++r) {
       const bool is_own = Rank(static_cast<int32_t>(r)) == host_->self();
-      inputs[r] = (is_own ? own.data : sources_[r].staged.data()) + begin;
+      inputs[r] = is_own ? own.data + begin
+                         : sources_[r].frames.front().data() + sources_[r].used;
     }
     reduce_(out, inputs, n, (end - begin) / size_of(call_.dtype), scale_);
   }

@@ -8,7 +8,13 @@
 // the block that it wants). Two hops whatever the number of members. Pieces of a shard
 // are folded and returned as soon as all members' bytes for them are in. With zero
 // elements the allreduce is the barrier. Strict: the result needs every member.
+//
+// Note [frames that wait for the fold]
+// Each frame of a contribution has a buffer of its own, which goes back to the pool
+// once it is folded, to be the next one's. So where the members keep pace a few buffers
+// go round, and stay in the cache, however large the shard is.
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -31,9 +37,11 @@ class DirectReduction final : public Operation {
  private:
   // What has come of one member's contribution to the shard that we own.
   struct Source {
-    Buffer staged;
+    std::deque<Buffer> frames;  // not folded yet, in order; the last may be on its way
+    size_t used = 0;            // bytes of the first that are folded
     size_t total = 0;
-    size_t bytes = 0;  // in order from the first
+    size_t bytes = 0;  // that are here, in order from the first
+    bool is_begun = false;
     bool has_come = false;
   };
   // What this member gives to one shard.
@@ -64,8 +72,12 @@ class DirectReduction final : public Operation {
   }
   Piece piece(int32_t shard) const;
 
+  size_t chunk_of(transport::FrameKind kind) const override;
   void fold_what_is_ready();
+  size_t most_at_once() const;
+  size_t ready() const;
   void fold(size_t begin, size_t end);
+  void drop_folded(size_t bytes);
   void send_result(const std::byte* data, size_t begin, size_t end);
   void finish_if_done();
 

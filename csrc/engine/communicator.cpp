@@ -110,11 +110,15 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
   auto link = std::make_unique<transport::LanedLink>(rank, group_->handler());
   transport::EventLoop* loop = &engine_->loop();
   for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
-    auto stream = transport::make_stream(
-        loop, std::move(connections[static_cast<size_t>(lane)]), lane);
+    transport::Connection& connection = connections[static_cast<size_t>(lane)];
+    size_t chunk_bytes = options_.operation.chunk_bytes;
+    // The peer reads one while we write the next, and both stay in the cache.
+    if (connection.memory)
+      chunk_bytes = std::min(chunk_bytes, connection.memory->ring_bytes() / 4);
+    auto stream = transport::make_stream(loop, std::move(connection), lane);
     auto of_lane = std::make_unique<transport::StreamLink>(
-        loop, &engine_->uplink(), std::move(stream), lane, rank,
-        options_.operation.chunk_bytes, link->handler(lane));
+        loop, &engine_->uplink(), std::move(stream), lane, rank, chunk_bytes,
+        link->handler(lane));
     of_lane->trace({options_.recorder, rank, group_->trace().name()});
     link->set(lane, std::move(of_lane));
   }

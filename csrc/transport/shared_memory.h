@@ -34,6 +34,7 @@ class SharedMemory {
   void accept() { header().is_accepted.store(1); }
   bool is_accepted() const { return header().is_accepted.load() != 0; }
 
+  size_t ring_bytes() const { return ring_bytes_; }
   RingWriter writer() { return {&ring(is_maker_), data(is_maker_), ring_bytes_}; }
   RingReader reader() { return {&ring(!is_maker_), data(!is_maker_), ring_bytes_}; }
 

@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "engine/incoming.h"
 
+#include <new>
+
 #include "harness/catch.h"
 
 using namespace aikido;
@@ -17,7 +19,28 @@ Call floats(uint64_t count) {
   return call;
 }
 
+// Would hold more than there is memory for.
+struct Greedy final : collectives::Operation {
+  Greedy() : Operation(nullptr, Seq(7), floats(8), Rank(1)) {}
+  Result<std::byte*> place(Rank, const transport::FrameHeader&,
+                           std::span<const std::byte>) override {
+    throw std::bad_alloc();
+  }
+  void arrived(Rank, const transport::FrameHeader&) override {}
+  std::vector<Rank> missing() const override { return {}; }
+  Status on_start() override { return Status::ok(); }
+};
+
 }  // namespace
+
+TEST_CASE("a frame that no memory can hold is refused with a sentence") {
+  Greedy greedy;
+  transport::FrameHeader header;
+  header.seq = 7;
+  const auto place = engine::place_frame(greedy, Rank(1), header, {}, "g", Rank(2));
+  CHECK(place.status().message().find(
+            "rank 2 has no memory for what the others send") != std::string::npos);
+}
 
 TEST_CASE("a call that members can make is read, with what follows it") {
   const auto encoded = collectives::encode(floats(8));
