@@ -43,6 +43,7 @@ class Options:
     transport_shared_memory_bytes: int | None = None
     transport_credit_bytes: int | None = None
     transport_priority: int | None = None
+    transport_spin_us: int | None = None
     heartbeat_interval_ms: int | None = None
     heartbeat_timeout_ms: int | None = None
     socket_ifname: str | None = None

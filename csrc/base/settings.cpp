@@ -40,6 +40,9 @@ const std::vector<SettingSpec>& settings_table() {
        "measured"},
       {"transport.priority", &Settings::transport_priority, kMinPriority, kMaxPriority,
        false, "of the calls of a group that say none themselves; higher goes first"},
+      {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
+       "how long a rank that waits for a call looks without sleeping after something "
+       "has come: messages of microseconds, for a core that does nothing else"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,

@@ -28,6 +28,7 @@ struct Settings {
   int64_t transport_shared_memory_bytes = 512 << 10;
   int64_t transport_credit_bytes = 0;
   int64_t transport_priority = 0;
+  int64_t transport_spin_us = 0;
   int64_t heartbeat_interval_ms = 1000;
   int64_t heartbeat_timeout_ms = 30'000;
   std::string socket_ifname;

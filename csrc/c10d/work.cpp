@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "c10d/error.h"
-#include "engine/engine.h"
 
 namespace aikido::adapter {
 namespace {
@@ -127,6 +126,7 @@ void AikidoWork::follow(AikidoWork& work, const c10::intrusive_ptr<AikidoWork>& 
   const std::lock_guard lock(work.mutex_);
   if (work.completed_) return;
   ++next->num_open_;
+  next->follows_ = true;
   work.next_ = next;
 }
 
@@ -252,12 +252,24 @@ void AikidoWork::mark_futures() {
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
 
+// Runs the turns in which its calls come to their end, if these end on the progress
+// thread only.
+void AikidoWork::help(std::chrono::milliseconds timeout) {
+  if (num_open_ == 0 || is_open_batch() || follows_) return;
+  const auto engine = services_.engine.lock();
+  if (!engine) return;
+  const TimePoint deadline =
+      timeout == kNoTimeout ? TimePoint::max() : SystemClock().now() + bounded(timeout);
+  engine->help([this] { return num_open_ == 0; }, deadline, services_.spin);
+}
+
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   end_batch_of_this_thread();
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
   trace::Recorder& recorder = *services_.recorder;
   const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
+    help(timeout);
     const bool is_over = ::c10d::Work::wait(bounded(timeout));
     ::c10d::unregister_work(self);
     return is_over;

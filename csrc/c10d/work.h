@@ -18,6 +18,7 @@
 #include "c10d/finisher.h"
 #include "c10d/listeners.h"
 #include "collectives/outcome.h"
+#include "engine/engine.h"
 #include "trace/recorder.h"
 
 namespace aikido::adapter {
@@ -45,6 +46,9 @@ class AikidoWork final : public ::c10d::Work {
   struct Services {
     std::shared_ptr<Finisher> finisher;
     std::shared_ptr<Listeners> listeners;
+    // Where the calls are under way, and for how long who waits for one does not sleep.
+    std::weak_ptr<engine::Engine> engine;
+    Duration spin{};
     // Results of this group that the finisher has still to make. Shared: its work may
     // outlive the group.
     std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
@@ -106,6 +110,7 @@ class AikidoWork final : public ::c10d::Work {
   void end_here(const std::exception_ptr& error);
   std::exception_ptr finish_on_host();
   void mark_futures();
+  void help(std::chrono::milliseconds timeout);
 
   const char* const title_;  // "aikido:all_reduce"
   const Services services_;
@@ -119,6 +124,7 @@ class AikidoWork final : public ::c10d::Work {
   std::vector<std::function<void()>> finishes_;
   std::atomic<int> num_open_ = 1;       // calls, and one more until close()
   std::atomic<uint64_t> batch_of_ = 0;  // the thread whose calls it takes; 0: none
+  std::atomic<bool> follows_ = false;   // another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
   // Guarded by Work::mutex_.
   Status failure_;

@@ -186,18 +186,23 @@ void Communicator::on_connected(Rank rank, transport::Connections connections) {
 
 uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local,
                             Duration timeout) {
-  // Posted under the lock, so that numbers and the order of posting agree.
-  const std::lock_guard lock(mutex_);
   local.step = options_.recorder->traced_step();
   if (local.step != trace::Recorder::kNotTraced)
     local.traced_at = options_.recorder->now();
   const auto shared = std::make_shared<collectives::LocalCall>(std::move(local));
-  engine_->post([this, call = std::move(call), shared, timeout]() mutable {
-    engine_->uplink().note(shared->priority);
-    group_->call(std::move(call), std::move(*shared), timeout);
-    group_->end_turn();
-  });
-  return ++num_calls_;
+  uint64_t number = 0;
+  {
+    // Under the lock, so that numbers and the order of posting agree.
+    const std::lock_guard lock(mutex_);
+    engine_->enqueue([this, call = std::move(call), shared, timeout]() mutable {
+      engine_->uplink().note(shared->priority);
+      group_->call(std::move(call), std::move(*shared), timeout);
+      group_->end_turn();
+    });
+    number = ++num_calls_;
+  }
+  engine_->drive();
+  return number;
 }
 
 uint64_t Communicator::refuse(const Status& why) {
@@ -234,15 +239,17 @@ RankSet Communicator::members() {
 
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
-  engine_->post([this, shared] {
+  engine_->enqueue([this, shared] {
     engine_->uplink().note(shared->priority);
     group_->send(std::move(*shared));
   });
+  engine_->drive();
 }
 
 void Communicator::receive(collectives::ReceiveCall call) {
   const auto shared = std::make_shared<collectives::ReceiveCall>(std::move(call));
-  engine_->post([this, shared] { group_->receive(std::move(*shared)); });
+  engine_->enqueue([this, shared] { group_->receive(std::move(*shared)); });
+  engine_->drive();
 }
 
 uint64_t Communicator::num_calls() const {

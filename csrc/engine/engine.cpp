@@ -12,13 +12,6 @@
 #include "transport/uplink.h"
 
 namespace aikido::engine {
-namespace {
-thread_local bool on_progress_thread = false;
-}  // namespace
-
-bool Engine::is_progress_thread() {
-  return on_progress_thread;
-}
 
 Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
                                               Duration handshake_timeout,
@@ -59,16 +52,39 @@ bool Engine::is_forked() const {
 
 void Engine::run() {
   ::pthread_setname_np(::pthread_self(), "aikido");
-  on_progress_thread = true;
   while (true) {
     try {
       loop_.run();
       return;
     } catch (const std::exception& defect) {
-      // The edge of the thread: a defect ends the groups, not the process.
-      const Status why(Code::kInternal, defect.what());
-      for (Group* group : groups_) group->abort(why);
+      end_groups(defect);
     }
+  }
+}
+
+// The edge of the thread: a defect ends the groups, not the process.
+void Engine::end_groups(const std::exception& defect) {
+  const Status why(Code::kInternal, defect.what());
+  loop_.between_turns([&] {
+    for (Group* group : groups_) group->abort(why);
+  });
+}
+
+void Engine::drive() {
+  try {
+    loop_.drive();
+  } catch (const std::exception& defect) {
+    end_groups(defect);
+  }
+}
+
+void Engine::help(const std::function<bool()>& is_over, TimePoint deadline,
+                  Duration spin) {
+  if (is_forked()) return;
+  try {
+    loop_.help(is_over, deadline, spin);
+  } catch (const std::exception& defect) {
+    end_groups(defect);
   }
 }
 

@@ -4,7 +4,8 @@
 //
 // The progress thread of this process: one event loop, one listener, all groups. Made
 // once, shared by the groups, and gone with the last of them. Must not be destroyed on
-// its own thread.
+// its own thread. Callers may lend it a hand (event_loop.h, Note [who runs a turn]):
+// while one does, it is the progress thread.
 
 #include <sys/types.h>
 
@@ -43,7 +44,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Whether the caller runs on the progress thread of some engine.
-  static bool is_progress_thread();
+  static bool is_progress_thread() { return transport::EventLoop::is_in_turn(); }
 
   // Whether this process is a child of the one that started the engine: it has a copy
   // of the memory and of the descriptors, but no progress thread. What would talk to
@@ -52,6 +53,14 @@ class Engine {
 
   // Any thread.
   void post(std::function<void()> work) { loop_.post(std::move(work)); }
+  // Any thread: the same in two steps, of which the second may do the work itself.
+  void enqueue(std::function<void()> work) { loop_.enqueue(std::move(work)); }
+  void drive();
+  // Any thread but the progress thread: is that until `is_over` or `deadline`, and does
+  // not sleep for `spin` after something has happened. Returns at once in a forked
+  // child, and if somebody else helps already. Requires: what makes `is_over` true is
+  // done on the progress thread.
+  void help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
   // Any thread but the progress thread: runs `work` there and waits for it. Does
   // nothing in a forked child.
   void run_and_wait(std::function<void()> work);
@@ -76,6 +85,7 @@ class Engine {
  private:
   explicit Engine(size_t credit_bytes);
   void run();
+  void end_groups(const std::exception& defect);
 
   const std::shared_ptr<trace::Recorder> recorder_ =
       std::make_shared<trace::Recorder>();

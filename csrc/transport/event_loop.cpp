@@ -19,39 +19,65 @@ namespace {
 // Posted work of one turn: behind it come what others sent, heartbeats and time-outs,
 // however much is posted.
 constexpr size_t kMaxWorkPerTurn = 256;
+// Turns that a caller runs for what others send, before it leaves that to the loop's
+// own thread.
+constexpr int kMaxExtraTurns = 4;
+
+thread_local bool is_turning = false;
+
+struct Turning {
+  Turning() { is_turning = true; }
+  ~Turning() { is_turning = false; }
+};
 
 }  // namespace
 
 EventLoop::EventLoop()
     : now_(clock_.now()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      gate_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  AIKIDO_CHECK(epoll_.is_open() && wake_.is_open(), describe_errno(errno),
+  AIKIDO_CHECK(epoll_.is_open() && gate_.is_open() && wake_.is_open(),
+               describe_errno(errno),
                "; is the limit of open files (ulimit -n) reached?");
-  add(wake_.get(), EPOLLIN, nullptr);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  AIKIDO_CHECK(::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, epoll_.get(), &event) == 0,
+               describe_errno(errno));
+  // Never read: each write is an edge.
+  add(wake_.get(), EPOLLIN | EPOLLET, nullptr);
 }
 
 EventLoop::~EventLoop() = default;
 
-void EventLoop::add(int fd, uint32_t events, FdHandler* handler) {
-  epoll_event event{};
-  event.events = events;
-  event.data.ptr = handler;
-  AIKIDO_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
-               describe_errno(errno));
+bool EventLoop::is_in_turn() {
+  return is_turning;
 }
 
-void EventLoop::modify(int fd, uint32_t events, FdHandler* handler) {
+// By number, and not by address: a handler may be gone when its event has its turn.
+void EventLoop::add(int fd, uint32_t events, FdHandler* handler) {
+  const HandlerId id = ++last_id_;
   epoll_event event{};
   event.events = events;
-  event.data.ptr = handler;
+  event.data.u64 = id;
+  AIKIDO_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0,
+               describe_errno(errno));
+  ids_[fd] = id;
+  if (handler != nullptr) handlers_[id] = handler;
+}
+
+void EventLoop::modify(int fd, uint32_t events, FdHandler*) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = ids_.at(fd);
   AIKIDO_CHECK(::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0,
                describe_errno(errno));
 }
 
-void EventLoop::remove(int fd, FdHandler* handler) {
+void EventLoop::remove(int fd, FdHandler*) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  removed_this_turn_.push_back(handler);
+  const auto id = ids_.extract(fd);
+  if (!id.empty()) handlers_.erase(id.mapped());
 }
 
 void EventLoop::add_polled(Polled* polled) {
@@ -76,51 +102,161 @@ void EventLoop::forget_flush(Flushable* flushable) {
                static_cast<Flushable*>(nullptr));
 }
 
+// ---- any thread ----
+
 void EventLoop::post(std::function<void()> work) {
-  bool must_wake = false;
+  enqueue(std::move(work));
+  post_wake();
+}
+
+void EventLoop::enqueue(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  posted_.push_back(std::move(work));
+}
+
+void EventLoop::post_wake() {
   {
     const std::lock_guard lock(mutex_);
-    posted_.push_back(std::move(work));
-    must_wake = !std::exchange(wake_pending_, true);
+    if (posted_.empty() || std::exchange(wake_pending_, true)) return;
   }
-  if (must_wake) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
-  }
+  wake();
+}
+
+void EventLoop::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(wake_.get(), &one, sizeof one);
 }
 
 void EventLoop::stop() {
   stop_.store(true);
-  post([] {});
+  wake();
 }
 
 void EventLoop::run() {
-  std::array<epoll_event, 64> events;
-  while (!stop_.exchange(false)) {
-    const int timeout = poll_timeout_ms();
-    const int n =
-        ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                     timeout != 0 && can_sleep() ? timeout : 0);
-    AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
-    now_ = clock_.now();
-    removed_this_turn_.clear();
-    for (int i = 0; i < n; ++i) {
-      const epoll_event& event = events[static_cast<size_t>(i)];
-      auto* handler = static_cast<FdHandler*>(event.data.ptr);
-      if (handler == nullptr) {
-        uint64_t count = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-      } else if (std::find(removed_this_turn_.begin(), removed_this_turn_.end(),
-                           handler) == removed_this_turn_.end()) {
-        handler->on_events(event.events);
-      }
-    }
-    run_polled();
-    run_posted();
-    run_timed();
-    run_flushes();
-  }
+  TurnLock turn(turn_mutex_);
+  while (!stop_.exchange(false)) sleep_and_turn(turn);
+  const Turning turning;
   run_posted();
+}
+
+void EventLoop::drive() {
+  if (is_turning) return post_wake();
+  const TurnLock turn(turn_mutex_, std::try_to_lock);
+  if (!turn.owns_lock()) return post_wake();
+  run_turn(0);
+  if (is_helped_) return wake();
+  leave_to_own_thread();
+}
+
+bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
+                     Duration spin) {
+  TurnLock turn(turn_mutex_);
+  if (is_helped_) return false;
+  struct Helper {
+    explicit Helper(EventLoop* l) : loop(l) { set(true); }
+    ~Helper() { set(false); }
+    void set(bool is_there) const {
+      loop->is_helped_ = is_there;
+      loop->set_gate(!is_there);
+    }
+    EventLoop* loop;
+  };
+  {
+    const Helper helper(this);
+    now_ = clock_.now();
+    TimePoint awake_until = now_ + spin;
+    while (!is_over() && now_ < deadline && !stop_) {
+      const bool did = help_once(turn, now_ < awake_until ? now_ : deadline);
+      if (did) awake_until = now_ + spin;
+    }
+  }
+  leave_to_own_thread();
+  return true;
+}
+
+void EventLoop::between_turns(const std::function<void()>& work) {
+  {
+    const std::lock_guard turn(turn_mutex_);
+    const Turning turning;
+    work();
+  }
+  wake();
+}
+
+// ---- turns ----
+
+// By the loop's own thread: sleeps until there is something to do, and does it.
+void EventLoop::sleep_and_turn(TurnLock& turn) {
+  // A helper looks after everything, and wakes us up when it leaves.
+  own_sleeps_until_ = is_helped_ ? TimePoint::max() : next_due();
+  const int ms = is_helped_ ? -1 : ms_to_sleep(TimePoint::max());
+  epoll_event event;
+  turn.unlock();
+  const int n = ::epoll_wait(gate_.get(), &event, 1, ms);
+  const int error = errno;
+  turn.lock();
+  own_sleeps_until_.reset();
+  AIKIDO_CHECK(n >= 0 || error == EINTR, describe_errno(error));
+  if (!is_helped_) run_turn(take_events(0));
+}
+
+// The same by a helper, until `until` at most. Returns whether there was something.
+bool EventLoop::help_once(TurnLock& turn, TimePoint until) {
+  const int ms = until > now_ ? ms_to_sleep(until) : 0;
+  turn.unlock();
+  const size_t num_events = take_events(ms);
+  turn.lock();
+  run_turn(num_events);
+  return num_events > 0 || did_something_;
+}
+
+// In this order: what has come before we look is seen, what comes later wakes us up.
+int EventLoop::ms_to_sleep(TimePoint until) {
+  if (!can_sleep() || has_work()) return 0;
+  const TimePoint due = std::min(until, next_due());
+  if (due == TimePoint::max()) return -1;
+  const Duration wait = due - clock_.now();
+  if (wait <= Duration::zero()) return 0;
+  // Rounded up, so that a look is never too early; one minute at most.
+  return static_cast<int>(std::min<int64_t>(wait.count() / 1'000'000 + 1, 60'000));
+}
+
+// Only by one thread at a time.
+size_t EventLoop::take_events(int ms) {
+  const int n =
+      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), ms);
+  AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
+  return static_cast<size_t>(std::max(n, 0));
+}
+
+void EventLoop::set_gate(bool is_open) {
+  epoll_event event{};
+  event.events = is_open ? uint32_t{EPOLLIN} : 0u;
+  ::epoll_ctl(gate_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
+}
+
+void EventLoop::run_turn(size_t num_events) {
+  const Turning turning;
+  now_ = clock_.now();
+  run_events(num_events);
+  did_something_ = run_polled();
+  run_posted();
+  run_timed();
+  run_flushes();
+}
+
+void EventLoop::run_events(size_t num_events) {
+  for (size_t i = 0; i < num_events; ++i) {
+    const auto handler = handlers_.find(events_[i].data.u64);
+    if (handler != handlers_.end()) handler->second->on_events(events_[i].events);
+  }
+}
+
+// The loop's own thread sleeps on if it can, or is woken up.
+void EventLoop::leave_to_own_thread() {
+  if (!own_sleeps_until_ && !stop_) return;
+  for (int i = 0; i < kMaxExtraTurns && (has_work() || !can_sleep()); ++i) run_turn(0);
+  if (stop_ || has_work() || !can_sleep() || next_due() < *own_sleeps_until_) wake();
 }
 
 // All of them rest, or none needs a descriptor to tell.
@@ -129,10 +265,13 @@ bool EventLoop::can_sleep() const {
                      [](Polled* p) { return p->rest(); });
 }
 
-void EventLoop::run_polled() {
+bool EventLoop::run_polled() {
+  bool did_something = false;
   // By index: poll may add and remove. One that is passed over has its turn in the
   // next, since it will not rest.
-  for (size_t i = 0; i < polled_.size(); ++i) polled_[i]->poll();
+  for (size_t i = 0; i < polled_.size(); ++i)
+    did_something = polled_[i]->poll() || did_something;
+  return did_something;
 }
 
 void EventLoop::run_posted() {
@@ -166,24 +305,19 @@ void EventLoop::run_flushes() {
   flushes_.clear();
 }
 
-int EventLoop::poll_timeout_ms() {
-  // Left over: it was too much for a turn, or one ended with an exception.
-  if (!work_.empty() || !flushes_.empty()) return 0;
-  {
-    // Here too: who posted it may have woken us up for the turn that ended like that.
-    const std::lock_guard lock(mutex_);
-    if (!posted_.empty()) return 0;
-  }
-  std::optional<TimePoint> earliest;
-  for (const Timed* timed : timed_) {
-    const auto due = timed->next_look();
-    if (due && (!earliest || *due < *earliest)) earliest = due;
-  }
-  if (!earliest) return -1;
-  const Duration wait = *earliest - clock_.now();
-  if (wait <= Duration::zero()) return 0;
-  // Rounded up, so that a look is never too early; one minute at most.
-  return static_cast<int>(std::min<int64_t>(wait.count() / 1'000'000 + 1, 60'000));
+// Left over: it was too much for a turn, or one ended with an exception; or posted
+// since.
+bool EventLoop::has_work() {
+  if (!work_.empty() || !flushes_.empty()) return true;
+  const std::lock_guard lock(mutex_);
+  return !posted_.empty();
+}
+
+TimePoint EventLoop::next_due() const {
+  TimePoint earliest = TimePoint::max();
+  for (const Timed* timed : timed_)
+    earliest = std::min(earliest, timed->next_look().value_or(earliest));
+  return earliest;
 }
 
 }  // namespace aikido::transport

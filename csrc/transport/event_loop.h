@@ -5,8 +5,21 @@
 // One turn after another: file descriptors, then what is polled, then work posted by
 // other threads (what is too much for one turn is left to the next), then timed work,
 // then the writes that all of it caused. `now` stands still during a turn.
-// Everything but post() and stop() belongs to the thread that calls run().
+//
+// Note [who runs a turn]
+// The loop has a thread of its own, in run(). But who makes a call and then waits for
+// it would wake that thread up, only to be woken up by it: on a host that takes longer
+// than a small call. So callers lend a hand: drive() runs the turn that takes up what
+// was posted, and help() turn after turn until its caller has what it waits for. There
+// is one turn at a time, so handlers need no locks. One thread at most sleeps on the
+// descriptors: the loop's own thread does so behind a gate, an epoll of its own that
+// knows nothing but the other, and a helper shuts the gate while it is there.
+//
+// What is not said to be for any thread is for the one that runs the turn.
 
+#include <sys/epoll.h>
+
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -14,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
@@ -33,8 +47,8 @@ class FdHandler {
 class Polled {
  public:
   virtual ~Polled() = default;
-  // Does what there is; once in each turn.
-  virtual void poll() = 0;
+  // Does what there is; once in each turn. Returns whether there was something.
+  virtual bool poll() = 0;
   // The loop is about to sleep. True: a descriptor will tell of work; false: there is
   // some already.
   virtual bool rest() = 0;
@@ -59,7 +73,7 @@ class Flushable {
 
 class EventLoop final : public Clock {
  public:
-  // Throws InternalError when the kernel refuses an epoll or event descriptor.
+  // Throws InternalError when the kernel refuses a descriptor.
   EventLoop();
   ~EventLoop() override;
 
@@ -67,8 +81,20 @@ class EventLoop final : public Clock {
   void run();
   // Any thread: makes run() return after its turn.
   void stop();
-  // Any thread: runs `work` on the loop's thread, in the order of posting.
+  // Any thread: runs `work` in a turn, in the order of posting.
   void post(std::function<void()> work);
+  // Any thread: the same in two steps, of which the second may run the turn itself.
+  void enqueue(std::function<void()> work);
+  void drive();
+  // Any thread but in a turn: runs turns until `is_over`, which is asked between them,
+  // or `deadline`; for `spin` after something has happened without sleeping. False, and
+  // nothing was done: somebody else helps already. `is_over` must come true in a turn,
+  // else nobody looks.
+  bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
+  // Any thread but in a turn: runs `work` while nobody is in a turn, and then a turn.
+  void between_turns(const std::function<void()>& work);
+  // Whether the caller is in a turn of some loop.
+  static bool is_in_turn();
 
   // The time of this turn.
   [[nodiscard]] TimePoint now() const override { return now_; }
@@ -90,18 +116,43 @@ class EventLoop final : public Clock {
   void forget_flush(Flushable* flushable);
 
  private:
-  void run_polled();
+  using TurnLock = std::unique_lock<std::mutex>;
+  using HandlerId = uint64_t;
+
+  void sleep_and_turn(TurnLock& turn);
+  bool help_once(TurnLock& turn, TimePoint until);
+  int ms_to_sleep(TimePoint until);
+  size_t take_events(int ms);
+  void set_gate(bool is_open);
+  void run_turn(size_t num_events);
+  void run_events(size_t num_events);
+  bool run_polled();
   void run_posted();
   void run_timed();
   void run_flushes();
-  int poll_timeout_ms();
+  void leave_to_own_thread();
+  void wake();
+  void post_wake();
+  bool has_work();
   bool can_sleep() const;
+  TimePoint next_due() const;
 
   SystemClock clock_;
   TimePoint now_;
   Fd epoll_;
+  Fd gate_;
   Fd wake_;
-  std::vector<FdHandler*> removed_this_turn_;
+
+  // Held by whoever runs a turn, and guards all down to mutex_.
+  std::mutex turn_mutex_;
+  bool is_helped_ = false;
+  // The loop's own thread, in the kernel; empty: it is awake, and will look.
+  std::optional<TimePoint> own_sleeps_until_;
+  bool did_something_ = false;  // in the last turn
+  std::array<epoll_event, 64> events_;
+  HandlerId last_id_ = 0;
+  std::unordered_map<HandlerId, FdHandler*> handlers_;
+  std::unordered_map<int, HandlerId> ids_;  // by descriptor
   std::vector<Polled*> polled_;
   std::vector<Timed*> timed_;
   std::vector<Flushable*> flushes_;

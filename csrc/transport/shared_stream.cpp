@@ -97,14 +97,16 @@ void SharedStream::on_events(uint32_t) {
   loop_->remove(socket_.get(), this);
 }
 
-void SharedStream::poll() {
+bool SharedStream::poll() {
   if (std::exchange(rests_, false)) {
     reader_.wake();
     writer_.wake();
   }
   if (waits_for_room_ && (has_gone_ || writer_.has_room())) handler_->on_writable();
+  if (!has_gone_ && !reader_.has_bytes() && !reader_.is_at_end()) return false;
   // Last: the handler may have done with us.
-  if (has_gone_ || reader_.has_bytes() || reader_.is_at_end()) handler_->on_readable();
+  handler_->on_readable();
+  return true;
 }
 
 bool SharedStream::rest() {

@@ -33,7 +33,7 @@ class SharedStream final : public ByteStream, private FdHandler, private Polled 
 
  private:
   void on_events(uint32_t events) override;
-  void poll() override;
+  bool poll() override;
   bool rest() override;
   void ring_bell();
   void leave_loop();

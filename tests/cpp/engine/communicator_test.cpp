@@ -63,8 +63,12 @@ TEST_CASE("what was called is not ahead, whether the engine has heard or not",
   CHECK(late.called_ahead() == 1);
   CHECK(members[0].communicator->called_ahead() == 0);
 
-  std::promise<void> go_on;
-  late.engine().post([stopped = go_on.get_future().share()] { stopped.wait(); });
+  std::promise<void> go_on, stands;
+  late.engine().post([&stands, stopped = go_on.get_future().share()] {
+    stands.set_value();
+    stopped.wait();
+  });
+  stands.get_future().wait();  // else the call would do that itself
   auto last = allreduce(late, data[2], seconds(20), skip);
   CHECK(late.committed_ahead() == 0);
   CHECK(late.called_ahead() == 0);

@@ -5,8 +5,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <future>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "harness/catch.h"
 
@@ -189,4 +191,102 @@ TEST_CASE("work that throws leaves the rest to be done") {
   loop.run();
   CHECK(ran);
   CHECK(flush.times == 1);
+}
+
+namespace {
+
+// A loop with its own thread.
+struct Running {
+  ~Running() {
+    loop.stop();
+    thread.join();
+  }
+  EventLoop loop;
+  std::thread thread{[this] { loop.run(); }};
+};
+
+constexpr TimePoint kNever = TimePoint::max();
+
+}  // namespace
+
+TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp]") {
+  for (const int spin_us : {0, 1000}) {
+    Running running;
+    EventLoop& loop = running.loop;
+    std::vector<std::thread::id> ran_on;
+    std::thread other;
+    const auto post_one = [&] {
+      loop.post([&] { ran_on.push_back(std::this_thread::get_id()); });
+    };
+    const auto is_over = [&] {
+      // The second is posted while this thread is on its way to sleep.
+      if (!other.joinable()) other = std::thread(post_one);
+      if (ran_on.size() == 1) post_one();
+      return ran_on.size() >= 2;
+    };
+    CHECK(loop.help(is_over, kNever, std::chrono::microseconds(spin_us)));
+    other.join();
+    CHECK(ran_on == std::vector(2, std::this_thread::get_id()));
+    CHECK_FALSE(EventLoop::is_in_turn());
+    std::promise<std::thread::id> after;
+    loop.post([&] { after.set_value(std::this_thread::get_id()); });
+    CHECK(after.get_future().get() == running.thread.get_id());
+  }
+}
+
+TEST_CASE("one helps at a time, and no longer than it wants", "[tcp]") {
+  Running running;
+  EventLoop& loop = running.loop;
+  bool is_over = false, second = true;
+  std::thread other;
+  const auto ask = [&] {
+    if (!other.joinable())
+      other = std::thread([&] {
+        second = loop.help([] { return false; }, kNever, Duration::zero());
+        loop.post([&] { is_over = true; });
+      });
+    return is_over;
+  };
+  CHECK(loop.help(ask, kNever, Duration::zero()));
+  other.join();
+  CHECK_FALSE(second);
+  const TimePoint deadline = SystemClock().now() + std::chrono::milliseconds(3);
+  CHECK(loop.help([] { return false; }, deadline, Duration::zero()));
+  CHECK(SystemClock().now() >= deadline);
+}
+
+TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]") {
+  EventLoop loop;
+  Alarm alarm(&loop);
+  loop.add_timed(&alarm);
+  std::thread own([&] { loop.run(); });
+  // It sleeps by then, for ever as far as it knows.
+  std::promise<void> runs;
+  loop.post([&] { runs.set_value(); });
+  runs.get_future().wait();
+  const TimePoint due = SystemClock().now() + std::chrono::milliseconds(20);
+  loop.enqueue([&] { alarm.due = due; });
+  loop.drive();
+  own.join();
+  REQUIRE(alarm.rang_at.has_value());
+  CHECK(*alarm.rang_at >= due);
+  loop.remove_timed(&alarm);
+}
+
+TEST_CASE("nobody is in a turn between turns", "[tcp]") {
+  Running running;
+  int num_inside = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        running.loop.enqueue([&] { ++num_inside; });
+        running.loop.drive();
+        running.loop.between_turns([&] { ++num_inside; });
+      }
+    });
+  for (auto& t : threads) t.join();
+  std::promise<int> seen;
+  running.loop.post([&] { seen.set_value(num_inside); });
+  CHECK(seen.get_future().get() == 1600);
 }
