@@ -28,17 +28,22 @@ def test_what_is_no_size_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "bar", "holds"),
-    [(4096, None, None), (1 << 20, 1.1, False), (16 << 20, 1.1, False)],
+    ("num_bytes", "transport", "bar", "holds"),
+    [
+        (4096, "TCP", None, None),
+        (1 << 20, "TCP", 1.1, False),
+        (4096, "shared memory", 0.1, False),
+        (64 << 20, "shared memory", 0.45, False),
+    ],
 )
-def test_only_sizes_with_a_bar_are_judged(num_bytes, bar, holds):
+def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, bar, holds):
     samples = {
         "aikido": common.Samples((3.0, 3.0, 9.0)),
         "gloo": common.Samples((2.0, 2.0, 1.0)),
     }
-    result = allreduce.judged(num_bytes, samples)
+    result = allreduce.judged(num_bytes, samples, transport)
     assert (result.bar, result.holds) == (bar, holds)
     assert result.ratio == 1.5
-    shaped = allreduce.judged(num_bytes, samples, 200)
+    shaped = allreduce.judged(num_bytes, samples, transport, 200)
     assert shaped.case == f"{result.case} at 200 Mbit/s"
-    assert allreduce.table_of({num_bytes: samples}).row_count == 1
+    assert allreduce.table_of({num_bytes: samples}, transport).row_count == 1

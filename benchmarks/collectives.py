@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What ranks of one machine do besides allreduce: aikido and Gloo in one process each.
+
+Other collectives, messages, a training step of small buckets, and what a group needs
+that does nothing. The two take turns; results are compared. Ranks of one host share
+memory, or use TCP with --tcp.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import common
+from benchmarks.allreduce import KIB, MIB, SHARED_MEMORY, TCP, size_name
+from benchmarks.launch import RanksFailedError, run_ranks
+
+LIMIT_S = 900
+RANKS_FILE = "collectives_ranks.py"
+COLLECTIVES = ("allgather", "reduce_scatter", "alltoall", "broadcast")
+SIZES = (64 * KIB, MIB, 16 * MIB)
+# The share of Gloo's median that aikido must keep within, with shared memory and over
+# TCP.
+COLLECTIVE_BARS = {SHARED_MEMORY: 0.5, TCP: 0.9}
+OTHER_BARS = {"ping-pong": 0.6, "send": 0.5, "training step": 0.6}
+SPINNING_BAR = 0.1  # of a ping-pong, for ranks that look without sleeping
+SPIN_US = 1000
+IDLE_SHARE = 0.005  # of a core
+
+
+def cases_of(names: list[str]) -> list[dict]:
+    """What to measure, in this order; `names` of some of it."""
+    cases = [{"name": n, "num_bytes": size} for n in COLLECTIVES for size in SIZES]
+    cases += [{"name": "ping-pong", "num_bytes": 8}]
+    cases += [{"name": "send", "num_bytes": 64 * MIB}]
+    cases += [{"name": "training step"}, {"name": "idle"}]
+    unknown = set(names) - {case["name"] for case in cases}
+    if unknown:
+        raise typer.BadParameter(f"there is no case {', '.join(sorted(unknown))}")
+    return [case for case in cases if not names or case["name"] in names]
+
+
+def judged(
+    case: dict, samples: dict[str, common.Samples], *, transport: str, spins: bool
+) -> common.Result:
+    name = case["name"]
+    if name == "idle":
+        return common.Result.judge(
+            f"idle, {transport}",
+            unit="% of a core",
+            value=100 * samples["share"].median,
+            reference=100 * IDLE_SHARE,
+            bar=1.0,
+        )
+    if name in COLLECTIVES:
+        bar = COLLECTIVE_BARS[transport]
+    else:
+        bar = SPINNING_BAR if spins and name == "ping-pong" else OTHER_BARS[name]
+        bar = bar if transport == SHARED_MEMORY else None
+    size = f" {size_name(case['num_bytes'])}" if "num_bytes" in case else ""
+    return common.Result.judge(
+        f"{name}{size}, {transport}{', spinning' if spins else ''}",
+        unit="ms",
+        value=1e3 * samples["aikido"].median,
+        reference=1e3 * samples["gloo"].median,
+        bar=bar,
+    )
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Cases; all without names.")
+    ] = None,
+    json_file: common.JsonPath = None,
+    ranks: Annotated[int, typer.Option(min=2, help="Ranks on this machine.")] = 4,
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Measurements in a row of each backend.")
+    ] = 6,
+    alternations: Annotated[
+        int, typer.Option(min=1, help="How often the backends take turns.")
+    ] = 4,
+    tcp: Annotated[
+        bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
+    ] = False,
+    spin: Annotated[
+        bool, typer.Option("--spin", help="Ranks that wait look without sleeping.")
+    ] = False,
+) -> None:
+    """Compares collectives and messages of aikido and Gloo on this machine."""
+    if tcp:
+        os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
+    if spin:
+        os.environ["AIKIDO_TRANSPORT_SPIN_US"] = str(SPIN_US)
+    cases = cases_of(names or [])
+    plan = {"cases": cases, "iterations": iterations, "alternations": alternations}
+    transport = TCP if tcp else SHARED_MEMORY
+    results: list[common.Result] = []
+    num_late = 0
+    console = common.console_for_tables()
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("measuring", total=len(cases))
+
+        def on_event(event: dict) -> None:
+            nonlocal num_late
+            progress.advance(bar)
+            num_late += event["num_late"]
+            samples = {n: common.Samples(tuple(v)) for n, v in event["seconds"].items()}
+            case = cases[event["number"]]
+            results.append(judged(case, samples, transport=transport, spins=spin))
+
+        try:
+            run_ranks(
+                RANKS_FILE,
+                json.dumps(plan),
+                num_ranks=ranks,
+                limit_s=LIMIT_S,
+                on_event=on_event,
+            )
+        except RanksFailedError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+    common.report(results, json_file)
+    if num_late:
+        console.print(f"{num_late} operations had a late start: the machine was busy.")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        typer.run(main)
+        sys.exit(0)
+    sys.exit(130)

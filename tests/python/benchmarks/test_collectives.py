@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+import typer
+
+from benchmarks import collectives, common
+
+
+def test_cases_are_chosen_by_name():
+    everything = collectives.cases_of([])
+    assert [c["name"] for c in everything].count("alltoall") == 3
+    assert collectives.cases_of(["idle", "send"]) == everything[-3:-2] + everything[-1:]
+    with pytest.raises(typer.BadParameter, match="there is no case sned"):
+        collectives.cases_of(["sned"])
+
+
+@pytest.mark.parametrize(
+    ("name", "transport", "spins", "bar"),
+    [
+        ("alltoall", "shared memory", False, 0.5),
+        ("alltoall", "TCP", False, 0.9),
+        ("ping-pong", "shared memory", False, 0.6),
+        ("ping-pong", "shared memory", True, 0.1),
+        ("ping-pong", "TCP", False, None),
+    ],
+)
+def test_each_case_has_the_bar_of_its_transport(name, transport, spins, bar):
+    samples = {"aikido": common.Samples((3e-3,)), "gloo": common.Samples((4e-3,))}
+    case = {"name": name, "num_bytes": 8}
+    result = collectives.judged(case, samples, transport=transport, spins=spins)
+    assert result.bar == bar
+    assert result.holds == (None if bar is None else bar == 0.9)
+    assert result.case.startswith(f"{name} 8 B, {transport}")
+
+
+@pytest.mark.parametrize(("share", "holds"), [(0.004, True), (0.006, False)])
+def test_a_group_that_does_nothing_may_need_little(share, holds):
+    samples = {"share": common.Samples((share,))}
+    result = collectives.judged({"name": "idle"}, samples, transport="TCP", spins=False)
+    assert result.holds == holds
