@@ -6,9 +6,9 @@
 // their numbers, keeps deadlines, and turns a lost member into failures that name it. A
 // state machine on the progress thread: no threads, no sockets; links are handed to it.
 //
-// Life of an operation: born by the local call or by the first frame of another member;
-// ends with its result, with a failure of ours (told to all with an ABORT), or with
-// somebody else's ABORT. One that has failed stays until the local caller knows.
+// Life of an operation: born by the local call or another member's first frame; ends
+// with its result, or an ABORT that is ours (told to all) or of others. One that has
+// failed stays until the local caller knows.
 
 #include <atomic>
 #include <cstdint>
@@ -101,18 +101,14 @@ class Group final : public transport::Timed,
   // Orderly end: says goodbye behind what is queued. Collectives under way and later
   // calls fail.
   void leave();
-  // Nothing is on its way out any more.
-  bool is_drained() const;
-  // Calls of this member are under way, which others may need.
-  bool is_busy() const;
-  // The end of leave(): what has no answer yet gets its failure.
-  void close_links();
+  bool is_drained() const;  // nothing is on its way out any more
+  bool is_busy() const;     // calls are under way here, which others may need
+  void close_links();       // the end of leave(): what is open gets its failure
 
   // Who takes part in calls that may skip.
   const membership::View& view() const override { return view_change_.view(); }
 
-  // Does what is due.
-  void on_time(TimePoint now) override;
+  void on_time(TimePoint now) override;  // does what is due
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   // Once after each batch of calls: tells the others which operations were called here,
   // if no frame has done so.
@@ -287,8 +283,7 @@ class Group final : public transport::Timed,
   uint64_t passed_ = 0;         // the highest that was passed over
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
   Status closed_;               // not ok: aborted or left
-  // Others gave the group up, each with the calls that it spares: heard in this turn.
-  std::vector<std::pair<Status, uint64_t>> given_up_;
+  std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared
   Status loss_;            // why a call could not end, or who died
   Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
   bool is_leaving_ = false;
