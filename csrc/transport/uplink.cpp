@@ -153,7 +153,9 @@ void Uplink::flush() {
 // A peer that takes nothing may do so for long: looks that bring nothing get rarer.
 Duration Uplink::next_look(bool did_write) {
   const Duration soon = credit_.next_look();
-  wait_ = did_write ? soon : std::clamp(2 * wait_, soon, credit_.latest_look());
+  wait_ = did_write || credit_.is_moving()
+              ? soon
+              : std::clamp(2 * wait_, soon, UplinkCredit::kLatest);
   return wait_;
 }
 

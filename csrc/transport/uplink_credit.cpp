@@ -60,7 +60,7 @@ double UplinkCredit::counted(const Flow& flow) const {
   const auto all = static_cast<double>(flow.outstanding);
   const double rate = flow.meter.bytes_per_s();
   if (rate == 0 || fixed_ > 0) return all;
-  return std::min(all, 2 * rate * to_seconds(kResidence));
+  return std::min(all, 2 * steps_ * rate * to_seconds(kResidence));
 }
 
 void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
@@ -92,10 +92,8 @@ void UplinkCredit::end_look(TimePoint now) {
   if (mode_ == Mode::kOpen && now >= not_before_) begin(Mode::kBound);
   if (fixed_ > 0) {
     credit_ = fixed_;
-  } else if (mode_ == Mode::kBound) {
-    credit_ = credit_of(total_.bytes_per_s());
   } else {
-    credit_ = mode_ == Mode::kLearn && with_bound_ == 0 ? kMost : kNoBound;
+    credit_ = has_learnt_ ? credit_of(total_.bytes_per_s()) : kMost;
   }
 }
 
@@ -109,36 +107,61 @@ void UplinkCredit::begin(Mode mode) {
   mode_ = mode;
   num_samples_ = 0;
   sum_ = 0;
+  if (mode == Mode::kBound) steps_ = 1;
 }
 
 void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
-  if (mode_ == Mode::kOpen || bytes_per_s == 0) return;
+  if (mode_ == Mode::kOpen) return;
   if (mode_ == Mode::kBound && was_excused_) return;
   ++num_samples_;
+  // What left under the credit of before is still coming.
+  if (mode_ == Mode::kLearn && num_samples_ <= kSamples) return;
   sum_ += bytes_per_s;
-  if (mode_ == Mode::kBound) {
-    if (now >= not_before_ + open_for_) open_for_ = kOpenFirst;
-    if (bytes_per_s >= kLow * learnt_ || now < not_before_) return begin(Mode::kBound);
-    if (num_samples_ < 2 * kSamples) return;
-    with_bound_ = sum_ / num_samples_;
-    learnt_ = 0;
-    return begin(Mode::kLearn);
+  if (mode_ == Mode::kLearn) {
+    if (num_samples_ == 2 * kSamples) end_learning(now);
+    return;
   }
-  if (num_samples_ < kSamples) return;
+  if (now >= not_before_ + open_for_) {
+    open_for_ = kOpenFirst;
+    open_steps_ = 1;
+  }
+  if (bytes_per_s >= kLow * learnt_ || now < not_before_) return begin(Mode::kBound);
+  if (num_samples_ < 2 * kSamples) return;
+  learnt_ = sum_ / num_samples_;
+  worth_it_ = 1;
+  steps_ = std::max(kStep, open_steps_);
+  begin(Mode::kLearn);
+}
+
+void UplinkCredit::end_learning(TimePoint now) {
+  if (sum_ == 0) return begin(Mode::kLearn);
   const double before = std::exchange(learnt_, sum_ / kSamples);
-  if (before == 0 || learnt_ > kGrown * before) return begin(Mode::kLearn);
-  const bool is_starved = with_bound_ > 0 && learnt_ > kHigh * with_bound_;
-  // The first bound is to be tried at once.
-  if (with_bound_ > 0) not_before_ = now + (is_starved ? open_for_ : kNotAgainFor);
+  if (!has_learnt_) {
+    has_learnt_ = before > 0 && learnt_ <= kGrown * before;
+    return begin(has_learnt_ ? Mode::kBound : Mode::kLearn);
+  }
+  const bool is_worth_it = learnt_ > kHigh * before;
+  if (is_worth_it) {
+    worth_it_ = steps_;
+    if (steps_ <= kMostSteps) {
+      steps_ *= kStep;
+      return begin(Mode::kLearn);
+    }
+  }
+  learnt_ = std::max(learnt_, before);
+  steps_ = open_steps_ = worth_it_;
+  const bool is_starved = steps_ > 1;
+  not_before_ = now + (is_starved ? open_for_ : kNotAgainFor);
   if (is_starved) open_for_ = std::min(kOpen, 2 * open_for_);
   begin(is_starved ? Mode::kOpen : Mode::kBound);
 }
 
 size_t UplinkCredit::credit_of(double bytes_per_s) const {
-  if (bytes_per_s == 0) return kNoBound;
+  if (bytes_per_s == 0 || steps_ > kMostSteps) return kNoBound;
   const double worth = bytes_per_s * to_seconds(kResidence);
-  const size_t credit = std::max(least_, static_cast<size_t>(worth));
-  return credit >= kMost ? kNoBound : credit;
+  const double credit = std::max(static_cast<double>(least_), worth);
+  if (credit >= kMost) return kNoBound;
+  return static_cast<size_t>(steps_ * credit);
 }
 
 size_t UplinkCredit::chunk_bytes() const {
@@ -152,7 +175,7 @@ size_t UplinkCredit::room(size_t link) const {
   if (const double rate = flow.meter.bytes_per_s(); rate > 0 && fixed_ == 0) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
-    const double worth = 2 * rate * to_seconds(kResidence);
+    const double worth = 2 * steps_ * rate * to_seconds(kResidence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
   }
   const auto counted = static_cast<size_t>(std::max(0.0, outstanding_));
@@ -164,11 +187,7 @@ Duration UplinkCredit::next_look() const {
   const double rate = std::max(learnt_, total_.bytes_per_s());
   if (rate == 0) return kSoonest;
   const double ns = 1e9 * static_cast<double>(chunk_bytes()) / rate;
-  return std::clamp(Duration(static_cast<int64_t>(ns)), kSoonest, latest_look());
-}
-
-Duration UplinkCredit::latest_look() const {
-  return num_waiting_ > 0 ? kLate : kLatest;
+  return std::clamp(Duration(static_cast<int64_t>(ns)), kSoonest, kLate);
 }
 
 }  // namespace aikido::transport

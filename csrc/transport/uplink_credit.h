@@ -10,14 +10,16 @@
 // grows with the credit until the link is full, and where the link gets slower the
 // credit follows it down. PURE; one thread.
 //
-// Where the way is longer than that, or somebody else fills the queues, such a credit
-// would starve us. So the rate is learnt at first with all of kMost, which queues of
-// common lengths hold, and again, without a bound, when it is far lower for a while.
-// A while in which more was on its way than the bound allows, of the time before, does
-// not count: then it was not the bound. If the rate is higher without, there is no
-// bound for a while: kOpenFirst, and twice as long each time up to kOpen, until the
-// bound has done for as long. Members that share a downlink starve each other while
-// some have a bound and others have not, so to find that once must not last.
+// Where the way is longer than that, or somebody else fills the queues, or this process
+// comes late to look, such a credit would starve us. So the rate is learnt at first
+// with all of kMost, which queues of common lengths hold. When it is far lower for a
+// while, kStep times the credit is tried, and again as long as that brings more, in the
+// end no bound at all; what has brought more stays for a while, kOpenFirst and twice as
+// long each time up to kOpen, until the bound has done for as long. A while in which
+// more was on its way than the bound allows, of the time before, does not count: then
+// it was not the bound. To go without a bound at once would be simpler, but members
+// that share a downlink starve each other while some have a bound and others have not,
+// and what overflows a queue costs more than it brings.
 //
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
@@ -68,19 +70,21 @@ class UplinkCredit {
   static constexpr size_t kLeastChunk = 4 << 10;
   // A link on which nothing has moved for so long does not count.
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
-  // So many samples tell a rate, which is learnt when it grows no more than that. One
-  // is low below that share of the one that was learnt without a bound, and a bound
-  // costs too much if the rate is so much higher without.
+  // So many samples tell a rate, which is learnt when it grows no more than that with
+  // more credit. One is low below that share of the one that was learnt, and more
+  // credit is worth it if the rate is so much higher with it.
   static constexpr int kSamples = 4;
   static constexpr double kGrown = 1.2;
+  static constexpr double kStep = 4;
+  static constexpr double kMostSteps = 64;  // beyond: no bound
   static constexpr double kLow = 0.7;
   static constexpr double kHigh = 1.3;
   static constexpr Duration kOpenFirst = std::chrono::milliseconds(250);
   static constexpr Duration kOpen = std::chrono::seconds(10);
   static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
-  // How soon to look again, at least, and at most while something moves or nothing
-  // does. The rate that we see is that of our looks if they are too rare: then it would
-  // fall, and they would become rarer.
+  // How soon to look again, at least, at most, and at most where nothing moves. The
+  // rate that we see is that of our looks if they are too rare: then it would fall, and
+  // they would become rarer.
   static constexpr Duration kSoonest = std::chrono::microseconds(100);
   static constexpr Duration kLate = std::chrono::milliseconds(1);
   static constexpr Duration kLatest = std::chrono::milliseconds(10);
@@ -103,9 +107,10 @@ class UplinkCredit {
   size_t chunk_bytes() const;                // longest that is to be sent
   // What the link may be given now; 0: nothing, which may change at next_look().
   size_t room(size_t link) const;
-  // How long it takes until there is room for a chunk; at most latest_look().
+  // How long it takes until there is room for a chunk.
   Duration next_look() const;
-  Duration latest_look() const;
+  // A link that waits has something on its way that gets there.
+  bool is_moving() const { return num_waiting_ > 0; }
   double bytes_per_s() const { return total_.bytes_per_s(); }
 
  private:
@@ -122,20 +127,24 @@ class UplinkCredit {
   size_t credit_of(double bytes_per_s) const;
   double counted(const Flow& flow) const;
 
-  // Learn: with the most or without a bound, until the rate is known. Bound. Open:
-  // without, for so long.
+  // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
+  // long.
   enum class Mode { kLearn, kBound, kOpen };
   void on_sample(double bytes_per_s, TimePoint now);
+  void end_learning(TimePoint now);
   bool is_excused() const;
   void begin(Mode mode);
 
   size_t fixed_;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;             // in this mode; when bound, low ones in a row
-  double sum_ = 0;                  // of them
-  double learnt_ = 0;               // bytes per second, in the mode of that name
-  double with_bound_ = 0;           // the same of samples that were low
+  int num_samples_ = 0;    // in this mode; when bound, low ones in a row
+  double sum_ = 0;         // of them
+  double learnt_ = 0;      // bytes per second; 0: not yet
+  double steps_ = 1;       // times the credit of the rate; when bound 1
+  double worth_it_ = 1;    // the most of them that brought more
+  double open_steps_ = 1;  // the last time
+  bool has_learnt_ = false;
   TimePoint not_before_{};          // learning again, or the end of kOpen
   Duration open_for_ = kOpenFirst;  // the next time
   bool was_excused_ = false;        // at a look of this sample

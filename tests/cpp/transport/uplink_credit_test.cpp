@@ -214,7 +214,7 @@ TEST_CASE("where the way is long there is no bound, and now and then a look agai
   Net net(2, 200 * kMbit, milliseconds(20));
   net.room = 2e6;
   net.run(milliseconds(1000));
-  CHECK(net.credit.credit() == UplinkCredit::kNoBound);
+  CHECK(net.credit.credit() > UplinkCredit::kMost);
   CHECK(net.used(milliseconds(500)) > 0.95);
   CHECK(net.used(std::chrono::seconds(25)) > 0.95);
 }
@@ -244,13 +244,13 @@ TEST_CASE("who was slow for long is not looked at more rarely for that") {
   net.run(milliseconds(30));
   CHECK(net.credit.bytes_per_s() < 100 * kMbit);
   CHECK(net.credit.next_look() <= 2 * before);
-  CHECK(net.credit.latest_look() == UplinkCredit::kLate);
+  CHECK(net.credit.is_moving());
 }
 
 TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") {
   Net net(2, 50 * kMbit, microseconds(150));
   net.run(milliseconds(200));
-  const auto is_open = [&] { return net.credit.credit() == UplinkCredit::kNoBound; };
+  const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
   const auto until = [&](bool open) {
     const TimePoint from = net.now;
     while (is_open() != open && net.now - from < std::chrono::seconds(20))
@@ -269,7 +269,7 @@ TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") 
   net.trip = microseconds(150);
   until(false);
   // What looks like it at first is none any more: the next time is the first.
-  net.run(std::chrono::seconds(5));
+  net.run(std::chrono::seconds(10));
   CHECK_FALSE(is_open());
   CHECK(net.used(milliseconds(100)) > 0.95);
   net.trip = milliseconds(20);
