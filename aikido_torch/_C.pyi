@@ -27,6 +27,15 @@ class _SettingRow(TypedDict):
     agreed: bool
     help: str
 
+class _MemberEvent(TypedDict):
+    number: int
+    kind: str
+    group: str
+    rank: int
+    member: int
+    by: list[int]
+    text: str
+
 class _Counters(TypedDict):
     operations: int
     partial_operations: int
@@ -470,6 +479,7 @@ class Recorder:
     def name(self, text: str) -> int: ...
     def section(self, name: int, begin_ns: int, end_ns: int, step: int) -> None: ...
     def take(self) -> tuple[bytes, int, list[str]]: ...
+    def events(self, after: int) -> list[_MemberEvent]: ...
 
 class Runtime:
     def __init__(
@@ -550,6 +560,8 @@ class AikidoBackend(Backend):
     ) -> Work: ...
     @property
     def place(self) -> tuple[int, int]: ...
+    @property
+    def group_name(self) -> str: ...
     @property
     def epoch(self) -> int: ...
     def shut_down_family(self) -> None: ...

@@ -3,42 +3,85 @@
 """Log lines about what happens to the members of a group, as a program reads them.
 
 A line has words and then `name=value` pairs; the same values are in `extra` of the
-record, under `aikido`, for handlers that write JSON. Each is written once, when it is
-seen: a thread looks at the counters of the group once a second.
+record, under `aikido`, for handlers that write JSON. A thread writes them, once a
+second, out of the counters of the group and the journal of the process.
 """
 
 import atexit
 import logging
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of
+from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.errors import AikidoError
 
-__all__ = ["EventLog", "Seen", "log_events", "news"]
+if TYPE_CHECKING:
+    from aikido_torch._C import _MemberEvent
+
+__all__ = ["Brake", "EventLog", "Seen", "log_events", "news", "news_of"]
 
 _LOOK_S = 1.0
+_FIRST_PAUSE_S = 10.0
+_LONGEST_PAUSE_S = 600.0
+
+# What befalls a member, by the kind of the event (csrc/trace/journal.h): level, event
+# as dashboards count it, text, and what tells it from others of that name.
+_MEMBER_NEWS = {
+    "late": (
+        logging.WARNING,
+        "suspect",
+        "it holds up the others, its shards are to go to them",
+        {"cause": "late"},
+    ),
+    "silent": (
+        logging.WARNING,
+        "suspect",
+        "nothing comes from it: it is stopped, its machine is down, or the link is cut",
+        {"cause": "silent"},
+    ),
+    "shards_moved": (
+        logging.WARNING,
+        "takeover",
+        "others own the shards that were its own",
+        {"what": "shards"},
+    ),
+    "shards_back": (
+        logging.INFO,
+        "handback",
+        "it owns shards again",
+        {"what": "shards"},
+    ),
+    "stood_in": (
+        logging.WARNING,
+        "takeover",
+        "a backup gives in its place",
+        {"what": "data"},
+    ),
+    "out": (logging.WARNING, "member_out", "the others go on without it", {}),
+    "back": (logging.INFO, "member_back", "takes part again", {}),
+    "lost": (logging.ERROR, "death", "", {}),
+}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look at a group shows.
+    """What a look at the counters of a group shows.
 
     Attributes:
-        members: who takes part in calls that may skip.
+        epoch: of the members; the counters begin anew with each.
         standing: of this rank: "member", "returning" or "refused".
         skipped: calls that ended without this rank's contribution.
-        given_bytes: that this rank gave in the place of others.
         failed: calls that failed.
     """
 
-    members: tuple[int, ...] = ()
+    epoch: int = 1
     standing: str = "member"
     skipped: int = 0
-    given_bytes: int = 0
     failed: int = 0
 
 
@@ -49,18 +92,20 @@ class _News:
     text: str
     values: dict[str, int | str]
 
+    def line(self) -> str:
+        pairs = " ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"aikido {self.event}: {self.text}; {pairs}"
+
 
 def news(rank: int, before: Seen, after: Seen) -> list[_News]:
     """What is to be told of the time between two looks. Pure."""
     found = []
+    if before.epoch != after.epoch:
+        before = Seen(epoch=after.epoch)
 
     def tell(level: int, event: str, text: str, **values: int | str) -> None:
         found.append(_News(level, event, text, {"rank": rank, **values}))
 
-    for gone in sorted({*before.members} - {*after.members}):
-        tell(logging.WARNING, "member_out", "the others go on without it", member=gone)
-    for back in sorted({*after.members} - {*before.members}):
-        tell(logging.INFO, "member_back", "takes part again", member=back)
     if before.standing != after.standing:
         level = logging.INFO if after.standing == "member" else logging.WARNING
         text = "of this rank in calls that may skip"
@@ -68,22 +113,78 @@ def news(rank: int, before: Seen, after: Seen) -> list[_News]:
     if more := after.skipped - before.skipped:
         text = "calls ended without this rank"
         tell(logging.INFO, "skipped", text, calls=more, total=after.skipped)
-    if more := after.given_bytes - before.given_bytes:
-        text = "this rank stood in for others"
-        tell(logging.INFO, "stood_in", text, bytes=more)
     if more := after.failed - before.failed:
         tell(logging.ERROR, "failed", "calls failed", calls=more, total=after.failed)
     return found
 
 
+def news_of(event: "_MemberEvent") -> _News:
+    """What is to be told of something that befell a member. Pure."""
+    level, name, text, more = _MEMBER_NEWS[event["kind"]]
+    values: dict[str, int | str] = {"rank": event["rank"], "member": event["member"]}
+    values |= more
+    if event["by"]:
+        values["by"] = ",".join(map(str, event["by"]))
+    return _News(level, name, event["text"] or text, values)
+
+
+@dataclass
+class _Repeats:
+    told_at: float
+    pause_s: float = _FIRST_PAUSE_S
+    times: int = 0  # since then
+    last: _News | None = None
+
+
+class Brake:
+    """Tells what befalls a member again and again in a line now and then.
+
+    The first time is told at once. What follows within a pause is told when it is over,
+    in one line that says how often it was (`times`); then the pause is twice as long.
+    After a pause without any it is as it was at first. Pure: `now` in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._repeats: dict[tuple[int | str | None, ...], _Repeats] = {}
+
+    def add(self, told: _News, now: float) -> list[_News]:
+        """What is to be told at once."""
+        values = told.values
+        key = (told.event, values["member"], values.get("cause"), values.get("what"))
+        repeats = self._repeats.get(key)
+        if repeats is None:
+            self._repeats[key] = _Repeats(told_at=now)
+            return [_times(told, 1)]
+        repeats.times += 1
+        repeats.last = told
+        return []
+
+    def due(self, now: float, *, is_end: bool = False) -> list[_News]:
+        """What is to be told now of what was held back; all of it at the end."""
+        told = []
+        for key, repeats in list(self._repeats.items()):
+            if not is_end and now - repeats.told_at < repeats.pause_s:
+                continue
+            if repeats.last is None:
+                del self._repeats[key]
+                continue
+            told.append(_times(repeats.last, repeats.times))
+            pause_s = min(2 * repeats.pause_s, _LONGEST_PAUSE_S)
+            self._repeats[key] = _Repeats(told_at=now, pause_s=pause_s)
+        return told
+
+
+def _times(told: _News, times: int) -> _News:
+    return replace(told, values={**told.values, "times": times})
+
+
 def look(backend: _C.AikidoBackend) -> Seen:
-    """A look at a group, which waits for a turn of its progress thread."""
+    """A look at the counters of a group."""
     counters = backend.counters
     return Seen(
-        members=tuple(backend.members()),
+        epoch=backend.epoch,
         standing=backend.standing,
         skipped=counters["skipped_own"],
-        given_bytes=counters["given_bytes"],
         failed=counters["failures"],
     )
 
@@ -94,7 +195,21 @@ def log_events(
     group: dist.ProcessGroup | None = None,
     look_s: float = _LOOK_S,
 ) -> "EventLog":
-    """Logs from now on who is left out or back, skips, stand-ins and failures.
+    """Logs what happens to the members of a group, from now on.
+
+    | event | when |
+    | --- | --- |
+    | suspect | a member is late with its shards, or silent: `cause` |
+    | takeover | others own its shards, or a backup gives in its place: `what`, `by` |
+    | handback | it owns shards again |
+    | member_out, member_back | calls that may skip go on without it, with it again |
+    | death | its connection is gone, and it has not said goodbye |
+    | skipped, failed | calls of this rank: `calls`, and `total` until now |
+    | standing | of this rank in calls that may skip |
+
+    All have `rank`, this one, and the first five `member`. What befalls a member again
+    and again is a line now and then, with `times`: how often since the line before.
+    Ranks are those of that time.
 
     Args:
         logger: to write to; None is the one called "aikido".
@@ -102,7 +217,7 @@ def log_events(
         look_s: how often the thread looks.
 
     Returns:
-        What ends it. It ends by itself with the group.
+        What ends it. It ends by itself with the group, and has told what came before.
 
     Raises:
         ConfigError: there is no aikido group.
@@ -118,7 +233,13 @@ class EventLog:
         self, logger: logging.Logger, group: dist.ProcessGroup | None, look_s: float
     ) -> None:
         self._logger, self._group, self._look_s = logger, group, look_s
-        self._before = look(backend_of(group))
+        backend = backend_of(group)
+        self._name = backend.group_name
+        self._before = look(backend)
+        self._recorder = recorder_of_process()
+        past = self._recorder.events(0)
+        self._last = past[-1]["number"] if past else 0
+        self._brake = Brake()
         self._ended = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="aikido-log", daemon=True
@@ -136,14 +257,27 @@ class EventLog:
         is_over = False
         while not is_over:
             is_over = self._ended.wait(self._look_s)
+            told = []
             try:
                 backend = backend_of(self._group)
                 after = look(backend)
+                told = news(backend.place[0], self._before, after)
+                self._before = after
             except AikidoError:  # the group has ended
-                return
-            for each in news(backend.place[0], self._before, after):
-                pairs = " ".join(f"{name}={v}" for name, v in each.values.items())
+                is_over = True
+            now = time.monotonic()
+            for each in self._member_news(now, is_end=is_over) + told:
                 extra = {"aikido": {"event": each.event, **each.values}}
-                line = f"aikido {each.event}: {each.text}; {pairs}"
-                self._logger.log(each.level, line, extra=extra)
-            self._before = after
+                self._logger.log(each.level, each.line(), extra=extra)
+
+    def _member_news(self, now: float, *, is_end: bool) -> list[_News]:
+        """Of all that has happened until now."""
+        told = []
+        for event in self._recorder.events(self._last):
+            self._last = event["number"]
+            if event["group"] != self._name:
+                continue
+            each = news_of(event)
+            # Nobody dies twice.
+            told += [each] if each.event == "death" else self._brake.add(each, now)
+        return told + self._brake.due(now, is_end=is_end)

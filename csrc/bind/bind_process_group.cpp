@@ -296,6 +296,7 @@ void register_members(BackendClass& backend) {
             return std::make_pair(self.getRank(), self.getSize());
           },
           "Rank and size in the present view.")
+      .def_property_readonly("group_name", &AikidoBackend::group_name)
       .def_property_readonly("epoch", &AikidoBackend::epoch,
                              "The number of the present view, 0 before the first.")
       .def("shut_down_family", &AikidoBackend::shut_down_family,

@@ -36,6 +36,22 @@ void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns
   recorder.record(span);
 }
 
+py::list events(Recorder& recorder, uint64_t after) {
+  py::list out;
+  for (const trace::Event& event : recorder.journal().after(after)) {
+    py::dict each;
+    each["number"] = event.number;
+    each["kind"] = trace::name_of(event.kind);
+    each["group"] = event.group;
+    each["rank"] = event.self.value;
+    each["member"] = event.member.value;
+    each["by"] = event.by;
+    each["text"] = event.text;
+    out.append(each);
+  }
+  return out;
+}
+
 std::map<int, std::string> operation_names() {
   using collectives::CallKind;
   std::map<int, std::string> names;
@@ -63,7 +79,9 @@ void register_trace(py::module_& m) {
       .def("section", &section, py::arg("name"), py::arg("begin_ns"), py::arg("end_ns"),
            py::arg("step"), "Records a part of a step; times as time.monotonic_ns().")
       .def("take", &take,
-           "Takes out all that was recorded: the spans, how many were dropped, names.");
+           "Takes out all that was recorded: the spans, how many were dropped, names.")
+      .def("events", &events, py::arg("after"),
+           "What befell members of groups, armed or not, beyond that number.");
   m.def("operation_names", &operation_names,
         "The names of the kinds of collectives, by their numbers in spans.");
 }

@@ -184,6 +184,9 @@ class AikidoBackend final : public ChangingBackend {
     return communicator_;
   }
   Milliseconds timeout() const;
+  const std::string& group_name() const {
+    return group_name_;
+  }
 
  private:
   // The work of a call: its own, or the batch that this thread has started.

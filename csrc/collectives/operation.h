@@ -105,6 +105,8 @@ class OperationHost {
   virtual void fail_everywhere(Seq seq, const Status& why) = 0;
   // So many bytes go out as the contribution of a backup.
   virtual void note_given(size_t bytes) = 0;
+  // The result of a shard has come, with the contribution of a backup.
+  virtual void note_stand_in(const straggler::StandIn& stand_in) = 0;
   // The operation came to its end outside of a frame, call or look at the time.
   virtual void on_over(Seq seq) = 0;
 };

@@ -43,9 +43,10 @@ void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
     return history.on_committed(seq_, mine.mask, charge);
   RankSet in_time = mine.mask;
   RankSet covered(host_->size());
-  for (const auto& [data_shard, backup] : mine.stand_ins) {
-    in_time.erase(data_shard);
-    covered.insert(data_shard);
+  for (const straggler::StandIn& stand_in : mine.stand_ins) {
+    in_time.erase(stand_in.data_shard);
+    covered.insert(stand_in.data_shard);
+    host_->note_stand_in(stand_in);
   }
   history.on_committed(seq_, in_time, covered, Rank(num_data_shards_), charge);
 }

@@ -488,6 +488,7 @@ void Group::beat(TimePoint now) {
   for (const Rank rank : heartbeats_.on_time(now)) peer(rank).beat();
   send_clock(Rank(0), trace_.question(now));
   const auto silent = heartbeats_.silent();
+  trace_.news().on_silent(silent);
   if (silent.empty()) return;
   check_all_lost();
   for (const Rank rank : silent) {

@@ -98,8 +98,7 @@ class Group final : public transport::Timed,
   // that it has. So a state behind them may be given to `except`.
   bool is_settled(Seq seq, Rank except) const;
 
-  // Orderly end: says goodbye behind what is queued. Collectives under way and later
-  // calls fail.
+  // Orderly end: says goodbye behind what is queued. Calls fail, now and later.
   void leave();
   bool is_drained() const;  // nothing is on its way out any more
   bool is_busy() const;     // calls are under way here, which others may need
@@ -165,6 +164,7 @@ class Group final : public transport::Timed,
   uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override;
   void note_given(size_t bytes) override;
+  void note_stand_in(const straggler::StandIn& stand_in) override;
   void fail_everywhere(Seq seq, const Status& why) override;
 
   // ViewChangeHost (group_views.cpp)

@@ -71,6 +71,10 @@ void Group::note_given(size_t bytes) {
   counters_.given_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }
 
+void Group::note_stand_in(const straggler::StandIn& stand_in) {
+  trace_.news().on_stand_in(stand_in, clock_->now());
+}
+
 void Group::drop_incoming(uint64_t seq) {
   for (Peer& p : peers_) {
     for (const auto kind : {FrameKind::kContrib, FrameKind::kResult, FrameKind::kData})
@@ -188,6 +192,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
+  if (!p.has_left) trace_.news().on_lost(from, p.lost);
   if (!policies_.empty()) view_change_.on_lost(from, clock_->now());
   check_all_lost();
   mailbox_.on_peer_lost(from, p.lost);

@@ -41,6 +41,7 @@ GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank
                        int32_t size)
     : recorder_(recorder),
       self_(self),
+      news_(recorder == nullptr ? nullptr : &recorder->journal(), group, self, size),
       called_(static_cast<size_t>(size)),
       begun_(static_cast<size_t>(size)) {
   if (recorder_ == nullptr) return;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/operation.h"
+#include "engine/group_news.h"
 #include "trace/clock_offset.h"
 #include "trace/recorder.h"
 #include "transport/link.h"
@@ -32,6 +33,8 @@ class GroupTrace {
 
   // Of the name of the group, for spans of its links.
   uint16_t name() const { return name_; }
+  // What befalls the members; recorded always, as it is rare.
+  GroupNews& news() { return news_; }
 
   // ---- calls and frames
   // To be called before the operation starts; local.step says whether it is traced, and
@@ -72,6 +75,7 @@ class GroupTrace {
 
   trace::Recorder* const recorder_;
   const Rank self_;
+  GroupNews news_;
   uint16_t name_ = 0;
   std::vector<uint64_t> called_;  // by rank
   std::map<uint64_t, Open> open_;

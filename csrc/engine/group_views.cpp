@@ -68,7 +68,9 @@ void Group::suspect(Rank rank) {
   view().members.for_each([&](Rank r) {
     if (r != rank && view().is_owner(r)) ++left;
   });
-  if (2 * left >= view().members.count()) view_change_.suspect(rank, clock_->now());
+  if (2 * left < view().members.count()) return;
+  trace_.news().on_late(rank);
+  view_change_.suspect(rank, clock_->now());
 }
 
 uint64_t Group::called_by(Rank rank) const {
@@ -187,6 +189,7 @@ void Group::on_promise() {
 }
 
 void Group::on_install(const View& view) {
+  trace_.news().on_view(view);
   for (const auto& policy : policies_) policy->history().set_members(view.members);
   note_owners(view);
   if (view.has(options_.self)) refused_ = Status::ok();

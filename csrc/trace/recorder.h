@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "trace/journal.h"
 #include "trace/ring.h"
 #include "trace/span.h"
 
@@ -68,6 +69,9 @@ class Recorder {
   // Takes out all that was recorded.
   Taken take();
 
+  // Of the members of all groups of the process; armed or not.
+  Journal& journal() { return journal_; }
+
  private:
   Ring* ring_of_this_thread();
   void arm_as_due();
@@ -81,6 +85,7 @@ class Recorder {
   std::atomic<bool> is_armed_{false};
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> num_dropped_{0};
+  Journal journal_;
 
   std::mutex mutex_;
   // Guarded by mutex_.

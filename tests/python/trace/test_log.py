@@ -6,37 +6,29 @@ import pytest
 import torch.distributed as dist
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace._log import Seen, log_events, news
+from aikido_torch.trace._log import Brake, Seen, log_events, news, news_of
 
-BEFORE = Seen(members=(0, 1, 2), skipped=4, given_bytes=10, failed=1)
+BEFORE = Seen(skipped=4, failed=1)
 
 
 @pytest.mark.parametrize(
     ("after", "event", "level", "values"),
     [
         (
-            Seen((0, 2), "member", 4, 10, 1),
-            "member_out", logging.WARNING, {"member": 1},
-        ),
-        (
-            Seen((0, 1, 2, 3), "member", 4, 10, 1),
-            "member_back", logging.INFO, {"member": 3},
-        ),
-        (
-            Seen((0, 1, 2), "refused", 4, 10, 1),
+            Seen(standing="refused", skipped=4, failed=1),
             "standing", logging.WARNING, {"standing": "refused"},
         ),
         (
-            Seen((0, 1, 2), "member", 7, 10, 1),
+            Seen(skipped=7, failed=1),
             "skipped", logging.INFO, {"calls": 3, "total": 7},
         ),
         (
-            Seen((0, 1, 2), "member", 4, 30, 1),
-            "stood_in", logging.INFO, {"bytes": 20},
+            Seen(skipped=4, failed=2),
+            "failed", logging.ERROR, {"calls": 1, "total": 2},
         ),
         (
-            Seen((0, 1, 2), "member", 4, 10, 2),
-            "failed", logging.ERROR, {"calls": 1, "total": 2},
+            Seen(epoch=2, skipped=1),
+            "skipped", logging.INFO, {"calls": 1, "total": 1},
         ),
     ],
 )  # fmt: skip
@@ -47,20 +39,124 @@ def test_each_change_is_told_once(after, event, level, values):
     assert news(5, after, after) == []
 
 
+def test_the_counters_of_other_members_are_not_compared_with_those_before():
+    before = Seen(standing="returning", skipped=4, failed=1)
+    assert news(5, before, Seen(epoch=2)) == []
+
+
+def event_of(kind, member=1, by=(), text=""):
+    values = {"number": 1, "group": "0", "rank": 0, "member": member, "by": list(by)}
+    return values | {"kind": kind, "text": text}
+
+
+@pytest.mark.parametrize(
+    ("event", "level", "line"),
+    [
+        (
+            event_of("late"), logging.WARNING,
+            "aikido suspect: it holds up the others, its shards are to go to them; "
+            "rank=0 member=1 cause=late",
+        ),
+        (
+            event_of("silent", 2), logging.WARNING,
+            "aikido suspect: nothing comes from it: it is stopped, its machine is "
+            "down, or the link is cut; rank=0 member=2 cause=silent",
+        ),
+        (
+            event_of("shards_moved", by=[0, 2]), logging.WARNING,
+            "aikido takeover: others own the shards that were its own; "
+            "rank=0 member=1 what=shards by=0,2",
+        ),
+        (
+            event_of("shards_back"), logging.INFO,
+            "aikido handback: it owns shards again; rank=0 member=1 what=shards",
+        ),
+        (
+            event_of("stood_in", by=[3]), logging.WARNING,
+            "aikido takeover: a backup gives in its place; "
+            "rank=0 member=1 what=data by=3",
+        ),
+        (
+            event_of("out"), logging.WARNING,
+            "aikido member_out: the others go on without it; rank=0 member=1",
+        ),
+        (
+            event_of("back"), logging.INFO,
+            "aikido member_back: takes part again; rank=0 member=1",
+        ),
+        (
+            event_of("lost", text="rank 1 is lost"), logging.ERROR,
+            "aikido death: rank 1 is lost; rank=0 member=1",
+        ),
+    ],
+)  # fmt: skip
+def test_what_befalls_a_member_is_a_line(event, level, line):
+    told = news_of(event)
+    assert (told.level, told.line()) == (level, line)
+
+
+def lines_of(told):
+    return [(each.event, each.values["member"], each.values["times"]) for each in told]
+
+
+def test_what_befalls_a_member_again_and_again_is_a_line_now_and_then():
+    brake = Brake()
+    told = []
+    for second in range(3600):
+        if second % 3 == 0:
+            told += brake.add(news_of(event_of("late")), second)
+        told += brake.due(second)
+    told += brake.due(3600, is_end=True)
+    assert len(told) == 12  # of 1200: pauses of 10 s, 20 s, ... and then 600 s
+    assert sum(each.values["times"] for each in told) == 1200
+    assert [each.values["times"] for each in told[:4]] == [1, 3, 7, 13]
+    assert brake.due(3601, is_end=True) == []
+
+
+def test_what_befalls_others_or_is_something_else_is_not_held_back():
+    brake = Brake()
+    told = []
+    for kind, member in (("late", 1), ("late", 2), ("silent", 1), ("out", 1)):
+        told += brake.add(news_of(event_of(kind, member)), 0.0)
+    for kind in ("shards_moved", "stood_in"):
+        told += brake.add(news_of(event_of(kind)), 0.0)
+    assert lines_of(told) == [
+        ("suspect", 1, 1),
+        ("suspect", 2, 1),
+        ("suspect", 1, 1),
+        ("member_out", 1, 1),
+        ("takeover", 1, 1),
+        ("takeover", 1, 1),
+    ]
+
+
+def test_after_a_pause_without_any_it_is_told_at_once_again():
+    brake = Brake()
+    late = news_of(event_of("late"))
+    assert lines_of(brake.add(late, 0.0)) == [("suspect", 1, 1)]
+    assert brake.add(late, 5.0) == []
+    assert brake.due(9.9) == []
+    assert lines_of(brake.due(10.0)) == [("suspect", 1, 1)]
+    assert brake.due(29.9) == []
+    assert brake.due(30.0) == []
+    assert lines_of(brake.add(late, 31.0)) == [("suspect", 1, 1)]
+    assert brake.add(late, 32.0) == []
+    assert lines_of(brake.due(41.0)) == [("suspect", 1, 1)]
+
+
 def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, caplog):
     caplog.set_level(logging.INFO, logger="aikido")
     log = log_events(look_s=3600)
-    log._before = Seen(members=(0, 1), skipped=-2)
+    log._before = Seen(epoch=log._before.epoch, skipped=-2)
     log.close()
     log.close()
     assert not log._thread.is_alive()
-    assert [record.aikido["event"] for record in caplog.records] == [
-        "member_out",
-        "skipped",
+    (record,) = caplog.records
+    values = {"rank": 0, "calls": 2, "total": 0}
+    assert record.aikido == {"event": "skipped"} | values
+    assert caplog.messages == [
+        "aikido skipped: calls ended without this rank; rank=0 calls=2 total=0"
     ]
-    assert caplog.messages[0] == (
-        "aikido member_out: the others go on without it; rank=0 member=1"
-    )
 
 
 def test_it_ends_with_its_group(group_of_one):
