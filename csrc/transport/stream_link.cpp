@@ -139,7 +139,7 @@ void StreamLink::flush() {
   if (can_send_ && !waits_for_room_) {
     if (is_ordered()) {
       if (!outgoing_.empty() || !scheduler_.is_empty())
-        uplink_->ask();
+        ask_uplink();
       else
         end_if_finished();
     } else {
@@ -154,9 +154,16 @@ void StreamLink::on_writable() {
     write_some(whole_turn());
   } else {
     set_waiting(false);
-    if (can_send_) uplink_->ask();
+    if (can_send_) ask_uplink();
   }
   if (!sent_.empty()) want_flush();
+}
+
+// The uplink sees what has begun and what the scheduler has, and nothing in between:
+// what was picked for a stream that took nothing of it would be left there for ever.
+void StreamLink::ask_uplink() {
+  put_back();
+  uplink_->ask();
 }
 
 void StreamLink::set_waiting(bool waits) {

@@ -98,6 +98,7 @@ class StreamLink final : public Link,
   bool write_turn(const Turn& turn, size_t* total);
   void gather(const Turn& turn);
   void put_back();
+  void ask_uplink();
   void end_if_finished();
   void advance(size_t written);
   void release(MessageId id, size_t dropped);

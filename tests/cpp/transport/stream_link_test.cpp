@@ -70,7 +70,68 @@ struct Two {
   }
 };
 
+// To another host, and full: it takes nothing until it is told to.
+struct FullStream final : ByteStream {
+  void start(StreamHandler* h) override { handler = h; }
+  Result<size_t> write(std::span<const iovec> parts) override {
+    if (is_full) return size_t{0};
+    size_t all = 0;
+    for (const iovec& part : parts) all += part.iov_len;
+    written += all;
+    return all;
+  }
+  void wait_for_room(bool waits) override { waits_for_room = waits; }
+  bool is_drained() const override { return true; }
+  std::optional<size_t> unacknowledged() const override { return 0; }
+  size_t segment_bytes() const override { return 1448; }
+  Result<size_t> read(std::span<const iovec>) override { return size_t{0}; }
+  void end_sending() override {}
+  void hang_up() override {}
+  void end() override {}
+
+  StreamHandler* handler = nullptr;
+  bool is_full = true;
+  bool waits_for_room = false;
+  size_t written = 0;
+};
+
 }  // namespace
+
+TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
+  EventLoop loop;
+  Uplink uplink(&loop, 0);
+  RecordingHandler handler;
+  auto owned = std::make_unique<FullStream>();
+  FullStream& stream = *owned;
+  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
+                  &handler);
+  const auto run_a_turn = [&] {
+    loop.post([&] { loop.stop(); });
+    loop.run();
+  };
+  const auto differ = [&] {
+    uplink.note(0);
+    uplink.note(1);
+  };
+  const bool is_ordered_before = GENERATE(false, true);
+  if (is_ordered_before) differ();
+  const auto data = pattern(900);
+  OutMessage message;
+  message.data = data.data();
+  message.bytes = data.size();
+  link.send(std::move(message));
+  run_a_turn();
+  run_a_turn();
+  REQUIRE(stream.waits_for_room);
+  if (!is_ordered_before) differ();
+  REQUIRE(uplink.is_ordered());
+  stream.is_full = false;
+  stream.handler->on_writable();
+  run_a_turn();
+  run_a_turn();
+  CHECK(stream.written == kHeaderBytes + data.size());
+  CHECK_FALSE(stream.waits_for_room);
+}
 
 TEST_CASE("large and small messages arrive whole in both directions", "[tcp]") {
   Two two;
