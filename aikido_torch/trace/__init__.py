@@ -28,9 +28,10 @@ from aikido_torch.trace._flight import write_flight_recorder
 from aikido_torch.trace._html import write_html
 from aikido_torch.trace._log import EventLog, log_events
 from aikido_torch.trace._metrics import Metrics, serve
+from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._spans import Kind, Outcome, Span
-from aikido_torch.trace._summary import RankSummary, Summary, summarize
+from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
 from aikido_torch.trace._text import report
 from aikido_torch.trace._watch import Watch, watch
 
@@ -42,6 +43,8 @@ __all__ = [
     "LinkStep",
     "Metrics",
     "Outcome",
+    "Pause",
+    "PauseSummary",
     "RankStep",
     "RankSummary",
     "Span",
@@ -54,6 +57,7 @@ __all__ = [
     "attribute_windows",
     "facts_of",
     "log_events",
+    "pauses_of",
     "read",
     "report",
     "save",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aikido_torch.trace._dump import Dump, check_together, write_file
+from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._spans import Kind, Outcome, Span
 
 __all__ = ["FRAMES", "events", "lanes", "write_chrome"]
@@ -73,6 +74,9 @@ def _of_rank(dump: Dump, spans: list[Span], zero: int) -> list[_Event]:
     groups: dict[tuple[int, str], list[Span]] = {}
     for span in spans:
         groups.setdefault(_place(span), []).append(span)
+    pauses: dict[Span, list[Pause]] = {}
+    for pause in pauses_of(spans):
+        pauses.setdefault(pause.message, []).append(pause)
     out: list[_Event] = [_meta(dump.rank, 0, "process_name", f"rank {dump.rank}")]
     out.append(
         {"ph": "M", "pid": dump.rank, "name": "process_sort_index"}
@@ -95,6 +99,8 @@ def _of_rank(dump: Dump, spans: list[Span], zero: int) -> list[_Event]:
             )
             for span in lane:
                 out += _of_span(dump, span, thread, zero)
+                for pause in pauses.get(span, ()):
+                    out.append(_of_pause(dump, pause, thread, zero))
     return out
 
 
@@ -130,6 +136,24 @@ def title_of(dump: Dump, span: Span) -> str:
     return f"{FRAMES.get(span.detail, 'frame')} {span.number}"
 
 
+def _of_pause(dump: Dump, pause: Pause, thread: int, zero: int) -> _Event:
+    args: dict[str, Any] = {"priority": pause.message.priority}
+    if pause.by is not None:
+        args |= {"for": title_of(dump, pause.by), "for_priority": pause.by.priority}
+        args["for_peer"] = pause.by.peer
+    place = {"pid": dump.rank, "tid": thread, "cat": "pause"}
+    when = pause.begin_ns - zero, pause.end_ns - zero
+    return _complete(place, pause.reason, when, args)
+
+
+def _complete(
+    place: _Event, name: str, when: tuple[int, int], args: dict[str, Any]
+) -> _Event:
+    begin, end = when
+    times = {"ts": begin / 1e3, "dur": max(0, end - begin) / 1e3}
+    return {"ph": "X", **place, "name": name, **times, "args": args}
+
+
 def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
     args: dict[str, Any] = {}
     if span.step >= 0:
@@ -146,17 +170,10 @@ def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
     if span.kind in (Kind.SEND, Kind.SEND_CHUNK, Kind.RECEIVE_CHUNK):
         args |= {"shard": span.shard, "offset": span.offset}
 
+    place = {"pid": dump.rank, "tid": thread, "cat": Kind(span.kind).name.lower()}
+
     def event(name: str, begin: int, end: int, args: dict[str, Any]) -> _Event:
-        return {
-            "ph": "X",
-            "pid": dump.rank,
-            "tid": thread,
-            "cat": Kind(span.kind).name.lower(),
-            "name": name,
-            "ts": (begin - zero) / 1e3,
-            "dur": max(0, end - begin) / 1e3,
-            "args": args,
-        }
+        return _complete(place, name, (begin - zero, end - zero), args)
 
     out = [event(title_of(dump, span), span.begin_ns, span.end_ns, args)]
     if span.kind == Kind.OPERATION and span.first_ns > span.begin_ns:

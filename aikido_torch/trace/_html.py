@@ -6,7 +6,7 @@ import base64
 import json
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -14,6 +14,7 @@ from typing import Any
 
 from aikido_torch.trace._chrome import FRAMES
 from aikido_torch.trace._dump import Dump, write_file
+from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Span
 from aikido_torch.trace._summary import Summary, summarize
 
@@ -26,6 +27,7 @@ _LANES = (
     ((Kind.OPERATION,), "calls"),
     ((Kind.RECEIVE_CHUNK,), "received"),
 )
+_PAUSES = "messages that stand still"
 _MOST_STEPS = 200
 
 
@@ -58,6 +60,7 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
         arrivals=_arrivals(summary),
         ranks=_ranks(summary),
         links=_links(summary),
+        pauses=_pauses(summary),
         step_options=options,
         # Nothing in it can end the element that it is in.
         head=json.dumps(head, separators=(",", ":")).replace("<", "\\u003c"),
@@ -77,14 +80,12 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
     numbers, titles = array("I"), array("I")
     steps: dict[int, list[int]] = {}
     for dump, spans in aligned:
-        for kinds, title in _LANES:
-            lane = sorted(s for s in spans if s.kind in kinds)
+        for title, lane in _lanes(dump, spans):
             before = len(begins)
-            for span in lane:
+            for name, span in lane:
                 begins.append(_us(span.begin_ns - zero))
                 lengths.append(_us(span.end_ns - span.begin_ns))
                 numbers.append(span.number & 0xFFFFFFFF)
-                name = _name(dump, span)
                 titles.append(names.setdefault(name, len(names)))
                 if span.step >= 0:
                     end = begins[-1] + lengths[-1]
@@ -108,6 +109,22 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
         for column in columns:
             column.byteswap()
     return head, b"".join(column.tobytes() for column in columns)
+
+
+def _lanes(
+    dump: Dump, spans: list[Span]
+) -> Iterator[tuple[str, list[tuple[str, Span]]]]:
+    """Of a rank: the title of each, and its spans with their names in order."""
+    for kinds, title in _LANES:
+        lane = sorted(s for s in spans if s.kind in kinds)
+        yield title, [(_name(dump, span), span) for span in lane]
+    yield (
+        _PAUSES,
+        [
+            (p.reason, p.message._replace(begin_ns=p.begin_ns, end_ns=p.end_ns))
+            for p in pauses_of(spans)
+        ],
+    )
 
 
 def _us(ns: int) -> int:
@@ -198,3 +215,13 @@ def _links(summary: Summary) -> str:
         cells = ("" if rate is None else f"{rate / 1e6:.1f}" for rate in rates)
         rows.append(f'<th scope="row">from {sender}</th>' + _cells(*cells))
     return _table(("", *(f"to {rank}" for rank in receivers)), rows)
+
+
+def _pauses(summary: Summary) -> str:
+    rows = [
+        _cells(each.rank)
+        + f'<td class="text">{escape(each.reason)}</td>'
+        + _cells(each.num_pauses, f"{each.total_ms:.1f}", f"{each.longest_ms:.1f}")
+        for each in summary.pauses
+    ]
+    return _table(("rank", "reason", "how often", "in all", "longest"), rows)

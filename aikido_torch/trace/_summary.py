@@ -10,9 +10,10 @@ from statistics import median
 from aikido_torch.trace._attribute import Verdict, attribute_windows
 from aikido_torch.trace._dump import Dump, check_together
 from aikido_torch.trace._facts import facts_of
+from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Outcome
 
-__all__ = ["RankSummary", "Summary", "summarize"]
+__all__ = ["PauseSummary", "RankSummary", "Summary", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,25 @@ class RankSummary:
     num_calls: int
 
 
+@dataclass(frozen=True)
+class PauseSummary:
+    """How messages stood still that were on their way, for one reason.
+
+    Attributes:
+        rank: whose messages they were.
+        reason: why.
+        num_pauses: of all its messages together.
+        total_ms: their sum.
+        longest_ms: the longest of them.
+    """
+
+    rank: int
+    reason: str
+    num_pauses: int
+    total_ms: float
+    longest_ms: float
+
+
 @dataclass
 class Summary:
     """What reports show.
@@ -57,6 +77,7 @@ class Summary:
             call, in ms, by the clock of rank 0.
         rates: by sender and receiver, bytes per second while something was on its way.
         verdicts: of windows of five steps.
+        pauses: of messages, by rank, those that took longest in all first.
     """
 
     job: str
@@ -66,6 +87,7 @@ class Summary:
     arrivals: dict[int, dict[int, float]] = field(default_factory=dict)
     rates: dict[tuple[int, int], float] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
+    pauses: list[PauseSummary] = field(default_factory=list)
 
 
 def summarize(dumps: Iterable[Dump]) -> Summary:
@@ -84,6 +106,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary.arrivals = _arrivals(dumps)
     summary.steps = sorted(summary.arrivals)
     summary.verdicts = attribute_windows(facts)
+    summary.pauses = [each for dump in dumps for each in _pauses(dump)]
     for dump in dumps:
         own = [each.ranks[dump.rank] for each in facts if dump.rank in each.ranks]
         calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
@@ -102,6 +125,17 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
             num_calls=len(calls),
         )
     return summary
+
+
+def _pauses(dump: Dump) -> list[PauseSummary]:
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for pause in pauses_of(dump.spans):
+        times[pause.reason].append((pause.end_ns - pause.begin_ns) / 1e6)
+    found = [
+        PauseSummary(dump.rank, reason, len(ms), sum(ms), max(ms))
+        for reason, ms in times.items()
+    ]
+    return sorted(found, key=lambda each: -each.total_ms)
 
 
 def _median(values: list[float]) -> float:

@@ -30,12 +30,16 @@ def report(dumps: Iterable[Dump], *, console: Console | None = None) -> Summary:
     console = console or Console()
     for note in summary.notes:
         console.print(escape(f"note: {note}"))
-    for table in (_culprits(summary), _ranks(summary), _links(summary)):
+    for table in _tables(summary):
         if table.row_count:
             console.print(table)
     if summary.arrivals:
         console.print(_arrivals(summary))
     return summary
+
+
+def _tables(summary: Summary) -> tuple[Table, ...]:
+    return _culprits(summary), _ranks(summary), _links(summary), _pauses(summary)
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -86,6 +90,22 @@ def _links(summary: Summary) -> Table:
         cells = [summary.rates.get((sender, rank)) for rank in receivers]
         table.add_row(
             f"from {sender}", *("" if c is None else f"{c / 1e6:.1f}" for c in cells)
+        )
+    return table
+
+
+def _pauses(summary: Summary) -> Table:
+    table = _table(
+        "Messages that stood still on their way", "rank", "reason", "how often",
+        "in all, ms", "longest, ms",
+    )  # fmt: skip
+    for each in summary.pauses:
+        table.add_row(
+            str(each.rank),
+            each.reason,
+            str(each.num_pauses),
+            f"{each.total_ms:.1f}",
+            f"{each.longest_ms:.1f}",
         )
     return table
 

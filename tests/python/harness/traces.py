@@ -14,6 +14,33 @@ def span(kind: Kind, begin: float, end: float, **fields: int) -> Span:
     return Span(**(values | {"end_ns": round(end * MS)} | fields))
 
 
+def message(
+    number: int,
+    begin: float,
+    end: float,
+    chunks: list[tuple[float, float]],
+    *,
+    priority: int = 0,
+    peer: int = 1,
+) -> list[Span]:
+    """One that goes out, with a chunk of 100 bytes for each (picked, written)."""
+    own = {"number": number, "priority": priority, "peer": peer, "detail": 7}
+    first_ns = round(chunks[0][0] * MS)
+    size = 100 * len(chunks)
+    whole = span(Kind.SEND, begin, end, bytes=size, first_ns=first_ns, **own)
+    parts = [
+        span(Kind.SEND_CHUNK, picked, written, offset=100 * i, bytes=100, **own)
+        for i, (picked, written) in enumerate(chunks)
+    ]
+    return [whole, *parts]
+
+
+def paused_message() -> list[Span]:
+    """One that stands still from 9 to 20 ms, for a more urgent one to rank 2."""
+    bulk = message(1, 0, 30, [(1, 4), (4.1, 9), (20, 24), (24.1, 30)])
+    return bulk + message(2, 6, 15, [(10, 15)], priority=5, peer=2)
+
+
 def dump(rank: int, spans: list[Span], **fields: object) -> Dump:
     """Of a job of four ranks."""
     values: dict[str, object] = {

@@ -15,7 +15,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch import trace
+import aikido_torch
+from aikido_torch import Options, trace
+from aikido_torch._backend import backend_of
 from aikido_torch.testing import run_ranks
 from aikido_torch.trace import Kind, Outcome
 
@@ -85,6 +87,55 @@ def test_ranks_of_one_machine_find_that_they_have_one_clock():
         assert clock is not None
         assert abs(clock.offset_ns) < 0.5 * MS
         assert abs(clock.drift) < 1e-3
+
+
+def overtake(rank, size, num_bulk, num_urgent):
+    """Urgent messages, one after the other, while bulk is on its way."""
+    bulk = [torch.ones(8 << 20) for _ in range(num_bulk)]
+    urgent = [torch.ones(1024) for _ in range(num_urgent)]
+    dist.barrier()
+    trace.start()
+    works = []
+    if rank == 0:
+        for i, tensor in enumerate(bulk):
+            works.append(aikido_torch.send(tensor, 1, tag=i, async_op=True))
+        for i, tensor in enumerate(urgent):
+            time.sleep(0.002)
+            tag = num_bulk + i
+            works.append(
+                aikido_torch.send(tensor, 1, tag=tag, priority=7, async_op=True)
+            )
+    else:
+        works += [dist.irecv(t, 0, tag=i) for i, t in enumerate(bulk + urgent)]
+    for work in works:
+        work.wait()
+    trace.stop()
+    counters = backend_of(None).counters
+    dist.barrier()
+    return trace.take(), counters["preemptions"]
+
+
+def test_a_message_that_urgent_ones_overtake_has_pauses_that_name_them(tmp_path):
+    through_sockets = Options(transport_shared_memory_bytes=0)
+    dumps, preemptions = zip(
+        *run_ranks(2, overtake, 4, 20, options=through_sockets), strict=True
+    )
+    pauses = [p for p in trace.pauses_of(dumps[0].spans) if p.by and p.by.priority == 7]
+    # Several may have gone in one pause.
+    assert 0 < len(pauses) <= preemptions[0] <= 3 * len(pauses)
+    for pause in pauses:
+        assert pause.reason == "paused for priority 7"
+        assert pause.message.bytes == 4 * (8 << 20)
+        assert pause.message.priority == 0
+        assert pause.message.first_ns < pause.begin_ns
+        assert pause.begin_ns < pause.end_ns < pause.message.end_ns
+        assert pause.by.bytes == 4 * 1024
+    trace.write_chrome(tmp_path / "all.json", dumps)
+    listed = json.loads((tmp_path / "all.json").read_text())["traceEvents"]
+    shown = [e for e in listed if e.get("cat") == "pause" and e["pid"] == 0]
+    named = [e for e in shown if e["name"] == "paused for priority 7"]
+    assert len(named) == len(pauses)
+    assert all(e["args"]["for"].startswith("message ") for e in named)
 
 
 def train(rank, size):

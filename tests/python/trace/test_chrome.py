@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aikido_torch.trace import Clock, Kind, write_chrome
 from aikido_torch.trace._chrome import events, lanes
-from harness.traces import MS, dump, span
+from harness.traces import MS, dump, paused_message, span
 
 _times = st.tuples(st.integers(0, 50), st.integers(0, 20))
 
@@ -80,3 +80,24 @@ def test_the_file_is_json_and_says_who_is_missing(tmp_path):
     assert document["otherData"] == {"job": "a job", "notes": notes}
     assert notes == ["rank 2, 3 of 4 is missing: nothing is known of what it did."]
     assert document["displayTimeUnit"] == "ms"
+
+
+def test_a_message_that_was_overtaken_has_a_pause_with_its_reason_inside():
+    listed = [e for e in events([dump(0, paused_message())]) if e["ph"] == "X"]
+    (pause,) = [e for e in listed if e["cat"] == "pause"]
+    assert pause["name"] == "paused for priority 5"
+    assert (pause["ts"], pause["dur"]) == (9_000, 11_000)
+    assert pause["args"] == {
+        "priority": 0, "for": "message 2", "for_priority": 5, "for_peer": 2,
+    }  # fmt: skip
+    (bulk,) = [e for e in listed if e["name"] == "message 1" and e["cat"] == "send"]
+    assert (bulk["pid"], bulk["tid"]) == (pause["pid"], pause["tid"])
+    assert bulk["ts"] <= pause["ts"]
+    assert pause["ts"] + pause["dur"] <= bulk["ts"] + bulk["dur"]
+
+
+def test_a_pause_is_by_the_clock_of_rank_0():
+    ahead = dump(1, paused_message(), clock=Clock(offset_ns=-3 * MS))
+    listed = [*events([dump(0, [span(Kind.STOP, 0, 1)]), ahead])]
+    (pause,) = [e for e in listed if e.get("cat") == "pause"]
+    assert pause["ts"] == 9_000  # the first of all is now the message, at -3 ms

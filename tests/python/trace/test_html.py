@@ -14,7 +14,7 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Kind
 from aikido_torch.trace._html import write_html
 from benchmarks.tracing_cases.simulate import Injected, Model
-from harness.traces import dump, span
+from harness.traces import dump, paused_message, span
 
 
 class Page(HTMLParser):
@@ -84,6 +84,17 @@ def test_the_timeline_has_the_spans_of_each_rank_in_order(tmp_path):
     assert head["steps"] == [[2, 0, 10_000], [3, 20_000, 30_000]]
     assert head["lanes"][2]["longest"] == 10_000
     assert head["end"] == 30_000
+
+
+def test_messages_that_stand_still_have_a_lane_and_a_table(tmp_path):
+    text, page = written(tmp_path, [dump(0, paused_message())])
+    head, (begins, lengths, numbers, names) = columns(page)
+    (lane,) = head["lanes"]
+    assert lane["title"] == "messages that stand still"
+    assert (list(begins), list(lengths), list(numbers)) == ([9_000], [11_000], [1])
+    assert head["names"][names[0]] == "paused for priority 5"
+    row = '<td>0</td><td class="text">paused for priority 5</td><td>1</td><td>11.0</td>'
+    assert row in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):

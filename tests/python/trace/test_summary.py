@@ -4,8 +4,8 @@ import pytest
 
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Kind, Outcome
-from aikido_torch.trace._summary import summarize
-from harness.traces import MS, dump, span
+from aikido_torch.trace._summary import PauseSummary, summarize
+from harness.traces import MS, dump, message, paused_message, span
 
 
 def call(step, begin, end, first, **fields):
@@ -56,3 +56,19 @@ def test_a_trace_without_calls_is_no_trouble():
 def test_no_trace_is_a_sentence():
     with pytest.raises(ConfigError, match="no trace to look at"):
         summarize([])
+
+
+def test_pauses_of_messages_are_added_up_by_rank_and_reason():
+    dumps = [dump(1, paused_message()), dump(0, paused_message())]
+    assert summarize(dumps).pauses == [
+        PauseSummary(0, "paused for priority 5", 1, 11.0, 11.0),
+        PauseSummary(1, "paused for priority 5", 1, 11.0, 11.0),
+    ]
+    still = message(3, 40, 50, [(40, 41), (45, 50)])
+    overtaken = message(4, 60, 90, [(60, 61), (89, 90)])
+    urgent = message(5, 70, 80, [(70, 80)], priority=5)
+    found = summarize([dump(0, paused_message() + still + overtaken + urgent)]).pauses
+    assert found == [
+        PauseSummary(0, "paused for priority 5", 2, 39.0, 28.0),
+        PauseSummary(0, "paused, the link took no more", 1, 4.0, 4.0),
+    ]

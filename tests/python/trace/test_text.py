@@ -7,7 +7,7 @@ from rich.console import Console
 from aikido_torch.trace import Kind
 from aikido_torch.trace._text import report
 from benchmarks.tracing_cases.simulate import Injected, Model
-from harness.traces import dump, span
+from harness.traces import dump, paused_message, span
 
 
 def printed(dumps):
@@ -38,3 +38,13 @@ def test_a_trace_without_steps_is_printed_too():
     text = printed([dump(0, [span(Kind.SECTION, 1, 2)])])
     assert "Ranks, medians" in text
     assert "Last calls" not in text
+
+
+def test_messages_that_were_overtaken_are_counted_by_the_reason():
+    text = printed([dump(0, paused_message())])
+    (row,) = [line for line in text.splitlines() if "paused for priority 5" in line]
+    assert row.split("│")[1:-1] == [
+        "    0 ", " paused for priority 5 ", "         1 ", "       11.0 ",
+        "        11.0 ",
+    ]  # fmt: skip
+    assert "stood still" not in printed([dump(0, [span(Kind.SECTION, 1, 2)])])
