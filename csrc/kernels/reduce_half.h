@@ -22,13 +22,7 @@
 namespace aikido::kernels {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr size_t kLanes = 16;
-#elif defined(__AVX2__)
-constexpr size_t kLanes = 8;
-#else
-constexpr size_t kLanes = 4;
-#endif
+constexpr size_t kLanes = kVectorBytes / sizeof(float);
 typedef float FloatVec __attribute__((vector_size(4 * kLanes)));
 typedef uint32_t WordVec __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t HalfVec __attribute__((vector_size(2 * kLanes)));

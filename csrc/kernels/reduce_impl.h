@@ -5,8 +5,7 @@
 // The reduction loops, written once and compiled once per instruction set: each
 // reduce_<set>.cpp includes this file and exports its find_in_<set>. All is in an
 // unnamed namespace and calls nothing of the standard library, so that the linker
-// cannot mix the copies. The compiler does the vectorising; loops are kept in the
-// plain shape that both gcc and clang turn into full-width code.
+// cannot mix the copies.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,112 +13,13 @@
 
 #include "base/types.h"
 #include "kernels/reduce.h"
+#include "kernels/reduce_fold.h"
 #include "kernels/reduce_half.h"
 #include "kernels/reduce_ops.h"
-
-// `out` may be a source, which the compiler would meet with a scalar loop. Element i is
-// read before it is written and used by no other element, so this promise is kept.
-#if defined(__clang__)
-#define AIKIDO_LOOP _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define AIKIDO_LOOP _Pragma("GCC ivdep")
-#endif
 
 namespace aikido::kernels {
 
 namespace {
-
-// Fits the L1 cache beside the sources' current lines.
-constexpr size_t kBlockBytes = 4096;
-
-// Elements: how one is read into an accumulator and written back.
-template <class T>
-struct Plain {
-  using Acc = T;
-  static constexpr size_t kBytes = sizeof(T);
-  static Acc load(const Byte* from) { return load_unaligned<T>(from); }
-  static void store(Byte* to, Acc value) { store_unaligned<T>(to, value); }
-};
-
-struct Truth {
-  using Acc = uint8_t;
-  static constexpr size_t kBytes = 1;
-  static Acc load(const Byte* from) { return *from != 0 ? 1 : 0; }
-  static void store(Byte* to, Acc value) { *to = value; }
-};
-
-template <class E, bool Scaled>
-typename E::Acc finish(typename E::Acc value, typename E::Acc scale) {
-  if constexpr (Scaled) return value * scale;
-  return value;
-}
-
-template <class E, bool Scaled>
-void copy(Byte* out, const Byte* a, size_t count, typename E::Acc scale) {
-  if constexpr (!Scaled && !std::is_same_v<E, Truth>) {
-    // Not through the accumulator, which would make a signalling NaN quiet.
-    __builtin_memmove(out, a, count * E::kBytes);
-  } else {
-    AIKIDO_LOOP
-    for (size_t i = 0; i < count; ++i)
-      E::store(out + i * E::kBytes,
-               finish<E, Scaled>(E::load(a + i * E::kBytes), scale));
-  }
-}
-
-template <class E, class Op, bool Scaled>
-void fold_two(Byte* out, const Byte* a, const Byte* b, size_t count,
-              typename E::Acc scale) {
-  AIKIDO_LOOP
-  for (size_t i = 0; i < count; ++i)
-    E::store(
-        out + i * E::kBytes,
-        finish<E, Scaled>(
-            Op::apply(E::load(a + i * E::kBytes), E::load(b + i * E::kBytes)), scale));
-}
-
-// Three sources and more: blocks that stay in the L1 cache between the sources.
-template <class E, class Op, bool Scaled>
-void fold_many(Byte* out, const void* const* sources, size_t num_sources, size_t count,
-               typename E::Acc scale) {
-  constexpr size_t kBlock = kBlockBytes / sizeof(typename E::Acc);
-  typename E::Acc acc[kBlock];
-  const auto at = [&](size_t k, size_t first) {
-    return static_cast<const Byte*>(sources[k]) + first * E::kBytes;
-  };
-  for (size_t first = 0; first < count; first += kBlock) {
-    const size_t n = count - first < kBlock ? count - first : kBlock;
-    const Byte* a = at(0, first);
-    const Byte* b = at(1, first);
-    for (size_t i = 0; i < n; ++i)
-      acc[i] = Op::apply(E::load(a + i * E::kBytes), E::load(b + i * E::kBytes));
-    for (size_t k = 2; k + 1 < num_sources; ++k) {
-      const Byte* c = at(k, first);
-      for (size_t i = 0; i < n; ++i)
-        acc[i] = Op::apply(acc[i], E::load(c + i * E::kBytes));
-    }
-    const Byte* last = at(num_sources - 1, first);
-    Byte* to = out + first * E::kBytes;
-    AIKIDO_LOOP
-    for (size_t i = 0; i < n; ++i)
-      E::store(
-          to + i * E::kBytes,
-          finish<E, Scaled>(Op::apply(acc[i], E::load(last + i * E::kBytes)), scale));
-  }
-}
-
-template <class E, class Op, bool Scaled>
-void fold(void* out, const void* const* sources, size_t num_sources, size_t count,
-          double scale) {
-  const auto to = static_cast<Byte*>(out);
-  const auto a = static_cast<const Byte*>(sources[0]);
-  const auto factor = static_cast<typename E::Acc>(scale);
-  if (num_sources == 1) return copy<E, Scaled>(to, a, count, factor);
-  if (num_sources == 2)
-    return fold_two<E, Op, Scaled>(to, a, static_cast<const Byte*>(sources[1]), count,
-                                   factor);
-  fold_many<E, Op, Scaled>(to, sources, num_sources, count, factor);
-}
 
 // The exported shape. `Lanes` elements of E make one element of the dtype: the sum of
 // complex numbers is the sum of twice as many real ones.
@@ -286,5 +186,3 @@ ReduceFn find_here(ReduceOp op, DType dtype) {
 
 }  // namespace
 }  // namespace aikido::kernels
-
-#undef AIKIDO_LOOP

@@ -15,6 +15,15 @@ namespace {
 
 using Byte = unsigned char;
 
+// Of the widest vectors of this instruction set.
+#if defined(__AVX512F__)
+constexpr size_t kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr size_t kVectorBytes = 32;
+#else
+constexpr size_t kVectorBytes = 16;
+#endif
+
 template <class T>
 T load_unaligned(const Byte* from) {
   T value;

@@ -299,6 +299,36 @@ TEST_CASE("the result may take the place of any source") {
   });
 }
 
+TEST_CASE("any number of sources is folded in the order given") {
+  const size_t num_sources = static_cast<size_t>(GENERATE(4, 5, 7, 8, 9, 12, 16, 23));
+  const double scale = GENERATE(1.0, 1.0 / 3.0);
+  for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
+    const size_t count = 1100;  // more than one block of 4 byte accumulators
+    Buffers in(dtype, num_sources, count, 0);
+    const Bytes expected = reference(op, dtype, in.pointers(), count, scale);
+    unsigned char* const out = in.at(num_sources / 2);
+    call(reduce, out, in.pointers(), count, scale);
+    INFO(num_sources << " sources");
+    REQUIRE(first_difference(dtype, out, expected.data(), count) == -1);
+    REQUIRE(in.guards_hold());
+  });
+}
+
+TEST_CASE("sources that are not in the L1 cache give the same bits") {
+  const size_t num_sources = static_cast<size_t>(GENERATE(2, 3, 4, 8));
+  const double scale = GENERATE(1.0, 1.0 / 3.0);
+  for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
+    if (op != ReduceOp::kSum && op != ReduceOp::kMax) return;
+    const size_t count = (size_t{40} << 10) / size_of(dtype) + 13;
+    Buffers in(dtype, num_sources, count, 1);
+    const Bytes expected = reference(op, dtype, in.pointers(), count, scale);
+    call(reduce, in.at(1), in.pointers(), count, scale);
+    INFO(num_sources << " sources");
+    REQUIRE(first_difference(dtype, in.at(1), expected.data(), count) == -1);
+    REQUIRE(in.guards_hold());
+  });
+}
+
 TEST_CASE("the same source may be given twice") {
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     Buffers in(dtype, 1, 100, 0);

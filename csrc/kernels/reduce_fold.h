@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// The fold of all dtypes but fp16 and bf16: vectors of accumulators stay in registers
+// over all sources, so that nothing but the sources is read. Written with the vector
+// types of gcc and clang, as reduce_half.h is. Part of
+// reduce_impl.h: in an unnamed namespace, compiled once per instruction set.
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/reduce_ops.h"
+
+namespace aikido::kernels {
+namespace {
+
+// Of a partial result that goes through memory: stays in the L1 cache.
+constexpr size_t kBlockBytes = 4096;
+// Sources of one loop: that many pointers fit the registers of x86.
+constexpr size_t kMostSources = 8;
+// What a call reads of each source is not in the L1 cache from here on.
+constexpr size_t kFarBytes = 32 << 10;
+// How far ahead such a loop asks for what it reads: the CPU itself stops at each page,
+// which costs a fifth of what the L3 cache gives (out of it, 5 % are lost with two
+// sources). With more streams it goes on by itself, and is better off with vectors of
+// half a cache line. With small vectors the many instructions cost more than they save.
+constexpr size_t kAheadBytes = 1024;
+constexpr size_t kMostPrefetched = kVectorBytes < 32 ? 0 : 4;
+
+// Elements: how one, or a vector of them, is read into an accumulator and written back.
+template <class T>
+struct Plain {
+  using Acc = T;
+  template <class V>
+  static V load(const Byte* from) {
+    return load_unaligned<V>(from);
+  }
+};
+
+struct Truth {
+  using Acc = uint8_t;
+  template <class V>
+  static V load(const Byte* from) {
+    const V value = load_unaligned<V>(from);
+    return value != 0 ? V{} + 1 : V{};
+  }
+};
+
+template <class T, size_t bytes>
+struct Vector {
+  typedef T Type __attribute__((vector_size(bytes)));
+};
+
+// The first K sources at byte `at`, in their order. V is an element or a vector.
+template <class E, class Op, class V, size_t K>
+V fold_at(const Byte* const* from, size_t at) {
+  if constexpr (K == 1)
+    return E::template load<V>(from[0] + at);
+  else
+    return Op::apply(fold_at<E, Op, V, K - 1>(from, at),
+                     E::template load<V>(from[K - 1] + at));
+}
+
+// `num_vecs` values of V at byte `at`. From afar: a source at a time, so that each
+// stream is read in longer pieces.
+template <class E, class Op, bool Scaled, size_t K, bool Far, class V, size_t num_vecs>
+[[gnu::always_inline]] inline void fold_step(Byte* out, const Byte* const* from,
+                                             size_t at, typename E::Acc scale) {
+  V acc[num_vecs];
+  if constexpr (Far) {
+    for (size_t k = 0; k < K; ++k) {
+      for (size_t v = 0; v < num_vecs; ++v) {
+        const V value = E::template load<V>(from[k] + at + v * sizeof(V));
+        acc[v] = k == 0 ? value : Op::apply(acc[v], value);
+      }
+      if constexpr (K <= kMostPrefetched)
+        for (size_t line = 0; line < num_vecs * sizeof(V); line += 64)
+          __builtin_prefetch(from[k] + at + line + kAheadBytes);
+    }
+  }
+  for (size_t v = 0; v < num_vecs; ++v) {
+    if constexpr (!Far) acc[v] = fold_at<E, Op, V, K>(from, at + v * sizeof(V));
+    if constexpr (Scaled) acc[v] = acc[v] * scale;
+    store_unaligned<V>(out + at + v * sizeof(V), acc[v]);
+  }
+}
+
+template <class E, class Op, bool Scaled, size_t K, bool Far>
+void fold_loop(Byte* out, const void* const* sources, size_t bytes,
+               typename E::Acc scale) {
+  constexpr size_t kHalfLine = kVectorBytes < 32 ? kVectorBytes : 32;
+  constexpr bool kHalf = Far && K > kMostPrefetched;
+  using V = typename Vector<typename E::Acc, kHalf ? kHalfLine : kVectorBytes>::Type;
+  constexpr size_t kVecs = Far || K > 4 ? 4 : 8;
+  const Byte* from[K];
+  for (size_t k = 0; k < K; ++k) from[k] = static_cast<const Byte*>(sources[k]);
+  size_t at = 0;
+  for (; at + kVecs * sizeof(V) <= bytes; at += kVecs * sizeof(V))
+    fold_step<E, Op, Scaled, K, Far, V, kVecs>(out, from, at, scale);
+  for (; at + sizeof(V) <= bytes; at += sizeof(V))
+    fold_step<E, Op, Scaled, K, false, V, 1>(out, from, at, scale);
+  for (; at < bytes; at += sizeof(typename E::Acc))
+    fold_step<E, Op, Scaled, K, false, typename E::Acc, 1>(out, from, at, scale);
+}
+
+template <class E, class Op, bool Scaled, size_t K>
+void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
+                  typename E::Acc scale) {
+  if (bytes < kFarBytes)
+    fold_loop<E, Op, Scaled, K, false>(out, sources, bytes, scale);
+  else
+    fold_loop<E, Op, Scaled, K, true>(out, sources, bytes, scale);
+}
+
+template <class E, class Op, bool Scaled>
+void fold_one(Byte* out, const void* const* sources, size_t bytes,
+              typename E::Acc scale) {
+  if constexpr (!Scaled && !std::is_same_v<E, Truth>)
+    // Not through the accumulator, which would make a signalling NaN quiet.
+    __builtin_memmove(out, sources[0], bytes);
+  else
+    fold_loop<E, Op, Scaled, 1, false>(out, sources, bytes, scale);
+}
+
+// 1 to 4 sources.
+template <class E, class Op, bool Scaled>
+void fold_few(Byte* out, const void* const* sources, size_t num_sources, size_t bytes,
+              typename E::Acc scale) {
+  if (num_sources == 1)
+    fold_one<E, Op, Scaled>(out, sources, bytes, scale);
+  else if (num_sources == 2)
+    fold_exactly<E, Op, Scaled, 2>(out, sources, bytes, scale);
+  else if (num_sources == 3)
+    fold_exactly<E, Op, Scaled, 3>(out, sources, bytes, scale);
+  else
+    fold_exactly<E, Op, Scaled, 4>(out, sources, bytes, scale);
+}
+
+// Other numbers of sources: some at a time, for blocks whose partial results stay in
+// the L1 cache in between.
+template <class E, class Op, bool Scaled>
+void fold_many(Byte* out, const void* const* sources, size_t num_sources, size_t bytes,
+               typename E::Acc scale) {
+  alignas(64) Byte acc[kBlockBytes];
+  const void* some[kMostSources];
+  for (size_t first = 0; first < bytes; first += kBlockBytes) {
+    const size_t n = bytes - first < kBlockBytes ? bytes - first : kBlockBytes;
+    size_t done = 0;
+    size_t num_some = 0;
+    const auto fill = [&](size_t most) {
+      while (num_some < most)
+        some[num_some++] = static_cast<const Byte*>(sources[done++]) + first;
+    };
+    const auto left = [&] { return num_some + num_sources - done; };
+    while (left() > 4) {
+      if (left() > kMostSources) {
+        fill(kMostSources);
+        fold_loop<E, Op, false, kMostSources, false>(acc, some, n, scale);
+      } else {
+        fill(4);
+        fold_loop<E, Op, false, 4, false>(acc, some, n, scale);
+      }
+      some[0] = acc;
+      num_some = 1;
+    }
+    fill(left());
+    fold_few<E, Op, Scaled>(out + first, some, num_some, n, scale);
+  }
+}
+
+template <class E, class Op, bool Scaled>
+void fold(void* out, const void* const* sources, size_t num_sources, size_t count,
+          double scale) {
+  const auto to = static_cast<Byte*>(out);
+  const auto factor = static_cast<typename E::Acc>(scale);
+  const size_t bytes = count * sizeof(typename E::Acc);
+  if (num_sources <= 4)
+    fold_few<E, Op, Scaled>(to, sources, num_sources, bytes, factor);
+  else if (num_sources == kMostSources)
+    fold_exactly<E, Op, Scaled, kMostSources>(to, sources, bytes, factor);
+  else
+    fold_many<E, Op, Scaled>(to, sources, num_sources, bytes, factor);
+}
+
+}  // namespace
+}  // namespace aikido::kernels
