@@ -28,7 +28,7 @@ test: core-test python-test
 
 core-test: $(DONE)/tools $(DONE)/catch2
 	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
-	  -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=ON
+	  -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=ON -DAIKIDO_BENCHMARKS=ON
 	$(BIN)/cmake --build build/core --target all check_headers
 	$(BIN)/ctest --test-dir build/core --output-on-failure
 

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Sums of k buffers of float32 beside loops that only read them, or read and write:
+//   bench_kernels TURNS KIB... (of all sources together)
+// The functions take turns in short samples. One line of JSON per function, for
+// kernels.py: how many bytes it reads in a pass, and the seconds of a pass in each
+// turn. As in the engine, the result takes the place of the own contribution, the
+// others are in buffers of the pool, and one call folds a chunk of 256 KiB of each at
+// most.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/buffer_pool.h"
+#include "base/clock.h"
+#include "base/settings.h"
+#include "kernels/reduce.h"
+#include "memory_loops.h"
+
+namespace aikido {
+namespace {
+
+constexpr double kSampleSeconds = 0.0008;
+
+struct Measured {
+  std::string kind;  // sum, read, write
+  std::string set;
+  std::string name;
+  std::function<void()> pass;
+  std::vector<double> seconds;
+};
+
+double sample(const Measured& m, size_t num_passes) {
+  const SystemClock clock;
+  m.pass();  // brings into the caches what the function before has left outside
+  const TimePoint start = clock.now();
+  for (size_t i = 0; i < num_passes; ++i) m.pass();
+  return to_seconds(clock.now() - start) / static_cast<double>(num_passes);
+}
+
+std::vector<bench::MemoryLoop> loops_of(kernels::InstructionSet set) {
+  switch (set) {
+#if defined(__x86_64__)
+    case kernels::InstructionSet::kAvx2:
+      return bench::memory_loops_avx2();
+    case kernels::InstructionSet::kAvx512:
+      return bench::memory_loops_avx512();
+#endif
+    default:
+      return bench::memory_loops_portable();
+  }
+}
+
+void sum_in_chunks(kernels::ReduceFn reduce, const std::vector<std::byte*>& buffers,
+                   size_t bytes, size_t chunk) {
+  const void* sources[8];
+  for (size_t first = 0; first < bytes; first += chunk) {
+    for (size_t k = 0; k < buffers.size(); ++k) sources[k] = buffers[k] + first;
+    reduce(buffers[0] + first, sources, buffers.size(),
+           std::min(chunk, bytes - first) / sizeof(float), 1.0);
+  }
+}
+
+void measure(size_t kib, size_t num_sources, size_t num_turns) {
+  const size_t bytes = (kib << 10) / num_sources / 4096 * 4096;
+  const auto chunk = static_cast<size_t>(Settings{}.transport_chunk_bytes);
+  BufferPool pool(0);
+  std::vector<Buffer> owners;
+  std::vector<std::byte*> buffers;
+  for (size_t k = 0; k < num_sources; ++k) {
+    owners.push_back(pool.take(bytes));
+    buffers.push_back(owners.back().data());
+    std::memset(buffers.back(), 0, bytes);  // sums in place stay zero
+  }
+  std::vector<Measured> all;
+  for (const auto set : kernels::available_sets()) {
+    const std::string name = kernels::name_of(set);
+    const auto reduce = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32, set);
+    all.push_back({"sum",
+                   name,
+                   "sum",
+                   [=, &buffers] { sum_in_chunks(reduce, buffers, bytes, chunk); },
+                   {}});
+    for (const bench::MemoryLoop& loop : loops_of(set))
+      all.push_back({loop.writes ? "write" : "read",
+                     name,
+                     loop.name,
+                     [=, &buffers] { loop.run(buffers.data(), num_sources, bytes); },
+                     {}});
+  }
+  // As many passes as fill a sample; the first turn only warms up.
+  const double pass = std::max(1e-9, sample(all.back(), 2));
+  const auto num_passes =
+      std::max<size_t>(1, static_cast<size_t>(kSampleSeconds / pass));
+  for (size_t turn = 0; turn <= num_turns; ++turn)
+    for (Measured& m : all) {
+      const double seconds = sample(m, num_passes);
+      if (turn > 0) m.seconds.push_back(seconds);
+    }
+  for (const Measured& m : all) {
+    std::printf(R"({"kib": %zu, "sources": %zu, "kind": "%s", "set": "%s", )"
+                R"("name": "%s", "bytes_read": %zu, "seconds": [)",
+                kib, num_sources, m.kind.c_str(), m.set.c_str(), m.name.c_str(),
+                bytes * num_sources);
+    for (size_t i = 0; i < m.seconds.size(); ++i)
+      std::printf("%s%.9g", i == 0 ? "" : ", ", m.seconds[i]);
+    std::printf("]}\n");
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace aikido
+
+int main(int argc, char** argv) {
+  std::vector<size_t> numbers;
+  for (int i = 1; i < argc; ++i) numbers.push_back(std::strtoull(argv[i], nullptr, 10));
+  if (numbers.size() < 2 || std::count(numbers.begin(), numbers.end(), 0u) > 0) {
+    std::fprintf(stderr, "usage: bench_kernels TURNS KIB...\n");
+    return 2;
+  }
+  for (size_t i = 1; i < numbers.size(); ++i)
+    for (const size_t num_sources : {2u, 4u, 8u})
+      aikido::measure(numbers[i], num_sources, numbers[0]);
+}

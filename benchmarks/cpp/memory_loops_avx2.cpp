@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "memory_loops_impl.h"
+
+namespace aikido::bench {
+
+std::vector<MemoryLoop> memory_loops_avx2() {
+  return loops_here();
+}
+
+}  // namespace aikido::bench

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""How many instructions one rank executes for one allreduce of 4 KiB.
+
+Callgrind counts them, in a program whose four members send over links in memory
+(cpp/count_allreduces.cpp). So the figure is the same in each run: it is what the engine
+and the collectives cost, without sockets, torch and waiting. The reference is the one
+kept in results/instructions.json for the same compiler.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import common, programs
+
+PROGRAM = "count_allreduces"
+RANKS = 4
+NUM = 100  # allreduces; and twice as many, so that what a process costs falls out
+BAR = 1.1  # of the kept figure
+KEPT = Path(__file__).parent / "results" / "instructions.json"
+
+
+class NotCountedError(Exception):
+    """There is nothing to count with, or counting failed; the text says why."""
+
+
+def count_of(text: str) -> int:
+    """All instructions, of what callgrind says at its end."""
+    found = re.search(r"Collected : (\d+)", text)
+    if found is None:
+        raise NotCountedError(f"callgrind did not say how many instructions:\n{text}")
+    return int(found[1])
+
+
+def count(program: Path) -> tuple[str, float]:
+    """What built the program, and the instructions of a rank for an allreduce."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise NotCountedError("There is no valgrind here.")
+    command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    counts = []
+    for num in (NUM, 2 * NUM):
+        done = subprocess.run(
+            [*command, str(program), str(num)], capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            raise NotCountedError(f"{program.name} failed:\n{done.stderr}")
+        counts.append(count_of(done.stderr))
+    return done.stdout.strip(), (counts[1] - counts[0]) / NUM / RANKS
+
+
+def kept(case: str, path: Path = KEPT) -> float | None:
+    """The figure of `case` in the file, if it has one."""
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return next((row["value"] for row in rows if row["case"] == case), None)
+
+
+def judged(build: str, value: float, path: Path = KEPT) -> common.Result:
+    """Beside the figure kept for the same `build`; without one it is not judged."""
+    case = f"allreduce of 4 KiB, {RANKS} ranks, {build}"
+    reference = kept(case, path)
+    return common.Result.judge(
+        case,
+        unit="instructions",
+        value=value,
+        reference=value if reference is None else reference,
+        bar=None if reference is None else BAR,
+    )
+
+
+def main(json_file: common.JsonPath = None) -> None:
+    """Counts the instructions of an allreduce, beside the figure that is kept."""
+    try:
+        result = judged(*count(programs.build(PROGRAM)))
+    except (NotCountedError, programs.BuildError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    common.report([result], json_file)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Sums of 2, 4 and 8 buffers of float32 by one thread, beside reading the buffers.
+
+The sums are called as the engine calls them, for every instruction set of this CPU.
+The reference is the fastest of several loops of the same instruction set that read the
+same memory and compute nothing; for the set that the engine picks, of all sets.
+Counted are the bytes that are read, k times the size of a buffer: the result, which
+takes the place of the first buffer, is not counted. So on some machines no sum can be
+as fast as reading: where even loops that read all and write the first buffer without
+computing miss the bar, these are the reference, and the case says so.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import common, programs
+
+PROGRAM = "bench_kernels"
+BAR = 0.9  # of what can be read in the same time
+# KiB of all buffers together. The first three fit the caches of most CPUs (L1, L2, L3),
+# the last is out of them.
+FOOTPRINTS = {"32 KiB": 32, "512 KiB": 512, "8 MiB": 8192, "128 MiB": 131072}
+
+
+def rate(row: dict) -> float:
+    """GB read per second, in the faster quarter of the turns.
+
+    Not the median: memory that is shared with other machines has two speeds, and which
+    one has the majority of the turns is chance.
+    """
+    seconds = common.Samples(tuple(row["seconds"])).quantile(0.25)
+    return row["bytes_read"] / seconds / 1e9
+
+
+def fastest(rows: list[dict], kind: str, set_name: str | None) -> float:
+    """Of the loops of `kind`; of all sets with None."""
+    return max(
+        rate(row)
+        for row in rows
+        if row["kind"] == kind and set_name in (None, row["set"])
+    )
+
+
+def judged(rows: list[dict]) -> list[common.Result]:
+    """The sums among `rows`, which are all of one footprint and number of sources."""
+    sums = [row for row in rows if row["kind"] == "sum"]
+    name = next(n for n, kib in FOOTPRINTS.items() if kib == sums[0]["kib"])
+    results = []
+    for row in sums:
+        is_picked = row is sums[-1]
+        set_name = None if is_picked else row["set"]
+        read, limit = (fastest(rows, kind, set_name) for kind in ("read", "write"))
+        can_hold = limit >= BAR * read
+        case = f"{name}, {row['sources']} sources, {row['set']}"
+        case += " (picked)" if is_picked else ""
+        case += "" if can_hold else ", beside reading and writing"
+        results.append(
+            common.Result.judge(
+                case,
+                unit="GB/s",
+                value=rate(row),
+                reference=read if can_hold else limit,
+                bar=BAR,
+                better="higher",
+            )
+        )
+    return results
+
+
+def measure(kib: int, turns: int) -> list[common.Result]:
+    command = [str(programs.path_of(PROGRAM)), str(turns), str(kib)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    rows = [json.loads(line) for line in text.splitlines()]
+    return [
+        result
+        for sources in sorted({row["sources"] for row in rows})
+        for result in judged([row for row in rows if row["sources"] == sources])
+    ]
+
+
+def footprints_of(names: list[str]) -> list[int]:
+    unknown = set(names) - set(FOOTPRINTS)
+    if unknown:
+        raise typer.BadParameter(f"there is no case {', '.join(sorted(unknown))}")
+    return [kib for name, kib in FOOTPRINTS.items() if not names or name in names]
+
+
+def main(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Cases; all without names.")
+    ] = None,
+    json_file: common.JsonPath = None,
+    turns: Annotated[
+        int, typer.Option(min=1, help="How often all functions take turns.")
+    ] = 25,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Only names the cases.")
+    ] = False,
+) -> None:
+    """Compares sums of several buffers with reading them, in and out of the caches."""
+    footprints = footprints_of(names or [])
+    if show_list:
+        typer.echo("\n".join(FOOTPRINTS))
+        return
+    try:
+        programs.build(PROGRAM)
+    except programs.BuildError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    results = [result for kib in footprints for result in measure(kib, turns)]
+    common.report(results, json_file)
+    common.console_for_tables().print(
+        "Counted are the bytes that are read, not those of the result. The engine uses"
+        " the picked set."
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
