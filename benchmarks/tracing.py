@@ -4,6 +4,7 @@
 
     python benchmarks/tracing.py                    # all of it, some minutes
     python benchmarks/tracing.py --only overhead
+    python benchmarks/tracing.py --full             # as the bars mean it, an hour
 
 Something is wrong with one rank of four for a while: it computes for longer, its data
 come late, the way out of or into its host is slow, or its process is stopped. The hosts
@@ -11,48 +12,117 @@ are network namespaces (benchmarks/lab), so that needs root.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
 from benchmarks.lab import Lab
+from benchmarks.straggler_cases import command
 from benchmarks.tracing_cases import confusion, overhead
 
-PARTS = ("confusion", "healthy", "simulated", "overhead")
+
+@dataclass(frozen=True)
+class Part:
+    """What is measured, its bar, and how long as a rule and with --full."""
+
+    what: str
+    bar: str
+    usual: int
+    full: int
+    unit: str
+
+
+PARTS = {
+    "confusion": Part(
+        f"{confusion.SIZE} hosts, a cause that is injected into each rank again and "
+        "again",
+        f"rank right in {confusion.RANK_BAR:.0%}, cause in {confusion.CAUSE_BAR:.0%}",
+        2,
+        10,
+        "of each cause and rank",
+    ),
+    "healthy": Part(
+        f"{confusion.SIZE} hosts, nothing wrong",
+        f"1 false alarm in {confusion.ALARM_STEPS} steps",
+        120,
+        1100,
+        "seconds",
+    ),
+    "simulated": Part(
+        "the same, simulated",
+        f"1 false alarm in {confusion.ALARM_STEPS} steps",
+        10_000,
+        100_000,
+        "steps",
+    ),
+    "overhead": Part(
+        "steps of a model, with and without tracing",
+        f"disarmed {overhead.DISARMED_BAR:g}, armed {overhead.ARMED_BAR:g} of without",
+        20,
+        60,
+        "blocks of each arm",
+    ),
+}
+
+
+def show_parts() -> None:
+    table = Table("part", "what", "bar", "as a rule", "--full")
+    for name, part in PARTS.items():
+        lengths = (f"{part.usual:,} {part.unit}", f"{part.full:,} {part.unit}")
+        table.add_row(name, part.what, part.bar, *lengths)
+    Console().print(table)
 
 
 def main(
     only: Annotated[str | None, typer.Option(help=", ".join(PARTS))] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Per cause and rank.")] = 2,
-    blocks: Annotated[int, typer.Option(min=1, help="Of each arm.")] = 20,
+    full: command.Full = False,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, help="Per cause and rank.")
+    ] = None,
+    blocks: Annotated[int | None, typer.Option(min=1, help="Of each arm.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Of a block.")] = 60,
-    healthy_s: Annotated[float, typer.Option(min=5, help="Without a fault.")] = 120,
-    simulated: Annotated[int, typer.Option(min=1000, help="Steps.")] = 10_000,
+    healthy_s: Annotated[
+        int | None, typer.Option(min=5, help="Without a fault.")
+    ] = None,
+    simulated: Annotated[int | None, typer.Option(min=1000, help="Steps.")] = None,
     seed: int = 0,
     json: common.JsonPath = None,
+    show_list: command.ShowList = False,
 ) -> None:
     """Injects causes, counts verdicts, and times steps."""
+    if show_list:
+        show_parts()
+        return
     if only is not None and only not in PARTS:
         raise typer.BadParameter(f"--only is {only!r}; it takes {', '.join(PARTS)}")
+
+    def length(part: str, given: int | None) -> int:
+        if given is not None:
+            return given
+        return PARTS[part].full if full else PARTS[part].usual
+
     results: list[common.Result] = []
     if only in (None, "simulated"):
-        results.append(confusion.simulated_alarms(simulated, seed))
+        results.append(confusion.simulated_alarms(length("simulated", simulated), seed))
     if only in (None, "confusion", "healthy") and (reason := Lab.unavailable()):
         raise SystemExit(reason)
     if only in (None, "confusion"):
-        windows = confusion.inject(repeats, seed)
+        windows = confusion.inject(length("confusion", repeats), seed)
         confusion.show(windows)
         results += confusion.judge(windows, "4 hosts")
     if only in (None, "healthy"):
-        windows = confusion.run_in_lab([], healthy_s)
+        windows = confusion.run_in_lab([], length("healthy", healthy_s))
         confusion.show(windows)
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
-        results += overhead.measure(blocks, steps)
+        results += overhead.measure(length("overhead", blocks), steps)
     common.report(results, json)
 
 

@@ -4,7 +4,13 @@
 
 from itertools import pairwise
 
+import pytest
+import typer
+from typer.testing import CliRunner
+
 from aikido_torch.trace import RankStep, StepFacts
+from benchmarks import tracing
+from benchmarks.common import Result
 from benchmarks.lab import script
 from benchmarks.tracing_cases import confusion, plan
 from benchmarks.tracing_cases.simulate import Injected, Model
@@ -82,3 +88,49 @@ def test_the_simulator_is_the_same_for_the_same_seed_and_slow_where_it_is_told()
     assert first == second
     assert Model().run(steps, seed=5) != first
     assert {len(dump.spans) for dump in first} == {2 * (3 + 1 + 6)}
+
+
+def runner_of(arguments):
+    app = typer.Typer()
+    app.command()(tracing.main)
+    return CliRunner().invoke(app, arguments)
+
+
+def test_the_list_says_the_bars():
+    shown = runner_of(["--list"])
+    assert shown.exit_code == 0
+    for name in tracing.PARTS:
+        assert name in shown.output
+    assert "99%" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        ([], tracing.PARTS["simulated"].usual),
+        (["--full"], tracing.PARTS["simulated"].full),
+        (["--full", "--simulated", "2000"], 2000),
+    ],
+)
+def test_full_is_longer_unless_a_length_is_given(monkeypatch, arguments, want):
+    asked = []
+
+    def simulated_alarms(steps, seed):
+        asked.append(steps)
+        return Result.judge("x", unit="", value=0, reference=1, bar=1)
+
+    monkeypatch.setattr(confusion, "simulated_alarms", simulated_alarms)
+    shown = runner_of(["--only", "simulated", *arguments])
+    assert shown.exit_code == 0, shown.output
+    assert asked == [want]
+
+
+def test_with_full_the_bars_mean_what_they_say():
+    part = tracing.PARTS["confusion"]
+    assert len(plan.phases(confusion.SIZE, part.full, 0)) >= 200
+
+
+def test_an_unknown_part_is_refused():
+    shown = runner_of(["--only", "nothing"])
+    assert shown.exit_code == 2
+    assert "nothing" in shown.output
