@@ -57,8 +57,10 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
             error.operation(), error.seq());
     }
     const std::vector<Rank> missing = work->missing();
-    if (missing.empty()) throw;
     const bool is_known = std::count(missing.begin(), missing.end(), why.culprit()) > 0;
+    // One that was here and is lost: who is still on its way has not failed.
+    const bool is_another = why.culprit() != kNoRank && !is_known;
+    if (missing.empty() || is_another) throw;
     const Rank first = is_known ? why.culprit() : missing.front();
     std::string who;
     for (const Rank r : missing) who += concat(who.empty() ? "" : ", ", r.value);

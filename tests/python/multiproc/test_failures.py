@@ -99,6 +99,33 @@ def test_skippable_calls_go_on_without_a_killed_rank(count):
         assert (strict.name, strict.rank) == ("PeerLostError", VICTIM)
 
 
+def lose_who_was_there(rank, size, folder):
+    """Rank 2 is at the barrier when it dies, and rank 1 still on its way."""
+    failed = Path(folder) / "failed"
+    group = dist.new_group(timeout=timedelta(seconds=20))
+    dist.barrier()
+    if rank == 1:
+        while not failed.exists():
+            late(0.01)
+        return None
+    if rank == 2:
+        die(after=0.3)
+    failure = failure_of(
+        lambda: group.monitored_barrier(timedelta(seconds=20), wait_all_ranks=False)
+    )
+    failed.touch()
+    return failure
+
+
+def test_who_is_lost_at_a_monitored_barrier_is_blamed_and_not_who_is_late(tmp_path):
+    results = run_ranks(
+        3, lose_who_was_there, str(tmp_path), group_timeout=60, may_die={2}
+    )
+    failure = results[0]
+    assert (failure.name, failure.rank) == ("PeerLostError", 2), failure.text
+    assert "failed to pass" not in failure.text
+
+
 def lose_a_rank_while(rank, size, folder):
     """Each survivor does something else while a rank is killed."""
     file = Path(folder) / "killed_at"
