@@ -23,8 +23,9 @@
 //
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
-// twice what its own rate is worth, and none gets more than that or its part of the
-// least credit. One on which nothing moves does not count.
+// twice what its own rate is worth, and none gets more than that, its part of the least
+// credit, or a chunk, without which it would never have a turn. One on which nothing
+// moves does not count.
 
 #include <cstddef>
 #include <cstdint>
@@ -99,7 +100,7 @@ class UplinkCredit {
   // It was given so much.
   void on_written(size_t link, size_t bytes);
   // Of that so much has not been acknowledged; `waits`: it has more, and may not send
-  // it. To be told of each link, then look_again().
+  // it. To be told of each link, then end_look().
   void on_look(size_t link, size_t outstanding, bool waits, TimePoint now);
   void end_look(TimePoint now);
 
