@@ -39,8 +39,9 @@ void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
 }
 
 bool Scheduler::is_overdue(const Classes::value_type& found, TimePoint now) const {
-  return found.first != kLastPriority && found.first != classes_.begin()->first &&
-         now - found.second.passed_since >= kMostPassed;
+  const Priority highest = classes_.begin()->first;
+  return found.first != kLastPriority && found.first != highest &&
+         highest != kControlPriority && now - found.second.passed_since >= kMostPassed;
 }
 
 // Requires: something waits.

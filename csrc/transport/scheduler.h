@@ -12,8 +12,9 @@
 // last chunk, or since it has something to send, is overdue and gets one chunk, the
 // longest passed first. So of c classes each has its next chunk among the first c that
 // start kMostPassed after its last one, and the classes above lose c - 1 chunks in
-// kMostPassed to it at most. Only what is to be behind all the rest is never overdue.
-// One thread.
+// kMostPassed to it at most. Only what is to be behind all the rest is never overdue,
+// and nothing goes ahead of kControlPriority: a new view leaves before what is sent in
+// it, however long the link stood still. One thread.
 
 #include <cstddef>
 #include <cstdint>

@@ -378,7 +378,7 @@ TimePoint Simulation::on_frame_leaves(Rank from, Rank to, const FrameHeader& hea
     log(from.value, "->", to.value, " ", name_of(header), " op=", header.seq,
         " shard=", header.shard, " offset=", header.offset, " of ", header.total_bytes,
         arrives == Wakeups::kNever ? std::string(" never arrives")
-                                   : " begins to arrive " + to_text(arrives - start_));
+                                   : " view=" + std::to_string(header.view) + " begins to arrive " + to_text(arrives - start_));
   }
   return arrives;
 }

@@ -247,6 +247,19 @@ TEST_CASE("what ends the stream is never overdue") {
   CHECK(s.pop()->message == 2);
 }
 
+TEST_CASE("nothing goes ahead of control, however long nothing left") {
+  Scheduler s(100);
+  s.push(1, 0, 200);
+  s.now += 2 * kMostPassed;
+  CHECK(s.pop()->message == 1);  // its second half is overdue again
+  s.now += 2 * kMostPassed;
+  s.push(2, 5, 100);
+  s.push(3, transport::kControlPriority, 300);
+  s.now += 2 * kMostPassed;
+  CHECK_FALSE(s.s.next(s.now)->is_overdue);
+  for (const transport::MessageId id : {3, 3, 3, 1, 2}) CHECK(s.pop()->message == id);
+}
+
 TEST_CASE("of two chunks the overdue one goes first, then the more urgent one") {
   const TimePoint early{}, late = early + milliseconds(5);
   const NextChunk low{0, false, early}, high{9, false, late};
