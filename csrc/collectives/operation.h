@@ -94,6 +94,8 @@ class OperationHost {
   virtual const membership::View& view() const = 0;
   // The view is about to change: no result is accepted and no contribution sent.
   virtual bool is_promised() const = 0;
+  // Nothing comes from `rank` any more: it has left, or is lost.
+  virtual bool has_gone(Rank rank) const = 0;
   // `rank` holds up the others with its part of an operation.
   virtual void suspect(Rank rank) = 0;
   // The highest collective that `rank` is known to have called.
@@ -145,6 +147,10 @@ class Operation : public transport::SendOwner,
   virtual bool was_skipped() const { return false; }
   // The result is here whole although the caller has not called yet.
   virtual bool is_committed() const { return false; }
+  // Nothing of another member is missing, whether the caller is here or not.
+  virtual bool has_all() const { return is_committed(); }
+  // What is made of it here is nobody else's result.
+  virtual bool is_own() const { return false; }
   // There is a result of every part of it, here or with a member that will send it.
   virtual bool is_decided() const { return is_committed(); }
   // No owner of a shard can have all of it unless another member has that shard too:

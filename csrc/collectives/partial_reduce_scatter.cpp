@@ -25,6 +25,7 @@ PartialReduceScatter::PartialReduceScatter(OperationHost* host, Seq seq, Call ca
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       participants_(host->view().participants(seq)),
+      givers_(participants_),
       receiving_(host->size()),
       given_(static_cast<size_t>(host->size())) {}
 
@@ -191,13 +192,44 @@ void PartialReduceScatter::make_own(size_t bytes) {
   start_policy();
 }
 
+RankSet PartialReduceScatter::whole() const {
+  RankSet whole(host_->size());
+  for (int32_t r = 0; own_ && r < host_->size(); ++r)
+    if (own_->has(Rank(r))) whole.insert(Rank(r));
+  return whole;
+}
+
+// Note [what a member gave before it left]
+RankSet PartialReduceScatter::givers() const {
+  RankSet givers = participants_;
+  whole().for_each([&](Rank rank) {
+    if (host_->has_gone(rank)) givers.insert(rank);
+  });
+  return givers;
+}
+
+bool PartialReduceScatter::has_all() const {
+  if (is_closed_) return true;
+  if (!takes_part()) return false;
+  RankSet here = whole();
+  here.insert(host_->self());
+  return here.count() >= straggler::quorum_of(call_.policy, host_->size()) &&
+         here.covers(participants_);
+}
+
+int32_t PartialReduceScatter::most_contributions(const RankSet& members) const {
+  RankSet giving = members;
+  whole().for_each([&](Rank rank) { giving.insert(rank); });
+  return straggler::most_contributions(call_.policy, giving);
+}
+
 // With what is here already.
 void PartialReduceScatter::start_policy() {
   const TimePoint now = host_->clock().now();
   own_->folded = 0;
   own_->policy = group_policy_.start(seq_, call_.bytes());
-  own_->policy->expect(participants_);
-  participants_.for_each([&](Rank rank) {
+  own_->policy->expect(givers_);
+  givers_.for_each([&](Rank rank) {
     const bool is_here = rank == host_->self() ? is_started() : own_->has(rank);
     if (is_here) own_->policy->on_arrival(rank, now);
   });
@@ -230,18 +262,27 @@ void PartialReduceScatter::fold_ahead() {
   if (own < local_.output + own_bytes_ && local_.output < own + own_bytes_) return;
   const size_t element = size_of(call_.dtype);
   const size_t chunk = host_->settings().chunk_bytes / element * element;
-  const size_t ready = own_->ready(participants_, own);
+  const size_t ready = own_->ready(givers_, own);
   while (own_->folded < own_bytes_) {
     const size_t end = std::min(own_bytes_, own_->folded + chunk);
     if (end > ready) return;
-    fold(end, participants_);
+    fold(end, givers_);
   }
 }
 
-// Not on the way to a new view: one that returns with it takes part in what nobody had
-// called before, and waits for what we have for it.
+// On the way to a new view nothing closes: one that returns with it takes part in what
+// nobody had called before, and waits for what we have for it. Too few for a new view
+// are on the way to none.
+bool PartialReduceScatter::is_held_up() const {
+  if (!host_->is_promised()) return false;
+  const RankSet& members = host_->view().members;
+  int32_t live = 0;
+  members.for_each([&](Rank rank) { live += host_->has_gone(rank) ? 0 : 1; });
+  return live > members.count() / 2;
+}
+
 void PartialReduceScatter::close_if_due() {
-  if (host_->is_promised()) return;
+  if (is_held_up()) return;
   if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
   const straggler::Decision decision = own_->policy->decide(host_->clock().now());
   if (decision.closes()) close(decision);
@@ -251,7 +292,7 @@ void PartialReduceScatter::close_if_due() {
 void PartialReduceScatter::close(const straggler::Decision& decision) {
   verdict_ = {own_->policy->arrived(), decision.reason, decision.deadline};
   is_closed_ = true;
-  if (!(verdict_.mask == participants_)) own_->folded = 0;
+  if (!(verdict_.mask == givers_)) own_->folded = 0;
   fold(own_bytes_, verdict_.mask);
   let_go();
   group_policy_.history().on_committed(
@@ -298,7 +339,7 @@ void PartialReduceScatter::on_time(TimePoint) {
 std::optional<TimePoint> PartialReduceScatter::next_look() const {
   if (!is_started() || is_over()) return std::nullopt;
   if (is_closed_) return copy_at_;
-  if (!own_ || !takes_part() || host_->is_promised()) return std::nullopt;
+  if (!own_ || !takes_part() || is_held_up()) return std::nullopt;
   return own_->policy->next_look();
 }
 
@@ -328,11 +369,12 @@ Status PartialReduceScatter::left_out() const {
 
 void PartialReduceScatter::on_view() {
   const membership::View& view = host_->view();
-  const RankSet before = std::exchange(participants_, view.participants(seq_));
+  participants_ = view.participants(seq_);
+  const RankSet before = std::exchange(givers_, givers());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (participants_.contains(Rank(r)) && view.has(host_->self())) continue;
     withdraw(Rank(r));
-    if (!is_closed_) forget(Rank(r));
+    if (!is_closed_ && !givers_.contains(Rank(r))) forget(Rank(r));
   }
   // One that is out joins first.
   if (is_over() || is_closed_ || !view.has(host_->self())) return finish_if_done();
@@ -342,7 +384,7 @@ void PartialReduceScatter::on_view() {
     return;
   }
   if (is_started() && !own_) make_own(block(host_->self()).bytes);
-  if (own_ && !(participants_ == before)) start_policy();
+  if (own_ && !(givers_ == before)) start_policy();
   contribute();
   fold_ahead();
   close_if_due();

@@ -11,6 +11,12 @@
 // member finds its block decided when it calls, by what has come and its own
 // contribution, which is always in its own block.
 //
+// Note [what a member gave before it left]
+// A contribution that is here whole counts, although its giver has left or died since:
+// nobody else decides about our block, so nobody can decide otherwise. One that ends
+// its last call and leaves takes nothing from those behind it. One that is out and
+// lives is told that its call has failed, so it is in no block.
+//
 // Note [a slow receiver holds nobody up]
 // The caller may write to its input when its call is over, and a slow receiver may take
 // its block much later. When the own block is done, what has not left is waited for no
@@ -37,6 +43,9 @@ class PartialReduceScatter final : public Operation {
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
   bool is_committed() const override { return is_closed_; }
+  bool has_all() const override;
+  bool is_own() const override { return true; }
+  int32_t most_contributions(const RankSet& members) const override;
   bool was_skipped() const override;
   bool is_sending() const override { return is_over() && num_under_way() > 0; }
   void on_view() override;
@@ -82,8 +91,11 @@ class PartialReduceScatter final : public Operation {
   void start_policy();
   void forget(Rank rank);
   void let_go();
+  RankSet whole() const;
+  RankSet givers() const;
   void fold(size_t end, const RankSet& mask);
   void fold_ahead();
+  bool is_held_up() const;
   void close_if_due();
   void close(const straggler::Decision& decision);
   void finish_if_done();
@@ -93,6 +105,7 @@ class PartialReduceScatter final : public Operation {
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   RankSet participants_;
+  RankSet givers_;                   // and who gave all and is gone
   std::unique_ptr<OwnedShard> own_;  // while it is open; its size comes with the first
   size_t own_bytes_ = 0;
   Rank sized_by_ = kNoRank;

@@ -68,8 +68,7 @@ class Group final : public transport::Timed,
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
   // The number of the view, once all members know it; 1 before.
   void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
-  // Nothing comes from `rank` any more: it has left, or is lost.
-  bool has_gone(Rank rank) const;
+  bool has_gone(Rank rank) const override;
   // Why the group is of no use any more: it was aborted, or a member is lost.
   Status failure() const;
 

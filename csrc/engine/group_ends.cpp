@@ -162,9 +162,10 @@ void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
 // seq 0 ends the whole group.
 void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   if (seq == 0) {
-    given_up_.emplace_back(
-        why.with_context(concat("rank ", from.value, " gave the group up")),
-        peer(from).spared());
+    const auto told =
+        why.with_context(concat("rank ", from.value, " gave the group up"));
+    if (told.code() == Code::kPeerLost) peer(from).left_for = told;
+    given_up_.emplace_back(told, peer(from).spared());
     return;
   }
   const auto it = active_.find(seq);
@@ -187,7 +188,8 @@ void Group::on_link_lost(Rank from, const Status& why) {
   Peer& p = peer(from);
   if (!p.lost) return;
   end_as_heard();  // all that it sent is read
-  p.set_lost(p.has_left ? left_member(from, options_.name)
+  const auto left = p.left_for ? left_member(from, options_.name) : p.left_for;
+  p.set_lost(p.has_left ? left
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
   if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
@@ -247,12 +249,19 @@ void Group::abort(const Status& why) {
 // before. And what is over for the member that gives up is spared: this can end without
 // it. The calls that are spared are told on; one that comes to its end later, because
 // somebody else does not spare it, is told by itself.
+//
+// Note [who leaves after a loss]
+// A member that leaves after another was lost says so, lest it be taken for the
+// culprit. Calls that may skip have gone on without the lost one, and go on without it,
+// too: it may have left because its work is done. So the group stays, and what ends are
+// the strict calls, now and when the loss is seen here.
 void Group::end_as_heard() {
   for (const auto& [why, spared] : std::exchange(given_up_, {})) end_group(why, spared);
 }
 
 void Group::end_group(const Status& why, uint64_t spared) {
-  const bool is_first = closed_.is_ok();
+  const bool goes_on = !policies_.empty() && why.code() == Code::kPeerLost;
+  const bool is_first = closed_.is_ok() && !goes_on;
   if (is_first) closed_ = why;
   std::vector<std::shared_ptr<Operation>> ending;
   uint64_t told = called_;
@@ -260,6 +269,7 @@ void Group::end_group(const Status& why, uint64_t spared) {
     const uint64_t seq = operation->seq().value;
     const bool is_strict = !operation->call().is_partial();
     if (is_strict && operation->is_started() && seq <= spared) continue;
+    if (!is_strict && goes_on) continue;
     ending.push_back(operation);
     told = std::min(told, seq - 1);
   }

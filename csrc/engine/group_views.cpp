@@ -289,7 +289,7 @@ void Group::on_refused(const Status& why) {
 // Why a skippable operation cannot end any more.
 Status Group::hopeless(const collectives::Operation& operation) const {
   if (!refused_) return operation.is_started() ? refused_ : Status::ok();
-  if (operation.is_committed()) return {};  // only its caller is not here yet
+  if (operation.has_all()) return {};  // only its caller is not here yet
   Status lost;
   RankSet here(options_.size);
   Rank absent = kNoRank;
@@ -303,9 +303,9 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   });
   // While one of the view is gone it may have made a result of what it had.
   const bool is_sure = lost.is_ok() && !is_promised();
-  const int32_t live =
-      is_sure ? operation.most_contributions(here)
-              : straggler::most_contributions(operation.call().policy, here);
+  int32_t live = operation.most_contributions(here);
+  if (!is_sure)
+    live = std::max(live, straggler::most_contributions(operation.call().policy, here));
   const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
   // One that came later waits for what the others make of it.
   const bool takes_part = view().takes_part(options_.self, operation.seq());
@@ -329,6 +329,8 @@ Status Group::hopeless(const collectives::Operation& operation) const {
         "fewer than min_contributors=", needed));
   }
   if (lost) return {};
+  if (operation.is_own() && live > view().members.count() / 2)
+    return {};  // what more than half have called comes to its end
   if (!view_change_.can_change() && !view_change_.is_removed()) {
     return lost.with_context(concat("only ", here.count(), " of the ",
                                     view().members.count(),

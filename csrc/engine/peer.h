@@ -107,6 +107,7 @@ class Peer {
   void set_lost(const Status& why);
 
   bool has_left = false;
+  Status left_for;           // not ok: the loss for which it leaves, as it said
   Status lost;               // not ok: see set_lost
   straggler::Uplink uplink;  // as its contributions come
 

@@ -278,6 +278,37 @@ TEST_CASE("after a death the others go on, while min_contributors are left") {
   }
 }
 
+TEST_CASE("who leaves after its last call takes nothing from those behind it") {
+  for (const bool has_called : {false, true}) {
+    Cluster cluster({.size = 4});
+    cluster.set_all_delays(milliseconds(1));
+    Call call = scatter_call(4, 200);
+    const Inputs inputs = inputs_of(4, call, 5);
+    // Rank 2 misses a piece of what a slow rank 3 gives, or its own caller.
+    if (has_called) cluster.network.set_delay(Rank(3), Rank(2), milliseconds(20));
+    std::vector<AnswerPtr> answers;
+    for (const int32_t r : {0, 1, 3})
+      answers.push_back(call_on(cluster, r, call, inputs));
+    if (has_called) answers.push_back(call_on(cluster, 2, call, inputs));
+    REQUIRE(cluster.run_until_done({answers[0], answers[1], answers[2]},
+                                   milliseconds(1000)));
+    for (const int32_t r : {0, 1, 3}) {
+      cluster.group(r).leave();
+      cluster.run_for(milliseconds(2));
+      cluster.group(r).close_links();
+    }
+    cluster.run_for(milliseconds(100));
+    if (!has_called) answers.push_back(call_on(cluster, 2, call, inputs));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+    INFO(answers[3]->status.message());
+    REQUIRE(answers[3]->is_ok());
+    CHECK(wrong(call, inputs, 2, *answers[3]) == "");
+    const auto next = call_on(cluster, 2, call, inputs);
+    REQUIRE(cluster.run_until_done({next}, milliseconds(2000)));
+    CHECK(next->status.code() == Code::kPeerLost);
+  }
+}
+
 TEST_CASE("one that was out hears that its block is nobody's, and goes on") {
   ClusterOptions options{.size = 4};
   options.heartbeat = {milliseconds(10), milliseconds(50)};

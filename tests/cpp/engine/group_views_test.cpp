@@ -45,6 +45,32 @@ TEST_CASE("a group goes on in a view without a member that died") {
   }
 }
 
+TEST_CASE("a group goes on without a member that leaves after another has died") {
+  Cluster cluster({.size = 5, .min_shard_bytes = 1 << 20});  // rank 0 owns all
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, skip_sum_call(10), {0, 1, 2, 3, 4});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  cluster.network.set_delay(Rank(0), Rank(2), milliseconds(30));
+  answers = call_all(cluster, skip_sum_call(10), {0, 1, 2, 3, 4});
+  cluster.run_for(milliseconds(5));
+  cluster.kill(4);
+  std::vector<AnswerPtr> strict;
+  for (const int32_t r : {0, 2, 3}) strict.push_back(cluster.barrier(r));
+  cluster.run_for(milliseconds(3));
+  REQUIRE(answers[1]->is_ok());
+  REQUIRE_FALSE(answers[2]->is_done());
+  cluster.group(1).leave();
+  cluster.run_for(milliseconds(3));
+  cluster.group(1).close_links();
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  for (const int32_t r : {0, 1, 2, 3}) CHECK(answers[static_cast<size_t>(r)]->is_ok());
+  REQUIRE(cluster.run_until_done(strict, milliseconds(1000)));
+  for (const auto& a : strict) CHECK(a->status.culprit() == Rank(4));
+  answers = call_all(cluster, skip_sum_call(10), {0, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  CHECK(all_ok(answers));
+}
+
 TEST_CASE("with half of its members lost a group says why it cannot go on") {
   Cluster cluster({.size = 2});
   cluster.set_all_delays(milliseconds(1));
