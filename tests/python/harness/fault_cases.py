@@ -249,14 +249,13 @@ def cut_all(store_port: int, how: str) -> int:
     last still works. A forked child has the same connections and can do so.
     """
     connections = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            connection = socket.socket(fileno=os.dup(int(name)))
-            is_other = connection.family not in (socket.AF_INET, socket.AF_INET6)
-            if is_other or connection.getpeername()[1] == store_port:
+    for fd in _open_sockets():
+        with contextlib.suppress(OSError):  # gone since it was listed
+            connection = socket.socket(fileno=os.dup(fd))
+            if _is_cut(connection, store_port):
+                connections.append(connection)
+            else:
                 connection.close()
-                continue
-            connections.append(connection)
     child = os.fork()
     if child == 0:
         try:
@@ -268,6 +267,24 @@ def cut_all(store_port: int, how: str) -> int:
     for connection in connections:
         connection.close()
     return len(connections)
+
+
+def _open_sockets() -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing itself
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                found.append(int(name))
+    return found
+
+
+def _is_cut(connection: socket.socket, store_port: int) -> bool:
+    if connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    try:
+        return connection.getpeername()[1] != store_port
+    except OSError:  # it listens
+        return False
 
 
 def _cut_parent(connections: list[socket.socket], how: str) -> None:

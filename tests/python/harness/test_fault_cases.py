@@ -2,7 +2,9 @@
 # Copyright (c) the aikido authors
 """The random faults and their judge, without processes."""
 
+import os
 import pickle
+import socket
 
 import pytest
 
@@ -101,3 +103,22 @@ def test_a_verdict_says_how_to_repeat_it():
     verdict = Verdict(case(17), wrong=["rank 1: no"])
     assert "rank 1: no" in str(verdict)
     assert "python -m harness.fault_cases 17" in str(verdict)
+
+
+@pytest.mark.parametrize("how", ["reset", "shut"])
+def test_what_cuts_connections_leaves_no_file_open(how):
+    """The same process is the victim again and again."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        store_port = server.getsockname()[1]
+        kept = socket.create_connection(server.getsockname())
+        with socket.create_server(("127.0.0.1", 0)) as other, kept:
+            cut = socket.create_connection(other.getsockname())
+            far_end, _ = other.accept()
+            with cut, far_end:
+                before = sorted(os.listdir("/proc/self/fd"))
+                # Both of its ends are here.
+                assert fault_cases.cut_all(store_port, how) == 2
+                assert sorted(os.listdir("/proc/self/fd")) == before
+                kept.send(b"it lives")
+                with pytest.raises(OSError, match=r"reset|[Pp]ipe"):
+                    cut.send(b"it does not")
