@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
@@ -32,6 +33,8 @@ _RUNTIME_OPTIONS = (
     "transport_credit_bytes",
 )
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
+# Ranks in the job of the members of each group, by its name, also when it has ended.
+_members: dict[str, tuple[int, ...]] = {}
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
 # all that is committed there is taken for its buckets.
 catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
@@ -84,6 +87,26 @@ def recorder_of_process() -> _C.Recorder:
     return runtime.recorder
 
 
+def members_of_groups() -> dict[str, tuple[int, ...]]:
+    """The ranks in the job of the members of each aikido group, by its name.
+
+    Also of groups that have ended, if they were made by torch's new_group or were there
+    when this was last called.
+    """
+    for group, ranks in list(distributed_c10d._world.pg_group_ranks.items()):
+        if not isinstance(group, dist.ProcessGroup):  # this rank is no member
+            continue
+        try:
+            backend = backend_of(group)
+        except (ConfigError, RuntimeError):  # of others, or not for the CPU
+            continue
+        members = sorted(ranks, key=ranks.__getitem__)
+        if group == dist.group.WORLD:  # may have got others
+            members = list(range(backend.place[1]))
+        _members[backend.options.group_name] = tuple(members)
+    return dict(_members)
+
+
 def _runtime(options: Options, store: Store) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is not None:
@@ -128,13 +151,15 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     store, rank, size = request.store, request.group_rank, request.group_size
     # Since torch 2.14; then it has no members before its first reconfigure.
     connect = not getattr(request, "enable_reconfigure", False)
+    name = request.group_id or "default"
+    _members[name] = tuple(request.global_ranks_in_group or range(size))
     backend = _C.AikidoBackend(
         runtime=_runtime(pg_options, store),
         store=PrefixStore("aikido", store),
         rank=rank,
         size=size,
         timeout=request.timeout,
-        group_name=request.group_id or "default",
+        group_name=name,
         options=pg_options.given(),
         connect=connect,
     )

@@ -110,6 +110,7 @@ def _meta(rank: int, thread: int, what: str, name: str) -> _Event:
 
 def _place(span: Span) -> tuple[int, str]:
     """The group of lanes of a span: its place from above, and its title."""
+    peer = f"rank {span.peer}" if span.peer >= 0 else "a rank that is not known"
     match span.kind:
         case Kind.STOP:
             return 0, "stopped"
@@ -118,10 +119,10 @@ def _place(span: Span) -> tuple[int, str]:
         case Kind.OPERATION:
             return 2, "operations"
         case Kind.SEND:
-            return 3, f"to rank {span.peer}"
+            return 3, f"to {peer}"
         case Kind.SEND_CHUNK:
-            return 4, f"chunks to rank {span.peer}"
-    return 5, f"chunks from rank {span.peer}"
+            return 4, f"chunks to {peer}"
+    return 5, f"chunks from {peer}"
 
 
 def title_of(dump: Dump, span: Span) -> str:

@@ -4,7 +4,7 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from aikido_torch.trace._spans import SPAN_BYTES, Span, pack, unpack
 __all__ = ["Clock", "Dump", "check_together", "read"]
 
 _FORMAT = "aikido-trace"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,13 @@ class Dump:
     """What one rank has recorded.
 
     Attributes:
-        rank: whose it is.
-        size: of the group.
+        rank: whose it is; here and in spans those of the job.
+        size: of the job.
         job: the same on all ranks of a job.
         names: of groups and sections, by Span.name.
+        members: of each group, by its name and in the order of their ranks there; empty
+            if they are not known. A group that is not among them has the ranks of the
+            job.
         operations: names of collectives, by Span.detail of an operation.
         spans: in no particular order.
         dropped: spans for which there was no room.
@@ -59,6 +62,7 @@ class Dump:
     size: int
     job: str
     names: Sequence[str] = ()
+    members: dict[str, tuple[int, ...]] = field(default_factory=dict)
     operations: dict[int, str] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     dropped: int = 0
@@ -79,9 +83,42 @@ class Dump:
             for span in self.spans
         ]
 
+    def groups(self) -> list[tuple[str, tuple[int, ...]]]:
+        """By Span.name, for spans that have a group: its name, and its members."""
+        everybody = tuple(range(self.size))
+        return [(name, self.members.get(name, everybody)) for name in self.names]
+
+    def in_job(self, spans: list[Span]) -> list[Span]:
+        """Spans whose peers are ranks in their group, as the recorder has them.
+
+        A peer is -1 afterwards where the members are not known.
+        """
+        return self._renumbered(spans, lambda group: dict(enumerate(group)))
+
     def to_bytes(self) -> bytes:
         """As in a file."""
-        return encode(self, pack(self.spans))
+        spans = self._renumbered(
+            self.spans, lambda group: {rank: i for i, rank in enumerate(group)}
+        )
+        return encode(self, pack(spans))
+
+    def _renumbered(
+        self, spans: list[Span], table_of: Callable[[tuple[int, ...]], dict[int, int]]
+    ) -> list[Span]:
+        groups = [self.members.get(name) for name in self.names]
+        tables = {
+            number: table_of(group)
+            for number, group in enumerate(groups)
+            if group is not None and (not group or group != tuple(range(len(group))))
+        }
+        if not tables:
+            return spans
+        return [
+            span._replace(peer=tables[span.name].get(span.peer, -1))
+            if span.peer >= 0 and span.name in tables
+            else span
+            for span in spans
+        ]
 
     def write(self, path: str | Path) -> None:
         """Writes it to a file.
@@ -104,6 +141,7 @@ def encode(dump: Dump, raw: bytes) -> bytes:
         "job": dump.job,
         "host": dump.host,
         "names": list(dump.names),
+        "members": {name: list(ranks) for name, ranks in dump.members.items()},
         "operations": {str(kind): name for kind, name in dump.operations.items()},
         "dropped": dump.dropped,
         "clock": None
@@ -172,17 +210,22 @@ def _decoded(head: dict[str, Any], packed: bytes, name: str) -> Dump:
         raise ConfigError(f"{name} is damaged: its checksum is wrong; copy it again.")
     raw = zlib.decompress(packed)
     clock = head["clock"]
-    return Dump(
+    dump = Dump(
         rank=int(head["rank"]),
         size=int(head["size"]),
         job=str(head["job"]),
         host=str(head["host"]),
         names=[str(text) for text in head["names"]],
+        members={
+            str(name): tuple(int(rank) for rank in ranks)
+            for name, ranks in dict(head["members"]).items()
+        },
         operations={int(kind): str(n) for kind, n in head["operations"].items()},
-        spans=unpack(raw),
         dropped=int(head["dropped"]),
         clock=None if clock is None else Clock(*clock),
     )
+    dump.spans = dump.in_job(unpack(raw))
+    return dump
 
 
 def write_file(path: str | Path, data: bytes) -> None:

@@ -77,8 +77,9 @@ def facts_of(dumps: Iterable[Dump]) -> list[StepFacts]:
     steps: dict[int, StepFacts] = {}
     stops = {dump.rank: _stops_by_rank_0(dump) for dump in dumps}
     step_of_call = {
-        (dump.names[s.name], s.number): s.step
+        (groups[s.name], s.number): s.step
         for dump in dumps
+        for groups in [dump.groups()]
         for s in dump.spans
         if s.kind == Kind.OPERATION and s.step >= 0
     }
@@ -134,15 +135,18 @@ def _stops_by_rank_0(dump: Dump) -> list[Span]:
 
 def _links(
     dump: Dump,
-    step_of_call: dict[tuple[str, int], int],
+    step_of_call: dict[tuple[tuple[str, tuple[int, ...]], int], int],
     stops: dict[int, list[Span]],
 ) -> dict[tuple[int, int], LinkStep]:
     """By step and sender. What came while either end did not run says nothing."""
     totals: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
+    groups = dump.groups()
     for span in dump.aligned():
         if span.kind != Kind.RECEIVE_CHUNK or span.bytes < _LEAST_BYTES:
             continue
-        step = step_of_call.get((dump.names[span.name], span.number))
+        if span.peer < 0:  # of a group whose members are not known
+            continue
+        step = step_of_call.get((groups[span.name], span.number))
         ends = (*stops[dump.rank], *stops.get(span.peer, ()))
         if step is None or _within(ends, span.begin_ns, span.end_ns) > 0:
             continue

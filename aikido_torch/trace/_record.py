@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._backend import backend_of, members_of_groups, recorder_of_process
 from aikido_torch.errors import AikidoError
 from aikido_torch.trace._dump import Clock, Dump, encode, write_file
 from aikido_torch.trace._spans import unpack
@@ -47,11 +47,10 @@ def take(*, group: dist.ProcessGroup | None = None) -> Dump:
     """Takes out all that was recorded since the last time.
 
     Args:
-        group: whose rank this is, and whose rank 0 has the clock of all; None is the
-            default group.
+        group: whose rank 0 has the clock of all; None is the default group.
     """
     raw, dump = _taken(group)
-    dump.spans = unpack(raw)
+    dump.spans = dump.in_job(unpack(raw))
     return dump
 
 
@@ -80,12 +79,18 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
     # there a moment after its caller has heard of its end.
     clock = _clock(backend)
     raw, dropped, names = recorder_of_process().take()
+    known = members_of_groups()
     rank, size = backend.place
+    own = known.get(backend.options.group_name, ())
+    if group is not None and group != dist.group.WORLD and rank < len(own):
+        rank, size = own[rank], dist.get_world_size()
     return raw, Dump(
         rank=rank,
         size=size,
         job=job_of(),
         names=names,
+        # Of a group that has ended they may not be known any more.
+        members={name: known.get(name, ()) for name in names},
         operations=_C.operation_names(),
         dropped=dropped,
         clock=clock,

@@ -89,6 +89,41 @@ def test_ranks_of_one_machine_find_that_they_have_one_clock():
         assert abs(clock.drift) < 1e-3
 
 
+def pairs(rank, size, late_s):
+    """Two groups; in each the second member is late."""
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    gone = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    own = groups[rank // 2]
+    dist.barrier()
+    trace.start()
+    dist.all_reduce(torch.ones(1 << 16), group=gone[rank // 2])
+    dist.destroy_process_group(gone[rank // 2])
+    if rank % 2:
+        time.sleep(late_s)
+    dist.all_reduce(torch.ones(1 << 20), group=own)
+    trace.stop()
+    return trace.take(), trace.take(group=own)
+
+
+def test_peers_in_a_part_of_the_ranks_are_ranks_of_the_job():
+    dumps, of_pairs = zip(*run_ranks(4, pairs, 0.25), strict=True)
+    for dump in dumps:
+        other = dump.rank ^ 1
+        groups = dump.groups()
+        chunks = [s for s in dump.spans if s.kind == Kind.RECEIVE_CHUNK]
+        of_pair = [s for s in chunks if len(groups[s.name][1]) == 2]
+        assert len({s.name for s in of_pair}) == 2
+        assert {s.peer for s in of_pair} == {other}
+        assert {groups[s.name][1] for s in of_pair} == {
+            tuple(sorted((dump.rank, other)))
+        }
+        calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
+        assert len(calls) == 2
+        if dump.rank % 2 == 0:
+            assert calls[1].peer == other
+    assert [(dump.rank, dump.size) for dump in of_pairs] == [(r, 4) for r in range(4)]
+
+
 def overtake(rank, size, num_bulk, num_urgent):
     """Urgent messages, one after the other, while bulk is on its way."""
     bulk = [torch.ones(8 << 20) for _ in range(num_bulk)]

@@ -6,8 +6,10 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, write_chrome
+from aikido_torch.trace import Clock, Kind, read, write_chrome
 from aikido_torch.trace._chrome import events, lanes
+from aikido_torch.trace._dump import encode
+from aikido_torch.trace._spans import pack
 from harness.traces import MS, dump, paused_message, span
 
 _times = st.tuples(st.integers(0, 50), st.integers(0, 20))
@@ -101,3 +103,17 @@ def test_a_pause_is_by_the_clock_of_rank_0():
     listed = [*events([dump(0, [span(Kind.STOP, 0, 1)]), ahead])]
     (pause,) = [e for e in listed if e.get("cat") == "pause"]
     assert pause["ts"] == 9_000  # the first of all is now the message, at -3 ms
+
+
+def test_peers_in_a_part_of_the_ranks_are_named_as_in_the_job():
+    pair = dump(2, [], members={"default": (2, 3), "data": ()})
+    spans = [
+        span(Kind.OPERATION, 10, 30, first_ns=25 * MS, number=4, detail=1, peer=1),
+        span(Kind.SEND, 11, 20, first_ns=11 * MS, number=4, peer=1, detail=1),
+        span(Kind.SEND, 11, 20, first_ns=11 * MS, number=4, peer=1, detail=1, name=1),
+    ]
+    listed = events([read(encode(pair, pack(spans)))])
+    names = {e["name"] for e in listed if e["ph"] == "X"}
+    assert "waiting for rank 3" in names
+    titles = {e["args"]["name"] for e in listed if e["name"] == "thread_name"}
+    assert titles == {"operations", "to rank 3", "to a rank that is not known"}

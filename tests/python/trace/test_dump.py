@@ -4,7 +4,8 @@ import pytest
 
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Clock, Kind, read
-from aikido_torch.trace._dump import check_together
+from aikido_torch.trace._dump import check_together, encode
+from aikido_torch.trace._spans import pack
 from harness.traces import MS, dump, span
 
 
@@ -21,6 +22,29 @@ def test_a_dump_that_is_written_is_read_as_it_was(tmp_path):
     example().write(path)
     assert read(path) == example()
     assert read(path.read_bytes()) == example()
+
+
+def test_peers_are_ranks_of_their_group_in_a_file_and_of_the_job_in_memory():
+    groups = {"default": (0, 1, 2, 3), "data": (2, 3), "forward": ()}
+    in_group = [
+        span(Kind.OPERATION, 10, 20, peer=1, name=0),
+        span(Kind.SEND, 10, 20, peer=0, name=1),
+        span(Kind.RECEIVE_CHUNK, 10, 20, peer=1, name=1),
+        span(Kind.OPERATION, 10, 20, peer=-1, name=1),
+        span(Kind.SEND, 10, 20, peer=1, name=2),  # its members are not known
+        span(Kind.SEND, 10, 20, peer=1, name=3),  # it is not among them
+        span(Kind.SEND, 10, 20, peer=7, name=1),  # it has no such member
+    ]
+    given = dump(2, [], members=groups)
+    got = read(encode(given, pack(in_group)))
+    assert [s.peer for s in got.spans] == [1, 2, 3, -1, -1, 1, -1]
+    assert got.members == groups
+    assert read(got.to_bytes()) == got
+    assert got.groups()[1:4] == [
+        ("data", (2, 3)),
+        ("forward", ()),
+        ("backward", (0, 1, 2, 3)),
+    ]
 
 
 @pytest.mark.parametrize("keep", [0.6, 0.97])
@@ -46,7 +70,8 @@ def test_bytes_that_changed_are_noticed():
         (b"\x80\x81\n", "is no trace of aikido"),
         (b"[1]\n", "is no trace of aikido"),
         (b'{"format": "aikido-trace", "version": 9}\n', "has version 9"),
-        (b'{"format": "aikido-trace", "version": 1}\n', "lacks or garbles 'num_bytes'"),
+        (b'{"format": "aikido-trace", "version": 1}\n', "has version 1 and this"),
+        (b'{"format": "aikido-trace", "version": 2}\n', "lacks or garbles 'num_bytes'"),
     ],
 )
 def test_what_is_no_dump_is_a_sentence(data, text):

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.trace import Clock, Kind
+from aikido_torch.trace import Clock, Kind, read
+from aikido_torch.trace._dump import encode
 from aikido_torch.trace._facts import LinkStep, RankStep, facts_of
+from aikido_torch.trace._spans import pack
 from harness.traces import MS, dump, span
 
 NAMES = ["default", "data", "forward", "wait"]
@@ -56,6 +58,28 @@ def test_links_are_added_up_by_the_step_of_their_call():
     ]
     (facts,) = facts_of([example(extra=chunks)])
     assert facts.links == {(1, 0): LinkStep(30_000, 0.004)}
+
+
+def test_links_of_a_part_of_the_ranks_are_those_of_the_job():
+    chunk = span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=1, bytes=10_000)
+    dumps = []
+    for rank, pair in ((0, (0, 1)), (2, (2, 3))):
+        # Groups of one name: only their members tell them apart.
+        begun = example(rank, members={"default": pair})
+        # In a file peers are ranks of their group.
+        dumps.append(read(encode(begun, pack([*begun.spans, chunk]))))
+    dumps[1].spans = [
+        s._replace(step=s.step + 1) if s.step >= 0 else s for s in dumps[1].spans
+    ]
+    first, second = facts_of(dumps)
+    assert (first.step, first.links) == (6, {(1, 0): LinkStep(10_000, 0.003)})
+    assert (second.step, second.links) == (7, {(3, 2): LinkStep(10_000, 0.003)})
+
+
+def test_a_link_to_nobody_that_is_known_is_left_out():
+    chunk = span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=-1, bytes=10_000)
+    (facts,) = facts_of([example(extra=[chunk])])
+    assert facts.links == {}
 
 
 def test_what_came_while_the_sender_was_stopped_does_not_count():
