@@ -15,6 +15,9 @@ from aikido_torch.trace._spans import Kind, Outcome
 
 __all__ = ["PauseSummary", "RankSummary", "Summary", "summarize"]
 
+# The name of its group, the members of that, and its number there.
+_Call = tuple[tuple[str, tuple[int, ...]], int]
+
 
 @dataclass(frozen=True)
 class RankSummary:
@@ -26,7 +29,7 @@ class RankSummary:
         step_ms: of a whole step.
         waited_ms: of a call, until the last of the others had called.
         wire_ms: of a call, from then to its end.
-        last: share of the calls that it was the last to make.
+        last: share of the calls that it was the last of its group to make.
         skipped: calls without its contribution.
         failed: calls that failed.
         stopped_ms: in which it did not run, in all.
@@ -96,7 +99,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary = Summary("", check_together(dumps))
     summary.job = dumps[0].job
     facts = facts_of(dumps)
-    last_of = _last_callers(dumps)
+    last, matched = _last_callers(dumps)
     totals: defaultdict[tuple[int, int], list[float]] = defaultdict(lambda: [0, 0])
     for each in facts:
         for pair, link in each.links.items():
@@ -118,7 +121,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
             step_ms=_median([o.length_s * 1e3 for o in own]),
             waited_ms=_median([(s.first_ns - s.begin_ns) / 1e6 for s in calls]),
             wire_ms=_median([(s.end_ns - s.first_ns) / 1e6 for s in calls]),
-            last=last_of[dump.rank] / max(1, last_of.total()),
+            last=last[dump.rank] / max(1, matched[dump.rank]),
             skipped=outcomes[Outcome.SKIPPED],
             failed=outcomes[Outcome.FAILED],
             stopped_ms=sum(s.end_ns - s.begin_ns for s in stops) / 1e6,
@@ -142,15 +145,26 @@ def _median(values: list[float]) -> float:
     return median(values) if values else 0.0
 
 
-def _last_callers(dumps: list[Dump]) -> Counter[int]:
-    """How often each rank was the last to call, by the clock of rank 0."""
-    calls: defaultdict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+def _last_callers(dumps: list[Dump]) -> tuple[Counter[int], Counter[int]]:
+    """How often each rank was last to call, by the clock of rank 0, and of how many.
+
+    A call counts if all members of its group made it of which there is a dump.
+    """
+    told = {dump.rank for dump in dumps}
+    calls: defaultdict[_Call, dict[int, int]] = defaultdict(dict)
     for dump in dumps:
+        groups = dump.groups()
         for span in dump.aligned():
             if span.kind == Kind.OPERATION:
-                calls[dump.names[span.name], span.number][dump.rank] = span.begin_ns
-    whole = [made for made in calls.values() if len(made) == len(dumps) > 1]
-    return Counter(max(made, key=lambda r: (made[r], r)) for made in whole)
+                calls[groups[span.name], span.number][dump.rank] = span.begin_ns
+    last: Counter[int] = Counter()
+    matched: Counter[int] = Counter()
+    for ((_, members), _), made in calls.items():
+        if len(made) < 2 or made.keys() != told.intersection(members):
+            continue
+        last[max(made, key=lambda rank: (made[rank], rank))] += 1
+        matched.update(made.keys())
+    return last, matched
 
 
 def _arrivals(dumps: list[Dump]) -> dict[int, dict[int, float]]:

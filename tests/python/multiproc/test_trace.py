@@ -122,6 +122,10 @@ def test_peers_in_a_part_of_the_ranks_are_ranks_of_the_job():
         if dump.rank % 2 == 0:
             assert calls[1].peer == other
     assert [(dump.rank, dump.size) for dump in of_pairs] == [(r, 4) for r in range(4)]
+    ranks = trace.summarize(dumps).ranks
+    assert [ranks[r].num_calls for r in range(4)] == [2] * 4
+    assert ranks[1].last >= 0.5
+    assert ranks[3].last >= 0.5
 
 
 def overtake(rank, size, num_bulk, num_urgent):

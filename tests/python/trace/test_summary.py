@@ -72,3 +72,28 @@ def test_pauses_of_messages_are_added_up_by_rank_and_reason():
         PauseSummary(0, "paused for priority 5", 2, 39.0, 28.0),
         PauseSummary(0, "paused, the link took no more", 1, 4.0, 4.0),
     ]
+
+
+def test_calls_of_a_part_of_the_ranks_are_matched_by_its_members():
+    # Two groups of one name, with calls of the same numbers; rank 3 is late in its
+    # group, and skipped once. Rank 0 also calls alone, which nobody can be late for.
+    late_ms = {0: 0.0, 1: 2.0, 2: 0.0, 3: 30.0}
+    dumps = []
+    for rank, late in late_ms.items():
+        pair = (0, 1) if rank < 2 else (2, 3)
+        calls = [
+            call(step, 50 * step + late, 50 * step + 40, 50 * step + late)
+            for step in (1, 2, 3)
+        ]
+        if rank == 3:
+            calls[1] = calls[1]._replace(outcome=Outcome.SKIPPED)
+        if rank == 0:
+            calls.append(call(4, 200, 210, 200))
+        dumps.append(dump(rank, calls, members={"default": pair}))
+    summary = summarize(dumps)
+    shares = {rank: each.last for rank, each in summary.ranks.items()}
+    assert shares == {0: 0.0, 1: 1.0, 2: 0.0, 3: 1.0}
+    assert summary.ranks[3].skipped == 1
+    # A rank whose dump is missing is not waited for.
+    shares = {rank: each.last for rank, each in summarize(dumps[1:]).ranks.items()}
+    assert shares == {1: 0.0, 2: 0.0, 3: 1.0}
