@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from aikido_torch.trace._dump import Dump
-from aikido_torch.trace._spans import Kind, Span
+from aikido_torch.trace._spans import Kind, Outcome, Span
 
 __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
 
@@ -98,6 +98,8 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
     sections: defaultdict[str, list[Span]] = defaultdict(list)
     stops = []
     for span in dump.spans:
+        if span.kind == Kind.OPERATION and span.outcome == Outcome.OPEN:
+            continue  # nobody knows its end
         if span.kind == Kind.OPERATION and span.step >= 0:
             calls[span.step].append(span)
         elif span.kind == Kind.SECTION:

@@ -4,7 +4,8 @@
 
 `python -m torch.distributed.flight_recorder.fr_trace FOLDER -p PREFIX` then says which
 ranks made which calls. A trace has the bytes of a call and no shape or dtype: a tensor
-is shown as so many bytes.
+is shown as so many bytes, and nobody as the root. Calls of a group whose members are
+not known are left out.
 """
 
 import pickle
@@ -19,6 +20,9 @@ __all__ = ["write_flight_recorder"]
 
 # Of the format; that of torch 2.11 to 2.15.
 _VERSION = "2.10"
+# What the tool knows them as.
+_NAMES = {"monitored_barrier": "barrier", "sparse all_reduce": "all_reduce"}
+_UNDER_WAY = (Outcome.FAILED, Outcome.OPEN)
 
 
 def write_flight_recorder(
@@ -49,21 +53,40 @@ def write_flight_recorder(
 
 
 def _as_torch_dumps(dump: Dump) -> dict[str, Any]:
-    calls = sorted(s for s in dump.spans if s.kind == Kind.OPERATION)
-    groups = sorted({dump.names[s.name] for s in calls})
-    ranks = str(list(range(dump.size)))
+    groups = dump.groups()
+    calls = sorted(
+        s for s in dump.spans if s.kind == Kind.OPERATION and groups[s.name][1]
+    )
+    entries = []
+    for i, span in enumerate(calls):
+        entries.append(_entry(dump, i, span, len(groups[span.name][1])))
     return {
         "version": _VERSION,
         "pg_config": {
-            group: {"name": group, "desc": "aikido", "ranks": ranks} for group in groups
+            group: {"name": group, "desc": "aikido", "ranks": str(list(members))}
+            for group, members in sorted({groups[s.name] for s in calls})
         },
         "pg_status": {},
-        "entries": [_entry(dump, i, span) for i, span in enumerate(calls)],
+        "entries": entries,
     }
 
 
-def _entry(dump: Dump, number: int, span: Span) -> dict[str, Any]:
-    sizes = [[span.bytes]]
+def _sizes(operation: str, num_bytes: int, size: int) -> tuple[int, int]:
+    """Of input and output of a call in a group of `size`."""
+    match operation:
+        case "all_gather":
+            return num_bytes, num_bytes * size
+        case "reduce_scatter":  # blocks may differ: as if they did not
+            return num_bytes // size * size, num_bytes // size
+    return num_bytes, num_bytes
+
+
+def _entry(dump: Dump, number: int, span: Span, size: int) -> dict[str, Any]:
+    operation = dump.operations.get(span.detail, "call")
+    given, got = _sizes(operation, span.bytes, size)
+    # One that failed began and did not end.
+    is_under_way = span.outcome in _UNDER_WAY
+    end_ns = None if is_under_way else span.end_ns
     return {
         "record_id": number,
         "pg_id": span.name,
@@ -72,18 +95,17 @@ def _entry(dump: Dump, number: int, span: Span) -> dict[str, Any]:
         "p2p_seq_id": 0,
         "op_id": span.number,
         # The name by which torch's tool knows what must match on all ranks.
-        "profiling_name": "nccl:" + dump.operations.get(span.detail, "call"),
+        "profiling_name": "nccl:" + _NAMES.get(operation, operation),
         "time_created_ns": span.begin_ns,
         "time_discovered_started_ns": span.begin_ns,
-        "time_discovered_completed_ns": span.end_ns,
+        "time_discovered_completed_ns": end_ns,
         "duration_ms": (span.end_ns - span.begin_ns) / 1e6,
-        "input_sizes": sizes,
+        "input_sizes": [[given]],
         "input_dtypes": ["Byte"],
-        "output_sizes": sizes,
+        "output_sizes": [[got]],
         "output_dtypes": ["Byte"],
-        # One that failed began and did not end.
-        "state": "started" if span.outcome == Outcome.FAILED else "completed",
-        "retired": True,
+        "state": "started" if is_under_way else "completed",
+        "retired": span.outcome != Outcome.OPEN,
         "timeout_ms": 0,
         "is_p2p": False,
         "frames": [],

@@ -30,6 +30,7 @@ class Outcome(IntEnum):
     SKIPPED = 1
     FAILED = 2
     CANCELLED = 3
+    OPEN = 4  # a call that was under way when the spans were taken
 
 
 class Span(NamedTuple):

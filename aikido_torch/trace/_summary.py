@@ -112,7 +112,11 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary.pauses = [each for dump in dumps for each in _pauses(dump)]
     for dump in dumps:
         own = [each.ranks[dump.rank] for each in facts if dump.rank in each.ranks]
-        calls = [s for s in dump.spans if s.kind == Kind.OPERATION]
+        calls = [
+            s
+            for s in dump.spans
+            if s.kind == Kind.OPERATION and s.outcome != Outcome.OPEN
+        ]
         stops = [s for s in dump.spans if s.kind == Kind.STOP]
         outcomes = Counter(s.outcome for s in calls)
         summary.ranks[dump.rank] = RankSummary(

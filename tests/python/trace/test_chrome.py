@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aikido_torch.trace import Clock, Kind, read, write_chrome
+from aikido_torch.trace import Clock, Kind, Outcome, read, write_chrome
 from aikido_torch.trace._chrome import events, lanes
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._spans import pack
@@ -117,3 +117,13 @@ def test_peers_in_a_part_of_the_ranks_are_named_as_in_the_job():
     assert "waiting for rank 3" in names
     titles = {e["args"]["name"] for e in listed if e["name"] == "thread_name"}
     assert titles == {"operations", "to rank 3", "to a rank that is not known"}
+
+
+def test_a_call_under_way_says_so():
+    hung = span(
+        Kind.OPERATION, 10, 90, first_ns=90 * MS, detail=1, peer=2,
+        outcome=Outcome.OPEN,
+    )  # fmt: skip
+    listed = [e for e in events([dump(0, [hung])]) if e["ph"] == "X"]
+    assert listed[0]["args"]["outcome"] == "open"
+    assert (listed[1]["name"], listed[1]["dur"]) == ("waiting for rank 2", 80_000)

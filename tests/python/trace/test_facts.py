@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.trace import Clock, Kind, read
+from aikido_torch.trace import Clock, Kind, Outcome, read
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._facts import LinkStep, RankStep, facts_of
 from aikido_torch.trace._spans import pack
@@ -80,6 +80,12 @@ def test_a_link_to_nobody_that_is_known_is_left_out():
     chunk = span(Kind.RECEIVE_CHUNK, 61, 64, number=6, peer=-1, bytes=10_000)
     (facts,) = facts_of([example(extra=[chunk])])
     assert facts.links == {}
+
+
+def test_a_call_that_is_under_way_says_nothing_of_its_step():
+    under_way = call(6, 75, 500, outcome=Outcome.OPEN)._replace(number=60)
+    (facts,) = facts_of([example(extra=[under_way])])
+    assert facts.ranks == {0: RankStep(work_s=0.04, length_s=0.08)}
 
 
 def test_what_came_while_the_sender_was_stopped_does_not_count():

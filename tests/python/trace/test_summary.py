@@ -97,3 +97,10 @@ def test_calls_of_a_part_of_the_ranks_are_matched_by_its_members():
     # A rank whose dump is missing is not waited for.
     shares = {rank: each.last for rank, each in summarize(dumps[1:]).ranks.items()}
     assert shares == {1: 0.0, 2: 0.0, 3: 1.0}
+
+
+def test_a_call_under_way_has_no_times_yet():
+    open_call = call(4, 200, 900, 900, outcome=Outcome.OPEN)
+    hung = [dump(0, [call(3, 130, 160, 150), open_call])]
+    first = summarize(hung).ranks[0]
+    assert (first.waited_ms, first.wire_ms, first.num_calls) == (20.0, 10.0, 1)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What torch's own tool finds in flight recorder files of ours."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aikido_torch.trace import Dump, write_flight_recorder
+
+
+def analysed(folder: Path, dumps: Iterable[Dump]) -> list[Any]:
+    """The calls that it has matched; skips where this torch has no such tool."""
+    components = "torch.distributed.flight_recorder.components"
+    builder = pytest.importorskip(f"{components}.builder")
+    loader = pytest.importorskip(f"{components}.loader")
+    config = pytest.importorskip(f"{components}.config_manager")
+    write_flight_recorder(folder, dumps)
+    arguments = config.JobConfig().parse_args([str(folder), "-p", "aikido_"])
+    details, version = loader.read_dir(arguments)
+    return list(builder.build_db(details, arguments, version).collectives)
+
+
+def is_at_odds(collective: Any) -> bool:
+    """Some rank did not make it, or made another one."""
+    return bool(collective.missing_ranks or collective.mismatch_collectives)
