@@ -131,12 +131,26 @@ class FlatBucket:
         """For the next step; without any gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+        self.restart()
+
+    def restart(self) -> None:
+        """For another backward; `.grad` keeps what was released, outside of here."""
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            if parameter.grad is view:
+                parameter.grad = view.clone()
         self._taken = [None] * len(self.parameters)
         self._kept = []
         self._is_released = False
         with torch.no_grad():
             self.signals.zero_()
         self._version = self.buffer._version
+
+    def let_go(self) -> None:
+        """No `.grad` is in this memory any more; one that is no sum yet is None."""
+        for parameter, view in zip(self.parameters, self._views, strict=True):
+            if parameter.grad is view and not self._is_released:
+                parameter.grad = None
+        self.restart()
 
     def check_untouched(self) -> None:
         """Raises ConfigError if somebody wrote to a gradient or replaced it."""

@@ -72,6 +72,8 @@ class OverlappedDataParallel(nn.Module):
       and a GradScaler needs it before `scaler.unscale_(optimizer)` or
       `scaler.step(optimizer)`. Such a step waits for all sums and is done in one piece,
       and so is each step of an optimizer with step hooks, as `trace.watch` has them.
+      Once gradients were waited for, all ranks may also leave the step out, as a
+      GradScaler does that finds inf: the next backward begins anew.
     - Parameters that a rank did not use count as zeros, and those that no rank used get
       no step, as with find_unused_parameters=True; nobody looks for them, but from
       the first that is missing on, sums begin at `optimizer.step()` only.
@@ -144,6 +146,8 @@ class OverlappedDataParallel(nn.Module):
         self._is_syncing = True
         self._is_in_forward = False
         self._is_closed = False
+        self._is_catching_up = False
+        self._has_waited = False
         self._watch = IterationWatch()
         self._retune = Retune()
         self._is_settled = False
@@ -197,6 +201,7 @@ class OverlappedDataParallel(nn.Module):
         It may be read and changed then. A parameter that no rank used has None. All
         ranks call it.
         """
+        self._has_waited |= not self._is_catching_up
         self._sums.wait_for_gradients()
 
     def clip_grad_norm_(
@@ -213,7 +218,12 @@ class OverlappedDataParallel(nn.Module):
             self.module.parameters(), max_norm, norm_type, **options
         )
 
-    def catch_up(self, after_step: Callable[[], object] | None = None) -> int:
+    def catch_up(
+        self,
+        after_step: Callable[[], object] | None = None,
+        *,
+        apply: Callable[[], object] | None = None,
+    ) -> int:
         """Applies the steps that the others have done without this rank.
 
         Call it at the top of the training loop, with a policy that skips, and pass over
@@ -221,22 +231,52 @@ class OverlappedDataParallel(nn.Module):
 
         Args:
             after_step: called after each, as the loop would after its own.
+            apply: what your loop does between the backward and the next zero_grad, and
+                this with the gradients that it replays: clip, unscale, step, update.
+                None is `optimizer.step`.
+
+        Raises:
+            ConfigError: without `apply`, in a loop that waits for gradients or clips
+                them: this rank would step by others than the ranks that were in time.
         """
+        if self._skips and self._has_waited and apply is None:
+            raise ConfigError(
+                "OverlappedDataParallel: the loop calls wait_for_gradients() or "
+                "clip_grad_norm_() before its step, and catch_up() would step without; "
+                "give it apply=..., a function that does all that the loop does "
+                "between the backward and the next zero_grad."
+            )
         self.synchronize()
         replayed = 0
-        while self._skips and self._is_settled and self._sums.replay():
-            replayed += 1
-            self._num_steps += 1
-            if after_step is not None:
-                after_step()
+        self._is_catching_up = True
+        try:
+            while self._skips and self._is_settled and self._sums.replay(apply):
+                replayed += 1
+                if after_step is not None:
+                    after_step()
+        finally:
+            self._is_catching_up = False
         return replayed
 
     def close(self) -> None:
-        """Waits for the last step; module and optimizer are as without this object."""
+        """Waits for the last step; module and optimizer are as without this object.
+
+        All ranks call it. Between backward and step `.grad` is the mean afterwards.
+
+        Raises:
+            torch.distributed.DistBackendError: a sum has failed, such as after the loss
+                of a rank. It is closed all the same, and may be stored, used and
+                wrapped again; parameters of that sum are those of the step before.
+        """
         if self._is_closed:
             return
-        self.synchronize()
         self._is_closed = True
+        try:
+            self._sums.end()
+        finally:
+            self._uninstall()
+
+    def _uninstall(self) -> None:
         for hook in self._hooks:
             hook.remove()
         if self._optimizer.step is self._step_here:
@@ -356,9 +396,10 @@ class OverlappedDataParallel(nn.Module):
         self._watch.use(self._names[id(parameter)])
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
-        if not self._is_syncing:
-            return
         name = self._names[id(parameter)]
+        if not self._is_syncing:
+            self._sums.check_done(name)
+            return
         check_gradient(name, parameter)
         self._watch.ready(name)
         self._sums.take(name)
@@ -378,6 +419,9 @@ class OverlappedDataParallel(nn.Module):
                 "step, which is done in parts here; call backward before step()."
             )
         self._check_parameters()
+        if self._is_catching_up:  # a step of the others, which takes no time of ours
+            self._sums.ask_for_step()
+            return
         self._sums.send_rest()
         # Here all ranks know the same of the step before, whoever has waited for what.
         is_asked_to_plan = self._sums.was_signalled

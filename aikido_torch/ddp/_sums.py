@@ -8,6 +8,8 @@ A bucket goes through
     sent        it is being reduced; all ranks send in the order of the layout
     due         a step was asked for, with the optimizer's values of then
     and is stepped when somebody needs it and its sum is here, then it fills again.
+    Gradients that were waited for belong to the user: a backward instead of a step
+    begins anew with what is in `.grad` by then, on all ranks.
 """
 
 import threading
@@ -80,6 +82,7 @@ class Sums:
         self._next = 0  # to be sent
         self._is_stepping = False
         self._is_released = False
+        self._has_taken = False  # since the last step
         self.num_due = 0
         self.signal = False
         self.was_signalled = False
@@ -125,20 +128,20 @@ class Sums:
         """
         parameter = self._parameters[name]
         with self._lock:
+            self.check_done(name)
+            if self._is_released:
+                self._start_anew()
             bucket = self._bucket_of[id(parameter)]
-            if bucket.values is not None:
-                raise ConfigError(
-                    f"OverlappedDataParallel: {name} has a gradient, but its last step "
-                    "is still to come: a forward has used it and nobody noticed; call "
-                    "the model through OverlappedDataParallel, or synchronize() before."
-                )
             if bucket.flat.has(parameter) or bucket.work is not None:
                 raise ConfigError(
                     f"OverlappedDataParallel: {name} has a gradient for the second "
                     "time since the last step, and the first one is being summed; "
-                    "have all backwards of a step but the last under no_sync()."
+                    "have all backwards of a step but the last under no_sync(), and "
+                    "where all ranks leave a step out, wait_for_gradients() before "
+                    "zero_grad()."
                 )
             bucket.flat.take(parameter, self._scale)
+            self._has_taken = True
             while self._next < len(self._buckets):
                 bucket = self._buckets[self._next]
                 # One that is due is full as well, of what was sent before.
@@ -146,9 +149,21 @@ class Sums:
                     break
                 self._send_next()
 
+    def check_done(self, name: str) -> None:
+        """Raises ConfigError if the last step of a parameter is still to come."""
+        if self._bucket_of[id(self._parameters[name])].values is not None:
+            raise ConfigError(
+                f"OverlappedDataParallel: {name} has a gradient, but its last step "
+                "is still to come: a forward has used it and nobody noticed; call "
+                "the model through OverlappedDataParallel, or synchronize() before."
+            )
+
     def send_rest(self) -> None:
         """What is missing has no gradient on this rank; the others may have one."""
         with self._lock:
+            # Others may have had a backward since, and this rank none.
+            if self._is_released and self._are_dropped():
+                self._start_anew()
             while self._next < len(self._buckets):
                 bucket = self._buckets[self._next]
                 self._finish(bucket)  # it was not used since the last step
@@ -176,6 +191,19 @@ class Sums:
             bucket.flat.release()
         self._is_released = True
 
+    def _are_dropped(self) -> bool:
+        return all(p.grad is None for p in self._parameters.values())
+
+    def _start_anew(self) -> None:
+        """The sums that were waited for get no step."""
+        for bucket in self._buckets:
+            assert bucket.work is not None
+            self._on_sum(bucket.flat.buffer.nbytes, bucket.sent_s, bucket.work)
+            bucket.flat.restart()
+            bucket.work = None
+        self._next = 0
+        self._is_released = self._has_taken = False
+
     # ---- steps ----
 
     def ask_for_step(self) -> None:
@@ -190,7 +218,7 @@ class Sums:
             bucket.values = values
         self.num_due = len(self._buckets)
         self._next = 0
-        self._is_released = False
+        self._is_released = self._has_taken = False
         if is_whole:
             self._step_whole()
 
@@ -255,13 +283,36 @@ class Sums:
         bucket.work = bucket.values = None
         self.num_due -= 1
 
+    def end(self) -> None:
+        """Waits for all; `.grad` is the mean where a step was not asked for yet.
+
+        Where a sum fails, the parameters that it would have stepped are as before, the
+        gradients that it would have been are None, and nothing is due all the same.
+        """
+        try:
+            self.finish_all()
+            if self._has_taken and not self._is_released:
+                self.wait_for_gradients()
+        finally:
+            for bucket in self._buckets:
+                bucket.flat.let_go()
+                bucket.work = bucket.values = None
+            self.num_due = self._next = 0
+            self._is_released = self._has_taken = False
+
     # ---- steps of others ----
 
-    def replay(self) -> bool:
+    def replay(self, apply: Callable[[], object] | None) -> bool:
         """Steps as the others did while this rank was late. False: they did not.
 
-        Requires: nothing is sent or due.
+        Requires: nothing is due, and what is sent was waited for.
+
+        Args:
+            apply: asks for the step, once `.grad` is the mean, or leaves it out; None:
+                the step is asked for here.
         """
+        if self._is_released:  # the last step was left out
+            self._start_anew()
         if self._backend.committed_ahead < len(self._buckets):
             return False
         for bucket in self._buckets:
@@ -269,8 +320,16 @@ class Sums:
         # The results are here, so these send nothing and return at once.
         while self._next < len(self._buckets):
             self._send_next()
-        self.ask_for_step()
+        if apply is None:
+            self.ask_for_step()
+        else:
+            self.wait_for_gradients()
+            apply()
         self.finish_all()
+        if self._is_released:  # this one was left out
+            self._start_anew()
+            for parameter in self._parameters.values():
+                parameter.grad = None
         return True
 
 

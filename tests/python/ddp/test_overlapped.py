@@ -12,6 +12,7 @@ from torch import nn
 
 from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import SkipStraggler
 
 
 def make_net():
@@ -347,6 +348,40 @@ def test_a_second_backward_before_the_step_is_refused(pair):
         pair.model(batch(1)).mean().backward()
 
 
+def test_a_backward_instead_of_a_step_begins_anew_once_gradients_were_waited_for(pair):
+    for number in range(6):
+        for model, optimizer in pair.both():
+            optimizer.zero_grad()
+            for part in range(2):
+                model(batch(number + 9 * part)).square().mean().backward()
+                if model is pair.model:
+                    model.wait_for_gradients()
+                if number == 3:
+                    optimizer.zero_grad()
+            optimizer.step()
+        pair.check()
+
+
+def test_gradients_under_no_sync_are_refused_where_a_step_is_still_to_come(pair):
+    for number in range(6):
+        pair.step(number)
+    last = pair.net[3].weight
+    with (
+        pair.model.no_sync(),
+        pytest.raises(ConfigError, match="its last step is"),
+    ):
+        last.square().sum().backward()
+
+
+def test_catching_up_needs_to_know_what_the_loop_does_with_gradients(group_of_one):
+    pair = Pair(policy=SkipStraggler(min_contributors=1))
+    assert pair.model.catch_up() == 0
+    pair.step(0, between=lambda *_: pair.model.wait_for_gradients())
+    with pytest.raises(ConfigError, match=r"give it apply=\.\.\."):
+        pair.model.catch_up()
+    assert pair.model.catch_up(apply=pair.of_net.step) == 0
+
+
 def test_a_step_with_a_closure_is_refused(pair):
     with pytest.raises(ConfigError, match=r"step\(closure\)"):
         pair.of_net.step(lambda: None)
@@ -381,6 +416,21 @@ def test_close_leaves_module_and_optimizer_as_they_were(pair):
     pair.step(7)  # without sums
     pair.check()
     pair.model.close()
+
+
+def test_close_between_backward_and_step_leaves_the_mean(pair):
+    for number in range(6):
+        pair.step(number)
+    for model, optimizer in pair.both():
+        optimizer.zero_grad()
+        model(batch(6)).square().mean().backward()
+    views = [p.grad for p in pair.net.parameters()]
+    pair.model.close()
+    for p, view in zip(pair.net.parameters(), views, strict=True):
+        assert p.grad.data_ptr() != view.data_ptr()
+    pair.of_plain.step()
+    pair.of_net.step()
+    pair.check()
 
 
 def test_what_is_planned_is_shown_once_there_is_something_to_show(pair):

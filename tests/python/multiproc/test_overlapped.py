@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """OverlappedDataParallel on several ranks: the bits of DistributedDataParallel."""
 
+import contextlib
 import random
 import time
 
@@ -249,6 +250,15 @@ def learn_then_die(rank, size):
         return "gone"
     with pytest.raises(dist.DistBackendError) as caught:
         learn(model, optimizer, rank, steps=6)
+    with contextlib.suppress(dist.DistBackendError):
+        model.close()
+    optimizer.zero_grad()
+    net.state_dict()
+    optimizer.state_dict()
+    for forward in (model, net):
+        with torch.no_grad():
+            assert forward(batch(rank, 0)).isfinite().all()
+    learn(net, optimizer, rank, steps=3)
     return str(caught.value)
 
 
