@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from aikido_torch.ddp._hook import Hook
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Policy
 
@@ -41,6 +42,18 @@ def check_arguments(
             raise ConfigError(
                 f"{_TITLE}: {at} compiled, and a compiled forward cannot wait for "
                 "single parameters; pass the module that was compiled."
+            )
+        if getattr(part, "_compiled_call_impl", None) is not None:
+            raise ConfigError(
+                f"{_TITLE}: {at} compiled in place, by its compile(), and a compiled "
+                "forward cannot wait for single parameters; pass one that is not."
+            )
+    for name, parameter in module.named_parameters():
+        hooks = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+        if any(isinstance(hook, Hook) for hook in hooks.values()):
+            raise ConfigError(
+                f"{_TITLE}: {name} is trained by another {_TITLE}, and both would sum "
+                "its gradient; close() that one before."
             )
     if any(is_lazy(p) for p in module.parameters()):
         raise ConfigError(

@@ -18,6 +18,7 @@ from torch import nn
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch.ddp._agreement import Registration, agree, gather, layout_of
+from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
 from aikido_torch.ddp._layout import Layout, by_module, planned
 from aikido_torch.ddp._overlap_checks import (
@@ -64,8 +65,10 @@ class OverlappedDataParallel(nn.Module):
     What differs from DistributedDataParallel:
 
     - Parameters are those of the last step after `synchronize()`; forwards through this
-      object, forwards without gradients, and state_dict and load_state_dict of the
-      model and of the optimizer do it by themselves.
+      object, forwards without gradients, `parameters()` of this object, and state_dict
+      and load_state_dict of the model and of the optimizer do it by themselves. Whoever
+      reads those of `module` in another way calls it before. Whoever writes to them or
+      copies the module does so, too, and is refused otherwise.
     - `.grad` is None after `optimizer.step()`, as if zero_grad had been called. Between
       backward and step gradients are being summed: whoever reads or changes them then
       calls `wait_for_gradients()` first. `clip_grad_norm_` of this object does that,
@@ -181,6 +184,17 @@ class OverlappedDataParallel(nn.Module):
         finally:
             self._uses.end()
             self._is_in_forward = False
+
+    def named_parameters(
+        self, *args: Any, **kwargs: Any
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """As of the last step, which is waited for; those of `module` are not."""
+        self.synchronize()
+        return super().named_parameters(*args, **kwargs)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of the module, for which no parameter is waited for."""
+        self.module.zero_grad(set_to_none)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -333,20 +347,24 @@ class OverlappedDataParallel(nn.Module):
     def _install(self) -> None:
         trained: Iterable[Any] = self._trained.values()  # torch leaves some untyped
         modules: Iterable[Any] = self.module.modules()
+        state = Hook(self._before_state)
+        gradient = Hook(self._on_gradient)
         self._hooks: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            parameter.register_post_accumulate_grad_hook(gradient)
             for parameter in trained
         ]
+        before = Hook(self._before_forward, self._check_copy)
+        after = Hook(self._after_forward)
         for module in modules:
             self._hooks += [
-                module.register_forward_pre_hook(self._before_forward),
-                module.register_forward_hook(self._after_forward, always_call=True),
-                module.register_state_dict_pre_hook(self._before_state),
-                module.register_load_state_dict_pre_hook(self._before_state),
+                module.register_forward_pre_hook(before),
+                module.register_forward_hook(after, always_call=True),
+                module.register_state_dict_pre_hook(state),
+                module.register_load_state_dict_pre_hook(state),
             ]
         self._hooks += [
-            self._optimizer.register_state_dict_pre_hook(self._before_state),
-            self._optimizer.register_load_state_dict_pre_hook(self._before_state),
+            self._optimizer.register_state_dict_pre_hook(state),
+            self._optimizer.register_load_state_dict_pre_hook(state),
         ]
         self._step_before = self._optimizer.step
 
@@ -375,6 +393,13 @@ class OverlappedDataParallel(nn.Module):
 
     def _before_state(self, *_: object) -> None:
         self.synchronize()
+
+    def _check_copy(self) -> None:
+        if self._sums.num_due:
+            raise ConfigError(
+                "OverlappedDataParallel: the module is being copied or stored, and a "
+                "step of its parameters is still to come; call synchronize() before."
+            )
 
     def _before_forward(self, module: nn.Module, _: object) -> None:
         if not self._is_in_forward or not self._uses.enter(module):

@@ -12,7 +12,7 @@ the same as one step if the optimizer treats each parameter by itself, which
 """
 
 import copy
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = ["Values", "check_in_parts", "needs_whole_step", "step_part", "values_
 Values = tuple[dict[str, Any], ...]
 
 _TRIED_STEPS = 2
+_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def values_of(optimizer: torch.optim.Optimizer) -> Values:
@@ -55,9 +56,18 @@ def step_part(
     Args:
         step: of the optimizer.
         values: of its groups.
+
+    Raises:
+        ConfigError: it has got other groups since.
     """
     part = {id(p) for p in parameters}
     groups = optimizer.param_groups
+    if len(groups) != len(values):
+        raise ConfigError(
+            f"OverlappedDataParallel: the optimizer has {len(groups)} param_groups and "
+            f"had {len(values)} at its last step, which is still to come for some "
+            "parameters; call synchronize() of the model before add_param_group."
+        )
     own = [dict(group) for group in groups]
     try:
         for group, then in zip(groups, values, strict=True):
@@ -121,6 +131,12 @@ def check_in_parts(optimizer: torch.optim.Optimizer) -> None:
             f"parameters and failed ({error}), so nobody knows whether it can step "
             "each bucket by itself; use DistributedDataParallel."
         ) from error
+    if _differs(_counters(whole), _counters(parts)):
+        raise ConfigError(
+            f"OverlappedDataParallel: {name} counts its steps in an attribute of its "
+            "own, so steps of single buckets would count again and again; take another "
+            "optimizer, or DistributedDataParallel."
+        )
     if _differs(_results(whole), _results(parts)):
         raise ConfigError(
             f"OverlappedDataParallel: {name} steps a parameter in another way when "
@@ -130,15 +146,19 @@ def check_in_parts(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _small(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """A copy without state, with two small parameters for each up to two of its own."""
+    """A copy without state, with two small parameters for each up to two of its own.
+
+    It has no hooks: they are the user's, who has asked for no step.
+    """
     small = copy.copy(optimizer)
-    kept = {"state", "param_groups", "step"}
+    kept = {"state", "param_groups", "step", *_HOOKS}
     small.__dict__ = {
         key: copy.deepcopy(value)
         for key, value in optimizer.__dict__.items()
         if key not in kept
     }
     small.__dict__["state"] = defaultdict(dict)
+    small.__dict__ |= {name: OrderedDict() for name in _HOOKS}
     draw = torch.Generator().manual_seed(0)
     groups = []
     for group in optimizer.param_groups:
@@ -167,6 +187,12 @@ def _give_gradients(optimizer: torch.optim.Optimizer, seed: int) -> None:
 def _results(optimizer: torch.optim.Optimizer) -> list[Any]:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     return [(p.detach(), optimizer.state.get(p, {})) for p in parameters]
+
+
+def _counters(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Numbers and tensors that it has besides its groups and state."""
+    kinds = (int, float, torch.Tensor)
+    return {k: v for k, v in vars(optimizer).items() if isinstance(v, kinds)}
 
 
 def _differs(a: Any, b: Any) -> bool:

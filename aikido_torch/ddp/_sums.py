@@ -43,6 +43,10 @@ class _Bucket:
     work: _C.AikidoWork | None = None
     sent_s: float = 0.0
     values: Values | None = None  # it is due, with these
+    versions: tuple[int, ...] = ()  # of its parameters then
+
+    def versions_now(self) -> tuple[int, ...]:
+        return tuple(p._version for p in self.flat.parameters)
 
 
 class Sums:
@@ -98,8 +102,8 @@ class Sums:
                 them, and have the same bits; else means of those that contributed.
         """
         self._policy = policy
-        _, size = self._backend.place
-        self._scale = 1 / size if is_strict else 1.0
+        _, self._size = self._backend.place
+        self._scale = 1 / self._size if is_strict else 1.0
         self._op = _SUM if is_strict else _MEAN
         self._buckets = [
             _Bucket(
@@ -171,6 +175,13 @@ class Sums:
                 self._send_next()
 
     def _send_next(self) -> None:
+        _, size = self._backend.place
+        if size != self._size:
+            raise ConfigError(
+                f"OverlappedDataParallel: the group has {size} members now and had "
+                f"{self._size} when the module was wrapped, whose mean was taken; "
+                "close() and wrap it again after reconfigure."
+            )
         bucket = self._buckets[self._next]
         if self._next == 0 and self.signal:
             bucket.flat.signal(0)
@@ -216,6 +227,7 @@ class Sums:
         for bucket in self._buckets:
             bucket.flat.detach()
             bucket.values = values
+            bucket.versions = bucket.versions_now()
         self.num_due = len(self._buckets)
         self._next = 0
         self._is_released = self._has_taken = False
@@ -254,12 +266,25 @@ class Sums:
         assert values is not None
         assert work is not None
         self._wait(work.wait)
+        self._check_unwritten(bucket)
         stepped = bucket.flat.attach()
         if stepped:
             self._step_within(
                 lambda: step_part(self._optimizer, self._step, stepped, values)
             )
         self._clear(bucket)
+
+    def _check_unwritten(self, bucket: _Bucket) -> None:
+        now = bucket.versions_now()
+        for name, was, is_now in zip(
+            bucket.flat.names, bucket.versions, now, strict=True
+        ):
+            if was != is_now:
+                raise ConfigError(
+                    f"OverlappedDataParallel: {name} was written to behind "
+                    "optimizer.step(), whose step of it was still to come; call "
+                    "synchronize() of the model before parameters are changed."
+                )
 
     def _step_within(self, step: Callable[[], object]) -> None:
         # It may be in the midst of a forward, whose modes are none of its business.

@@ -17,6 +17,12 @@ def sgd(*parameters):
     return torch.optim.SGD(parameters, lr=0.1)
 
 
+def compiled_in_place():
+    net = nn.Linear(2, 2)
+    net.compile()
+    return net
+
+
 NET = nn.Linear(2, 2)
 OWN = sgd(*NET.parameters())
 
@@ -41,6 +47,7 @@ GIVEN = {
         ("module", nn.Sequential(nn.LazyLinear(3)), "without a shape"),
         ("module", nn.Sequential(nn.DataParallel(NET)), "0 is a DataParallel, which"),
         ("module", torch.compile(NET), "module is compiled"),
+        ("module", compiled_in_place(), "module is compiled in place"),
         ("policy", ActiveBackup(), "backups need to know"),
         ("policy", SkipStraggler(log_full="leave"), 'use log_full="wait"'),
     ],

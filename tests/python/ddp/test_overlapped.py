@@ -418,6 +418,70 @@ def test_close_leaves_module_and_optimizer_as_they_were(pair):
     pair.model.close()
 
 
+def test_parameters_of_the_model_are_those_behind_the_last_step(pair):
+    for number in range(6):
+        pair.step(number)
+        pair.model.zero_grad()
+    assert pair.model._sums.num_due
+    pairs = zip(pair.plain.parameters(), pair.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_parameters_are_not_written_to_before_their_last_step(pair):
+    for number in range(6):
+        pair.step(number)
+    for net in (pair.plain, pair.model):
+        with torch.no_grad():
+            next(net.parameters()).clamp_(-0.1, 0.1)  # this one waits
+    pair.check()
+    pair.step(6)
+    with torch.no_grad():
+        pair.net[3].bias.mul_(0.5)
+    with pytest.raises(ConfigError, match=r"3\.bias was written to behind"):
+        pair.model(batch(7))
+
+
+def test_a_module_may_be_copied_once_no_step_is_to_come(pair):
+    for number in range(6):
+        pair.step(number)
+    with pytest.raises(ConfigError, match=r"copied or stored.*call synchronize"):
+        copy.deepcopy(pair.net)
+    pair.model.synchronize()
+    stored = io.BytesIO()
+    torch.save(pair.net, stored)
+    stored.seek(0)
+    copies = [
+        copy.deepcopy(pair.net),
+        torch.optim.swa_utils.AveragedModel(pair.net).module,
+        torch.load(stored, weights_only=False),
+    ]
+    for net in copies:
+        pairs = zip(pair.plain.parameters(), net.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    pair.step(6)
+    for net in copies:  # they are nobody's
+        net(batch(7)).square().mean().backward()
+        sgd(net).step()
+        net.state_dict()
+    assert pair.model._sums.num_due
+    pair.check()
+
+
+def test_a_net_is_wrapped_once_until_it_is_closed(pair):
+    with pytest.raises(ConfigError, match=r"0\.weight is trained by another"):
+        OverlappedDataParallel(pair.net, sgd(pair.net))
+    pair.model.close()
+    OverlappedDataParallel(pair.net, sgd(pair.net)).close()
+
+
+def test_groups_of_parameters_do_not_come_between_a_step_and_its_end(pair):
+    for number in range(6):
+        pair.step(number)
+    pair.of_net.add_param_group({"params": [nn.Parameter(torch.zeros(1))]})
+    with pytest.raises(ConfigError, match="has 2 param_groups and had 1 at its last"):
+        pair.model.synchronize()
+
+
 def test_close_between_backward_and_step_leaves_the_mean(pair):
     for number in range(6):
         pair.step(number)

@@ -118,6 +118,16 @@ class Counting(torch.optim.SGD):
         return super().step(closure)
 
 
+class CountingAside(torch.optim.SGD):
+    """Counts its steps in an attribute, and takes small ones at first."""
+
+    steps = 0
+
+    def step(self, closure=None):
+        self.steps += 1
+        return super().step(closure)
+
+
 class Picky(torch.optim.SGD):
     def step(self, closure=None):
         raise ValueError("only on Sundays")
@@ -129,12 +139,22 @@ class Picky(torch.optim.SGD):
         (torch.optim.LBFGS, "LBFGS evaluates the model"),
         (ByNorm, "ByNorm steps a parameter in another way"),
         (Counting, "a step of Counting changes values"),
+        (CountingAside, "CountingAside counts its steps in an attribute"),
         (Picky, "only on Sundays"),
     ],
 )
 def test_an_optimizer_that_cannot_step_in_parts_is_refused(optimizer, words):
     with pytest.raises(ConfigError, match=words):
         check_in_parts(optimizer(parameters_of(), lr=0.1))
+
+
+def test_trying_an_optimizer_out_calls_no_hook_of_its_steps():
+    optimizer = torch.optim.SGD(parameters_of(), lr=0.1)
+    calls = []
+    optimizer.register_step_pre_hook(lambda *_: calls.append("before"))
+    optimizer.register_step_post_hook(lambda *_: calls.append("behind"))
+    check_in_parts(optimizer)
+    assert calls == []
 
 
 def test_hooks_and_scales_want_whole_steps():

@@ -157,6 +157,13 @@ def test_gradients_of_parameters_that_are_due_or_sent_are_refused():
         rig.give("a")
 
 
+def test_a_group_of_another_size_is_refused():
+    rig = Rig()
+    rig.backend.place = (0, 3)
+    with pytest.raises(ConfigError, match="has 3 members now and had 2"):
+        rig.give("c")
+
+
 def test_gradients_that_were_waited_for_are_stepped_at_once():
     rig = Rig()
     rig.give("a", "b", "c")
