@@ -28,7 +28,7 @@ enum class SpanOutcome : uint8_t { kComplete, kSkipped, kFailed, kCancelled };
 //   operation: begin, called here; first, the last of the others is known to have
 //     called; end, the caller has its answer
 //   send: begin, queued; first, its first chunk is picked; end, the last byte is with
-//     the kernel, or the message is cancelled
+//     the kernel, or the message is cancelled, or its link is lost
 //   chunks: begin, picked, or its header is here; end, with the kernel, or whole
 struct Span {
   int64_t begin_ns = 0;

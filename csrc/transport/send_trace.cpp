@@ -62,4 +62,14 @@ void SendTrace::end(MessageId id, size_t dropped) {
   open_.erase(it);
 }
 
+void SendTrace::fail_all() {
+  const int64_t now = trace::to_ns(recorder_->now());
+  for (auto& [id, open] : open_) {
+    open.message.end_ns = now;
+    open.message.outcome = trace::SpanOutcome::kFailed;
+    recorder_->record(open.message);
+  }
+  open_.clear();
+}
+
 }  // namespace aikido::transport

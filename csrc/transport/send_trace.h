@@ -45,6 +45,10 @@ class SendTrace {
   void on_gone(MessageId id, size_t dropped) {
     if (!open_.empty()) end(id, dropped);
   }
+  // What is not through goes nowhere.
+  void on_lost() {
+    if (!open_.empty()) fail_all();
+  }
 
  private:
   struct Open {
@@ -56,6 +60,7 @@ class SendTrace {
   void put_back(MessageId id);
   void write(MessageId id);
   void end(MessageId id, size_t dropped);
+  void fail_all();
 
   trace::Recorder* recorder_ = nullptr;
   Rank peer_ = kNoRank;

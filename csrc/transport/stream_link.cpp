@@ -444,6 +444,7 @@ void StreamLink::stop_sending() {
     }
   }
   messages_.clear();
+  trace_.on_lost();
   if (!sent_.empty()) want_flush();
 }
 

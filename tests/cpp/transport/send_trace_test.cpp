@@ -108,6 +108,31 @@ TEST_CASE("a message that is cancelled says so, and its chunks are not told") {
   CHECK(spans[0].outcome == trace::SpanOutcome::kCancelled);
 }
 
+TEST_CASE("what is not through when the link is lost has failed, and nothing else") {
+  ManualClock clock;
+  trace::Recorder recorder(64, &clock);
+  recorder.arm();
+  SendTrace link(&recorder, Rank(3), 0);
+  for (MessageId id = 1; id <= 3; ++id) link.on_queued(id, message(300));
+  link.on_picked(1, 0, 300);
+  link.on_written(1);
+  link.on_gone(1, 0);
+  link.on_picked(2, 0, 200);
+  recorder.take();
+  clock.advance(milliseconds(4));
+  link.on_lost();
+  link.on_lost();
+  link.on_written(2);
+  link.on_gone(2, 100);
+  const auto spans = recorder.take().spans;
+  REQUIRE(spans.size() == 2);
+  for (const auto& span : spans) {
+    CHECK(span.kind == SpanKind::kSend);
+    CHECK(span.outcome == trace::SpanOutcome::kFailed);
+    CHECK(span.end_ns == trace::to_ns(clock.now()));
+  }
+}
+
 TEST_CASE("what is queued while nothing is traced leaves no span, nor does control") {
   ManualClock clock;
   trace::Recorder recorder(64, &clock);

@@ -364,15 +364,22 @@ TEST_CASE("over TCP finish says goodbye behind what is queued", "[tcp]") {
 }
 
 TEST_CASE("a peer that goes is a loss, and owners get their memory back", "[tcp]") {
+  trace::Recorder recorder(1 << 16);
   Two two;
   const auto data = pattern(30'000'000);
   auto owner = std::make_shared<CountingOwner>();
+  recorder.arm();
+  two.to_b->trace({&recorder, Rank(1), 0});
   two.to_b->send(message(1, data, owner));
   two.run_until([&] { return two.b.received[1] > 0; });
   two.to_a.reset();
   two.run_until([&] { return two.a.times_lost == 1; });
   CHECK(two.a.lost.code() == Code::kPeerLost);
   CHECK(two.a.lost.culprit() == Rank(1));
+  auto spans = recorder.take().spans;
+  std::erase_if(spans, [](const auto& s) { return s.kind != trace::SpanKind::kSend; });
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].outcome == trace::SpanOutcome::kFailed);
   two.run_until([&] { return owner->tokens.size() == 1; });
   CHECK(two.b.times_lost == 0);
 }
