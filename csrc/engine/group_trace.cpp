@@ -52,6 +52,13 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
                          const collectives::LocalCall& local) {
   if (recorder_ == nullptr || local.step == trace::Recorder::kNotTraced) return;
   Open open;
+  if (collectives::has_root(call.kind)) {
+    const bool is_root = call.root == self_;
+    if (!is_root) open.only = call.root;
+    const bool root_gives = call.kind == collectives::CallKind::kBroadcast ||
+                            call.kind == collectives::CallKind::kScatter;
+    open.gives = is_root == root_gives;
+  }
   Span& span = open.span;
   span.kind = SpanKind::kOperation;
   span.begin_ns = trace::to_ns(local.traced_at);
@@ -62,31 +69,49 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
   span.priority = local.priority;
   span.name = name_;
   span.detail = static_cast<uint8_t>(call.kind);
-  for (size_t r = 0; r < called_.size(); ++r)
-    open.num_missing += r != index(self_) && called_[r] < seq.value ? 1 : 0;
   open_.insert_or_assign(seq.value, open);
 }
 
+bool GroupTrace::has_to_do(const Open& open, Rank rank) const {
+  return rank != self_ && (open.only == kNoRank || open.only == rank);
+}
+
 void GroupTrace::on_peer_called(Rank from, uint64_t called) {
-  const uint64_t before = std::exchange(called_[index(from)], called);
-  if (open_.empty()) return;
+  if (open_.empty()) {
+    called_[index(from)] = called;
+    return;
+  }
   const int64_t now = trace::to_ns(recorder_->now());
+  const uint64_t before = std::exchange(called_[index(from)], called);
   const auto end = open_.upper_bound(called);
   for (auto it = open_.upper_bound(before); it != end; ++it) {
+    if (!has_to_do(it->second, from)) continue;
     it->second.span.first_ns = now;
     it->second.span.peer = from.value;
-    --it->second.num_missing;
   }
+}
+
+// Its span when it ends. `is_through`: with a result.
+Span GroupTrace::ended(const Open& open, int64_t now_ns, bool is_through) const {
+  Span span = open.span;
+  span.end_ns = now_ns;
+  if (open.gives && is_through) return span;
+  for (int32_t r = 0; r < static_cast<int32_t>(called_.size()); ++r) {
+    if (!has_to_do(open, Rank(r)) || called_[index(Rank(r))] >= span.number) continue;
+    // It has waited for this one to its end.
+    span.first_ns = now_ns;
+    span.peer = r;
+    break;
+  }
+  return span;
 }
 
 void GroupTrace::on_over(const collectives::Operation& operation) {
   if (open_.empty()) return;
   const auto found = open_.extract(operation.seq().value);
   if (found.empty()) return;
-  Span& span = found.mapped().span;
-  span.end_ns = trace::to_ns(recorder_->now());
-  // It ended without a call that had not been made.
-  if (found.mapped().num_missing > 0) span.first_ns = span.end_ns;
+  Span span = ended(found.mapped(), trace::to_ns(recorder_->now()),
+                    !operation.has_failed());
   if (operation.has_failed()) {
     span.outcome = SpanOutcome::kFailed;
   } else if (operation.was_skipped()) {

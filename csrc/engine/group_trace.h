@@ -70,8 +70,11 @@ class GroupTrace {
 
   struct Open {
     trace::Span span;
-    int32_t num_missing = 0;  // calls of others
+    Rank only = kNoRank;  // with whom it has to do; none: with all others
+    bool gives = false;   // nothing comes from them: it may end before they call
   };
+  bool has_to_do(const Open& open, Rank rank) const;
+  trace::Span ended(const Open& open, int64_t now_ns, bool is_through) const;
 
   trace::Recorder* const recorder_;
   const Rank self_;

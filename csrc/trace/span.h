@@ -25,8 +25,8 @@ enum class SpanKind : uint8_t {
 enum class SpanOutcome : uint8_t { kComplete, kSkipped, kFailed, kCancelled };
 
 // Times are nanoseconds of the member's own clock; 0: there was no such moment.
-//   operation: begin, called here; first, the last of the others is known to have
-//     called; end, the caller has its answer
+//   operation: begin, called here; first, the last of those that it waits for is known
+//     to have called, or its end if one has not; end, the caller has its answer
 //   send: begin, queued; first, its first chunk is picked; end, the last byte is with
 //     the kernel, or the message is cancelled, or its link is lost
 //   chunks: begin, picked, or its header is here; end, with the kernel, or whole
@@ -38,7 +38,9 @@ struct Span {
   uint64_t number = 0;  // of the collective or message; 0 in a section
   uint64_t offset = 0;  // chunk: of its payload in the message
   int64_t step = -1;    // operation and section: of the user's training
-  int32_t peer = -1;    // to whom, from whom; operation: who called last
+  // Rank in the group: to whom, from whom; operation: who called last of those that it
+  // waits for, or the first of them that has not called.
+  int32_t peer = -1;
   int32_t priority = 0;
   uint16_t name = 0;   // Recorder::name: of the group, or of the section
   uint16_t shard = 0;  // of the bucket

@@ -64,12 +64,23 @@ struct Traced {
     return cluster.allreduce(rank, call, Bytes(call.bytes()), seconds(10), true, 0,
                              straggler::kAnyDataShard, recorder(rank).traced_step());
   }
+  AnswerPtr broadcast(int32_t rank, const Call& call) {
+    return cluster.broadcast(rank, call, Bytes(call.bytes()), seconds(10),
+                             recorder(rank).traced_step());
+  }
 };
 
 Call floats(uint64_t count) {
   Call call;
   call.dtype = DType::kFloat32;
   call.count = count;
+  return call;
+}
+
+Call with_root(CallKind kind, uint64_t count) {
+  Call call = floats(count);
+  call.kind = kind;
+  call.root = Rank(0);
   return call;
 }
 
@@ -123,7 +134,9 @@ TEST_CASE("a call that ends without a late member says who was left out") {
   Call call = floats(512);
   call.policy.kind = straggler::Kind::kSkip;
   call.policy.floor = call.policy.ceiling = milliseconds(20);
-  std::vector<AnswerPtr> answers{t.allreduce(0, call), t.allreduce(1, call)};
+  std::vector<AnswerPtr> answers{t.allreduce(0, call)};
+  t.cluster.run_for(milliseconds(5));
+  answers.push_back(t.allreduce(1, call));  // in time, though after rank 0
   REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
   t.cluster.run_for(milliseconds(50));
   answers.push_back(t.allreduce(2, call));
@@ -133,8 +146,69 @@ TEST_CASE("a call that ends without a late member says who was left out") {
   REQUIRE(in_time.size() == 1);
   CHECK(in_time[0].outcome == SpanOutcome::kComplete);
   CHECK(in_time[0].first_ns == in_time[0].end_ns);
+  CHECK(in_time[0].peer == 2);
   REQUIRE(late.size() == 1);
   CHECK(late[0].outcome == SpanOutcome::kSkipped);
+}
+
+TEST_CASE("who gets from the root has waited for the root alone") {
+  Traced t(3);
+  for (int32_t r = 0; r < 3; ++r) t.recorder(r).arm();
+  const Call call = with_root(CallKind::kBroadcast, 8);
+  const TimePoint begin = t.cluster.clock.now();
+  std::vector<AnswerPtr> answers{t.broadcast(1, call)};
+  t.cluster.run_for(milliseconds(5));
+  answers.push_back(t.broadcast(0, call));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const int64_t through = trace::to_ns(t.cluster.clock.now());
+  t.cluster.run_for(milliseconds(50));
+  answers.push_back(t.broadcast(2, call));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto receiver = t.take(1, SpanKind::kOperation);
+  REQUIRE(receiver.size() == 1);
+  CHECK(receiver[0].peer == 0);
+  CHECK(receiver[0].first_ns >= trace::to_ns(begin + milliseconds(5)));
+  CHECK(receiver[0].end_ns <= through);
+  const auto root = t.take(0, SpanKind::kOperation);
+  REQUIRE(root.size() == 1);
+  CHECK(root[0].peer == -1);
+  CHECK(root[0].first_ns == root[0].begin_ns);
+}
+
+TEST_CASE("a root that gives what is too large to wait elsewhere has waited itself") {
+  Traced t(3);
+  t.recorder(0).arm();
+  const Call call = with_root(CallKind::kBroadcast, 512);
+  std::vector<AnswerPtr> answers{t.broadcast(0, call), t.broadcast(2, call)};
+  t.cluster.run_for(milliseconds(20));
+  const TimePoint called = t.cluster.clock.now();
+  answers.push_back(t.broadcast(1, call));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].peer == 1);
+  CHECK(spans[0].first_ns >= trace::to_ns(called));
+}
+
+TEST_CASE("who gives to the root has waited for nobody, unless it ends in vain") {
+  Traced t(3);
+  t.recorder(1).arm();
+  const Call small = with_root(CallKind::kReduce, 8);
+  const auto given = t.allreduce(1, small);
+  REQUIRE(t.cluster.run_until_done({given}, seconds(1)));
+  REQUIRE(given->is_ok());
+  auto spans = t.take(1, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].peer == -1);
+  CHECK(spans[0].first_ns == spans[0].begin_ns);
+  // Rank 0 is not there to give.
+  const auto alone = t.broadcast(1, with_root(CallKind::kBroadcast, 8));
+  REQUIRE(t.cluster.run_until_done({alone}, seconds(30)));
+  REQUIRE_FALSE(alone->is_ok());
+  spans = t.take(1, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].peer == 0);
+  CHECK(spans[0].first_ns == spans[0].end_ns);
 }
 
 TEST_CASE("a call that fails has a span that says so") {

@@ -140,10 +140,12 @@ class Cluster {
 
   // The root's input goes to everybody's output.
   AnswerPtr broadcast(int32_t rank, const Call& call, Bytes data,
-                      Duration timeout = milliseconds(10'000)) {
+                      Duration timeout = milliseconds(10'000), int64_t step = -1) {
     auto answer = std::make_shared<Answer>();
     answer->memory = std::make_shared<Bytes>(std::move(data));
     collectives::LocalCall local;
+    local.step = step;
+    local.traced_at = clock.now();
     std::byte* memory = bytes_of(*answer->memory);
     const size_t bytes = answer->memory->size();
     if (Rank(rank) == call.root) {
