@@ -46,6 +46,11 @@ GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank
       begun_(static_cast<size_t>(size)) {
   if (recorder_ == nullptr) return;
   name_ = recorder_->name(group);
+  recorder_->add(this);
+}
+
+GroupTrace::~GroupTrace() {
+  if (recorder_ != nullptr) recorder_->remove(this);
 }
 
 void GroupTrace::on_call(Seq seq, const collectives::Call& call,
@@ -69,6 +74,7 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
   span.priority = local.priority;
   span.name = name_;
   span.detail = static_cast<uint8_t>(call.kind);
+  const std::lock_guard lock(mutex_);
   open_.insert_or_assign(seq.value, open);
 }
 
@@ -82,6 +88,7 @@ void GroupTrace::on_peer_called(Rank from, uint64_t called) {
     return;
   }
   const int64_t now = trace::to_ns(recorder_->now());
+  const std::lock_guard lock(mutex_);
   const uint64_t before = std::exchange(called_[index(from)], called);
   const auto end = open_.upper_bound(called);
   for (auto it = open_.upper_bound(before); it != end; ++it) {
@@ -108,16 +115,28 @@ Span GroupTrace::ended(const Open& open, int64_t now_ns, bool is_through) const 
 
 void GroupTrace::on_over(const collectives::Operation& operation) {
   if (open_.empty()) return;
-  const auto found = open_.extract(operation.seq().value);
-  if (found.empty()) return;
-  Span span = ended(found.mapped(), trace::to_ns(recorder_->now()),
-                    !operation.has_failed());
+  Span span;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = open_.extract(operation.seq().value);
+    if (found.empty()) return;
+    span =
+        ended(found.mapped(), trace::to_ns(recorder_->now()), !operation.has_failed());
+  }
   if (operation.has_failed()) {
     span.outcome = SpanOutcome::kFailed;
   } else if (operation.was_skipped()) {
     span.outcome = SpanOutcome::kSkipped;
   }
   recorder_->record(span);
+}
+
+void GroupTrace::add_open(int64_t now_ns, std::vector<Span>& spans) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [number, open] : open_) {
+    spans.push_back(ended(open, now_ns, false));
+    spans.back().outcome = SpanOutcome::kOpen;
+  }
 }
 
 void GroupTrace::begin_chunk(Rank from, const FrameHeader& header) {

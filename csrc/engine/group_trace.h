@@ -4,10 +4,11 @@
 //
 // What a group tells the recorder: a span for each traced call and for each frame of
 // data that comes. And how the clock of rank 0 goes beside ours, which heartbeats with
-// a question ask it now and then. Progress thread.
+// a question ask it now and then. Progress thread, but for what the recorder asks.
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,7 @@
 
 namespace aikido::engine {
 
-class GroupTrace {
+class GroupTrace final : private trace::Unfinished {
  public:
   // How often the clock of rank 0 is asked, and how often at first, one question right
   // after the other.
@@ -30,6 +31,9 @@ class GroupTrace {
   // `recorder` may be null, and then nothing happens here; else it must outlive it.
   GroupTrace(trace::Recorder* recorder, const std::string& group, Rank self,
              int32_t size);
+  ~GroupTrace() override;
+  GroupTrace(const GroupTrace&) = delete;
+  GroupTrace& operator=(const GroupTrace&) = delete;
 
   // Of the name of the group, for spans of its links.
   uint16_t name() const { return name_; }
@@ -75,11 +79,14 @@ class GroupTrace {
   };
   bool has_to_do(const Open& open, Rank rank) const;
   trace::Span ended(const Open& open, int64_t now_ns, bool is_through) const;
+  void add_open(int64_t now_ns, std::vector<trace::Span>& spans) const override;
 
   trace::Recorder* const recorder_;
   const Rank self_;
   GroupNews news_;
   uint16_t name_ = 0;
+  // Changed by the progress thread: open_ under the lock, called_ where any are open.
+  mutable std::mutex mutex_;
   std::vector<uint64_t> called_;  // by rank
   std::map<uint64_t, Open> open_;
   std::vector<int64_t> begun_;  // by rank: when its frame of data began, 0: none did

@@ -127,6 +127,16 @@ uint16_t Recorder::name(const std::string& text) {
   return static_cast<uint16_t>(names_.size() - 1);
 }
 
+void Recorder::add(const Unfinished* calls) {
+  const std::lock_guard lock(mutex_);
+  unfinished_.push_back(calls);
+}
+
+void Recorder::remove(const Unfinished* calls) {
+  const std::lock_guard lock(mutex_);
+  std::erase(unfinished_, calls);
+}
+
 Recorder::Taken Recorder::take() {
   const std::lock_guard lock(mutex_);
   Taken taken;
@@ -140,6 +150,8 @@ Recorder::Taken Recorder::take() {
     for (size_t i = before; i < taken.spans.size(); ++i) taken.spans[i].thread = thread;
     ++thread;
   }
+  for (const Unfinished* calls : unfinished_)
+    calls->add_open(to_ns(now()), taken.spans);
   return taken;
 }
 

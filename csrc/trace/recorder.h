@@ -25,6 +25,15 @@
 
 namespace aikido::trace {
 
+// Somebody with calls that are under way, for dumps of a job that hangs.
+class Unfinished {
+ public:
+  virtual ~Unfinished() = default;
+  // Adds their spans to `spans`, with that end. Any thread; under the lock of the
+  // recorder.
+  virtual void add_open(int64_t now_ns, std::vector<Span>& spans) const = 0;
+};
+
 class Recorder {
  public:
   // Threads that can record; spans of further ones are dropped and counted.
@@ -61,12 +70,17 @@ class Recorder {
   // after 65535 of them all further ones are the last.
   uint16_t name(const std::string& text);
 
+  // take() asks `calls` as well, until it is removed.
+  void add(const Unfinished* calls);
+  void remove(const Unfinished* calls);
+
   struct Taken {
-    std::vector<Span> spans;  // of one thread after the other, each in its order
+    // Of one thread after the other, each in its order; then what is under way.
+    std::vector<Span> spans;
     uint64_t num_dropped = 0;
     std::vector<std::string> names;
   };
-  // Takes out all that was recorded.
+  // Takes out all that was recorded. What is under way is there, and comes again.
   Taken take();
 
   // Of the members of all groups of the process; armed or not.
@@ -93,6 +107,7 @@ class Recorder {
   int64_t first_step_ = 0, last_step_ = -1;
   std::map<std::thread::id, std::unique_ptr<Ring>> rings_;
   std::vector<std::string> names_;
+  std::vector<const Unfinished*> unfinished_;
   bool is_ending_ = false;
   std::condition_variable watch_;
   std::thread watcher_;  // started when it is armed for the first time

@@ -22,7 +22,13 @@ enum class SpanKind : uint8_t {
   kStop,           // nothing of this process ran
 };
 
-enum class SpanOutcome : uint8_t { kComplete, kSkipped, kFailed, kCancelled };
+enum class SpanOutcome : uint8_t {
+  kComplete,
+  kSkipped,
+  kFailed,
+  kCancelled,
+  kOpen,  // of a call: under way when the spans were taken
+};
 
 // Times are nanoseconds of the member's own clock; 0: there was no such moment.
 //   operation: begin, called here; first, the last of those that it waits for is known

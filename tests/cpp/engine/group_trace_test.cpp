@@ -182,9 +182,13 @@ TEST_CASE("a root that gives what is too large to wait elsewhere has waited itse
   std::vector<AnswerPtr> answers{t.broadcast(0, call), t.broadcast(2, call)};
   t.cluster.run_for(milliseconds(20));
   const TimePoint called = t.cluster.clock.now();
+  auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].outcome == SpanOutcome::kOpen);
+  CHECK(spans[0].peer == 1);
   answers.push_back(t.broadcast(1, call));
   REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
-  const auto spans = t.take(0, SpanKind::kOperation);
+  spans = t.take(0, SpanKind::kOperation);
   REQUIRE(spans.size() == 1);
   CHECK(spans[0].peer == 1);
   CHECK(spans[0].first_ns >= trace::to_ns(called));
@@ -209,6 +213,40 @@ TEST_CASE("who gives to the root has waited for nobody, unless it ends in vain")
   REQUIRE(spans.size() == 1);
   CHECK(spans[0].peer == 0);
   CHECK(spans[0].first_ns == spans[0].end_ns);
+}
+
+TEST_CASE("a call under way is taken with whom it waits for, and again at its end") {
+  Traced t(3);
+  t.recorder(0).arm();
+  std::vector<AnswerPtr> answers{t.allreduce(0, floats(64)),
+                                 t.allreduce(1, floats(64))};
+  t.cluster.run_for(milliseconds(5));
+  auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].outcome == SpanOutcome::kOpen);
+  CHECK(spans[0].peer == 2);
+  CHECK(spans[0].end_ns == trace::to_ns(t.cluster.clock.now()));
+  CHECK(spans[0].first_ns == spans[0].end_ns);
+  answers.push_back(t.allreduce(2, floats(64)));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].outcome == SpanOutcome::kComplete);
+  CHECK(spans[0].peer == 2);
+  CHECK(t.take(0, SpanKind::kOperation).empty());
+}
+
+TEST_CASE("a group that is gone is not asked for its calls") {
+  ManualClock clock;
+  trace::Recorder recorder(16, &clock);
+  {
+    engine::GroupTrace trace(&recorder, "test", Rank(1), 2);
+    collectives::LocalCall local;
+    local.step = 0;
+    trace.on_call(Seq(1), floats(64), local);
+    CHECK(recorder.take().spans.size() == 1);
+  }
+  CHECK(recorder.take().spans.empty());
 }
 
 TEST_CASE("a call that fails has a span that says so") {

@@ -20,6 +20,7 @@ from aikido_torch import Options, trace
 from aikido_torch._backend import backend_of
 from aikido_torch.testing import run_ranks
 from aikido_torch.trace import Kind, Outcome
+from harness.flight import analysed, is_at_odds
 
 MS = 1_000_000
 
@@ -126,6 +127,40 @@ def test_peers_in_a_part_of_the_ranks_are_ranks_of_the_job():
     assert [ranks[r].num_calls for r in range(4)] == [2] * 4
     assert ranks[1].last >= 0.5
     assert ranks[3].last >= 0.5
+
+
+def one_does_not_call(rank, size):
+    """Rank 3, until all have taken their spans."""
+    own = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    dist.barrier()
+    trace.start()
+    dist.all_reduce(torch.ones(64), group=own)
+    dist.all_gather([torch.ones(8) for _ in range(size)], torch.ones(8))
+    work = None
+    if rank != 3:
+        work = dist.all_reduce(torch.ones(64), group=own, async_op=True)
+    if rank < 2:
+        work.wait()
+    dist.barrier()
+    dump = trace.take()
+    dist.barrier()
+    if rank == 3:
+        work = dist.all_reduce(torch.ones(64), group=own, async_op=True)
+    work.wait()
+    return dump, trace.take()
+
+
+def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
+    dumps, later = zip(*run_ranks(4, one_does_not_call), strict=True)
+    (hung,) = [s for s in dumps[2].spans if s.outcome == Outcome.OPEN]
+    assert hung.peer == 3
+    assert hung.first_ns == hung.end_ns
+    (at_odds,) = [c for c in analysed(tmp_path, dumps) if is_at_odds(c)]
+    assert at_odds.missing_ranks == {3}
+    assert at_odds.expected_ranks == {2, 3}
+    calls = [s for s in later[2].spans if s.kind == Kind.OPERATION]
+    (ended,) = [s for s in calls if s.name == hung.name]
+    assert (ended.number, ended.outcome) == (hung.number, Outcome.COMPLETE)
 
 
 def overtake(rank, size, num_bulk, num_urgent):
