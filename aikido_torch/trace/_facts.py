@@ -18,6 +18,8 @@ __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
 
 # Of shorter payloads mostly the header is timed.
 _LEAST_BYTES = 4096
+# Parts of a step in which a rank is busy, whatever calls are under way.
+_BUSY = ("data", "forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         end = max(s.end_ns for s in calls[step])
         if last_call < begin:  # called ahead: nothing is known of its work
             continue
-        waits = _within(sections["wait"], begin, last_call)
+        busy = [s for name in _BUSY for s in sections[name]]
+        waits = _waited(sections["wait"], calls[step], busy, begin, last_call)
         found[step] = RankStep(
             work_s=(last_call - begin - waits) / 1e9,
             input_s=_within(sections["data"], begin, last_call) / 1e9,
@@ -124,6 +127,33 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
             length_s=(max(end, last_call) - begin) / 1e9,
         )
     return found
+
+
+def _waited(
+    waits: list[Span], calls: list[Span], busy: list[Span], begin: int, end: int
+) -> int:
+    """Nanoseconds between two times in which nothing of the rank's own was done.
+
+    That is while it waits for a call. Nothing tells of waits for the future of a call:
+    one is taken for it where a call is under way and no part of the step is, if those
+    parts are recorded at all.
+    """
+    changes = []
+    for kind, spans in enumerate((waits, calls, busy)):
+        for span in spans:
+            first, last = max(span.begin_ns, begin), min(span.end_ns, end)
+            if first < last:
+                changes += [(first, kind, 1), (last, kind, -1)]
+    is_told = any(kind == 2 for _, kind, _ in changes)
+    under_way = [0, 0, 0]
+    total, before = 0, begin
+    for at, kind, change in sorted(changes):
+        waiting, calling, working = under_way
+        if waiting or (is_told and calling and not working):
+            total += at - before
+        under_way[kind] += change
+        before = at
+    return total
 
 
 def _within(spans: Iterable[Span], begin: int, end: int) -> int:

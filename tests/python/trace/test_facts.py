@@ -37,6 +37,28 @@ def test_waiting_between_is_no_work_and_data_are_told_apart():
     assert facts.ranks[0].input_s == 0.004
 
 
+def test_waits_for_futures_are_no_work_where_parts_of_the_step_are_told():
+    parts = [span(Kind.SECTION, 20, 50, name=2), span(Kind.SECTION, 70, 74, name=2)]
+    # The second of three calls is waited for by its future, from 62 to 70 and from 74
+    # to 80; the first is under way while forward runs.
+    calls = [
+        call(6, 30, 40)._replace(number=60),
+        call(6, 62, 80)._replace(number=61),
+        call(6, 85, 90)._replace(number=62),
+    ]
+    begun = dump(0, [call(5, 10, 20), *calls, *parts], names=NAMES)
+    (facts,) = facts_of([begun])
+    assert facts.ranks[0].work_s == 0.051
+    # What is waited for twice counts once.
+    begun.spans.append(span(Kind.SECTION, 60, 66, name=3))
+    (facts,) = facts_of([begun])
+    assert facts.ranks[0].work_s == 0.049
+    # Otherwise nothing tells computing from waiting.
+    begun.spans = [s for s in begun.spans if s not in parts]
+    (facts,) = facts_of([begun])
+    assert facts.ranks[0].work_s == 0.059
+
+
 def test_a_stop_is_counted_in_the_step_and_in_its_work():
     (facts,) = facts_of([example(extra=[span(Kind.STOP, 50, 90)])])
     assert facts.ranks[0].stopped_s == 0.04
