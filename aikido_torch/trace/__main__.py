@@ -10,6 +10,7 @@ import typer
 
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.trace import read, report, write_chrome, write_html
+from aikido_torch.trace._arm import check_places, fetch, write
 from aikido_torch.trace._store import (
     Board,
     as_steps,
@@ -18,6 +19,18 @@ from aikido_torch.trace._store import (
 )
 
 app = typer.Typer(help="Traces of ranks as one.")
+
+_Output = Annotated[Path, typer.Option(help="JSON that Perfetto opens.")]
+_Store = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the job: tcp://host:port or file:///path; else MASTER_ADDR and "
+        "MASTER_PORT."
+    ),
+]
+_Dumps = Annotated[
+    Path | None, typer.Option(help="Folder for the dump of each rank as well.")
+]
 
 
 @app.callback()
@@ -28,7 +41,7 @@ def _commands() -> None:
 @app.command("merge")
 def merge_command(
     dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
-    output: Annotated[Path, typer.Option(help="JSON that Perfetto opens.")],
+    output: _Output,
 ) -> None:
     """Writes the traces of all ranks into one file, by one clock."""
     try:
@@ -61,17 +74,9 @@ def report_command(
 @app.command("arm")
 def arm_command(
     steps: Annotated[str, typer.Option(help="First and last, such as 100:105.")],
-    output: Annotated[Path, typer.Option(help="JSON that Perfetto opens.")],
-    store: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the job: tcp://host:port or file:///path; else MASTER_ADDR and "
-            "MASTER_PORT."
-        ),
-    ] = None,
-    dumps: Annotated[
-        Path | None, typer.Option(help="Folder for the dump of each rank as well.")
-    ] = None,
+    output: _Output,
+    store: _Store = None,
+    dumps: _Dumps = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds for all ranks to be through.", min=1)
     ] = 600,
@@ -79,19 +84,35 @@ def arm_command(
     """Traces steps of a running job on all ranks, fetches and joins what they saw."""
     try:
         first, last = as_steps(steps)
+        check_places(output, dumps)
         board = Board(open_store(store or _from_environment()))
-        found, notes = collect(board, first, last, timeout_s=timeout)
-        traces = [read(data, f"the dump of rank {r}") for r, data in found.items()]
-        if dumps is not None:
-            for trace in traces:
-                trace.write(dumps / f"rank{trace.rank}.trace")
-        notes += write_chrome(output, traces)
+        found, notes, number = collect(board, first, last, timeout_s=timeout)
+        traces, more = write(board, number, found, output=output, folder=dumps)
+    except AikidoError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    for note in notes + more:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(f"{output}: steps {first} to {last} of {len(traces)} ranks")
+
+
+@app.command("fetch")
+def fetch_command(
+    request: Annotated[int, typer.Option(help="The number that 'arm' has told.")],
+    output: _Output,
+    store: _Store = None,
+    dumps: _Dumps = None,
+) -> None:
+    """Writes what 'arm' has got from the ranks, but could not write."""
+    try:
+        board = Board(open_store(store or _from_environment()))
+        traces, notes = fetch(board, request, output=output, folder=dumps)
     except AikidoError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     for note in notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(f"{output}: steps {first} to {last} of {len(traces)} ranks")
+    typer.echo(f"{output}: what {len(traces)} ranks gave for request {request}")
 
 
 def _from_environment() -> str:

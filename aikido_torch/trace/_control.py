@@ -99,12 +99,14 @@ class Control:
         while True:
             now = recorder.step
             self._board.tell_step(number, self._rank, heard=heard, now=now)
-            if now > last or self._ended.wait(self._look_s):
+            is_over = now > last or self._ended.wait(self._look_s)
+            is_off = self._board.is_off(number)
+            if is_over or is_off:
                 break
-            if self._board.is_off(number):
-                recorder.arm_steps(0, -1)
-                return
         recorder.arm_steps(0, -1)
+        if is_off:  # nobody would ever clear what is given now
+            self._board.clear(number, self._rank)
+            return
         try:
             self._board.give(number, self._rank, self._take())
         except AikidoError as error:

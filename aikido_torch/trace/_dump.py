@@ -12,7 +12,15 @@ from typing import Any
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace._spans import SPAN_BYTES, Span, pack, unpack
 
-__all__ = ["Clock", "Dump", "check_together", "read"]
+__all__ = [
+    "Clock",
+    "Dump",
+    "check_together",
+    "check_writable",
+    "encode",
+    "read",
+    "write_file",
+]
 
 _FORMAT = "aikido-trace"
 _VERSION = 2
@@ -233,10 +241,27 @@ def write_file(path: str | Path, data: bytes) -> None:
     try:
         Path(path).write_bytes(data)
     except OSError as error:
-        raise ConfigError(
-            f"{path} cannot be written: {error.strerror}; give a file in a folder that "
-            "exists and may be written to."
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def check_writable(path: str | Path) -> None:
+    """Raises what `write_file` would. Leaves a file as it is, and makes none."""
+    path = Path(path)
+    try:
+        is_new = not path.exists()
+        with path.open("ab"):
+            pass
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str | Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be written: {error.strerror}; give a file in a folder that "
+        "exists and may be written to."
+    )
 
 
 def check_together(dumps: Iterable[Dump]) -> list[str]:

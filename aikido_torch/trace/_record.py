@@ -12,8 +12,14 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, members_of_groups, recorder_of_process
-from aikido_torch.errors import AikidoError
-from aikido_torch.trace._dump import Clock, Dump, encode, write_file
+from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.trace._dump import (
+    Clock,
+    Dump,
+    check_writable,
+    encode,
+    write_file,
+)
 from aikido_torch.trace._spans import unpack
 from aikido_torch.trace._store import address_of
 
@@ -22,6 +28,8 @@ __all__ = ["address", "job_of", "save", "start", "stop", "take", "take_bytes"]
 
 # By process: a forked child is a rank of another job.
 _jobs: dict[int, str] = {}
+# Spans that could not be written, and how many were dropped before, by process.
+_left: dict[int, tuple[bytes, int]] = {}
 
 
 def start(*, group: dist.ProcessGroup | None = None) -> None:
@@ -68,9 +76,16 @@ def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> None:
         group: as for `take`.
 
     Raises:
-        ConfigError: `path` cannot be written.
+        ConfigError: `path` cannot be written. Nothing is lost: `save` and `take` have
+            it the next time.
     """
-    write_file(path, take_bytes(group))
+    check_writable(path)
+    raw, dump = _taken(group)
+    try:
+        write_file(path, encode(dump, raw))
+    except ConfigError:  # a full disk
+        _left[os.getpid()] = raw, dump.dropped
+        raise
 
 
 def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
@@ -79,12 +94,13 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
     # there a moment after its caller has heard of its end.
     clock = _clock(backend)
     raw, dropped, names = recorder_of_process().take()
+    left, dropped_before = _left.pop(os.getpid(), (b"", 0))
     known = members_of_groups()
     rank, size = backend.place
     own = known.get(backend.options.group_name, ())
     if group is not None and group != dist.group.WORLD and rank < len(own):
         rank, size = own[rank], dist.get_world_size()
-    return raw, Dump(
+    return left + raw, Dump(
         rank=rank,
         size=size,
         job=job_of(),
@@ -92,7 +108,7 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
         # Of a group that has ended they may not be known any more.
         members={name: known.get(name, ()) for name in names},
         operations=_C.operation_names(),
-        dropped=dropped,
+        dropped=dropped_before + dropped,
         clock=clock,
         host=f"{socket.gethostname()} (process {os.getpid()})",
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
@@ -15,7 +15,7 @@ from torch.distributed import DistStoreError
 
 from aikido_torch.errors import ConfigError, RetryLaterError
 
-__all__ = ["Board", "address_of", "base_of", "open_store"]
+__all__ = ["Board", "Collected", "address_of", "base_of", "collect", "open_store"]
 
 _PREFIX = "aikido_trace"
 # A value of a TCPStore has a limit of 8 MiB.
@@ -157,16 +157,22 @@ class Board:
             if self._store.check([f"{number}/at/{rank}"])
         }
 
-    def take(self, number: int, rank: int) -> bytes | None:
-        """The dump of a rank, which is then gone; None: not there yet."""
+    def dump_of(self, number: int, rank: int) -> bytes | None:
+        """What a rank gave, which stays there; None: nothing yet."""
         if not self._store.check([f"{number}/parts/{rank}"]):
             return None
         count = int(self._store.get(f"{number}/parts/{rank}"))
         keys = [f"{number}/part/{rank}/{i}" for i in range(count)]
-        data = b"".join(self._store.get(key) for key in keys)
-        for key in (*keys, f"{number}/parts/{rank}", f"{number}/at/{rank}"):
-            self._store.delete_key(key)
-        return data
+        return b"".join(self._store.get(key) for key in keys)
+
+    def clear(self, number: int, rank: int) -> None:
+        """Takes off all that a rank has left for a request."""
+        if self._store.check([f"{number}/parts/{rank}"]):
+            count = int(self._store.get(f"{number}/parts/{rank}"))
+            self._store.delete_key(f"{number}/parts/{rank}")
+            for i in range(count):
+                self._store.delete_key(f"{number}/part/{rank}/{i}")
+        self._store.delete_key(f"{number}/at/{rank}")
 
     def put_off(self, number: int) -> None:
         """Nobody wants it any more: ranks that have not heard will not begin."""
@@ -179,14 +185,22 @@ def _steps(text: bytes) -> tuple[int, int]:
     return int(first), int(second)
 
 
-def collect(
-    board: Board, first: int, last: int, *, timeout_s: float
-) -> tuple[dict[int, bytes], list[str]]:
-    """Has all ranks trace these steps, and takes their dumps off the board.
+class Collected(NamedTuple):
+    """What ranks gave.
 
-    Returns:
-        The dumps that came in time, by rank, and sentences about those that are not
-        what was asked for.
+    Attributes:
+        dumps: that came in time, by rank; they stay on the board.
+        notes: sentences about those that are not what was asked for.
+        number: of the request.
+    """
+
+    dumps: dict[int, bytes]
+    notes: list[str]
+    number: int
+
+
+def collect(board: Board, first: int, last: int, *, timeout_s: float) -> Collected:
+    """Has all ranks trace these steps, and reads their dumps.
 
     Raises:
         ConfigError: nobody listens.
@@ -203,7 +217,7 @@ def collect(
                 if rank in found:
                     continue
                 heard |= board.steps(number, [rank])
-                if (data := board.take(number, rank)) is not None:
+                if (data := board.dump_of(number, rank)) is not None:
                     found[rank] = data
             if len(found) < len(ranks):
                 time.sleep(min(0.1, max(0.0, deadline - time.monotonic())))
@@ -221,7 +235,7 @@ def collect(
         for rank, (began, _) in sorted(heard.items())
         if began > first
     ]
-    return found, notes
+    return Collected(found, notes, number)
 
 
 def _describe(where: dict[int, tuple[int, int] | None]) -> str:

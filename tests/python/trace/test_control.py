@@ -49,7 +49,7 @@ class Stepping(Board):
 def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
     store, recorder = listening
     board = Stepping(store, recorder, list(range(10)))
-    found, notes = collect(board, 3, 5, timeout_s=20)
+    found, notes, _ = collect(board, 3, 5, timeout_s=20)
     assert [span.step for span in unpack(found[0])] == [3, 4, 5]
     assert notes == []
     assert not recorder.is_armed
@@ -65,7 +65,7 @@ def test_steps_that_are_written_down_after_the_number_are_heard_of(listening):
 
     store, recorder = listening
     board = Slow(store, recorder, list(range(10)))
-    found, _ = collect(board, 3, 5, timeout_s=20)
+    found, *_ = collect(board, 3, 5, timeout_s=20)
     assert [span.step for span in unpack(found[0])] == [3, 4, 5]
 
 
@@ -73,7 +73,7 @@ def test_one_request_after_another_is_answered_with_its_own_steps(listening):
     store, recorder = listening
     for first in (3, 13, 23):
         board = Stepping(store, recorder, list(range(first - 3, first + 7)))
-        found, _ = collect(board, first, first + 1, timeout_s=20)
+        found, *_ = collect(board, first, first + 1, timeout_s=20)
         assert [span.step for span in unpack(found[0])] == [first, first + 1]
 
 
@@ -81,7 +81,7 @@ def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
     store, recorder = listening
     recorder.set_step(4)
     board = Stepping(store, recorder, list(range(4, 10)))
-    found, notes = collect(board, 3, 5, timeout_s=20)
+    found, notes, _ = collect(board, 3, 5, timeout_s=20)
     assert [span.step for span in unpack(found[0])] == [4, 5]
     assert notes == ["rank 0 was at step 4 when it heard: its trace begins there."]
 
@@ -97,7 +97,10 @@ def test_a_request_that_was_given_up_leaves_the_rank_as_it_was(listening):
     board.put_off(number)
     while recorder.is_armed:
         pass
-    # It listens again.
+    # Nothing of it stays, and it listens again.
+    while board.steps(number, [0]):
+        pass
+    assert board.dump_of(number, 0) is None
     assert collect(Stepping(store, recorder, [56, 57]), 57, 57, timeout_s=20)[0]
 
 
@@ -105,7 +108,7 @@ def test_what_was_asked_before_a_rank_came_is_nothing_to_it():
     store, recorder = HashStore(), _C.Recorder(64)
     Board(store).request(0, 10)
     control = Control(store, recorder, (0, 1), lambda: b"", look_s=0.001)
-    found, _ = collect(Stepping(store, recorder, [11, 12]), 12, 12, timeout_s=20)
+    found, *_ = collect(Stepping(store, recorder, [11, 12]), 12, 12, timeout_s=20)
     assert found == {0: b""}
     assert Board(store).steps(1, [0]) == {}
     control.stop()

@@ -4,7 +4,7 @@ import pytest
 
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Clock, Kind, read
-from aikido_torch.trace._dump import check_together, encode
+from aikido_torch.trace._dump import check_together, check_writable, encode
 from aikido_torch.trace._spans import pack
 from harness.traces import MS, dump, span
 
@@ -87,6 +87,18 @@ def test_a_file_that_is_not_there_is_a_sentence(tmp_path):
 def test_a_path_that_cannot_be_written_is_a_sentence(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written: No such file"):
         example().write(tmp_path / "no" / "folder")
+
+
+def test_whether_a_path_can_be_written_is_known_without_writing(tmp_path):
+    old = tmp_path / "old"
+    old.write_bytes(b"data")
+    check_writable(old)
+    assert old.read_bytes() == b"data"
+    check_writable(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    for path in (tmp_path, tmp_path / "no" / "folder", old / "below"):
+        with pytest.raises(ConfigError, match="cannot be written"):
+            check_writable(path)
 
 
 def test_times_are_aligned_to_the_clock_of_rank_0():

@@ -2,10 +2,12 @@
 # Copyright (c) the aikido authors
 import json
 
+from torch.distributed import FileStore
 from typer.testing import CliRunner
 
 from aikido_torch.trace import Kind
 from aikido_torch.trace.__main__ import app
+from aikido_torch.trace._store import Board
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.traces import dump, span
 
@@ -49,6 +51,37 @@ def test_arm_says_where_it_looked_in_vain(tmp_path, monkeypatch):
     result = run("arm", "--steps", "1:2", "--output", output, "--store", store)
     assert result.exit_code == 1
     assert "is no file" in result.output
+
+
+def test_arm_looks_at_its_files_before_it_asks(tmp_path):
+    store = tmp_path / "store"
+    board = Board(FileStore(str(store)))
+    board.join(1)
+    arguments = ("arm", "--steps", "1:2", "--store", f"file://{store}")
+    for files in (
+        ("--output", tmp_path / "no" / "all.json"),
+        ("--output", tmp_path / "all.json", "--dumps", tmp_path / "no"),
+    ):
+        result = run(*arguments, *files)
+        assert result.exit_code == 1
+        assert "cannot be written" in result.output
+    assert board.num_requests() == 0
+
+
+def test_fetch_writes_what_is_left_of_a_request(tmp_path):
+    store, output = tmp_path / "store", tmp_path / "all.json"
+    board = Board(FileStore(str(store)))
+    board.join(4)
+    board.request(1, 2)
+    board.give(1, 3, dump(3, [span(Kind.SECTION, 1, 2, name=2)]).to_bytes())
+    arguments = ("--request", 1, "--store", f"file://{store}", "--output", output)
+    result = run("fetch", *arguments)
+    assert result.exit_code == 0
+    assert "what 1 ranks gave for request 1" in result.output
+    assert output.exists()
+    result = run("fetch", *arguments)
+    assert result.exit_code == 1
+    assert "Nothing is left of request 1" in result.output
 
 
 def test_what_is_wrong_is_a_sentence_without_a_traceback(tmp_path):

@@ -45,6 +45,37 @@ def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
     assert {"aikido:all_reduce", "aikido:broadcast"} <= names
 
 
-def test_a_folder_that_is_not_there_is_a_sentence(group_of_one, tmp_path):
+def recorded():
+    trace.take()
+    trace.start()
+    dist.all_reduce(torch.ones(8))
+    trace.stop()
+
+
+def test_a_folder_that_is_not_there_is_a_sentence_and_nothing_is_lost(
+    group_of_one, tmp_path
+):
+    recorded()
     with pytest.raises(ConfigError, match="cannot be written"):
         trace.save(tmp_path / "no" / "rank0.trace")
+    trace.save(tmp_path / "rank0.trace")
+    kinds = [s.kind for s in trace.read(tmp_path / "rank0.trace").spans]
+    assert kinds.count(Kind.OPERATION) == 1
+
+
+def test_what_a_full_disk_does_not_take_is_there_the_next_time(
+    group_of_one, tmp_path, monkeypatch
+):
+    recorded()
+
+    def is_full(path, data):
+        raise ConfigError(f"{path} cannot be written: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("aikido_torch.trace._record.write_file", is_full)
+        with pytest.raises(ConfigError, match="No space left"):
+            trace.save(tmp_path / "rank0.trace")
+    dist.all_reduce(torch.ones(8))
+    kinds = [s.kind for s in trace.take().spans]
+    assert kinds.count(Kind.OPERATION) == 1
+    assert trace.take().spans == []

@@ -110,12 +110,17 @@ def test_dumps_of_all_ranks_are_collected_and_taken_off(store):
     assert asking.found == (
         {0: large, 1: b"small"},
         ["rank 1 was at step 4 when it heard: its trace begins there."],
+        1,
     )
-    # Nothing but counters and the word that it is over stays.
+    # Until somebody has written them they stay.
     board = Board(store)
+    assert board.dump_of(1, 0) == large
+    for rank in range(2):
+        board.clear(1, rank)
+    # Nothing but counters and the word that it is over stays.
     assert board.is_off(1)
     assert board.wanted(1) is None
-    assert board.take(1, 0) is None
+    assert board.dump_of(1, 0) is None
     assert store.num_keys() == 3
 
 
@@ -125,7 +130,7 @@ def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
     answer(store, 1, b"data", heard=1, now=6)
     answer(store, 2, b"", heard=1, now=4, through=False)
     asking.join()
-    found, notes = asking.found
+    found, notes, _ = asking.found
     assert found == {1: b"data"}
     assert notes == [
         "no trace came of rank 0, which has not heard of it, "

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import json
+
+import pytest
+from torch.distributed import HashStore
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace import Kind, read
+from aikido_torch.trace._arm import check_places, fetch, write
+from aikido_torch.trace._store import Board
+from harness.traces import dump, span
+
+
+@pytest.fixture
+def board():
+    """Of a job of two ranks that have answered request 1."""
+    made = Board(HashStore())
+    made.join(2)
+    assert made.request(3, 5) == 1
+    for rank, data in dumps().items():
+        made.give(1, rank, data)
+    return made
+
+
+def dumps():
+    spans = [span(Kind.SECTION, 1, 2, name=2)]
+    return {rank: dump(rank, spans, size=2).to_bytes() for rank in range(2)}
+
+
+def test_what_is_written_is_cleared(board, tmp_path):
+    output = tmp_path / "all.json"
+    traces, notes = write(board, 1, dumps(), output=output, folder=tmp_path)
+    assert [trace.rank for trace in traces] == [0, 1]
+    assert notes == []
+    assert {e["pid"] for e in json.loads(output.read_text())["traceEvents"]} == {0, 1}
+    assert [read(tmp_path / f"rank{r}.trace").rank for r in range(2)] == [0, 1]
+    assert [board.dump_of(1, rank) for rank in range(2)] == [None, None]
+
+
+def test_what_cannot_be_written_is_kept_and_fetched_later(board, tmp_path):
+    nowhere = tmp_path / "no" / "all.json"
+    with pytest.raises(ConfigError, match=r"cannot be written.*fetch --request 1"):
+        write(board, 1, dumps(), output=nowhere, folder=tmp_path)
+    output = tmp_path / "all.json"
+    assert len(fetch(board, 1, output=output, folder=None)[0]) == 2
+    assert output.exists()
+    with pytest.raises(ConfigError, match="Nothing is left of request 1"):
+        fetch(board, 1, output=output, folder=None)
+
+
+def test_places_are_looked_at_before_anybody_is_asked(tmp_path):
+    check_places(tmp_path / "all.json", tmp_path)
+    for output, folder in (
+        (tmp_path / "no" / "all.json", None),
+        (tmp_path / "all.json", tmp_path / "no"),
+    ):
+        with pytest.raises(ConfigError, match="cannot be written: No such file"):
+            check_places(output, folder)
+    assert list(tmp_path.iterdir()) == []
