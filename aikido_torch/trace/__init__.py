@@ -14,12 +14,14 @@ aikido_torch.trace.save(f"rank{rank}.trace")
 and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all.json`
 for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait.
 A job that called `watch` is also traced from outside, at steps that are named:
-`python -m aikido_torch.trace arm --steps 100:105 --output all.json`.
+`python -m aikido_torch.trace arm --steps 100:105 --output all.json`, or by any of its
+ranks: `aikido_torch.trace.arm(100, 105, output="all.json")`.
 
 Nothing is recorded, and next to nothing is spent, before that. Each thread of a rank
 has room for 32,768 spans; what comes when it is full is dropped and counted.
 """
 
+from aikido_torch.trace._arm import arm
 from aikido_torch.trace._attribute import Verdict, attribute, attribute_windows
 from aikido_torch.trace._chrome import write_chrome
 from aikido_torch.trace._dump import Clock, Dump, read
@@ -53,6 +55,7 @@ __all__ = [
     "Verdict",
     "Watch",
     "address",
+    "arm",
     "attribute",
     "attribute_windows",
     "facts_of",

@@ -7,6 +7,7 @@ arming the recorder. Whatever goes wrong ends the thread, and nothing else.
 """
 
 import atexit
+import itertools
 import threading
 import time
 import warnings
@@ -16,13 +17,14 @@ from torch.distributed.distributed_c10d import Store
 
 from aikido_torch import _C
 from aikido_torch.errors import AikidoError
-from aikido_torch.trace._store import Board, own_connection
+from aikido_torch.trace._store import Board, Told, own_connection
 
 __all__ = ["Control"]
 
 _LOOK_S = 0.25
 # By then a requester that has its number has written down its steps, if it lives.
 _STEPS_S = 5.0
+_BY_HAND = "records by hand (trace.start), or has not saved yet what it has recorded"
 
 
 class Control:
@@ -33,7 +35,7 @@ class Control:
         store: Store,
         recorder: _C.Recorder,
         place: tuple[int, int],
-        take: Callable[[], bytes],
+        take: Callable[[], bytes | None],
         *,
         look_s: float = _LOOK_S,
     ) -> None:
@@ -43,7 +45,8 @@ class Control:
             store: of the job.
             recorder: of this process.
             place: rank and size.
-            take: gives a dump of what was recorded, as bytes.
+            take: gives a dump of what was recorded, as bytes, and empties the
+                recorder; None: somebody records by hand, whose it is.
             look_s: how often it looks whether somebody asks.
         """
         self._recorder = recorder
@@ -93,23 +96,46 @@ class Control:
             return
         first, last = wanted
         recorder = self._recorder
-        recorder.take()  # so that all the room is for these steps
-        recorder.arm_steps(first, last)
         heard = recorder.step
-        while True:
-            now = recorder.step
-            self._board.tell_step(number, self._rank, heard=heard, now=now)
-            is_over = now > last or self._ended.wait(self._look_s)
-            is_off = self._board.is_off(number)
-            if is_over or is_off:
-                break
-        recorder.arm_steps(0, -1)
-        if is_off:  # nobody would ever clear what is given now
-            self._board.clear(number, self._rank)
-            return
         try:
-            self._board.give(number, self._rank, self._take())
+            # So that all the room is for these steps.
+            if self._take() is None:
+                self._refuse(number, _BY_HAND)
+                return
+            recorder.arm_steps(first, last)
+            is_wanted = self._stay_until(last, number, heard)
+            recorder.arm_steps(0, -1)
+            if not is_wanted:  # nobody would ever clear what is given now
+                self._board.clear(number, self._rank)
+            elif (data := self._take()) is None:  # it has begun meanwhile
+                self._refuse(number, _BY_HAND)
+            else:
+                self._board.give(number, self._rank, data)
         except AikidoError as error:
-            warnings.warn(
-                f"rank {self._rank} could not give its trace: {error}", stacklevel=1
-            )
+            recorder.arm_steps(0, -1)
+            text = f"could not give its trace: {error}"
+            self._refuse(number, text)
+            warnings.warn(f"rank {self._rank} {text}", stacklevel=1)
+
+    def _stay_until(self, last: int, number: int, heard: int) -> bool:
+        """Tells where it is until `last` is over. False: nobody wants it any more."""
+        for beat in itertools.count():
+            now = self._recorder.step
+            self._board.tell(number, self._rank, Told(heard, now, beat))
+            self._tell_others(number, now, beat)
+            is_over = now > last or self._ended.wait(self._look_s)
+            if self._board.is_off(number):
+                return False
+            if is_over:
+                break
+        return True
+
+    def _tell_others(self, number: int, now: int, beat: int) -> None:
+        """Who has asked meanwhile waits for his turn, and knows that it is alive."""
+        for other in range(number + 1, self._board.num_requests() + 1):
+            if not self._board.is_off(other):
+                self._board.tell(other, self._rank, Told(now, now, beat))
+
+    def _refuse(self, number: int, why: str) -> None:
+        now = self._recorder.step
+        self._board.tell(number, self._rank, Told(now, now, refused=why))

@@ -4,6 +4,7 @@
 
 import os
 import socket
+import threading
 import uuid
 from pathlib import Path
 
@@ -23,13 +24,18 @@ from aikido_torch.trace._dump import (
 from aikido_torch.trace._spans import unpack
 from aikido_torch.trace._store import address_of
 
-__all__ = ["address", "job_of", "save", "start", "stop", "take", "take_bytes"]
+__all__ = ["address", "job_of", "save", "start", "stop", "take", "take_free"]
 
 
 # By process: a forked child is a rank of another job.
 _jobs: dict[int, str] = {}
 # Spans that could not be written, and how many were dropped before, by process.
 _left: dict[int, tuple[bytes, int]] = {}
+# Processes that record by hand now, and those whose spans of that are not taken yet.
+# Others who record in the same process (`take_free`) leave those alone.
+_recording: set[int] = set()
+_held: set[int] = set()
+_lock = threading.Lock()
 
 
 def start(*, group: dist.ProcessGroup | None = None) -> None:
@@ -43,12 +49,17 @@ def start(*, group: dist.ProcessGroup | None = None) -> None:
     """
     backend_of(group)
     job_of()
-    recorder_of_process().arm()
+    with _lock:
+        _recording.add(os.getpid())
+        _held.add(os.getpid())
+        recorder_of_process().arm()
 
 
 def stop() -> None:
     """Records no more. What was recorded stays until `take` or `save`."""
-    recorder_of_process().disarm()
+    with _lock:
+        recorder_of_process().disarm()
+        _recording.discard(os.getpid())
 
 
 def take(*, group: dist.ProcessGroup | None = None) -> Dump:
@@ -57,14 +68,22 @@ def take(*, group: dist.ProcessGroup | None = None) -> Dump:
     Args:
         group: whose rank 0 has the clock of all; None is the default group.
     """
-    raw, dump = _taken(group)
+    with _lock:
+        raw, dump = _taken(group)
+        _release()
     dump.spans = dump.in_job(unpack(raw))
     return dump
 
 
-def take_bytes(group: dist.ProcessGroup | None = None) -> bytes:
-    """The same as in a file. Python's lock is held for little of it."""
-    raw, dump = _taken(group)
+def take_free(group: dist.ProcessGroup | None = None) -> bytes | None:
+    """The same as in a file. Python's lock is held for little of it.
+
+    None, and nothing is taken: it was recorded by hand, and is for who did that.
+    """
+    with _lock:
+        if os.getpid() in _held:
+            return None
+        raw, dump = _taken(group)
     return encode(dump, raw)
 
 
@@ -80,12 +99,19 @@ def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> None:
             it the next time.
     """
     check_writable(path)
-    raw, dump = _taken(group)
-    try:
-        write_file(path, encode(dump, raw))
-    except ConfigError:  # a full disk
-        _left[os.getpid()] = raw, dump.dropped
-        raise
+    with _lock:
+        raw, dump = _taken(group)
+        try:
+            write_file(path, encode(dump, raw))
+        except ConfigError:  # a full disk
+            _left[os.getpid()] = raw, dump.dropped
+            raise
+        _release()
+
+
+def _release() -> None:
+    if os.getpid() not in _recording:
+        _held.discard(os.getpid())
 
 
 def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:

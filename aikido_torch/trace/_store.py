@@ -2,9 +2,12 @@
 # Copyright (c) the aikido authors
 """Where requests for traces are left: the store that the ranks of a job met through."""
 
+import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +24,11 @@ _PREFIX = "aikido_trace"
 # A value of a TCPStore has a limit of 8 MiB.
 _PART_BYTES = 4 << 20
 _TIMEOUT = timedelta(seconds=10)
+_LOOK_S = 0.1
+# Ranks tell where they are four times a second, unless a call holds Python's lock.
+# While they make their dumps they may take so many times as long.
+_SILENT_S = 10.0
+_GIVING = 6.0
 
 
 def base_of(store: Store) -> Store:
@@ -84,6 +92,22 @@ def open_store(address: str) -> Store:
         ) from error
 
 
+class Told(NamedTuple):
+    """What a rank tells of a request.
+
+    Attributes:
+        heard: the step in which it heard of it.
+        now: the step in which it is.
+        beat: another number each time.
+        refused: why it gives nothing, as what follows after "it"; empty: it does.
+    """
+
+    heard: int
+    now: int
+    beat: int = 0
+    refused: str = ""
+
+
 class Board:
     """What requesters and ranks leave for each other. One thread at a time.
 
@@ -117,9 +141,9 @@ class Board:
         """Nobody waits for it any more."""
         return self._store.check([f"{number}/off"])
 
-    def tell_step(self, number: int, rank: int, *, heard: int, now: int) -> None:
-        """In which step this rank heard of a request, and in which it is."""
-        self._store.set(f"{number}/at/{rank}", json.dumps([heard, now]))
+    def tell(self, number: int, rank: int, told: Told) -> None:
+        """Where this rank is."""
+        self._store.set(f"{number}/at/{rank}", json.dumps(told))
 
     def give(self, number: int, rank: int, data: bytes) -> None:
         """The dump of this rank."""
@@ -149,10 +173,10 @@ class Board:
         self._store.set(f"{number}/wanted", json.dumps([first, last]))
         return number
 
-    def steps(self, number: int, ranks: Iterable[int]) -> dict[int, tuple[int, int]]:
-        """Of those that have heard: in which step, and in which they are."""
+    def steps(self, number: int, ranks: Iterable[int]) -> dict[int, Told]:
+        """Of those that have heard: where they are."""
         return {
-            rank: _steps(self._store.get(f"{number}/at/{rank}"))
+            rank: Told(*json.loads(self._store.get(f"{number}/at/{rank}")))
             for rank in ranks
             if self._store.check([f"{number}/at/{rank}"])
         }
@@ -199,8 +223,37 @@ class Collected(NamedTuple):
     number: int
 
 
-def collect(board: Board, first: int, last: int, *, timeout_s: float) -> Collected:
+@dataclass
+class _Heard:
+    """Of one rank, what it has told last and when that changed."""
+
+    told: Told | None
+    at: float
+
+    def is_silent(self, now: float, last: int, silent_s: float) -> bool:
+        # One that is through makes its dump and sends it, and tells nothing meanwhile.
+        is_giving = self.told is not None and self.told.now > last
+        return now - self.at > (_GIVING * silent_s if is_giving else silent_s)
+
+
+def collect(
+    board: Board,
+    first: int,
+    last: int,
+    *,
+    timeout_s: float,
+    silent_s: float = _SILENT_S,
+    ended: threading.Event | None = None,
+) -> Collected:
     """Has all ranks trace these steps, and reads their dumps.
+
+    Args:
+        board: of the job.
+        first: step, and
+        last: step.
+        timeout_s: for all ranks to be through.
+        silent_s: a rank that tells nothing for so long is not waited for.
+        ended: when it is set, this ends as if the time were over.
 
     Raises:
         ConfigError: nobody listens.
@@ -208,43 +261,89 @@ def collect(board: Board, first: int, last: int, *, timeout_s: float) -> Collect
     """
     ranks = range(board.num_ranks())
     number = board.request(first, last)
+    ended = ended or threading.Event()
     found: dict[int, bytes] = {}
-    heard: dict[int, tuple[int, int]] = {}
+    now = time.monotonic()
+    deadline = now + timeout_s
+    heard = {rank: _Heard(None, now) for rank in ranks}
+    notes: list[str] = []
     try:
-        deadline = time.monotonic() + timeout_s
-        while len(found) < len(ranks) and time.monotonic() < deadline:
+        while now < deadline and not ended.is_set():
             for rank in ranks:
                 if rank in found:
                     continue
-                heard |= board.steps(number, [rank])
+                told = board.steps(number, [rank]).get(rank)
+                if told != heard[rank].told:
+                    heard[rank] = _Heard(told, now)
                 if (data := board.dump_of(number, rank)) is not None:
                     found[rank] = data
-            if len(found) < len(ranks):
-                time.sleep(min(0.1, max(0.0, deadline - time.monotonic())))
+            if not _waiting(heard, found, now, last, silent_s):
+                break
+            ended.wait(min(_LOOK_S, max(0.0, deadline - now)))
+            now = time.monotonic()
+    except RuntimeError:
+        notes.append("the store of the job has gone, and the job with it, it seems.")
+    except BaseException:  # asked to end: nobody will ever want what is there
+        for rank in ranks:
+            board.clear(number, rank)
+        raise
     finally:
-        board.put_off(number)
-    waiting = {rank: heard.get(rank) for rank in ranks if rank not in found}
+        with contextlib.suppress(RuntimeError):
+            board.put_off(number)
+    lacking = {rank: each for rank, each in heard.items() if rank not in found}
+    notes += _why(lacking, now, last, silent_s)
     if not found:
         raise RetryLaterError(
-            f"No rank was through step {last} within {timeout_s:g} s: "
-            f"{_describe(waiting)}; ask for steps that come sooner, or wait longer."
+            f"No trace came of steps {first} to {last} within {timeout_s:g} s: "
+            f"{' '.join(notes)} Ask for steps that come sooner, or wait longer."
         )
-    notes = [f"no trace came of {_describe(waiting)}."] if waiting else []
     notes += [
-        f"rank {rank} was at step {began} when it heard: its trace begins there."
-        for rank, (began, _) in sorted(heard.items())
-        if began > first
+        f"rank {rank} was at step {each.told.heard} when it heard: its trace begins "
+        "there."
+        for rank, each in sorted(heard.items())
+        if rank in found and each.told is not None and each.told.heard > first
     ]
     return Collected(found, notes, number)
 
 
-def _describe(where: dict[int, tuple[int, int] | None]) -> str:
-    return ", ".join(
-        f"rank {rank}, which has not heard of it"
-        if steps is None
-        else f"rank {rank}, which is at step {steps[1]}"
-        for rank, steps in where.items()
-    )
+def _waiting(
+    heard: dict[int, _Heard],
+    found: dict[int, bytes],
+    now: float,
+    last: int,
+    silent_s: float,
+) -> list[int]:
+    """The ranks that may still give something."""
+    return [
+        rank
+        for rank, each in heard.items()
+        if rank not in found
+        and not (each.told is not None and each.told.refused)
+        and not each.is_silent(now, last, silent_s)
+    ]
+
+
+def _why(
+    lacking: dict[int, _Heard], now: float, last: int, silent_s: float
+) -> list[str]:
+    """A sentence on each rank that gave nothing."""
+    notes = []
+    for rank, each in lacking.items():
+        told = each.told
+        if told is not None and told.refused:
+            text = f"it {told.refused}."
+        elif each.is_silent(now, last, silent_s):
+            where = "" if told is None else f", at step {told.now} when last heard of"
+            text = (
+                f"it has told nothing for {silent_s:g} s{where}: it is dead or "
+                "stopped, or has not called watch."
+            )
+        elif told is None:
+            text = "it has not heard of it."
+        else:
+            text = f"it is at step {told.now}."
+        notes.append(f"no trace came of rank {rank}: {text}")
+    return notes
 
 
 def as_steps(text: str) -> tuple[int, int]:

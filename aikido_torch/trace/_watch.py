@@ -15,7 +15,7 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace._control import Control
-from aikido_torch.trace._record import job_of, take_bytes
+from aikido_torch.trace._record import job_of, take_free
 
 __all__ = ["SECTIONS", "Watch", "watch"]
 
@@ -73,7 +73,7 @@ def watch(
             _get_default_store(),
             recorder_of_process(),
             backend.place,
-            lambda: take_bytes(group),
+            lambda: take_free(group),
         )
     return watch
 

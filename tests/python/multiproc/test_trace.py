@@ -291,6 +291,38 @@ def test_a_program_outside_of_the_job_traces_steps_of_all_its_ranks(tmp_path):
         assert steps == {60, 61, 62, 63}
 
 
+def train_and_arm(rank, size, file):
+    """Rank 1 has steps 30 to 33 of all ranks traced, while all train."""
+    net = torch.nn.Linear(64, 8)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = trace.watch(model, optimizer)
+    dist.barrier()
+    asked = trace.arm(30, 33, output=file) if rank == 1 else None
+    done = torch.zeros(1)
+    while not done.item():
+        optimizer.zero_grad()
+        model(torch.randn(4, 64)).sum().backward()
+        optimizer.step()
+        time.sleep(0.05 if watch.step < 30 else 0.005)
+        done = torch.tensor([float(asked is not None and asked.done())])
+        dist.broadcast(done, src=1)
+    watch.remove()
+    return None if asked is None else [dump.rank for dump in asked.result()]
+
+
+def test_any_rank_has_steps_of_all_ranks_traced(tmp_path):
+    file = tmp_path / "all.json"
+    assert run_ranks(3, train_and_arm, str(file), rendezvous="tcp")[1] == [0, 1, 2]
+    events = json.loads(file.read_text())["traceEvents"]
+    for rank in range(3):
+        assert {30, 31, 32, 33} <= {
+            e["args"]["step"]
+            for e in events
+            if e["pid"] == rank and e.get("cat") == "operation" and "step" in e["args"]
+        }
+
+
 def has_time_namespaces():
     if shutil.which("unshare") is None:
         return False

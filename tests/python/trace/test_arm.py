@@ -5,9 +5,10 @@ import json
 import pytest
 from torch.distributed import HashStore
 
-from aikido_torch.errors import ConfigError
+from aikido_torch import trace
+from aikido_torch.errors import ConfigError, RetryLaterError
 from aikido_torch.trace import Kind, read
-from aikido_torch.trace._arm import check_places, fetch, write
+from aikido_torch.trace._arm import ask, check_places, fetch, write
 from aikido_torch.trace._store import Board
 from harness.traces import dump, span
 
@@ -58,3 +59,39 @@ def test_places_are_looked_at_before_anybody_is_asked(tmp_path):
         with pytest.raises(ConfigError, match="cannot be written: No such file"):
             check_places(output, folder)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_asks_goes_on_meanwhile(tmp_path):
+    store = HashStore()
+    board = Board(store)
+    board.join(2)
+    output = tmp_path / "all.json"
+    asked = ask(store, (3, 5), output, None, timeout_s=20)
+    assert not asked.done()
+    for rank, data in dumps().items():
+        board.give(1, rank, data)
+    assert [dump.rank for dump in asked.result(timeout=20)] == [0, 1]
+    assert output.exists()
+
+
+def test_a_rank_that_asks_in_vain_has_the_error_in_the_result():
+    store = HashStore()
+    Board(store).join(1)
+    asked = ask(store, (3, 5), None, None, timeout_s=0.2)
+    with pytest.raises(RetryLaterError, match="rank 0: it has not heard of it"):
+        asked.result(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("steps", "more", "text"),
+    [
+        ((5, 3), {}, "the steps are 5 to 3"),
+        ((-1,), {}, "the steps are -1 to -1"),
+        ((1, 2), {"output": "/no/such/all.json"}, "cannot be written"),
+        ((1, 2), {"folder": "/no/such"}, "cannot be written"),
+        ((1, 2), {}, "call aikido_torch.trace.watch"),
+    ],
+)
+def test_what_cannot_be_armed_is_a_sentence(group_of_one, steps, more, text):
+    with pytest.raises(ConfigError, match=text):
+        trace.arm(*steps, **more)

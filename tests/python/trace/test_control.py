@@ -6,6 +6,7 @@ import pytest
 from torch.distributed import HashStore
 
 from aikido_torch import _C
+from aikido_torch.errors import RetryLaterError
 from aikido_torch.testing import late
 from aikido_torch.trace._control import Control
 from aikido_torch.trace._spans import unpack
@@ -125,3 +126,36 @@ def test_a_store_that_has_gone_ends_the_thread_and_nothing_else():
     control._thread.join(timeout=20)
     assert not control._thread.is_alive()
     control.stop()
+
+
+def test_what_somebody_records_by_hand_is_left_to_him():
+    store, recorder = HashStore(), _C.Recorder(64)
+    control = Control(store, recorder, (0, 1), lambda: None, look_s=0.001)
+    recorder.section(0, 10, 20, 1)
+    with pytest.raises(RetryLaterError, match="rank 0: it records by hand"):
+        collect(Board(store), 3, 5, timeout_s=20)
+    assert len(unpack(recorder.take()[0])) == 1
+    assert not recorder.is_armed
+    control.stop()
+
+
+def test_who_begins_by_hand_meanwhile_keeps_what_there_is():
+    store, recorder = HashStore(), _C.Recorder(64)
+    taken = iter([b"", None])
+    control = Control(store, recorder, (0, 1), lambda: next(taken), look_s=0.001)
+    with pytest.raises(RetryLaterError, match="rank 0: it records by hand"):
+        collect(Stepping(store, recorder, list(range(10))), 3, 5, timeout_s=20)
+    assert [span.step for span in unpack(recorder.take()[0])] == [3, 4, 5]
+    control.stop()
+
+
+def test_who_asks_second_knows_that_the_rank_is_alive(listening):
+    board = Board(listening[0])
+    board.request(50, 60)
+    second = board.request(70, 71)
+    while not (told := board.steps(second, [0])):
+        pass
+    while board.steps(second, [0]) == told:
+        pass
+    for number in (1, second):
+        board.put_off(number)

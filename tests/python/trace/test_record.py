@@ -7,6 +7,7 @@ import torch.distributed as dist
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Kind
+from aikido_torch.trace._record import take_free
 
 
 def test_without_a_group_there_is_nothing_to_record():
@@ -43,6 +44,20 @@ def test_the_profiler_of_torch_shows_calls_by_name(group_of_one):
         dist.broadcast(torch.ones(2), src=0)
     names = {event.key for event in profiler.key_averages()}
     assert {"aikido:all_reduce", "aikido:broadcast"} <= names
+
+
+def test_what_is_recorded_by_hand_is_nobody_elses(group_of_one, tmp_path):
+    trace.take()
+    assert take_free() is not None
+    trace.start()
+    dist.all_reduce(torch.ones(8))
+    assert take_free() is None
+    assert len(trace.take().spans) > 0
+    assert take_free() is None  # it goes on
+    trace.stop()
+    assert take_free() is None
+    trace.save(tmp_path / "rank0.trace")
+    assert take_free() is not None
 
 
 def recorded():

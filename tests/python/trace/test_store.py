@@ -6,8 +6,10 @@ import pytest
 from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore
 
 from aikido_torch.errors import ConfigError, RetryLaterError
+from aikido_torch.testing import late
 from aikido_torch.trace._store import (
     Board,
+    Told,
     address_of,
     as_steps,
     base_of,
@@ -71,11 +73,11 @@ def test_what_is_no_steps_is_a_sentence(text):
         as_steps(text)
 
 
-def answer(store, rank, data, *, heard, now, through=True):
+def answer(store, rank, data, *, heard, now, through=True, refused=""):
     board = Board(store)
     number = board.num_requests()
     assert board.wanted(number) == (3, 5)
-    board.tell_step(number, rank, heard=heard, now=now)
+    board.tell(number, rank, Told(heard, now, refused=refused))
     if through:
         board.give(number, rank, data)
 
@@ -83,9 +85,9 @@ def answer(store, rank, data, *, heard, now, through=True):
 class Asking(threading.Thread):
     """Asks in another thread, and keeps what comes of it."""
 
-    def __init__(self, store, timeout_s=20.0):
+    def __init__(self, store, timeout_s=20.0, silent_s=20.0):
         super().__init__()
-        self.store, self.timeout_s = store, timeout_s
+        self.store, self.times = store, {"timeout_s": timeout_s, "silent_s": silent_s}
         self.found = self.error = None
         self.start()
         while Board(store).num_requests() == 0:
@@ -95,7 +97,7 @@ class Asking(threading.Thread):
 
     def run(self):
         try:
-            self.found = collect(Board(self.store), 3, 5, timeout_s=self.timeout_s)
+            self.found = collect(Board(self.store), 3, 5, **self.times)
         except (ConfigError, RetryLaterError) as error:
             self.error = str(error)
 
@@ -133,9 +135,52 @@ def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
     found, notes, _ = asking.found
     assert found == {1: b"data"}
     assert notes == [
-        "no trace came of rank 0, which has not heard of it, "
-        "rank 2, which is at step 4."
+        "no trace came of rank 0: it has not heard of it.",
+        "no trace came of rank 2: it is at step 4.",
     ]
+
+
+def test_dead_ranks_are_not_waited_for_and_named(store):
+    Board(store).join(4)
+    asking = Asking(store, timeout_s=50.0, silent_s=0.2)
+    answer(store, 1, b"data", heard=1, now=6)
+    answer(store, 2, b"", heard=1, now=4, through=False)
+    answer(store, 3, b"", heard=1, now=1, through=False, refused="records by hand")
+    asking.join(timeout=20)
+    found, notes, _ = asking.found
+    assert found == {1: b"data"}
+    silent = "it has told nothing for 0.2 s"
+    dead = ": it is dead or stopped, or has not called watch."
+    assert notes == [
+        f"no trace came of rank 0: {silent}{dead}",
+        f"no trace came of rank 2: {silent}, at step 4 when last heard of{dead}",
+        "no trace came of rank 3: it records by hand.",
+    ]
+
+
+def test_a_rank_that_tells_where_it_is_is_waited_for(store):
+    Board(store).join(1)
+    asking = Asking(store, timeout_s=50.0, silent_s=0.6)
+    board = Board(store)
+    for beat in range(10):
+        late(0.1)
+        board.tell(1, 0, Told(1, 2, beat))
+    board.give(1, 0, b"data")
+    asking.join()
+    assert asking.found[0] == {0: b"data"}
+
+
+def test_a_store_that_goes_away_leaves_what_was_found(store):
+    class Dying(Board):
+        def dump_of(self, number, rank):
+            if rank == 1:
+                raise RuntimeError("Connection was likely closed")
+            return b"data"
+
+    Board(store).join(2)
+    found, notes, _ = collect(Dying(store), 3, 5, timeout_s=20)
+    assert found == {0: b"data"}
+    assert notes[0].startswith("the store of the job has gone")
 
 
 def test_if_nobody_answers_the_error_says_where_they_are(store):
@@ -144,7 +189,8 @@ def test_if_nobody_answers_the_error_says_where_they_are(store):
     answer(store, 0, b"", heard=1, now=2, through=False)
     asking.join()
     assert asking.error.startswith(
-        "No rank was through step 5 within 0.2 s: rank 0, which is at step 2; ask for"
+        "No trace came of steps 3 to 5 within 0.2 s: no trace came of rank 0: it is at "
+        "step 2. Ask for"
     )
 
 
