@@ -74,9 +74,9 @@ class OverlappedDataParallel(nn.Module):
       calls `wait_for_gradients()` first. `clip_grad_norm_` of this object does that,
       and a GradScaler needs it before `scaler.unscale_(optimizer)` or
       `scaler.step(optimizer)`. Such a step waits for all sums and is done in one piece,
-      and so is each step of an optimizer with step hooks, as `trace.watch` has them.
-      Once gradients were waited for, all ranks may also leave the step out, as a
-      GradScaler does that finds inf: the next backward begins anew.
+      and so is each step of an optimizer with step hooks, but for those of
+      `trace.watch`. Once gradients were waited for, all ranks may also leave the step
+      out, as a GradScaler does that finds inf: the next backward begins anew.
     - Parameters that a rank did not use count as zeros, and those that no rank used get
       no step, as with find_unused_parameters=True; nobody looks for them, but from
       the first that is missing on, sums begin at `optimizer.step()` only.

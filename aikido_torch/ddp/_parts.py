@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
     _global_optimizer_pre_hooks,
 )
 
+from aikido_torch._steps import StepHook
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Values", "check_in_parts", "needs_whole_step", "step_part", "values_of"]
@@ -82,15 +83,16 @@ def step_part(
 def needs_whole_step(optimizer: torch.optim.Optimizer) -> bool:
     """Whether something beside the optimizer wants to see each step in one piece.
 
-    That are hooks of its step, and a GradScaler, which leaves its scale with an
-    optimizer that is fused for the time of the step.
+    That are hooks of its step, but for those of `trace.watch`, and a GradScaler, which
+    leaves its scale with an optimizer that is fused for the time of the step.
     """
-    has_hooks = bool(
-        optimizer._optimizer_step_pre_hooks
-        or optimizer._optimizer_step_post_hooks
-        or _global_optimizer_pre_hooks
-        or _global_optimizer_post_hooks
+    hooks = (
+        *optimizer._optimizer_step_pre_hooks.values(),
+        *optimizer._optimizer_step_post_hooks.values(),
+        *_global_optimizer_pre_hooks.values(),
+        *_global_optimizer_post_hooks.values(),
     )
+    has_hooks = any(not isinstance(hook, StepHook) for hook in hooks)
     scaled = (getattr(optimizer, name, None) for name in ("grad_scale", "found_inf"))
     return has_hooks or any(value is not None for value in scaled)
 

@@ -12,6 +12,7 @@ A bucket goes through
     begins anew with what is in `.grad` by then, on all ranks.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aikido_torch import _C
+from aikido_torch._steps import in_pieces, telling
 from aikido_torch.ddp._flat import FlatBucket
 from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._parts import Values, needs_whole_step, step_part, values_of
@@ -223,16 +225,18 @@ class Sums:
         is_whole = self._is_released or needs_whole_step(self._optimizer)
         if is_whole:
             self.wait_for_gradients()
-        values = values_of(self._optimizer)
-        for bucket in self._buckets:
-            bucket.flat.detach()
-            bucket.values = values
-            bucket.versions = bucket.versions_now()
-        self.num_due = len(self._buckets)
-        self._next = 0
-        self._is_released = self._has_taken = False
-        if is_whole:
-            self._step_whole()
+        # A whole step tells them by itself.
+        with contextlib.nullcontext() if is_whole else telling(self._optimizer):
+            values = values_of(self._optimizer)
+            for bucket in self._buckets:
+                bucket.flat.detach()
+                bucket.values = values
+                bucket.versions = bucket.versions_now()
+            self.num_due = len(self._buckets)
+            self._next = 0
+            self._is_released = self._has_taken = False
+            if is_whole:
+                self._step_whole()
 
     def _step_whole(self) -> None:
         for bucket in self._buckets:
@@ -269,9 +273,10 @@ class Sums:
         self._check_unwritten(bucket)
         stepped = bucket.flat.attach()
         if stepped:
-            self._step_within(
-                lambda: step_part(self._optimizer, self._step, stepped, values)
-            )
+            with in_pieces(self._optimizer):
+                self._step_within(
+                    lambda: step_part(self._optimizer, self._step, stepped, values)
+                )
         self._clear(bucket)
 
     def _check_unwritten(self, bucket: _Bucket) -> None:

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._steps import StepHook
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace._control import Control
 from aikido_torch.trace._record import job_of, take_free
@@ -123,7 +124,7 @@ class Watch:
             if self._recorder.is_armed:
                 self._watch_backward(output)
 
-        def end_step(*_: object) -> None:
+        def end_step() -> None:
             self._end("optimizer")
             self._recorder.set_step(self._recorder.step + 1)
 
@@ -141,8 +142,8 @@ class Watch:
         self._hooks += [
             model.register_forward_pre_hook(begin("forward")),
             model.register_forward_hook(end_forward),
-            optimizer.register_step_pre_hook(begin("optimizer")),
-            optimizer.register_step_post_hook(end_step),
+            optimizer.register_step_pre_hook(StepHook(begin("optimizer"))),
+            optimizer.register_step_post_hook(StepHook(end_step)),
         ]
 
     def _begin(self, name: str) -> None:

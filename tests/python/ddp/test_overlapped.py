@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from aikido_torch import trace
 from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
@@ -282,6 +283,37 @@ def test_hooks_of_the_optimizer_see_whole_steps(pair):
         pair.step(number)
     assert calls == [6] * 6
     pair.check()
+
+
+def test_watching_counts_steps_and_leaves_them_in_parts(pair):
+    watch = trace.watch(pair.model, pair.of_net, first_step=40, control=False)
+    trace.take()
+    trace.start()
+    for number in range(6):
+        pair.step(number)
+    pair.model.synchronize()
+    last = pair.net[3].weight
+    before = last.detach().clone()
+    pair.step(6)
+    assert torch.equal(last, before)  # nobody has needed it yet
+    pair.model.synchronize()
+    trace.stop()
+    assert watch.step == 47
+    watch.remove()
+    taken = trace.take()
+    sections = [s for s in taken.spans if s.kind == trace.Kind.SECTION]
+    steps = [s.step for s in sections if taken.names[s.name] == "optimizer"]
+    assert sorted(steps) == list(range(40, 47))
+    pair.check()
+
+
+def test_a_whole_step_is_counted_once(pair):
+    watch = trace.watch(pair.model, pair.of_net, control=False)
+    pair.of_net.register_step_post_hook(lambda *_: None)
+    for number in range(6):
+        pair.step(number)
+    assert watch.step == 6
+    watch.remove()
 
 
 class Tied(nn.Module):

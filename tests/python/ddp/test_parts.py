@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from aikido_torch._steps import StepHook
 from aikido_torch.ddp._parts import (
     check_in_parts,
     needs_whole_step,
@@ -162,6 +163,9 @@ def test_hooks_and_scales_want_whole_steps():
     assert not needs_whole_step(optimizer)
     hook = optimizer.register_step_post_hook(lambda *_: None)
     assert needs_whole_step(optimizer)
+    hook.remove()
+    hook = optimizer.register_step_post_hook(StepHook(lambda: None))
+    assert not needs_whole_step(optimizer)
     hook.remove()
     hook = register_optimizer_step_pre_hook(lambda *_: None)
     assert needs_whole_step(optimizer)
