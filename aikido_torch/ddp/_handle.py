@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._backups import Backups, late_in
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
@@ -137,6 +138,7 @@ class Handle:
         self._backend = backend_of(model.process_group)
         self._policy = policy.native()
         self._wait_all = WaitAll().native()
+        self._optimizer = optimizer
         self._apply = apply
         self._after_step = after_step
         self._state = state
@@ -418,6 +420,7 @@ class Handle:
             self.skipped_steps += 1
             self._end_step("copied", copied.rank)
             self.copied_steps += 1
+            tell_passed(self._optimizer)
         return True
 
     # ---- for others that come back ----

@@ -81,7 +81,10 @@ def arm_command(
         float, typer.Option(help="Seconds for all ranks to be through.", min=1)
     ] = 600,
 ) -> None:
-    """Traces steps of a running job on all ranks, fetches and joins what they saw."""
+    """Traces steps of a running job on all ranks, fetches and joins what they saw.
+
+    The step before them is traced too: verdicts on the first need to know its end.
+    """
     try:
         first, last = as_steps(steps)
         check_places(output, dumps)

@@ -38,7 +38,8 @@ def arm(
 
     All have called `watch`. It returns at once, and a thread of this rank waits for the
     others: do not wait for the result before this rank has done these steps itself.
-    What is to be known of the traces, such as a rank that is missing, are warnings.
+    The step before is traced too: verdicts on the first need to know its end. What is
+    to be known of the traces, such as a rank that is missing, are warnings.
 
     Args:
         first: step to be traced; one that comes later than in a second, or a rank may

@@ -247,6 +247,9 @@ def collect(
 ) -> Collected:
     """Has all ranks trace these steps, and reads their dumps.
 
+    The step before them is traced as well: how it ended says when the first began,
+    without which there is no verdict on that one.
+
     Args:
         board: of the job.
         first: step, and
@@ -260,7 +263,8 @@ def collect(
         RetryLaterError: no dump came; the text says where the ranks are.
     """
     ranks = range(board.num_ranks())
-    number = board.request(first, last)
+    before = max(0, first - 1)
+    number = board.request(before, last)
     ended = ended or threading.Event()
     found: dict[int, bytes] = {}
     now = time.monotonic()
@@ -301,8 +305,10 @@ def collect(
         f"rank {rank} was at step {each.told.heard} when it heard: its trace begins "
         "there."
         for rank, each in sorted(heard.items())
-        if rank in found and each.told is not None and each.told.heard > first
+        if rank in found and each.told is not None and each.told.heard > before
     ]
+    if first == 0:
+        notes.append("no step comes before step 0, so there is no verdict on it.")
     return Collected(found, notes, number)
 
 

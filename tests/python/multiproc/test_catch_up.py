@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch import ddp
+from aikido_torch import ddp, trace
 from aikido_torch.ddp import StateCopy
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
@@ -137,6 +137,7 @@ class Training:
             self.state["scaler"] = torch.amp.GradScaler(
                 "cpu", init_scale=1024.0, growth_interval=3
             )
+        self.watch = trace.watch(self.model, self.optimizer, control=False)
         self.handle = ddp.register(
             self.model,
             optimizer=self.optimizer,
@@ -203,6 +204,7 @@ class Training:
             ),
             "others": digest(*flat(others)),
             "step": (step, self.handle.steps),
+            "watched": self.watch.step,
             "replayed": self.handle.replayed_steps,
             "copied": self.handle.copied_steps,
             "served": self.handle.served_copies,
@@ -234,6 +236,9 @@ def test_a_late_rank_comes_back_with_the_same_bits(way):
         for key in ("fingerprint", "others"):
             assert len({result[key] for result in results}) == 1, (name, key)
         assert {result["step"] for result in results} == {(STEPS, STEPS)}, name
+        # A step whose gradients overflow is none for the optimizer.
+        if not RECIPES[name].scaler:
+            assert {result["watched"] for result in results} == {STEPS}, name
         last = results[LATE_RANK]
         if way == "replay":
             assert (last["replayed"] > 0, last["copied"]) == (True, 0), name

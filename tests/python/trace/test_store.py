@@ -76,7 +76,7 @@ def test_what_is_no_steps_is_a_sentence(text):
 def answer(store, rank, data, *, heard, now, through=True, refused=""):
     board = Board(store)
     number = board.num_requests()
-    assert board.wanted(number) == (3, 5)
+    assert board.wanted(number) == (2, 5)  # and the step before
     board.tell(number, rank, Told(heard, now, refused=refused))
     if through:
         board.give(number, rank, data)
@@ -138,6 +138,17 @@ def test_a_rank_that_does_not_answer_is_named_and_the_others_are_kept(store):
         "no trace came of rank 0: it has not heard of it.",
         "no trace came of rank 2: it is at step 4.",
     ]
+
+
+def test_no_verdict_on_step_0_is_said(store):
+    class Answered(Board):
+        def dump_of(self, number, rank):
+            return b"data"
+
+    Board(store).join(1)
+    _, notes, number = collect(Answered(store), 0, 1, timeout_s=20)
+    assert notes == ["no step comes before step 0, so there is no verdict on it."]
+    assert number == 1
 
 
 def test_dead_ranks_are_not_waited_for_and_named(store):
