@@ -19,7 +19,15 @@ from aikido_torch.trace._facts import StepFacts
 
 __all__ = ["Verdict", "attribute", "attribute_windows"]
 
-Cause = Literal["compute", "input", "network in", "network out", "host stopped", "none"]
+Cause = Literal[
+    "compute",
+    "input",
+    "network in",
+    "network out",
+    "network",
+    "host stopped",
+    "none",
+]
 Pattern = Literal["steady", "transient", "rotating", "none"]
 
 # Least that is called a loss: of a step's time, and in seconds.
@@ -42,8 +50,10 @@ class Verdict:
     """Who made the others wait in some steps.
 
     Attributes:
-        cause: what it was.
-        rank: whose it was; None where it was nobody's, or moved from rank to rank.
+        cause: what it was; "network" is a link of which nobody can tell which end is
+            slow, because neither has another one in that direction, as of two ranks.
+        rank: whose it was; None where it was nobody's, that of a link between two, or
+            moved from rank to rank.
         pattern: whether it was in most steps, in few, or moved between ranks.
         lost_s: seconds of a step, in the middle of those in which it was seen.
         first_step: of the window.
@@ -69,6 +79,7 @@ class _Loss:
     own_s: float  # what the rank took
     usual_s: float  # what the others took
     once: bool  # so much that once is enough
+    peer: int = -1  # of a link
 
 
 def attribute(window: Sequence[StepFacts]) -> Verdict:
@@ -222,17 +233,52 @@ def _sides(facts: StepFacts) -> dict[tuple[Cause, int], tuple[float, float, floa
     return found
 
 
+def _single_links(facts: StepFacts) -> dict[tuple[Cause, int], tuple[int, int]]:
+    """Sides that are one link, which is both all that one end sends and all that the
+    other receives: what is seen of it is seen of both."""
+    pairs = [*_paces(facts)]
+    sent = Counter(sender for sender, _ in pairs)
+    received = Counter(receiver for _, receiver in pairs)
+    single = [(s, t) for s, t in pairs if sent[s] == received[t] == 1]
+    out, into = _WAYS
+    return {(out, s): (s, t) for s, t in single} | {
+        (into, t): (s, t) for s, t in single
+    }
+
+
 def _link_spread(window: Sequence[StepFacts]) -> float:
-    more = [abs(value[0]) for facts in window for value in _sides(facts).values()]
-    return _MAD * median(more) if more else 0.0
+    """How far links are from each other anyway; single ones from what they are else.
+
+    Of two ranks' links each is the only one to compare the other with.
+    """
+    distances = []
+    single: defaultdict[tuple[Cause, int], list[float]] = defaultdict(list)
+    for facts in window:
+        are_single = _single_links(facts)
+        for side, (more, _, _) in _sides(facts).items():
+            if side in are_single:
+                single[side].append(more)
+            else:
+                distances.append(abs(more))
+    for values in single.values():
+        distances += [abs(value - median(values)) for value in values]
+    return _MAD * median(distances) if distances else 0.0
 
 
 def _network(facts: StepFacts, typical_s: float, spread: float) -> list[_Loss]:
     found = []
-    for (cause, rank), (seconds, pace, usual) in _sides(facts).items():
-        found += _loss(
+    single = _single_links(facts)
+    for (way, rank), (seconds, pace, usual) in _sides(facts).items():
+        cause, peer = way, -1
+        if (way, rank) in single:
+            sender, peer = single[way, rank]
+            if rank != sender:  # told of the sender's side
+                continue
+            cause = "network"
+        losses = _loss(
             facts, cause, rank, seconds, pace, usual, typical_s=typical_s, spread=spread
         )
+        found += [replace(loss, peer=peer) for loss in losses]
     return found
 
 
@@ -286,10 +332,14 @@ def _verdict(
         seconds = median([loss.seconds for loss in large])
         ranks = ", ".join(str(r) for r in sorted({loss.rank for loss in large}))
         cause = Counter(loss.cause for loss in large).most_common(1)[0][0]
+        text = f"another one of the ranks {ranks} was {_ms(seconds)} behind the others"
+        if cause == "network":
+            text = (
+                f"what another one of the ranks {ranks} sent took {_ms(seconds)} more"
+            )
         return Verdict(
             cause, None, "rotating", seconds, first, last,
-            f"In {len(large)} of {len(window)} steps another one of the ranks {ranks} "
-            f"was {_ms(seconds)} behind the others.",
+            f"In {len(large)} of {len(window)} steps {text}.",
         )  # fmt: skip
     if large:
         top = max(large, key=lambda loss: loss.seconds)
@@ -326,6 +376,12 @@ def _told(
                 f"Nothing of rank {loss.rank} ran for {_ms(own)} {where}: neither its "
                 "program nor the thread that looks at the clock."
             )
+        case "network":
+            text = (
+                f"What rank {loss.rank} sends to rank {loss.peer} took {_pace(own)} "
+                f"{where}, what goes other ways {_pace(usual)}: the link between both "
+                "is slow, and nobody can tell at which end."
+            )
         case "network out":
             text = (
                 f"What rank {loss.rank} sends took {_pace(own)} {where} to each of the "
@@ -336,8 +392,9 @@ def _told(
                 f"What rank {loss.rank} receives took {_pace(own)} {where} from each "
                 f"of the others, among which it takes {_pace(usual)}."
             )
+    rank = None if loss.cause == "network" else loss.rank
     return Verdict(
-        loss.cause, loss.rank, pattern, seconds, window[0].step, window[-1].step, text
+        loss.cause, rank, pattern, seconds, window[0].step, window[-1].step, text
     )
 
 

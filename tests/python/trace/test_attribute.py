@@ -96,6 +96,41 @@ def test_what_is_seen_gives_a_verdict_and_its_evidence(
     assert attribute(seen) == verdict
 
 
+def of_links(num_ranks, links):
+    """Five steps in which links take so many ms."""
+    made = {pair: LinkStep(1 << 20, ms / 1e3) for pair, ms in links.items()}
+    return [step(i, [0.05] * num_ranks, links=made) for i in range(5)]
+
+
+@pytest.mark.parametrize("slow", [(0, 1), (1, 0)])
+def test_of_two_ranks_nobody_is_blamed_for_the_link_between_them(slow):
+    verdict = attribute(of_links(2, {slow[::-1]: 5, slow: 50}))
+    assert (verdict.cause, verdict.rank, verdict.pattern) == ("network", None, "steady")
+    assert verdict.lost_s == pytest.approx(0.045)
+    assert verdict.evidence == (
+        f"What rank {slow[0]} sends to rank {slow[1]} took 50 ms per MiB in 5 of 5 "
+        "steps, what goes other ways 5 ms per MiB: the link between both is slow, and "
+        "nobody can tell at which end."
+    )
+    assert attribute(of_links(2, {slow[::-1]: 5, slow: 6})).cause == "none"
+
+
+def test_of_two_ranks_noisy_links_are_no_culprits():
+    seen = []
+    for i, ms in enumerate([(5, 25), (30, 8), (6, 20), (18, 9), (7, 7)]):
+        links = {(0, 1): LinkStep(1 << 20, ms[0] / 1e3)}
+        links |= {(1, 0): LinkStep(1 << 20, ms[1] / 1e3)}
+        seen.append(step(i, [0.05, 0.05], links=links))
+    assert attribute(seen).cause == "none"
+
+
+def test_of_ranks_in_a_ring_nobody_is_blamed_for_the_link_between_two():
+    ring = {(r, (r + 1) % 4): 5 for r in range(4)}
+    verdict = attribute(of_links(4, ring | {(2, 3): 50}))
+    assert (verdict.cause, verdict.rank) == ("network", None)
+    assert verdict.evidence.startswith("What rank 2 sends to rank 3 took 50 ms")
+
+
 def test_a_noisy_machine_is_no_culprit():
     works = [0.05, 0.09, 0.03, 0.06, 0.11, 0.04, 0.08, 0.05]
     many = cycle(works)
