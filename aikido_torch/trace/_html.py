@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from aikido_torch.trace._chrome import FRAMES
+from aikido_torch.trace._chrome import FRAMES, lanes
 from aikido_torch.trace._dump import Dump, write_file
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Span
@@ -21,13 +21,17 @@ from aikido_torch.trace._summary import Summary, summarize
 __all__ = ["write_html"]
 
 _TEMPLATE = Path(__file__).with_name("report.html")
+_CALLS = "calls"
 # Of each rank, from above. Chunks that go out are those that come elsewhere.
 _LANES = (
     ((Kind.SECTION, Kind.STOP), "step"),
-    ((Kind.OPERATION,), "calls"),
+    ((Kind.OPERATION,), _CALLS),
     ((Kind.RECEIVE_CHUNK,), "received"),
 )
 _PAUSES = "messages that stand still"
+# Calls that overlap are not painted over each other, as long as there are lanes; all
+# lanes together have to fit into what browsers can paint at once.
+_MOST_LANES, _MOST_IN_ALL = 8, 256
 _MOST_STEPS = 200
 
 
@@ -75,12 +79,13 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
     aligned = [(dump, dump.aligned()) for dump in dumps]
     zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
     names: dict[str, int] = {}
-    lanes = []
+    heads = []
+    most = max(1, min(_MOST_LANES, _MOST_IN_ALL // max(1, len(dumps))))
     begins, lengths = array("I"), array("I")
     numbers, titles = array("I"), array("I")
     steps: dict[int, list[int]] = {}
     for dump, spans in aligned:
-        for title, lane in _lanes(dump, spans):
+        for title, lane in _lanes(dump, spans, most):
             before = len(begins)
             for name, span in lane:
                 begins.append(_us(span.begin_ns - zero))
@@ -93,7 +98,7 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
                     place[:] = min(place[0], begins[-1]), max(place[1], end)
             if lane:
                 longest = max(lengths[before:])
-                lanes.append(
+                heads.append(
                     {"rank": dump.rank, "title": title, "longest": longest}
                     | {"first": before, "last": len(begins)}
                 )
@@ -101,7 +106,7 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
         "count": len(begins),
         "end": max((b + n for b, n in zip(begins, lengths, strict=True)), default=1),
         "names": list(names),
-        "lanes": lanes,
+        "lanes": heads,
         "steps": [[step, *place] for step, place in sorted(steps.items())],
     }
     columns = (begins, lengths, numbers, titles)
@@ -112,12 +117,19 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
 
 
 def _lanes(
-    dump: Dump, spans: list[Span]
+    dump: Dump, spans: list[Span], most: int
 ) -> Iterator[tuple[str, list[tuple[str, Span]]]]:
-    """Of a rank: the title of each, and its spans with their names in order."""
+    """Of a rank: the title of each, and its spans with their names in order.
+
+    Calls have up to `most`, of which only the last may have spans that overlap.
+    """
     for kinds, title in _LANES:
         lane = sorted(s for s in spans if s.kind in kinds)
-        yield title, [(_name(dump, span), span) for span in lane]
+        packed = lanes(lane) if title == _CALLS else [lane]
+        last = sorted(span for each in packed[most - 1 :] for span in each)
+        for i, members in enumerate([*packed[: most - 1], last]):
+            name = title if i == 0 else f"{title} ({i + 1})"
+            yield name, [(_name(dump, span), span) for span in members]
     yield (
         _PAUSES,
         [
