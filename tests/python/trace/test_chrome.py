@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import json
+import subprocess
+import sys
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,3 +130,55 @@ def test_a_call_under_way_says_so():
     listed = [e for e in events([dump(0, [hung])]) if e["ph"] == "X"]
     assert listed[0]["args"]["outcome"] == "open"
     assert (listed[1]["name"], listed[1]["dur"]) == ("waiting for rank 2", 80_000)
+
+
+_FIND = (
+    "from perfetto.trace_processor.platform import PlatformDelegate;"
+    "print(PlatformDelegate().get_shell_path(None))"
+)
+
+
+def trace_processor():
+    """Perfetto's API and the program below it, which the package downloads once."""
+    api = pytest.importorskip(
+        "perfetto.trace_processor", reason="needs the package perfetto"
+    )
+    command = [sys.executable, "-c", _FIND]
+    try:
+        ran = subprocess.run(command, capture_output=True, timeout=40, check=True)
+    except subprocess.SubprocessError as error:
+        pytest.skip(f"Perfetto's trace_processor_shell cannot be downloaded: {error}")
+    return api, ran.stdout.decode().split()[-1]
+
+
+def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
+    api, program = trace_processor()
+    path = tmp_path / "all.json"
+    write_chrome(path, example())
+    config = api.TraceProcessorConfig(bin_path=program)
+    with api.TraceProcessor(trace=str(path), config=config) as processor:
+
+        def rows(query):
+            return [tuple(row.__dict__.values()) for row in processor.query(query)]
+
+        found = rows(
+            "select category, count(*) as number, sum(dur) as length from slice "
+            "where name glob 'all_reduce*' or category in ('send', 'stop') and name "
+            "not glob 'queued' group by category order by category"
+        )
+        assert found == [
+            ("operation", 2, 25 * MS),
+            ("send", 1, 9 * MS),
+            ("stop", 1, 10 * MS),
+        ]
+        waits = rows(
+            "select sum(dur) as length from slice where name = 'waiting for rank 1'"
+        )
+        assert waits == [(15 * MS,)]
+        num_bytes = rows(
+            "select sum(extract_arg(arg_set_id, 'args.bytes')) as bytes from slice "
+            "where name glob 'all_reduce*'"
+        )
+        assert num_bytes == [(4096,)]
+        ranks = rows("select name from process where name glob 'rank *' order by name")
+        assert ranks == [("rank 0",), ("rank 1",)]
