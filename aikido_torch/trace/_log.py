@@ -23,7 +23,7 @@ from aikido_torch.errors import AikidoError
 if TYPE_CHECKING:
     from aikido_torch._C import _MemberEvent
 
-__all__ = ["Brake", "EventLog", "Seen", "log_events", "news", "news_of"]
+__all__ = ["Brake", "EventLog", "Seen", "event_names", "log_events", "news", "news_of"]
 
 _LOOK_S = 1.0
 _FIRST_PAUSE_S = 10.0
@@ -66,6 +66,8 @@ _MEMBER_NEWS = {
     "back": (logging.INFO, "member_back", "takes part again", {}),
     "lost": (logging.ERROR, "death", "", {}),
 }
+# As dashboards count them, by the kind of the event.
+event_names = {kind: name for kind, (_, name, _, _) in _MEMBER_NEWS.items()}
 
 
 @dataclass(frozen=True)

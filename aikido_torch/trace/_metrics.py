@@ -2,11 +2,14 @@
 # Copyright (c) the aikido authors
 """Counters of this rank for Prometheus, over HTTP.
 
-They cost what they always cost: each is read when somebody asks. Names follow
-OpenTelemetry's way to say them in Prometheus: "aikido.operations" is
-`aikido_operations_total`, with the unit as a suffix where there is one.
+They cost what they always cost: each is read when somebody asks. Names are those that
+OpenTelemetry's rules give metrics in Prometheus: "aikido.send.wire_time" in seconds is
+`aikido_send_wire_time_seconds_total`, with the unit as a suffix where there is one.
+Units are seconds and bytes.
 """
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +18,14 @@ import torch.distributed as dist
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.errors import AikidoError, ConfigError, UnsupportedError
+from aikido_torch.trace._log import event_names
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 __all__ = ["Metrics", "serve"]
 
-# By counters of the backend: name, help.
+# By counters of the backend: name, help. They are of the group.
 _COUNTERS = {
     "operations": ("aikido_operations", "collectives that were called"),
     "partial_operations": (
@@ -41,6 +45,41 @@ _COUNTERS = {
     "given_bytes": (
         "aikido_given_bytes",
         "bytes that were given in the place of others, as a backup",
+    ),
+    "chunks": ("aikido_send_chunks", "chunks that this process sent, in all groups"),
+    "preemptions": (
+        "aikido_send_preemptions",
+        "chunks that went between two of a less urgent message",
+    ),
+    "inversions": (
+        "aikido_send_inversions",
+        "chunks that went while a more urgent one could have",
+    ),
+    "overdue_chunks": (
+        "aikido_send_chunks_overdue",
+        "chunks that went before more urgent ones because they had waited too long",
+    ),
+    "queued_us": (
+        "aikido_send_queued_time_seconds",
+        "time of messages from the call to their first chunk",
+    ),
+    "paused_us": (
+        "aikido_send_paused_time_seconds",
+        "time of messages between two chunks, while others went",
+    ),
+    "wire_us": (
+        "aikido_send_wire_time_seconds",
+        "time of messages from the first chunk to the last, without pauses",
+    ),
+}
+_GAUGES = {
+    "credit_bytes": (
+        "aikido_send_credit_bytes",
+        "that may be on their way; 0: no bound",
+    ),
+    "uplink_bytes_per_s": (
+        "aikido_send_rate_bytes_per_second",
+        "of the uplink, from which that bound comes; 0: not known",
     ),
 }
 _DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
@@ -111,6 +150,10 @@ class _Collector:
     def __init__(self, group: dist.ProcessGroup | None, recorder: _C.Recorder) -> None:
         self._group = group
         self._recorder = recorder
+        # Two that ask at a time must not count an event twice.
+        self._lock = threading.Lock()
+        self._last = 0  # event that is counted
+        self._kinds: Counter[str] = Counter()
 
     def describe(self) -> list[Any]:
         # Nothing is asked when it is registered.
@@ -134,8 +177,19 @@ class _Collector:
         counters = dict(backend.counters)
         for key, (name, text) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)
-            counter.add_metric(values, float(str(counters[key])))
+            value = float(str(counters[key]))
+            counter.add_metric(values, value / 1e6 if key.endswith("_us") else value)
             yield counter
+        for key, (name, text) in _GAUGES.items():
+            yield gauge(name, text, float(str(counters[key])))
+        events = CounterMetricFamily(
+            "aikido_member_events",
+            "what befell members of the group, as log lines name it",
+            labels=[*labels, "event", "cause"],
+        )
+        for kind, number in self._events_of(backend.group_name).items():
+            events.add_metric([*values, event_names[kind], kind], number)
+        yield events
         yield gauge("aikido_group_size", "ranks of the group", size)
         yield gauge(
             "aikido_step", "of the training, as watch counts", self._recorder.step
@@ -153,3 +207,12 @@ class _Collector:
             text = "of rank 0 against this rank"
             yield gauge("aikido_clock_offset_seconds", text, clock[1] / 1e9)
             yield gauge("aikido_clock_error_seconds", "of that offset", clock[3] / 1e9)
+
+    def _events_of(self, group: str) -> dict[str, int]:
+        """How often each kind was until now; the journal holds the last 4096 only."""
+        with self._lock:
+            for event in self._recorder.events(self._last):
+                self._last = event["number"]
+                if event["group"] == group:
+                    self._kinds[event["kind"]] += 1
+            return {kind: self._kinds[kind] for kind in event_names}

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import re
 import sys
+from typing import ClassVar
 from urllib.request import urlopen
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch.trace import _metrics
+from aikido_torch.trace._log import event_names
 from aikido_torch.trace._metrics import serve
 
 
@@ -36,6 +41,69 @@ def test_counters_go_on_with_the_calls(metrics):
     assert after['aikido_group_size{rank="0"}'] == "1.0"
     assert after['aikido_member{rank="0"}'] == "1.0"
     assert after['aikido_clock_offset_seconds{rank="0"}'] == "0.0"
+
+
+def test_names_have_the_units_and_suffixes_of_opentelemetry(metrics):
+    for name in (key.partition("{")[0] for key in read(metrics)):
+        assert re.fullmatch(r"aikido_[a-z]+(_[a-z0-9]+)*", name), name
+        assert not re.search(r"_(us|ms|ns|mb|kb|per_s)(_|$)", name), name
+
+
+def test_what_sending_took_is_counted_in_seconds(group_of_one, monkeypatch):
+    class Counting:
+        place, standing, group_name = (0, 2), "member", "default"
+        counters = dict.fromkeys(backend_of(None).counters, 7) | {
+            "queued_us": 1_500_000, "paused_us": 20, "wire_us": 3_000_000,
+        }  # fmt: skip
+
+        def clock_of_rank_0(self):
+            return None
+
+    pytest.importorskip("prometheus_client")
+    served = serve(0)
+    monkeypatch.setattr(_metrics, "backend_of", lambda _: Counting())
+    seen = read(served)
+    served.close()
+    wanted = {
+        "send_queued_time_seconds_total": 1.5,
+        "send_paused_time_seconds_total": 2e-5,
+        "send_wire_time_seconds_total": 3.0,
+        "send_preemptions_total": 7.0,
+        "send_rate_bytes_per_second": 7.0,
+    }
+    for name, value in wanted.items():
+        assert float(seen[f'aikido_{name}{{rank="0"}}']) == value
+
+
+def test_what_befell_members_is_counted_once(group_of_one):
+    def event(number, kind, group="default"):
+        return {"number": number, "kind": kind, "group": group}
+
+    class Journal:
+        past: ClassVar[list] = [event(1, "late"), event(2, "lost"), event(3, "late")]
+
+        def events(self, after):
+            return [each for each in self.past if each["number"] > after]
+
+    journal = Journal()
+    collector = _metrics._Collector(None, journal)
+    assert collector._events_of("default")["late"] == 2
+    # What the journal has no more room for is counted all the same.
+    journal.past = [event(4, "stood_in"), event(5, "silent"), event(6, "late", "other")]
+    counted = collector._events_of("default")
+    assert counted == dict.fromkeys(event_names, 0) | {
+        "late": 2, "lost": 1, "stood_in": 1, "silent": 1,
+    }  # fmt: skip
+    assert collector._events_of("default") == counted
+
+
+def test_events_of_members_are_named_as_in_the_log(metrics):
+    seen = read(metrics)
+    assert seen['aikido_member_events_total{cause="lost",event="death",rank="0"}'] == (
+        "0.0"
+    )
+    key = 'aikido_member_events_total{cause="stood_in",event="takeover",rank="0"}'
+    assert seen[key] == "0.0"
 
 
 def test_a_port_in_use_is_a_sentence_and_the_first_goes_on(metrics):
