@@ -3,6 +3,7 @@
 """What one rank has recorded, in memory and as a file."""
 
 import json
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aikido_torch.errors import ConfigError
-from aikido_torch.trace._spans import SPAN_BYTES, Span, pack, unpack
+from aikido_torch.trace._spans import SPAN_BYTES, Kind, Span, pack, unpack
 
 __all__ = [
     "Clock",
@@ -24,6 +25,8 @@ __all__ = [
 
 _FORMAT = "aikido-trace"
 _VERSION = 2
+# Whose spans have a name of their dump.
+_NAMED = (Kind.OPERATION, Kind.RECEIVE_CHUNK, Kind.SECTION)
 
 
 @dataclass(frozen=True)
@@ -201,7 +204,18 @@ def read(source: str | Path | bytes, name: str = "") -> Dump:
         )
     try:
         return _decoded(head, packed, name)
-    except (KeyError, TypeError, ValueError) as error:
+    except (zlib.error, struct.error) as error:
+        raise ConfigError(
+            f"{name} is damaged: its spans cannot be read ({error}); write it again."
+        ) from error
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ConfigError(
             f"{name} is damaged: its first line lacks or garbles {error}; write it "
             "again."
@@ -217,23 +231,36 @@ def _decoded(head: dict[str, Any], packed: bytes, name: str) -> Dump:
     if zlib.crc32(packed) != head["crc32"]:
         raise ConfigError(f"{name} is damaged: its checksum is wrong; copy it again.")
     raw = zlib.decompress(packed)
+    spans = unpack(raw)
+    if len(spans) != head["num_spans"]:
+        raise ValueError("num_spans")
     clock = head["clock"]
+    names = [str(text) for text in head["names"]]
+    if any(s.name >= len(names) for s in spans if s.kind in _NAMED):
+        raise IndexError("names")
     dump = Dump(
         rank=int(head["rank"]),
         size=int(head["size"]),
         job=str(head["job"]),
         host=str(head["host"]),
-        names=[str(text) for text in head["names"]],
+        names=names,
         members={
             str(name): tuple(int(rank) for rank in ranks)
             for name, ranks in dict(head["members"]).items()
         },
         operations={int(kind): str(n) for kind, n in head["operations"].items()},
         dropped=int(head["dropped"]),
-        clock=None if clock is None else Clock(*clock),
+        clock=None if clock is None else _clock(*clock),
     )
-    dump.spans = dump.in_job(unpack(raw))
+    dump.spans = dump.in_job(spans)
     return dump
+
+
+def _clock(at_ns: object, offset_ns: object, drift: object, error_ns: object) -> Clock:
+    whole = [value for value in (at_ns, offset_ns, error_ns) if type(value) is int]
+    if len(whole) != 3 or not isinstance(drift, int | float) or not abs(drift) < 1:
+        raise ValueError("clock")
+    return Clock(whole[0], whole[1], float(drift), whole[2])
 
 
 def write_file(path: str | Path, data: bytes) -> None:

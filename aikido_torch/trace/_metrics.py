@@ -9,6 +9,7 @@ Units are seconds and bytes.
 """
 
 import threading
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ _GAUGES = {
     ),
 }
 _DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
+_LAST_PORT = 65535
 
 
 def serve(
@@ -93,6 +95,8 @@ def serve(
 ) -> "Metrics":
     """Answers http://host:port/metrics from a thread of its own.
 
+    A port that is in use or not allowed is a warning: no training ends for that.
+
     Args:
         port: another one for each rank of a machine; 0 takes a free one.
         host: "0.0.0.0" for all interfaces.
@@ -102,7 +106,7 @@ def serve(
         What ends it, and knows the port.
 
     Raises:
-        ConfigError: the port is in use or may not be used.
+        ConfigError: there is no aikido group, or this is no port.
         UnsupportedError: the package prometheus_client is not installed.
     """
     try:
@@ -113,16 +117,22 @@ def serve(
             "with its extra: aikido[metrics]."
         ) from error
     backend_of(group)
+    if not 0 <= port <= _LAST_PORT:
+        raise ConfigError(
+            f"serve: the port is {port}; give one from 1 to {_LAST_PORT}, another one "
+            "for each rank of a machine, or 0."
+        )
     registry = CollectorRegistry()
     registry.register(_Collector(group, recorder_of_process()))
     try:
         server, thread = start_http_server(port, addr=host, registry=registry)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"serve: {host}:{port} cannot be listened on: {reason}; give another port "
-            "for each rank of a machine, or 0."
-        ) from error
+    except OSError as error:
+        warnings.warn(
+            f"trace.serve: {host}:{port} cannot be listened on: {error.strerror}; "
+            "nobody answers there. Give another port for each rank of a machine, or 0.",
+            stacklevel=2,
+        )
+        return Metrics(None, None)
     return Metrics(server, thread)
 
 
@@ -130,18 +140,19 @@ class Metrics:
     """What `serve` returns.
 
     Attributes:
-        port: on which it answers.
+        port: on which it answers; None: on none.
     """
 
     def __init__(self, server: Any, thread: Any) -> None:
         self._server, self._thread = server, thread
-        self.port: int = server.server_address[1]
+        self.port: int | None = server and server.server_address[1]
 
     def close(self) -> None:
         """Answers no more. Idempotent."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
 
 
 class _Collector:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import uuid
+import warnings
 from pathlib import Path
 
 import torch.distributed as dist
@@ -14,13 +15,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, members_of_groups, recorder_of_process
 from aikido_torch.errors import AikidoError, ConfigError
-from aikido_torch.trace._dump import (
-    Clock,
-    Dump,
-    check_writable,
-    encode,
-    write_file,
-)
+from aikido_torch.trace._dump import Clock, Dump, encode, write_file
 from aikido_torch.trace._spans import unpack
 from aikido_torch.trace._store import address_of
 
@@ -87,26 +82,36 @@ def take_free(group: dist.ProcessGroup | None = None) -> bytes | None:
     return encode(dump, raw)
 
 
-def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> None:
+def save(path: str | Path, *, group: dist.ProcessGroup | None = None) -> bool:
     """Takes out all that was recorded and writes it to a file of this rank.
+
+    A path that cannot be written is a warning: no training ends for its trace.
 
     Args:
         path: another one on each rank.
         group: as for `take`.
 
+    Returns:
+        Whether it is written. If not, nothing is lost: `save` and `take` have it the
+        next time.
+
     Raises:
-        ConfigError: `path` cannot be written. Nothing is lost: `save` and `take` have
-            it the next time.
+        ConfigError: there is no aikido group.
     """
-    check_writable(path)
-    with _lock:
-        raw, dump = _taken(group)
-        try:
-            write_file(path, encode(dump, raw))
-        except ConfigError:  # a full disk
-            _left[os.getpid()] = raw, dump.dropped
-            raise
-        _release()
+    backend_of(group)
+    try:
+        with _lock:
+            raw, dump = _taken(group)
+            try:
+                write_file(path, encode(dump, raw))
+            except ConfigError:  # a full disk
+                _left[os.getpid()] = raw, dump.dropped
+                raise
+            _release()
+    except ConfigError as error:
+        warnings.warn(f"trace.save: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def _release() -> None:

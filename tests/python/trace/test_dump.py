@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import contextlib
+import json
+import zlib
+
 import pytest
 
 from aikido_torch.errors import ConfigError
@@ -77,6 +81,49 @@ def test_bytes_that_changed_are_noticed():
 def test_what_is_no_dump_is_a_sentence(data, text):
     with pytest.raises(ConfigError, match=text):
         read(data, "the file")
+
+
+def with_head(**changes):
+    """A dump whose first line says something else; None: not at all."""
+    line, _, packed = example().to_bytes().partition(b"\n")
+    head = json.loads(line) | changes
+    head = {name: value for name, value in head.items() if value is not None}
+    return json.dumps(head).encode() + b"\n" + packed
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"names": []}, "lacks or garbles names"),
+        ({"names": 7}, "lacks or garbles"),
+        ({"operations": [1]}, "lacks or garbles"),
+        ({"rank": float("inf")}, "lacks or garbles"),
+        ({"num_spans": 9}, "lacks or garbles num_spans"),
+        ({"clock": [1, 2]}, "lacks or garbles"),
+        ({"clock": [1, 2, "a", 4]}, "lacks or garbles clock"),
+        ({"clock": [1, 2, float("nan"), 4]}, "lacks or garbles clock"),
+        ({"host": None}, "lacks or garbles 'host'"),
+    ],
+)
+def test_a_head_that_is_damaged_is_a_sentence_with_the_name(changes, text):
+    with pytest.raises(ConfigError, match=f"the file is damaged.*{text}"):
+        read(with_head(**changes), "the file")
+
+
+@pytest.mark.parametrize("raw", [b"no deflate", zlib.compress(b"half a span")])
+def test_spans_that_cannot_be_read_are_a_sentence_with_the_name(raw):
+    data = with_head(num_bytes=len(raw), crc32=zlib.crc32(raw)).partition(b"\n")[0]
+    with pytest.raises(ConfigError, match="the file is damaged: its spans cannot"):
+        read(data + b"\n" + raw, "the file")
+
+
+def test_whatever_byte_of_the_head_changes_it_is_read_or_a_sentence():
+    data = example().to_bytes()
+    for place in range(data.index(b"\n")):
+        for byte in b'0]"x':
+            changed = data[:place] + bytes([byte]) + data[place + 1 :]
+            with contextlib.suppress(ConfigError):
+                read(changed, "the file").aligned()
 
 
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path):

@@ -67,13 +67,13 @@ def recorded():
     trace.stop()
 
 
-def test_a_folder_that_is_not_there_is_a_sentence_and_nothing_is_lost(
+def test_a_folder_that_is_not_there_is_a_warning_and_nothing_is_lost(
     group_of_one, tmp_path
 ):
     recorded()
-    with pytest.raises(ConfigError, match="cannot be written"):
-        trace.save(tmp_path / "no" / "rank0.trace")
-    trace.save(tmp_path / "rank0.trace")
+    with pytest.warns(match="cannot be written"):
+        assert not trace.save(tmp_path / "no" / "rank0.trace")
+    assert trace.save(tmp_path / "rank0.trace")
     kinds = [s.kind for s in trace.read(tmp_path / "rank0.trace").spans]
     assert kinds.count(Kind.OPERATION) == 1
 
@@ -88,8 +88,8 @@ def test_what_a_full_disk_does_not_take_is_there_the_next_time(
 
     with monkeypatch.context() as patched:
         patched.setattr("aikido_torch.trace._record.write_file", is_full)
-        with pytest.raises(ConfigError, match="No space left"):
-            trace.save(tmp_path / "rank0.trace")
+        with pytest.warns(match="No space left"):
+            assert not trace.save(tmp_path / "rank0.trace")
     dist.all_reduce(torch.ones(8))
     kinds = [s.kind for s in trace.take().spans]
     assert kinds.count(Kind.OPERATION) == 1
