@@ -122,7 +122,8 @@ def main(
         confusion.show(windows)
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
-        results += overhead.measure(length("overhead", blocks), steps)
+        memory_steps = 100_000 if full else 10_000
+        results += overhead.measure(length("overhead", blocks), steps, memory_steps)
     common.report(results, json)
 
 

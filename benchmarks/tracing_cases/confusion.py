@@ -50,13 +50,18 @@ def inject(repeats: int, seed: int) -> list[plan.Window]:
 
 def judge_healthy(windows: list[plan.Window], where: str) -> Result:
     """False alarms where nothing was wrong."""
-    steps = len(windows) * plan.STEPS
+    alarms = sum(w.verdict.cause != "none" for w in windows)
+    return judge_alarms(alarms, len(windows) * plan.STEPS, where)
+
+
+def judge_alarms(alarms: int, steps: int, where: str) -> Result:
+    """Fewer steps than one alarm is allowed in are reported, and prove nothing."""
     return Result.judge(
         f"{where}: false alarms in {steps} well steps, against 1 in {ALARM_STEPS}",
         unit="",
-        value=sum(w.verdict.cause != "none" for w in windows),
+        value=alarms,
         reference=max(1.0, steps / ALARM_STEPS),
-        bar=1.0,
+        bar=1.0 if steps >= ALARM_STEPS else None,
     )
 
 
@@ -69,7 +74,8 @@ def judge(windows: list[plan.Window], where: str) -> list[Result]:
     alarms = sum(w.verdict.cause != "none" for w in well)
     return [
         Result.judge(
-            f"{where}: {what} right within {plan.STEPS} steps, {len(bad)} injected",
+            f"{where}: {what} right in the first whole window of {plan.STEPS} steps, "
+            f"{len(bad)} injected",
             unit="",
             value=value,
             reference=1.0,
@@ -113,10 +119,4 @@ def simulated_alarms(steps: int, seed: int) -> Result:
     for i in range(steps // block):
         facts = facts_of(Model().run([None] * (block + 1), seed=seed + i))
         alarms += sum(v.cause != "none" for v in attribute_windows(facts))
-    return Result.judge(
-        f"simulated: false alarms in {steps} well steps, against 1 in {ALARM_STEPS}",
-        unit="",
-        value=alarms,
-        reference=max(1.0, steps / ALARM_STEPS),
-        bar=1.0,
-    )
+    return judge_alarms(alarms, steps, "simulated")

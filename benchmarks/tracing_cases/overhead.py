@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import trace
+from aikido_torch._backend import recorder_of_process
 from aikido_torch.testing import run_ranks
 from benchmarks.common import Result
 
@@ -21,6 +22,8 @@ ARMS = ("without", "without again", "watched", "traced")
 DISARMED_BAR, ARMED_BAR = 1.005, 1.03
 # Resident memory may grow by so much over armed steps, of which no span is taken.
 MEMORY_BAR = 1.02
+REARM_EVERY = 50  # steps
+FILLING = 12_000  # calls that fill the rings of the threads that record
 
 
 def one_rank(rank: int, size: int, blocks: int, steps: int) -> dict[str, list[float]]:
@@ -66,20 +69,34 @@ def resident_bytes() -> int:
 
 
 def memory(rank: int, size: int, steps: int) -> tuple[int, int]:
-    """Resident bytes once the rings are full, and after as many steps again."""
-    tensor = torch.ones(1 << 16)
-    trace.start()
-    sizes = []
-    for _ in range(2):
-        for _ in range(steps):
+    """Resident bytes once the rings were full, and after so many steps more.
+
+    It is armed and disarmed all the time; what it records is taken only in the
+    beginning, when the rings have been filled once.
+    """
+    tensor = torch.ones(1 << 10)
+    recorder = recorder_of_process()
+
+    def run(steps: int) -> int:
+        for step in range(steps):
+            recorder.set_step(step)
+            if step % REARM_EVERY == 0:
+                recorder.arm_steps(step, step + REARM_EVERY // 2)
             dist.all_reduce(tensor.fill_(1.0))
+        recorder.arm_steps(0, -1)
         dist.barrier()
-        sizes.append(resident_bytes())
+        return resident_bytes()
+
+    trace.start()
+    for _ in range(FILLING):
+        dist.all_reduce(tensor.fill_(1.0))
     trace.stop()
-    return sizes[0], sizes[1]
+    trace.take()
+    before = run(FILLING)
+    return before, run(steps)
 
 
-def measure(blocks: int, steps: int) -> list[Result]:
+def measure(blocks: int, steps: int, memory_steps: int) -> list[Result]:
     """Medians of the ratios to the block without it of the same turn."""
     ranks = run_ranks(SIZE, one_rank, blocks, steps, deadline=600)
     results = []
@@ -99,10 +116,11 @@ def measure(blocks: int, steps: int) -> list[Result]:
                 bar=bar,
             )
         )
-    sizes = run_ranks(2, memory, 3000, deadline=300)
+    sizes = run_ranks(2, memory, memory_steps, deadline=580)
     results.append(
         Result.judge(
-            "resident memory after 6000 traced calls, against 3000",
+            f"resident memory after {memory_steps:,} steps, armed for half of each "
+            f"{REARM_EVERY}, against {FILLING:,}",
             unit="MiB",
             value=max(after for _, after in sizes) / 2**20,
             reference=max(before for before, _ in sizes) / 2**20,

@@ -3,19 +3,22 @@
 """What goes wrong when, in a run of ranks on hosts with links of their own. Pure."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aikido_torch.trace import StepFacts, Verdict, attribute
+from aikido_torch.trace import StepFacts, Verdict, attribute_windows
 from benchmarks.tracing_cases.simulate import CAUSES
 
 # Of a phase: how long something is wrong, and how long nothing is after that.
-LINK_S, OTHER_S, REST_S = 3.0, 1.6, 1.0
+# A window that begins in it has to end in it, wherever windows begin.
+LINK_S, OTHER_S, REST_S = 5.0, 2.0, 1.4
+# Steps that begin so shortly before or after a phase may be touched by it.
+MARGIN_S = 0.3
 # Links are well with so many Mbit/s each way, and slow with so many.
 WELL_MBIT, SLOW_MBIT = 200, 40
 LATE_S = 0.06  # what a slow rank takes longer in a step
 STOP_S, STOP_EVERY_S = 0.3, 0.5
-STEPS = 5  # within so many it has to be known
+STEPS = 5  # of a window
 
 
 @dataclass(frozen=True)
@@ -84,29 +87,46 @@ class Window:
 
 
 def windows(
-    planned: Iterable[Phase], steps: list[StepFacts], began_s: dict[int, float]
+    planned: Sequence[Phase], steps: Sequence[StepFacts], began_s: dict[int, float]
 ) -> list[Window]:
-    """The first steps of each phase, and those of the rests between and behind them.
+    """What a user is told, window behind window, and what was so.
+
+    Windows do not know when something goes wrong. Of each phase the first that lies in
+    it counts; a phase in which none does was not found. Windows in which nothing was
+    wrong count all; those on the edge of a phase only if they blame what was well.
 
     Args:
         planned: phases.
         steps: facts of the steps.
         began_s: of each step, in the time of the phases.
     """
-    found = []
-    end = 0.0
-
-    def add_well(until_s: float) -> None:
-        well = [f for f in steps if end + 0.3 <= began_s[f.step] < until_s - 0.3]
-        for i in range(0, len(well) - STEPS + 1, STEPS):
-            found.append(Window("none", None, attribute(well[i : i + STEPS])))
-
+    steps = list(steps)
+    found: dict[Phase, Window] = {}
+    well = []
+    for i, verdict in enumerate(attribute_windows(steps, size=STEPS)):
+        times = [began_s[f.step] for f in steps[i * STEPS : (i + 1) * STEPS]]
+        if len(times) < STEPS:
+            continue
+        near = [p for p in planned if _is_near(p, times[0], times[-1])]
+        inside = [p for p in near if all(_begins_in(p, t) for t in times)]
+        for phase in inside:
+            found.setdefault(phase, Window(phase.cause, phase.rank, verdict))
+        blamed = verdict.cause, verdict.rank
+        is_true = verdict.cause == "none" or blamed in [(p.cause, p.rank) for p in near]
+        if not near or not (inside or is_true):
+            well.append(Window("none", None, verdict))
     for phase in planned:
-        begin = phase.at_s
-        add_well(begin)
-        end = begin + phase.for_s
-        bad = [f for f in steps if begin <= began_s[f.step] < end][:STEPS]
-        if len(bad) == STEPS:
-            found.append(Window(phase.cause, phase.rank, attribute(bad)))
-    add_well(float("inf"))
-    return found
+        found.setdefault(phase, Window(phase.cause, phase.rank, _NOT_SEEN))
+    return [*found.values(), *well]
+
+
+_NOT_SEEN = Verdict("none", None, "none", 0.0, 0, 0, "No window lies in the phase.")
+
+
+def _begins_in(phase: Phase, at_s: float) -> bool:
+    return phase.at_s <= at_s < phase.at_s + phase.for_s
+
+
+def _is_near(phase: Phase, first_s: float, last_s: float) -> bool:
+    begin, end = phase.at_s - MARGIN_S, phase.at_s + phase.for_s + MARGIN_S
+    return first_s < end and last_s >= begin

@@ -46,31 +46,64 @@ def facts(step, works):
     return StepFacts(step, {r: RankStep(w, length_s=0.1) for r, w in enumerate(works)})
 
 
-def test_windows_are_the_first_steps_of_a_phase_and_those_of_rests():
-    planned = [plan.Phase("compute", 1, 5.0, 2.0)]
-    steps = [facts(i, [0.05, 0.05, 0.05]) for i in range(25)]
-    steps += [facts(i, [0.05, 0.15, 0.05]) for i in range(25, 35)]
-    began_s = {i: i * 0.2 for i in range(35)}
-    made = plan.windows(planned, steps, began_s)
-    assert [(w.cause, w.verdict.cause) for w in made] == [
-        *[("none", "none")] * 4,
-        ("compute", "compute"),
+def judged(planned, slow, *, steps=35, first=0):
+    """Windows of steps of 200 ms, in which rank 1 computes for longer in `slow`."""
+    seen = [
+        facts(i, [0.05, 0.15 if i in slow else 0.05, 0.05]) for i in range(first, steps)
     ]
-    assert made[-1].verdict.first_step == 25
+    made = plan.windows(planned, seen, {f.step: f.step * 0.2 for f in seen})
+    return [(w.cause, w.verdict.cause, w.verdict.first_step) for w in made], made
+
+
+def test_a_phase_is_judged_by_the_first_window_that_lies_in_it():
+    # From step 28 on, while windows begin at 25 and 30.
+    planned = [plan.Phase("compute", 1, 5.6, 2.0)]
+    told, made = judged(planned, range(28, 38), steps=40)
+    assert told[0] == ("compute", "compute", 30)
+    # 25 to 29 is on the edge of it and blames nobody who is well.
+    assert told[1:] == [("none", "none", i) for i in (0, 5, 10, 15, 20)]
     rank, cause, alarms = confusion.judge(made, "here")
     assert (rank.value, cause.value, alarms.value) == (1.0, 1.0, 0)
     assert rank.holds
     assert cause.holds
 
 
+def test_a_phase_in_which_no_window_lies_was_not_found():
+    planned = [plan.Phase("compute", 1, 5.6, 1.0)]
+    told, made = judged(planned, range(28, 33), steps=40)
+    assert told[0] == ("compute", "none", 0)
+    rank, cause, _ = confusion.judge(made, "here")
+    assert (rank.value, cause.value) == (0.0, 0.0)
+
+
+def test_a_window_on_the_edge_that_blames_the_wrong_rank_is_an_alarm():
+    planned = [plan.Phase("compute", 2, 5.2, 2.0)]
+    told, _ = judged(planned, range(25, 30))
+    assert ("none", "compute", 25) in told
+
+
 def test_without_faults_all_steps_are_well_and_an_alarm_is_false():
-    steps = [facts(i, [0.05, 0.05, 0.05]) for i in range(20)]
-    made = plan.windows([], steps, {i: 1 + i * 0.2 for i in range(20)})
-    assert [w.cause for w in made] == ["none"] * 4
-    assert confusion.judge_healthy(made, "here").holds
-    slow = [facts(i, [0.05, 0.15, 0.05]) for i in range(20)]
-    made = plan.windows([], slow, {i: 1 + i * 0.2 for i in range(20)})
-    assert not confusion.judge_healthy(made, "here").holds
+    told, made = judged([], [], steps=20)
+    assert told == [("none", "none", i) for i in (0, 5, 10, 15)]
+    assert confusion.judge_healthy(made, "here").value == 0
+    _, made = judged([], range(20), steps=20)
+    assert confusion.judge_healthy(made, "here").value == 4
+
+
+@pytest.mark.parametrize(
+    ("alarms", "steps", "bar", "holds"),
+    [
+        (0, 500, None, None),
+        (1, 500, None, None),
+        (1, 10_000, 1.0, True),
+        (2, 10_000, 1.0, False),
+        (10, 100_000, 1.0, True),
+        (11, 100_000, 1.0, False),
+    ],
+)
+def test_alarms_are_judged_where_one_is_allowed(alarms, steps, bar, holds):
+    found = confusion.judge_alarms(alarms, steps, "here")
+    assert (found.value, found.bar, found.holds) == (alarms, bar, holds)
 
 
 def test_a_wrong_rank_and_a_wrong_cause_count():
