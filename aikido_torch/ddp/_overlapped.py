@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
@@ -79,7 +80,10 @@ class OverlappedDataParallel(nn.Module):
       out, as a GradScaler does that finds inf: the next backward begins anew.
     - Parameters that a rank did not use count as zeros, and those that no rank used get
       no step, as with find_unused_parameters=True; nobody looks for them, but from
-      the first that is missing on, sums begin at `optimizer.step()` only.
+      the first that is missing on, sums begin when the backward ends: or only with
+      `optimizer.step()`, if the forward's outputs are in objects that
+      `torch.utils._pytree` does not know. Then a collective of your own on this group
+      comes behind the step.
     - Buffers such as BatchNorm's statistics are each rank's own after the start.
     - All backwards of a step but the last are under `no_sync()`.
     - Compiled modules and sparse gradients are refused. Modules on CUDA devices are not
@@ -148,9 +152,9 @@ class OverlappedDataParallel(nn.Module):
         self._num_steps = 0
         self._is_syncing = True
         self._is_in_forward = False
-        self._is_closed = False
-        self._is_catching_up = False
+        self._is_closed = self._is_catching_up = False
         self._has_waited = False
+        self._backward = -1  # that is known to send all
         self._watch = IterationWatch()
         self._retune = Retune()
         self._is_settled = False
@@ -180,10 +184,12 @@ class OverlappedDataParallel(nn.Module):
         self._is_in_forward = True
         self._uses.begin()
         try:
-            return self.module(*args, **kwargs)
+            outputs = self.module(*args, **kwargs)
         finally:
             self._uses.end()
             self._is_in_forward = False
+        self._hook_outputs(outputs)
+        return outputs
 
     def named_parameters(
         self, *args: Any, **kwargs: Any
@@ -428,6 +434,25 @@ class OverlappedDataParallel(nn.Module):
         check_gradient(name, parameter)
         self._watch.ready(name)
         self._sums.take(name)
+
+    def _hook_outputs(self, outputs: object) -> None:
+        """So that a backward through these sends all before it ends.
+
+        Else a collective of the user's own between backward and step came before the
+        rest on one rank, and behind all on a rank that has used each parameter.
+        """
+        for output in tree_leaves(outputs):
+            if isinstance(output, torch.Tensor) and output.grad_fn is not None:
+                output.register_hook(self._on_backward)  # type: ignore[no-untyped-call]
+
+    def _on_backward(self, _: torch.Tensor) -> None:
+        backward = torch._C._current_graph_task_id()
+        if self._is_closed or not self._is_syncing or backward == self._backward:
+            return
+        self._backward = backward
+        torch.autograd.Variable._execution_engine.queue_callback(
+            self._sums.end_backward
+        )
 
     def _on_sum(self, num_bytes: int, sent_s: float, work: _C.AikidoWork) -> None:
         outcome = work.outcome()

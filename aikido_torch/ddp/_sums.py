@@ -176,6 +176,12 @@ class Sums:
                 bucket.flat.complete(self._scale)
                 self._send_next()
 
+    def end_backward(self) -> None:
+        """Sends the rest, if the backward has had gradients for parameters."""
+        with self._lock:
+            if self._has_taken:
+                self.send_rest()
+
     def _send_next(self) -> None:
         _, size = self._backend.place
         if size != self._size:

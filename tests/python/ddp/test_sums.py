@@ -110,6 +110,20 @@ def test_what_is_missing_is_sent_with_the_step():
     assert all(p.grad is None for p in rig.parameters.values())
 
 
+def test_what_is_missing_is_sent_when_a_backward_ends_that_had_gradients():
+    rig = Rig()
+    rig.sums.end_backward()
+    assert rig.backend.sent == []
+    rig.give("a")
+    rig.sums.end_backward()
+    assert len(rig.backend.sent) == 3
+    rig.sums.ask_for_step()
+    rig.sums.finish_all()
+    assert rig.values() == [-0.5, 0, 0]
+    rig.sums.end_backward()
+    assert len(rig.backend.sent) == 3
+
+
 def test_a_bucket_that_is_due_is_stepped_before_it_is_sent_again():
     rig = Rig()
     rig.give("a", "b", "c")

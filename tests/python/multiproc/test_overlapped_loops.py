@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """OverlappedDataParallel in training loops of many kinds, beside the same with DDP."""
 
+import copy
 import time
 
 import pytest
@@ -22,12 +23,33 @@ def make_net():
     )
 
 
+class Tied(nn.Module):
+    """Has a layer twice, reads its weights aside, and another one is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.frozen = nn.Linear(17, 9), nn.Linear(9, 9)
+        self.last = nn.Linear(17, 9)
+        self.last.weight = self.first.weight
+        self.frozen.requires_grad_(False)
+
+    def forward(self, x):
+        x = self.frozen(torch.tanh(self.first(x)))
+        return self.last(nn.functional.linear(x, self.first.weight.t()))
+
+
+def make_tied():
+    torch.manual_seed(5)
+    return Tied()
+
+
 def batch(rank, step):
     generator = torch.Generator().manual_seed(100 * step + rank)
     return torch.randn(8, 17, generator=generator)
 
 
 def loss_of(model, rank, step):
+    time.sleep(0.004 * ((step + rank) % 3 == 0))  # another rank is late each time
     return model(batch(rank, step)).square().mean()
 
 
@@ -110,28 +132,130 @@ def accumulated(model, optimizer, rank, to_none):
     return []
 
 
-LOOPS = {"scaled": scaled, "left out": left_out, "accumulated": accumulated}
+def clipped(model, optimizer, rank, to_none):
+    norms = []
+    for step in range(12):
+        optimizer.zero_grad(set_to_none=to_none)
+        loss_of(model, rank, step).backward()
+        if isinstance(model, OverlappedDataParallel):
+            norms.append(model.clip_grad_norm_(0.1).item())
+        else:
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            norms.append(norm.item())
+        optimizer.step()
+    return norms
 
 
-def beside_ddp(rank, size, loops):
+def stored(model, optimizer, rank, to_none):
+    """States that are read at any time, by some ranks, and loaded by all."""
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.7)
+    kept, seen = None, []
+    for step in range(16):
+        optimizer.zero_grad(set_to_none=to_none)
+        loss_of(model, rank, step).backward()
+        optimizer.step()
+        scheduler.step()
+        if step % 3 == rank or step == 6:
+            state = model.module.state_dict(), optimizer.state_dict()
+            seen.append(copy.deepcopy(state[0]))
+        if step == 6:
+            kept = copy.deepcopy(state)
+        if step == 11:
+            model.module.load_state_dict(kept[0])
+            optimizer.load_state_dict(kept[1])
+        if step % 4 == rank:
+            with torch.no_grad():
+                seen.append({"loss": loss_of(model.module, rank, 99)})
+    return [{k: v.tolist() for k, v in state.items()} for state in seen]
+
+
+LOOPS = {
+    "scaled": scaled,
+    "left out": left_out,
+    "accumulated": accumulated,
+    "clipped": clipped,
+    "stored": stored,
+}
+NETS = {"chain": make_net, "tied": make_tied}
+# One fails behind a layer that the other net has not.
+CASES = [(loop, "chain") for loop in LOOPS]
+CASES += [(loop, "tied") for loop in LOOPS if loop != "left out"]
+
+
+def beside_ddp(rank, size, loop, make):
     found = []
-    for name in loops:
-        for to_none in (True, False):
-            plain, net = make_net(), make_net()
-            of_plain, of_net = sgd(plain), sgd(net)
-            ddp = DistributedDataParallel(plain)
-            model = OverlappedDataParallel(net, of_net)
-            wanted = LOOPS[name](ddp, of_plain, rank, to_none)
-            got = LOOPS[name](model, of_net, rank, to_none)
-            found.append((name, to_none, wanted == got and same(plain, model)))
-            model.close()
+    for to_none in (True, False):
+        plain, net = make(), make()
+        of_plain, of_net = sgd(plain), sgd(net)
+        ddp = DistributedDataParallel(plain)
+        model = OverlappedDataParallel(net, of_net)
+        wanted = loop(ddp, of_plain, rank, to_none)
+        found.append((loop(model, of_net, rank, to_none) == wanted, same(plain, model)))
+        model.close()
     return found
 
 
-@pytest.mark.parametrize("name", LOOPS)
-def test_a_loop_learns_what_it_learns_with_ddp(name):
-    found = run_ranks(2, beside_ddp, [name])
-    assert found == [[(name, True, True), (name, False, True)]] * 2
+@pytest.mark.parametrize(("loop", "net"), CASES)
+def test_a_loop_learns_what_it_learns_with_ddp(loop, net):
+    found = run_ranks(3, beside_ddp, LOOPS[loop], NETS[net])
+    assert found == [[(True, True)] * 2] * 3
+
+
+class Branches(nn.Module):
+    """Of which a batch uses some."""
+
+    def __init__(self):
+        super().__init__()
+        self.branches = nn.ModuleList(nn.Linear(17, 5) for _ in range(4))
+        self.used = [0]
+
+    def forward(self, x):
+        outputs = [self.branches[n](x) for n in self.used]
+        return {"sum": sum(outputs), "each": outputs}
+
+
+def make_branches():
+    torch.manual_seed(4)
+    return Branches()
+
+
+def with_own_sums(rank, size, walks_before):
+    """Own collectives between backward and step, on the same group, as with DDP."""
+    plain, net = make_branches(), make_branches()
+    of_plain, of_net = (
+        torch.optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1)
+        for m in (plain, net)
+    )
+    ddp = DistributedDataParallel(plain, find_unused_parameters=True)
+    model = OverlappedDataParallel(net, of_net)
+    losses = []
+    for step in range(16):
+        plain.used = net.used = [
+            n for n in range(4) if (step + n * (rank + 1)) % 3 != rank
+        ] or [3]
+        for m, optimizer in ((ddp, of_plain), (model, of_net)):
+            optimizer.zero_grad()
+            x = batch(rank, step).requires_grad_()
+            outputs = m(x)
+            if walks_before:
+                # A penalty on gradients: a walk through the graph without parameters.
+                torch.autograd.grad(outputs["sum"].sum(), x, retain_graph=True)
+            loss = outputs["sum"].square().mean()
+            loss.backward()
+            time.sleep(0.003 * ((step + rank) % 2))
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            optimizer.step()
+            losses.append(mean.item())
+    return same(plain, model), losses
+
+
+@pytest.mark.parametrize("walks_before", [False, True])
+def test_own_collectives_go_between_backward_and_step(walks_before):
+    found = run_ranks(3, with_own_sums, walks_before)
+    assert [is_same for is_same, _ in found] == [True] * 3
+    assert all(losses == found[0][1] for _, losses in found)
+    assert found[0][1][::2] == found[0][1][1::2]
 
 
 LATE, LATE_S = 2, 0.3
