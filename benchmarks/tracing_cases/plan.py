@@ -11,7 +11,8 @@ from benchmarks.tracing_cases.simulate import CAUSES
 
 # Of a phase: how long something is wrong, and how long nothing is after that.
 # A window that begins in it has to end in it, wherever windows begin.
-LINK_S, OTHER_S, REST_S = 5.0, 2.0, 1.4
+# Steps take longer where links are slow or processes stopped.
+LONG_S, SHORT_S, REST_S = 5.0, 2.0, 1.4
 # Steps that begin so shortly before or after a phase may be touched by it.
 MARGIN_S = 0.3
 # Links are well with so many Mbit/s each way, and slow with so many.
@@ -43,7 +44,7 @@ def phases(size: int, repeats: int, seed: int) -> list[Phase]:
     random.Random(seed).shuffle(wanted)
     found, at = [], 2.0
     for cause, rank in wanted:
-        for_s = LINK_S if cause.startswith("network") else OTHER_S
+        for_s = SHORT_S if cause in ("compute", "input") else LONG_S
         found.append(Phase(cause, rank, at, for_s))
         at += for_s + REST_S
     return found
