@@ -2,17 +2,19 @@
 # Copyright (c) the aikido authors
 """What OverlappedDataParallel refuses, before a gradient could be wrong."""
 
+import sys
 from collections.abc import Container
 
 import torch
 from torch import nn
+from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.nn.parameter import is_lazy
 
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Policy
 
-__all__ = ["check_arguments", "check_gradient", "check_parameters"]
+__all__ = ["check_arguments", "check_eager", "check_gradient", "check_parameters"]
 
 _TITLE = "OverlappedDataParallel"
 # Modules that sum gradients themselves, or whose forward does not call our hooks.
@@ -118,6 +120,19 @@ def check_parameters(
         raise ConfigError(
             f"{_TITLE}: {new[0]} is trained, but was not when the module was wrapped; "
             "close() and wrap it again."
+        )
+
+
+def check_eager() -> None:
+    """Raises ConfigError in a forward that runs under torch.compile."""
+    dynamo = sys.modules.get("torch._dynamo")
+    # Where it gives up tracing a call, it still compiles those inside.
+    if torch.compiler.is_compiling() or (
+        dynamo is not None and callable(get_eval_frame_callback())
+    ):
+        raise ConfigError(
+            f"{_TITLE}: it is called under torch.compile, and a compiled forward "
+            "cannot wait for single parameters; call it as it is."
         )
 
 

@@ -24,6 +24,7 @@ from aikido_torch.ddp._iteration import Iteration, IterationWatch
 from aikido_torch.ddp._layout import Layout, by_module, planned
 from aikido_torch.ddp._overlap_checks import (
     check_arguments,
+    check_eager,
     check_gradient,
     check_parameters,
 )
@@ -178,6 +179,7 @@ class OverlappedDataParallel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Of the module; parameters are waited for where they are needed."""
+        check_eager()
         if self._is_closed or not torch.is_grad_enabled():
             self.synchronize()
             return self.module(*args, **kwargs)

@@ -499,6 +499,15 @@ def test_a_module_may_be_copied_once_no_step_is_to_come(pair):
     pair.check()
 
 
+def test_a_forward_under_compile_is_refused(pair):
+    compiled = torch.compile(pair.model, backend="eager")
+    with pytest.raises(ConfigError, match=r"called under torch\.compile"):
+        compiled(batch(0))
+    for number in range(6):
+        pair.step(number)
+    pair.check()
+
+
 def test_a_net_is_wrapped_once_until_it_is_closed(pair):
     with pytest.raises(ConfigError, match=r"0\.weight is trained by another"):
         OverlappedDataParallel(pair.net, sgd(pair.net))
