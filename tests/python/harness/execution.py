@@ -12,11 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from aikido_torch import Options
 from aikido_torch.testing import late
 from harness import operations as ops
 from harness.memory import is_close, same_bits
-from harness.programs import EAGER_BYTES, GroupPlan, Program, Step, delays
+from harness.programs import GroupPlan, Program, Step, delays
 
 TIMEOUT = timedelta(seconds=20)
 
@@ -29,11 +28,6 @@ class Run:
     wrong: list[str] = field(default_factory=list)
 
 
-def _options() -> Options:
-    """Blocks that wait for their receivers are small enough for many of them."""
-    return Options(transport_eager_bytes=EAGER_BYTES)
-
-
 def run(program: Program, rank: int, backend: str, turn: str, folder: str) -> Run:
     """The whole life of the groups of one program, on one rank."""
     dist.init_process_group(
@@ -42,7 +36,6 @@ def run(program: Program, rank: int, backend: str, turn: str, folder: str) -> Ru
         rank=rank,
         world_size=program.size,
         timeout=TIMEOUT,
-        pg_options=_options() if backend == "aikido" else None,
     )
     runner = _Runner(program, rank, backend, turn)
     try:

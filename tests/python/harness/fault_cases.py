@@ -49,7 +49,7 @@ from harness import operations as ops
 from harness.cpu_waits import cpu_waits, waited_between
 from harness.execution import differences
 from harness.pool import Member, MemberLostError, Pool
-from harness.programs import EAGER_BYTES, KINDS, operation_of
+from harness.programs import KINDS, operation_of
 
 FAULTS = ("kill", "stop", "reset", "late", "kill", "pause", "shut", "lock")
 FATAL = ("kill", "stop", "reset", "shut")
@@ -176,7 +176,6 @@ def live_through(
 
 def _options() -> Options:
     return Options(
-        transport_eager_bytes=EAGER_BYTES,
         transport_shared_memory_bytes=0,  # connections are cut, and these share none
         shutdown_linger_ms=LINGER_MS,
         heartbeat_interval_ms=100,

@@ -29,7 +29,7 @@ from harness import operations as ops
 from harness.memory import DTYPES
 
 KIB = 1024
-# Larger blocks are announced first: `transport_eager_bytes` of groups that run these.
+# Larger blocks are announced first: the default of `transport.eager_bytes`.
 EAGER_BYTES = 64 * KIB
 
 _ITEM_BYTES = {
