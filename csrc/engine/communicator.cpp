@@ -307,6 +307,7 @@ void Communicator::shutdown(Duration linger) {
   // Leaving ends the calls under way here, and with them what they still have to send:
   // others may need it, so it goes first, and so do the calls that others are still to
   // make: a caller that has dropped the work of a call relies on it nevertheless.
+  engine_->run_and_wait([this] { group_->ask_settled(); });
   wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] { group_->leave(); });
   wait_until([this] { return group_->is_drained(); }, deadline);

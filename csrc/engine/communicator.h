@@ -61,8 +61,9 @@ class Communicator final : private transport::Doorkeeper {
 
   // Fails everything that is under way, here and at the others. Never blocks.
   void abort(const Status& why);
-  // Orderly end: waits until the calls made here are over and what is queued has left,
-  // `linger` at most. What is not over by then fails. Idempotent.
+  // Orderly end: waits until the calls made here are over, what is queued has left, and
+  // all members have the results of those that may skip, `linger` at most. What is not
+  // over by then fails. Idempotent.
   // Nothing in a forked child: the group is its parent's.
   void shutdown(Duration linger);
 

@@ -36,7 +36,8 @@ bool is_notice(FrameKind kind) {
   return kind == FrameKind::kCalled || kind == FrameKind::kHeartbeat ||
          kind == FrameKind::kGoodbye || kind == FrameKind::kAskCalled ||
          kind == FrameKind::kAck || kind == FrameKind::kAskPresent ||
-         kind == FrameKind::kPresent || kind == FrameKind::kNeed;
+         kind == FrameKind::kPresent || kind == FrameKind::kNeed ||
+         kind == FrameKind::kAskSettled;
 }
 
 bool is_about_view(FrameKind kind) {
@@ -78,8 +79,8 @@ Group::Group(const Clock* clock, GroupOptions options)
   // A full log grows by half while its member is left out (straggler/history.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(clock_, &epoch_, &called_, options_.operation.window_bytes,
-                        most_results);
+    peers_.emplace_back(clock_, &epoch_, &called_, &settled_,
+                        options_.operation.window_bytes, most_results);
   }
 }
 
@@ -107,7 +108,10 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (call.policy.kind != straggler::Kind::kWaitAll)
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
-  if (call.is_partial()) ownership_.demand().on_call(call.bytes(), clock_->now());
+  if (call.is_partial()) {
+    last_partial_ = seq;
+    ownership_.demand().on_call(call.bytes(), clock_->now());
+  }
   auto it = active_.find(seq);
   if (it == active_.end()) {
     it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
@@ -356,6 +360,8 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return;
     case FrameKind::kAskCalled:
       return peer(from).on_asked(header.seq);
+    case FrameKind::kAskSettled:
+      return peer(from).on_asked_settled(header.seq);
     case FrameKind::kView:
     case FrameKind::kViewFirst:
       return on_view_frame(from, header);

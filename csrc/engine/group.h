@@ -100,7 +100,8 @@ class Group final : public transport::Timed,
   // Orderly end: says goodbye behind what is queued. Calls fail, now and later.
   void leave();
   bool is_drained() const;  // nothing is on its way out any more
-  bool is_busy() const;     // calls are under way here, which others may need
+  bool is_busy() const;     // calls are under way here, or others lack results of them
+  void ask_settled();       // the others tell at once when they do not
   void close_links();       // the end of leave(): what is open gets its failure
 
   // Who takes part in calls that may skip.
@@ -257,6 +258,7 @@ class Group final : public transport::Timed,
   Heartbeats heartbeats_;
   GroupTrace trace_;
   uint64_t called_ = 0;
+  uint64_t last_partial_ = 0;          // of those that may skip
   uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
   std::map<uint64_t, Active> active_;  // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
@@ -285,8 +287,7 @@ class Group final : public transport::Timed,
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared
   Status loss_;            // why a call could not end, or who died
   Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
-  bool is_leaving_ = false;
-  bool is_starting_barriers_ = false;
+  bool is_leaving_ = false, is_starting_barriers_ = false;
   Rank full_ = kNoRank;            // to be left out: its log is full
   bool is_owner_due_ = false;      // owner_changes() has some
   bool is_full_sum_over_ = false;  // which shows who is late for them

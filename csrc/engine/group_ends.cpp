@@ -104,6 +104,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   // Only the sentence is kept for the caller that is still to come.
   ++num_failed_ahead_;
   it->second.operation = failed_operation(seq, why);
+  update_settled();
 }
 
 void Group::note_dropped(uint64_t seq) {
@@ -177,6 +178,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     ++num_failed_ahead_;
     note_failed(seq);
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
+    update_settled();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
              past_call(seq) != nullptr) {
     // Note [a difference that comes to light late].
@@ -302,13 +304,30 @@ bool Group::is_drained() const {
                      [](const Peer& p) { return p.is_drained(); });
 }
 
+// Note [who leaves is not missed]
+// What a member has still to get may come from a third one, or be sent again in another
+// view, which more than half must agree to: where those that are done leave at once,
+// who is last may be left alone with it. So a member stays until the others need no
+// result of the calls that it has made, and asks them to say so at once. One that is
+// silent may never do.
+void Group::ask_settled() {
+  if (last_partial_ == 0) return;
+  for (Peer& p : peers_) p.ask_settled(last_partial_);
+}
+
 bool Group::is_busy() const {
+  bool is_missed = false;
+  if (closed_ && view().has(options_.self)) {
+    view().members.for_each(
+        [&](Rank r) { is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_; });
+  }
   const auto is_open = [](const auto& entry) {
     const Active& active = entry.second;
     const bool is_called = active.held || active.operation->is_started();
     return is_called && !active.operation->is_over();
   };
-  return std::any_of(active_.begin(), active_.end(), is_open) || mailbox_.is_busy();
+  return is_missed || mailbox_.is_busy() ||
+         std::any_of(active_.begin(), active_.end(), is_open);
 }
 
 void Group::close_links() {

@@ -397,7 +397,9 @@ void Group::update_settled() {
     const collectives::Operation& next = *it->second.operation;
     if (next.call().is_partial() && !next.is_committed() && !next.has_failed()) break;
   }
-  if (settled_ != before) trim_kept();
+  if (settled_ == before) return;
+  trim_kept();
+  for (Peer& p : peers_) p.answer();
 }
 
 void Group::note_settled(Rank from, uint64_t settled) {

@@ -70,10 +70,11 @@ class Peer::Notice final : public transport::SendOwner {
 };
 
 Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
-           uint64_t window_bytes, uint64_t log_bytes)
+           const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes)
     : clock_(clock),
       epoch_(epoch),
       own_called_(called),
+      own_settled_(settled),
       window_(window_bytes),
       early_(window_bytes),
       early_results_(log_bytes),
@@ -193,9 +194,13 @@ void Peer::ask_if_due() {
 }
 
 void Peer::ask_called(uint64_t seq) {
+  ask(FrameKind::kAskCalled, seq);
+}
+
+void Peer::ask(FrameKind kind, uint64_t seq) {
   if (!link_ || !lost) return;
   OutMessage m;
-  m.header.kind = FrameKind::kAskCalled;
+  m.header.kind = kind;
   m.header.epoch = *epoch_;
   m.header.seq = seq;
   m.priority = transport::kControlPriority;
@@ -208,7 +213,15 @@ void Peer::on_asked(uint64_t seq) {
   answer();
 }
 
+void Peer::on_asked_settled(uint64_t seq) {
+  asked_settled_ = std::max(asked_settled_, seq);
+  answer();
+}
+
 void Peer::answer() {
+  if (asked_settled_ > 0 && *own_settled_ >= asked_settled_ &&
+      notify(FrameKind::kCalled))
+    asked_settled_ = 0;
   if (asked_from_ == 0 || *own_called_ < asked_from_) return;
   if (!notify(FrameKind::kCalled)) return;
   asked_from_ = *own_called_ < asked_up_to_ ? *own_called_ + 1 : 0;

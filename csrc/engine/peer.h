@@ -26,11 +26,11 @@ namespace aikido::engine {
 
 class Peer {
  public:
-  // `clock`, `epoch` of the view, and `called`, the highest collective called here,
-  // outlive the peer. `window_bytes`: of what either has not called. `log_bytes`: of
-  // results that either has not called.
+  // `clock`, `epoch` of the view, `called`, the highest collective called here, and
+  // `settled`, up to which no result is needed here, outlive the peer. `window_bytes`:
+  // of what either has not called. `log_bytes`: of results that either has not called.
   Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
-       uint64_t window_bytes, uint64_t log_bytes);
+       const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes);
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -70,7 +70,11 @@ class Peer {
   void ask_called(uint64_t seq);
   // It wants to know when collective `seq` was called here.
   void on_asked(uint64_t seq);
-  // Tells it, if it is time. To be called after each call.
+  // Asks it to tell when it needs no result up to collective `seq`.
+  void ask_settled(uint64_t seq) { ask(transport::FrameKind::kAskSettled, seq); }
+  // It wants to know when collective `seq` is settled here.
+  void on_asked_settled(uint64_t seq);
+  // Tells it, if it is time. To be called after each call, and when more is settled.
   void answer();
   // Says that we live. One is on its way at most, whatever the peer takes.
   void beat() { notify(transport::FrameKind::kHeartbeat); }
@@ -114,6 +118,7 @@ class Peer {
  private:
   class Notice;
   bool notify(transport::FrameKind kind);
+  void ask(transport::FrameKind kind, uint64_t seq);
   bool is_held_result(uint64_t seq);
   void let_go(const std::vector<transport::MessageId>& ids);
   void ask_if_due();
@@ -121,12 +126,14 @@ class Peer {
   const Clock* clock_;
   const uint32_t* epoch_;
   const uint64_t* own_called_;
+  const uint64_t* own_settled_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
   uint64_t told_called_ = 0;  // ours, as it knows it
   // It asked for calls from the first to the second of these; zero: nothing to answer.
   uint64_t asked_from_ = 0;
   uint64_t asked_up_to_ = 0;
+  uint64_t asked_settled_ = 0;  // it asked for this; zero: nothing to answer
   SendWindow window_;
   ResultBacklog results_;
   ReceiveWindow early_;

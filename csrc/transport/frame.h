@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 4;
+inline constexpr uint8_t kProtocolVersion = 5;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -42,8 +42,9 @@ enum class FrameKind : uint8_t {
   kAskPresent,   // does the receiver know of collective `seq`?
   kPresent,      // it does
   kNeed,         // the contribution that the receiver, a backup, has offered is needed
+  kAskSettled,   // to be told when the receiver needs no result up to `seq`
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kNeed);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kAskSettled);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -67,6 +68,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kAskPresent:
     case FrameKind::kPresent:
     case FrameKind::kNeed:
+    case FrameKind::kAskSettled:
       return Lane::kControl;
     case FrameKind::kContrib:
     case FrameKind::kResult:

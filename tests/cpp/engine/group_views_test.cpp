@@ -71,6 +71,49 @@ TEST_CASE("a group goes on without a member that leaves after another has died")
   CHECK(all_ok(answers));
 }
 
+TEST_CASE("a member is busy until the others have all results of its calls") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.network.set_delay(Rank(2), Rank(3), milliseconds(80));
+  auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  REQUIRE(all_ok(answers));
+  cluster.group(0).ask_settled();
+  cluster.run_for(milliseconds(10));
+  CHECK(cluster.group(0).is_drained());
+  CHECK(cluster.group(0).is_busy());  // rank 3 lacks what rank 2 sends
+  cluster.run_for(milliseconds(100));
+  CHECK_FALSE(cluster.group(0).is_busy());  // although rank 3 has not called
+  const auto late = call_all(cluster, skip_sum_call(300), {3});
+  CHECK(late[0]->is_ok());
+}
+
+TEST_CASE("a member that stands still or has heard of a failure keeps nobody busy") {
+  ClusterOptions options{.size = 4};
+  options.heartbeat.interval = milliseconds(10);
+  options.heartbeat.timeout = milliseconds(50);
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  collectives::Call other = skip_sum_call(300);
+  other.policy.ceiling += milliseconds(1);
+  answers = call_all(cluster, skip_sum_call(300), {0});
+  call_all(cluster, other, {1});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  CHECK(answers[0]->status.code() == Code::kInvalidArgument);
+  cluster.group(0).ask_settled();
+  cluster.run_for(milliseconds(5));
+  CHECK_FALSE(cluster.group(0).is_busy());  // ranks 2 and 3 have not called it
+  answers = call_all(cluster, skip_sum_call(300), {2, 3});
+  cluster.run_for(milliseconds(5));
+  cluster.stop(3, milliseconds(2000));
+  answers = call_all(cluster, skip_sum_call(300), {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  cluster.run_for(milliseconds(500));
+  CHECK_FALSE(cluster.group(0).is_busy());
+}
+
 TEST_CASE("with half of its members lost a group says why it cannot go on") {
   Cluster cluster({.size = 2});
   cluster.set_all_delays(milliseconds(1));

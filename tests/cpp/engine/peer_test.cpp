@@ -21,7 +21,8 @@ struct Pair {
   RecordingHandler a, b;
   std::unique_ptr<Link> to_a;
   uint32_t epoch = 1;
-  Peer peer{&clock, &epoch, &a.num_called, 10 << 10, 10 << 10};
+  uint64_t settled = 0;
+  Peer peer{&clock, &epoch, &a.num_called, &settled, 10 << 10, 10 << 10};
 
   Pair() {
     auto [to_b, back] = network.connect(Rank(0), &a, Rank(1), &b);
@@ -93,6 +94,28 @@ TEST_CASE("what was called while a notice was on its way follows it") {
   }
   CHECK(pair.count(FrameKind::kCalled) == 2);
   CHECK(pair.b.last.called == 2);
+}
+
+TEST_CASE("a peer that asks hears once when what it asked for is settled") {
+  Pair pair;
+  pair.settled = 2;
+  pair.peer.on_asked_settled(2);
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 1);
+  pair.peer.on_asked_settled(4);
+  pair.settled = 3;
+  pair.peer.answer();
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 1);
+  pair.settled = 5;
+  pair.peer.answer();
+  pair.peer.answer();
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kCalled) == 2);
+  pair.peer.ask_settled(7);
+  pair.network.pump();
+  CHECK(pair.count(FrameKind::kAskSettled) == 1);
+  CHECK(pair.b.last.seq == 7);
 }
 
 TEST_CASE("a peer that has called less gets no more than its window") {
@@ -211,7 +234,7 @@ TEST_CASE("a peer that is given up is lost for that reason") {
 
 TEST_CASE("an abort comes with its code, culprit and sentence") {
   Pair pair;
-  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, 1, 1);
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.settled, 1, 1);
   std::vector<Status> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     const auto& text = pair.b.messages[h.seq];
@@ -233,7 +256,7 @@ TEST_CASE("an abort comes with its code, culprit and sentence") {
 
 TEST_CASE("an abort of the group says which calls it spares") {
   Pair pair;
-  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, 1, 1);
+  Peer other(&pair.clock, &pair.epoch, &pair.b.num_called, &pair.settled, 1, 1);
   const uint64_t told = 7;
   const auto extension = std::as_bytes(std::span(&told, 1));
   FrameHeader h;
@@ -255,7 +278,7 @@ TEST_CASE("a peer that was never connected gives memory back at once") {
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;
-  Peer peer(&clock, &epoch, &called, 1, 1);
+  Peer peer(&clock, &epoch, &called, &called, 1, 1);
   auto owner = std::make_shared<CountingOwner>();
   const auto data = pattern(10);
   CHECK_FALSE(peer.is_connected());
@@ -273,7 +296,7 @@ TEST_CASE(
     "a view goes ahead of bulk data and by the control lane; the rest by that alone") {
   Pair pair;
   const std::vector<std::byte> sent = pattern(600);  // three frames
-  Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, 0, 0);
+  Peer other(&pair.clock, &pair.epoch, &pair.a.num_called, &pair.settled, 0, 0);
   std::vector<std::pair<FrameKind, std::vector<std::byte>>> read;
   pair.b.on_end = [&](const FrameHeader& h) {
     auto place = other.place_view(h);
@@ -301,7 +324,7 @@ TEST_CASE("a message about the view takes memory as it comes, and has a limit") 
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;
-  Peer peer(&clock, &epoch, &called, 1, 1);
+  Peer peer(&clock, &epoch, &called, &called, 1, 1);
   FrameHeader h;
   h.kind = FrameKind::kView;
   h.total_bytes = size_t{64} << 20;
@@ -327,7 +350,7 @@ TEST_CASE("what a peer has settled only grows") {
   uint32_t epoch = 1;
   uint64_t called = 0;
   const ManualClock clock;
-  Peer peer(&clock, &epoch, &called, 1, 1);
+  Peer peer(&clock, &epoch, &called, &called, 1, 1);
   CHECK(peer.settled() == 0);
   CHECK(peer.note_settled(3));
   CHECK_FALSE(peer.note_settled(3));

@@ -33,13 +33,15 @@ FrameHeader example() {
   h.seq = 5;
   h.total_bytes = 16384;
   h.called = 7;
+  h.settled = -3;
+  h.view = 2;
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 04 01 10 00 02 00  00 10 00 00 01 00 00 00"
-    "00 00 00 00 00 00 00 00  05 00 00 00 00 00 00 00"
+    "41 4b 05 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  00 00 00 00 99 93 d4 f6";
+    "07 00 00 00 00 00 00 00  02 00 00 00 f3 ce 7e f9";
 
 }  // namespace
 
@@ -98,7 +100,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{9};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 9, this build speaks 4; install the "
+        "this is no aikido frame: protocol version 9, this build speaks 5; install the "
         "same aikido on every rank");
 }
 

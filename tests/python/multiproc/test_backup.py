@@ -423,7 +423,9 @@ def test_other_modes_train_and_agree(backups, mode):
         assert results[0]["skipped"]
         return
     backup = PRIMARIES if mode == "substitute" else PRIMARIES + LATE_RANK
-    assert {LATE_RANK: [backup]} in stand_ins.values()
+    # A busy machine makes others late, too.
+    assert any(by.get(LATE_RANK) == [backup] for by in stand_ins.values())
+    assert all(by.get(LATE_RANK, [backup]) == [backup] for by in stand_ins.values())
 
 
 # ---- shadows that are none ---------------------------------------------------------
