@@ -15,12 +15,14 @@ and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all
 for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait.
 A job that called `watch` is also traced from outside, at steps that are named:
 `python -m aikido_torch.trace arm --steps 100:105 --output all.json`, or by any of its
-ranks: `aikido_torch.trace.arm(100, 105, output="all.json")`.
+ranks: `aikido_torch.trace.arm(100, 105, output="all.json")`. `follow()` does so again
+and again, and tells the straggler policies what the verdicts say.
 
 Nothing is recorded, and next to nothing is spent, before that. Each thread of a rank
 has room for 32,768 spans; what comes when it is full is dropped and counted.
 """
 
+from aikido_torch.trace._advise import Following, advise, follow
 from aikido_torch.trace._arm import arm
 from aikido_torch.trace._attribute import Verdict, attribute, attribute_windows
 from aikido_torch.trace._chrome import write_chrome
@@ -41,6 +43,7 @@ __all__ = [
     "Clock",
     "Dump",
     "EventLog",
+    "Following",
     "Kind",
     "LinkStep",
     "Metrics",
@@ -55,10 +58,12 @@ __all__ = [
     "Verdict",
     "Watch",
     "address",
+    "advise",
     "arm",
     "attribute",
     "attribute_windows",
     "facts_of",
+    "follow",
     "log_events",
     "pauses_of",
     "read",

@@ -113,7 +113,8 @@ class Board:
 
     Keys, behind a prefix: `ranks`, how many there are; `requests`, how many were made;
     and for request n: `n/wanted`, `n/off` once nobody wants it any more, and for each
-    rank `n/at/rank`, where it is, `n/part/rank/i` and then `n/parts/rank`.
+    rank `n/at/rank`, where it is, `n/part/rank/i` and then `n/parts/rank`. Of verdicts
+    for a group: `verdicts/group`, how many there were, and `verdict/group/n`.
     """
 
     def __init__(self, store: Store) -> None:
@@ -202,6 +203,26 @@ class Board:
         """Nobody wants it any more: ranks that have not heard will not begin."""
         self._store.set(f"{number}/off", "1")
         self._store.delete_key(f"{number}/wanted")
+
+    # ---- verdicts
+
+    def num_verdicts(self, group: str) -> int:
+        """How many were said to a group so far; the last has this number."""
+        return self._store.add(f"verdicts/{group}", 0)
+
+    def say(self, group: str, verdict: dict[str, Any]) -> None:
+        """The next one, in place of the last."""
+        number = self._store.add(f"verdicts/{group}", 1)
+        self._store.set(f"verdict/{group}/{number}", json.dumps(verdict))
+        if number > 1:
+            self._store.delete_key(f"verdict/{group}/{number - 1}")
+
+    def verdict(self, group: str, number: int) -> dict[str, Any] | None:
+        """One that was said; None: not yet, or there is a later one."""
+        if not self._store.check([f"verdict/{group}/{number}"]):
+            return None
+        said: dict[str, Any] = json.loads(self._store.get(f"verdict/{group}/{number}"))
+        return said
 
 
 def _steps(text: bytes) -> tuple[int, int]:

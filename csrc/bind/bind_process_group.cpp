@@ -217,6 +217,13 @@ const char* name_of_standing(engine::Standing standing) {
   return kNames[static_cast<size_t>(standing)];
 }
 
+straggler::Advice advice_of(const std::string& name) {
+  if (name == "none") return straggler::Advice::kNone;
+  if (name == "caller") return straggler::Advice::kCaller;
+  if (name == "link") return straggler::Advice::kLink;
+  throw py::value_error(concat("advice '", name, "'"));
+}
+
 // How a rank that has copied the state of another one goes on from there.
 void register_returns(BackendClass& backend) {
   backend
@@ -246,6 +253,15 @@ void register_returns(BackendClass& backend) {
           },
           py::call_guard<py::gil_scoped_release>(),
           "Who takes part in calls that may skip, ascending.")
+      .def(
+          "advise",
+          [](AikidoBackend& self, int rank, const std::string& advice) {
+            if (rank < 0 || rank >= self.getSize())
+              throw py::value_error(concat("rank ", rank, " of ", self.getSize()));
+            self.communicator()->advise(Rank(rank), advice_of(advice));
+          },
+          py::arg("rank"), py::arg("advice"), py::call_guard<py::gil_scoped_release>(),
+          "Why `rank` is late in most steps, until something else is said.")
       .def(
           "sharing_failure",
           [](AikidoBackend& self) { return self.communicator()->sharing_failure(); },

@@ -231,6 +231,10 @@ bool Communicator::is_settled(Seq seq, Rank except) {
   return is_settled;
 }
 
+void Communicator::advise(Rank rank, straggler::Advice advice) {
+  engine_->post([this, rank, advice] { group_->advise(rank, advice); });
+}
+
 RankSet Communicator::members() {
   RankSet members;
   engine_->run_and_wait([&] { members = group_->view().members; });

@@ -59,6 +59,9 @@ class Communicator final : private transport::Doorkeeper {
   void send(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
 
+  // Group::advise().
+  void advise(Rank rank, straggler::Advice advice);
+
   // Fails everything that is under way, here and at the others. Never blocks.
   void abort(const Status& why);
   // Orderly end: waits until the calls made here are over, what is queued has left, and

@@ -28,6 +28,7 @@
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
 #include "engine/peer.h"
+#include "engine/standing.h"
 #include "membership/view_change.h"
 #include "straggler/ownership.h"
 #include "transport/event_loop.h"
@@ -46,12 +47,6 @@ struct GroupOptions {
   // Of one call, as others make it: more is nonsense.
   uint64_t largest_call_bytes = uint64_t{1} << 40;
   trace::Recorder* recorder = nullptr;  // null: nothing is traced; must outlive it
-};
-
-enum class Standing : uint8_t {
-  kMember,
-  kReturning,  // out of the view; asks to be taken in
-  kRefused,    // out, and comes back by pass_over() only
 };
 
 class Group final : public transport::Timed,
@@ -96,6 +91,9 @@ class Group final : public transport::Timed,
   // This member is in the view, and all in it but `except` have all results up to `seq`
   // that it has. So a state behind them may be given to `except`.
   bool is_settled(Seq seq, Rank except) const;
+  // What is said of `rank` from outside of the group, until something else is said: who
+  // owns shards follows it.
+  void advise(Rank rank, straggler::Advice advice);
 
   // Orderly end: says goodbye behind what is queued. Calls fail, now and later.
   void leave();

@@ -364,6 +364,11 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
                             {Seq(called_), clock_->now()}, seen);
 }
 
+void Group::advise(Rank rank, straggler::Advice advice) {
+  ownership_.advise(rank, advice);
+  is_owner_due_ = is_owner_due_ || !owner_changes().empty();
+}
+
 // Not in the middle of anything: a change begins with a report of all operations.
 void Group::change_owners() {
   if (!std::exchange(is_owner_due_, false)) return;

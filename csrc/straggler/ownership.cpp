@@ -39,12 +39,17 @@ std::vector<Ownership::Change> Ownership::on_owners(const RankSet& owners,
   return changes;
 }
 
-bool Ownership::is_late(const Seen& seen, bool gains) {
-  return seen.skips_in_a_row >= kLateRun || (seen.is_slow && gains);
+bool Ownership::is_late(Rank rank, const Seen& seen, bool gains) const {
+  if (seen.is_slow && gains) return true;
+  const Advice advice = member(rank).advice;
+  if (advice != Advice::kNone) return advice == Advice::kLink;
+  return seen.skips_in_a_row >= kLateRun;
 }
 
 bool Ownership::may_return(Rank rank, const Now& now, const Seen& seen) const {
-  if (seen.is_slow) return false;
+  const Advice advice = member(rank).advice;
+  if (seen.is_slow || advice == Advice::kLink) return false;
+  if (advice == Advice::kCaller && seen.keeps_up) return true;
   // What it was in before it was moved does not count.
   const uint64_t in_time = std::min<uint64_t>(seen.healthy_run, held(rank, now));
   if (in_time >= uint64_t{kReturnAfter} << doublings(rank)) return true;

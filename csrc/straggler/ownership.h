@@ -24,6 +24,13 @@
 // slow gets no trial, and one whose uplink would do waits the kSuitsPart-th part of the
 // time.
 //
+// Note [advice]
+// Lags say that a member is late and not why. Whoever sees the traces of all ranks
+// knows more: shards leave a slow link at once, without a trial as long as that is
+// said, and stay with a member that only computes for longer, because what serves them
+// does not wait for its caller. Full sums are another matter: there the last to call
+// should own nothing, whatever makes it late.
+//
 // One thread, no clock.
 
 #include <algorithm>
@@ -37,6 +44,9 @@
 #include "straggler/uplink.h"
 
 namespace aikido::straggler {
+
+// Why a member is late in most steps, by the traces of all.
+enum class Advice : uint8_t { kNone, kCaller, kLink };
 
 class Ownership {
  public:
@@ -72,6 +82,11 @@ class Ownership {
   Demand& demand() { return demand_; }
   const Demand& demand() const { return demand_; }
 
+  // What is said of `rank`, until something else is said.
+  void advise(Rank rank, Advice advice) {
+    members_[static_cast<size_t>(rank.value)].advice = advice;
+  }
+
   // A view with these owners is in force. Returns what is new about them.
   std::vector<Change> on_owners(const RankSet& owners, const Now& now);
 
@@ -87,7 +102,7 @@ class Ownership {
       const Seen one = seen(r);
       if (!owners_.contains(r)) {
         if (may_return(r, now, one)) changes.push_back({r, true});
-      } else if (is_late(one, gains)) {
+      } else if (is_late(r, one, gains)) {
         changes.push_back({r, false});
       } else if (first == kNoRank) {
         first = r;
@@ -101,6 +116,7 @@ class Ownership {
   struct Member {
     Now since{};                // it owns something, or nothing any more
     uint32_t num_failures = 0;  // how often it was moved soon after it came back
+    Advice advice = Advice::kNone;
   };
   const Member& member(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)];
@@ -112,7 +128,7 @@ class Ownership {
   uint64_t operations_to_trial() const;
   // The `part`-th part of the wait for a trial.
   bool has_waited(Rank rank, const Now& now, uint32_t part = 1) const;
-  static bool is_late(const Seen& seen, bool gains);
+  bool is_late(Rank rank, const Seen& seen, bool gains) const;
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;
 
   RankSet owners_;

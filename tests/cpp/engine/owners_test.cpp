@@ -64,6 +64,31 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
   }
 }
 
+TEST_CASE(
+    "shards follow what is said of a link or a caller, on the word of any member") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(300);
+  const auto advise = [&](straggler::Advice advice) {
+    for (int32_t r = 0; r < 4; ++r) cluster.group(r).advise(Rank(kLate), advice);
+    run_operation(cluster, call, {});
+  };
+  run_operation(cluster, call, {});
+  advise(straggler::Advice::kLink);
+  CHECK_FALSE(owns(cluster, kLate));
+  for (int op = 0; op < 100; ++op) run_operation(cluster, call, {});
+  CHECK_FALSE(owns(cluster, kLate));
+  advise(straggler::Advice::kCaller);
+  CHECK(owns(cluster, kLate));
+  for (uint32_t op = 0; op < 3 * Ownership::kLateRun; ++op)
+    run_operation(cluster, call, milliseconds(80));
+  CHECK(owns(cluster, kLate));
+  advise(straggler::Advice::kNone);
+  for (uint32_t op = 0; op <= Ownership::kLateRun; ++op)
+    run_operation(cluster, call, milliseconds(80));
+  CHECK_FALSE(owns(cluster, kLate));
+}
+
 TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));

@@ -45,6 +45,33 @@ TEST_CASE("who is skipped four times in a row gives its shards away") {
         std::vector{Change{kLate, false}});
 }
 
+TEST_CASE("shards leave a slow link that is named, and stay with a late caller") {
+  Ownership ownership(4);
+  ownership.advise(kLate, Advice::kLink);
+  CHECK(changes(ownership, 100, skipped(0)) == std::vector{Change{kLate, false}});
+  CHECK(changes(ownership, 100, skipped(0), kOther).empty());
+  ownership.advise(kLate, Advice::kCaller);
+  CHECK(changes(ownership, 100, skipped(9)).empty());
+  // For full sums the last to call should own nothing, whatever makes it late.
+  CHECK(changes(ownership, 100, Seen{0, 50, true, true}) ==
+        std::vector{Change{kLate, false}});
+  ownership.advise(kLate, Advice::kNone);
+  CHECK(changes(ownership, 100, skipped(9)) == std::vector{Change{kLate, false}});
+}
+
+TEST_CASE(
+    "as long as its link is named a member has no trial, and a late caller at once") {
+  Ownership ownership(4);
+  ownership.on_owners(owners_but(4, kLate), at(10));
+  ownership.advise(kLate, Advice::kLink);
+  CHECK(changes(ownership, 100'000, skipped(9, Suits::kYes)).empty());
+  CHECK(changes(ownership, 100'000, Seen{0, 99, false, true}).empty());
+  ownership.advise(kLate, Advice::kCaller);
+  CHECK(changes(ownership, 11, skipped(9)) == std::vector{Change{kLate, true}});
+  CHECK(changes(ownership, 11, Seen{9, 0, false, false}).empty());  // far behind
+  CHECK(changes(ownership, 11, Seen{0, 0, true, true}).empty());
+}
+
 TEST_CASE("only the first owner in time changes anything") {
   const Ownership ownership(4);
   CHECK(changes(ownership, 100, skipped(4), kOther).empty());

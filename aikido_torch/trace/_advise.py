@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Hands verdicts to the straggler policies, by hand or again and again by itself."""
+
+import atexit
+import math
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+from typing import Literal
+
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _get_default_store
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
+from aikido_torch.trace._attribute import Verdict, attribute
+from aikido_torch.trace._dump import read
+from aikido_torch.trace._facts import facts_of
+from aikido_torch.trace._store import Board, collect, own_connection
+
+__all__ = ["Following", "advice_of", "advise", "follow"]
+
+Advice = Literal["none", "caller", "link"]
+
+_LOOK_S = 0.25
+# Requests are heard within that, if nothing holds Python's lock for longer.
+_HEARD_S = 1.0
+
+
+def advice_of(verdicts: Iterable[Verdict]) -> dict[int, Advice]:
+    """What verdicts say of the ranks that they name, the last of each rank.
+
+    Only what was seen in most steps is said: "link" of a rank whose network is slow,
+    "caller" of one that computes or waits for its data.
+    """
+    said: dict[int, Advice] = {}
+    for verdict in verdicts:
+        if verdict.rank is None or verdict.pattern != "steady":
+            continue
+        if verdict.cause in ("network in", "network out"):
+            said[verdict.rank] = "link"
+        elif verdict.cause in ("compute", "input"):
+            said[verdict.rank] = "caller"
+    return said
+
+
+def advise(
+    verdicts: Verdict | Iterable[Verdict], *, group: dist.ProcessGroup | None = None
+) -> dict[int, Advice]:
+    """Tells the straggler policies of a group why ranks are late, until the next time.
+
+    Lags say who is late and not why. A rank whose link is slow owns no shard from here
+    on, without trials; one that only computes for longer keeps its shards, or gets them
+    back, because what serves them does not wait for its program. For everybody who is
+    not named what the lags say counts again. Who is in a result does not follow from
+    it. Call it with the same verdicts on each rank; the first that owns shards acts.
+
+    Args:
+        verdicts: of `attribute`, or `Summary.verdicts`; ranks are those of the job.
+        group: an aikido group; None is the default group.
+
+    Returns:
+        What was said, by rank of the job: of members of the group only.
+
+    Raises:
+        ConfigError: there is no aikido group.
+    """
+    backend = backend_of(group)
+    if isinstance(verdicts, Verdict):
+        verdicts = [verdicts]
+    said = advice_of(verdicts)
+    # What rank 3 of the job is called in the group.
+    members = [
+        dist.get_global_rank(group, rank) if group is not None else rank
+        for rank in range(backend.place[1])
+    ]
+    for rank, member in enumerate(members):
+        backend.advise(rank, said.get(member, "none"))
+    return {member: said[member] for member in members if member in said}
+
+
+def follow(
+    *,
+    every_s: float = 30.0,
+    steps: int = 5,
+    group: dist.ProcessGroup | None = None,
+) -> "Following":
+    """Traces a few steps again and again, and gives the policies what they tell.
+
+    Call it on each rank after `watch`. A thread of the first rank of the group asks all
+    for a trace of `steps` steps, and all are told the verdict (`advise`).
+
+    Args:
+        every_s: seconds from one trace to the next.
+        steps: of a trace.
+        group: an aikido group; None is the default group.
+
+    Returns:
+        What ends it, and knows the last verdict.
+
+    Raises:
+        ConfigError: there is no aikido group, nobody has called `watch`, or a number
+            makes no sense.
+    """
+    backend = backend_of(group)
+    if steps < 3:
+        raise ConfigError(
+            f"follow: steps is {steps}; what is steady takes 3 at least to be seen."
+        )
+    if not every_s > 0:
+        raise ConfigError(f"follow: every_s is {every_s}; give seconds above 0.")
+    board = Board(own_connection(_get_default_store()))
+    board.num_ranks()  # whether anybody listens
+    leads = backend.place[0] == 0
+    return Following(
+        board, recorder_of_process(), leads, group, every_s=every_s, steps=steps
+    )
+
+
+class Following:
+    """What `follow` returns. Any thread."""
+
+    def __init__(
+        self,
+        board: Board,
+        recorder: _C.Recorder,
+        leads: bool,
+        group: dist.ProcessGroup | None,
+        *,
+        every_s: float,
+        steps: int,
+        look_s: float = _LOOK_S,
+    ) -> None:
+        """The thread starts at once; `leads`: this rank asks for the traces."""
+        self._board = board
+        self._recorder = recorder
+        self._group = group
+        self._name = group.group_name if group is not None else ""
+        self._every_s = every_s
+        self._steps = steps
+        self._look_s = look_s
+        self._verdict: Verdict | None = None
+        # What was said before is of a former job, or of steps long ago.
+        self._heard = board.num_verdicts(self._name)
+        self._ended = threading.Event()
+        self._threads = [threading.Thread(target=self._listen, daemon=True)]
+        if leads:
+            self._threads.append(threading.Thread(target=self._lead, daemon=True))
+        for thread in self._threads:
+            thread.name = "aikido-follow"
+            thread.start()
+        atexit.register(self.stop)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The last one; None before the first."""
+        return self._verdict
+
+    def stop(self) -> None:
+        """Ends it; nothing is said of any rank any more. Idempotent."""
+        atexit.unregister(self.stop)
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout=2.0)
+        try:
+            advise([], group=self._group)
+        except (AikidoError, RuntimeError, ValueError):
+            return  # the group has ended
+
+    def _listen(self) -> None:
+        try:
+            board = Board(own_connection(_get_default_store()))
+            while not self._ended.wait(self._look_s):
+                last = board.num_verdicts(self._name)
+                if last == self._heard:
+                    continue
+                told = board.verdict(self._name, last)
+                if told is None:  # its number is known a moment before
+                    continue
+                self._heard = last
+                self._verdict = Verdict(**told)
+                advise(self._verdict, group=self._group)
+        except (
+            AikidoError,
+            RuntimeError,
+            ValueError,
+        ):  # the job has gone, or the group
+            return
+
+    def _lead(self) -> None:
+        try:
+            while not self._ended.wait(self._every_s):
+                self._ask_once()
+        except RuntimeError:
+            return
+        except AikidoError as error:
+            warnings.warn(f"trace.follow has ended: {error}", stacklevel=1)
+
+    def _ask_once(self) -> None:
+        step, now = self._recorder.step, time.monotonic()
+        if self._ended.wait(_HEARD_S):
+            return
+        pace = (self._recorder.step - step) / (time.monotonic() - now)
+        first = self._recorder.step + 1 + math.ceil(pace * _HEARD_S)
+        last = first + self._steps - 1
+        timeout_s = max(self._every_s, 60.0)
+        try:
+            found = collect(
+                self._board, first, last, timeout_s=timeout_s, ended=self._ended
+            )
+        except RetryLaterError:  # the training pauses, or somebody records by hand
+            return
+        dumps = [read(data, f"the dump of rank {r}") for r, data in found.dumps.items()]
+        for rank in found.dumps:
+            self._board.clear(found.number, rank)
+        window = [each for each in facts_of(dumps) if first <= each.step <= last]
+        if window:
+            self._board.say(self._name, vars(attribute(window)))

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Verdicts that reach the straggler policies of real ranks."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import aikido_torch
+from aikido_torch import trace
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import run_ranks
+from aikido_torch.trace import Verdict
+
+SLOW = 2
+WAITS = SkipStraggler(floor_ms=2000.0, ceiling_ms=2000.0)
+
+
+def owners_of_a_sum():
+    work = aikido_torch.all_reduce(torch.ones(1 << 20), policy=WAITS, async_op=True)
+    work.wait()
+    return {shard.owner for shard in work.outcome().shards}
+
+
+def owners_follow(rank, size):
+    seen = [owners_of_a_sum()]
+    for cause in ("network out", "compute"):
+        trace.advise(Verdict(cause, SLOW, "steady", 0.1, 0, 4, "A sentence."))
+        # The change is a view, which the next calls go through.
+        for _ in range(10):
+            owners = owners_of_a_sum()
+            time.sleep(0.02)
+        seen.append(owners)
+    return seen
+
+
+def test_shards_leave_a_rank_whose_link_is_named_and_come_back_to_a_late_caller():
+    for seen in run_ranks(4, owners_follow):
+        assert seen == [{0, 1, 2, 3}, {0, 1, 3}, {0, 1, 2, 3}]
+
+
+def train_and_follow(rank, size):
+    """Steps of which one rank's are long, until all have heard of it."""
+    model = DistributedDataParallel(torch.nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    watch = trace.watch(model, optimizer)
+    dist.barrier()
+    following = trace.follow(every_s=0.5, steps=4)
+    num_heard = torch.zeros(1)
+    end = time.monotonic() + 40
+    while num_heard.item() < size and time.monotonic() < end:
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 64)).sum()
+        if rank == SLOW:
+            time.sleep(0.1)
+        loss.backward()
+        optimizer.step()
+        said = following.verdict
+        num_heard = torch.tensor([float(said is not None and said.rank == SLOW)])
+        dist.all_reduce(num_heard)
+    following.stop()
+    following.stop()
+    watch.remove()
+    return following.verdict
+
+
+def test_all_ranks_hear_whom_the_traces_of_a_training_name():
+    for verdict in run_ranks(3, train_and_follow, rendezvous="tcp"):
+        assert (verdict.cause, verdict.rank) == ("compute", SLOW)
+        assert verdict.pattern == "steady"
