@@ -164,7 +164,8 @@ void GroupTrace::end_chunk(Rank from, const FrameHeader& header) {
 std::optional<transport::OutMessage> GroupTrace::question(TimePoint now) {
   const auto due = next_look();
   if (!due || now < *due) return std::nullopt;
-  ask_at_ = now + kAskEvery;
+  // Behind the answer to this one.
+  ask_at_ = now + trace::ClockOffset::pause_after(num_answers_ + 1);
   return ask();
 }
 
@@ -201,7 +202,7 @@ std::optional<transport::OutMessage> GroupTrace::on_heartbeat(
   const TimePoint now = recorder_->now();
   offset_.add(
       {*std::exchange(asked_, std::nullopt), from_wire(header.total_bytes), now});
-  if (questions_left_ > 0 && --questions_left_ > 0) return ask();
+  if (++num_answers_ < trace::ClockOffset::kAtOnce) return ask();
   return std::nullopt;
 }
 

@@ -23,11 +23,6 @@ namespace aikido::engine {
 
 class GroupTrace final : private trace::Unfinished {
  public:
-  // How often the clock of rank 0 is asked, and how often at first, one question right
-  // after the other.
-  static constexpr Duration kAskEvery = std::chrono::seconds(1);
-  static constexpr int kFirstQuestions = 16;
-
   // `recorder` may be null, and then nothing happens here; else it must outlive it.
   GroupTrace(trace::Recorder* recorder, const std::string& group, Rank self,
              int32_t size);
@@ -57,7 +52,8 @@ class GroupTrace final : private trace::Unfinished {
   // ---- the clock of rank 0
   // It can be asked from now on.
   void on_link_to_rank_0() { can_ask_ = recorder_ != nullptr; }
-  // A question that is due, as a heartbeat to rank 0. None while one is under way.
+  // A question that is due (ClockOffset::pause_after), as a heartbeat to rank 0. None
+  // while one is under way.
   std::optional<transport::OutMessage> question(TimePoint now);
   std::optional<TimePoint> next_look() const;
   // What a heartbeat that has come is to be answered with, to its sender.
@@ -93,7 +89,7 @@ class GroupTrace final : private trace::Unfinished {
   trace::ClockOffset offset_;
   std::optional<TimePoint> asked_;  // the question that is under way
   bool can_ask_ = false;
-  int questions_left_ = kFirstQuestions;
+  size_t num_answers_ = 0;
   TimePoint ask_at_{};  // by the clock of the group
 };
 

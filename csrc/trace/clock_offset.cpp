@@ -8,9 +8,6 @@
 namespace aikido::trace {
 namespace {
 
-// Beside twice the best round trip: what a healthy network takes more or less.
-constexpr Duration kUsualJitter = std::chrono::microseconds(50);
-
 Duration trip(const ClockSample& s) {
   return s.heard - s.asked;
 }
@@ -28,48 +25,47 @@ TimePoint ClockLine::theirs(TimePoint ours) const {
   return ours + offset + Duration(std::llround(gained));
 }
 
+Duration ClockOffset::pause_after(size_t num_answers) {
+  if (num_answers < kAtOnce) return Duration(0);
+  const double grown =
+      std::pow(kPauseGrows, static_cast<double>(num_answers - kAtOnce));
+  const double most = to_ms(kLongestPause);
+  return from_ms(std::min(most, to_ms(kFirstPause) * grown));
+}
+
 void ClockOffset::add(const ClockSample& sample) {
   if (sample.heard < sample.asked) return;
-  if (best_.empty() || in_last_ == kPerBlock) {
-    best_.push_back(sample);
-    if (best_.size() > kBlocks) best_.pop_front();
-    in_last_ = 1;
-    return;
-  }
-  ++in_last_;
-  if (trip(sample) <= trip(best_.back())) best_.back() = sample;
+  samples_.push_back(sample);
+  if (samples_.size() > kKept) samples_.pop_front();
 }
 
 std::optional<ClockLine> ClockOffset::line() const {
-  if (best_.empty()) return std::nullopt;
+  if (samples_.empty()) return std::nullopt;
   const auto best =
-      *std::min_element(best_.begin(), best_.end(),
+      *std::min_element(samples_.begin(), samples_.end(),
                         [](const auto& a, const auto& b) { return trip(a) < trip(b); });
   ClockLine line{middle(best), offset(best), 0, trip(best) / 2};
-  const Duration most = 2 * trip(best) + kUsualJitter;
+  const double least = static_cast<double>(kLeastNoise.count()) +
+                       kLeastNoiseShare * static_cast<double>(trip(best).count());
   // Relative to the best sample, so that no digits are lost.
-  double weights = 0, x_mean = 0, y_mean = 0;
   const auto each = [&](auto&& visit) {
-    for (const ClockSample& s : best_) {
-      if (trip(s) > most) continue;
-      const double t = std::max(1.0, static_cast<double>(trip(s).count()));
+    for (const ClockSample& s : samples_) {
+      const double noise = least + static_cast<double>((trip(s) - trip(best)).count());
       visit(static_cast<double>((middle(s) - line.at).count()),
-            static_cast<double>((offset(s) - line.offset).count()), 1 / (t * t), s);
+            static_cast<double>((offset(s) - line.offset).count()),
+            1 / (noise * noise));
     }
   };
-  TimePoint first = line.at, last = line.at;
-  each([&](double x, double y, double weight, const ClockSample& s) {
+  double weights = 0, x_mean = 0, y_mean = 0;
+  each([&](double x, double y, double weight) {
     weights += weight;
     x_mean += weight * x;
     y_mean += weight * y;
-    first = std::min(first, middle(s));
-    last = std::max(last, middle(s));
   });
-  if (last - first < kLeastSpan) return line;
   x_mean /= weights;
   y_mean /= weights;
-  double xx = 0, xy = 0;
-  each([&](double x, double y, double weight, const ClockSample&) {
+  double xx = 1 / (kUsualDrift * kUsualDrift), xy = 0;
+  each([&](double x, double y, double weight) {
     xx += weight * (x - x_mean) * (x - x_mean);
     xy += weight * (x - x_mean) * (y - y_mean);
   });

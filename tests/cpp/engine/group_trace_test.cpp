@@ -329,3 +329,36 @@ TEST_CASE("answers that nobody asked for, or about another time, say nothing") {
   CHECK(trace.on_heartbeat(answer));  // the next question
   CHECK(trace.clock_of_rank_0());
 }
+
+TEST_CASE("rank 0 is asked again and again at once, then after pauses") {
+  using trace::ClockOffset;
+  ManualClock clock;
+  trace::Recorder recorder(16, &clock);
+  engine::GroupTrace trace(&recorder, "test", Rank(1), 2);
+  const auto answer = [&](const transport::OutMessage& question) {
+    transport::FrameHeader header;
+    header.kind = transport::FrameKind::kHeartbeat;
+    header.shard = 2;
+    header.seq = question.header.seq;
+    header.total_bytes = 1000;
+    return trace.on_heartbeat(header);
+  };
+  trace.on_link_to_rank_0();
+  auto question = trace.question(clock.now());
+  for (size_t i = 1; i < ClockOffset::kAtOnce; ++i) {
+    REQUIRE(question);
+    question = answer(*question);
+  }
+  REQUIRE(question);
+  CHECK_FALSE(answer(*question));
+  for (size_t n = ClockOffset::kAtOnce; n < 100; ++n) {
+    const auto due = trace.next_look();
+    REQUIRE(due);
+    if (n > ClockOffset::kAtOnce)
+      CHECK(*due - clock.now() == ClockOffset::pause_after(n));
+    clock.advance(std::max(Duration(0), *due - clock.now()));
+    question = trace.question(clock.now());
+    REQUIRE(question);
+    CHECK_FALSE(answer(*question));
+  }
+}
