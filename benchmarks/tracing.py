@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import common
 from benchmarks.lab import Lab
 from benchmarks.straggler_cases import command
-from benchmarks.tracing_cases import confusion, overhead
+from benchmarks.tracing_cases import confusion, memory, overhead
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,13 @@ PARTS = {
         60,
         "blocks of each arm",
     ),
+    "memory": Part(
+        "resident memory while it is armed and disarmed again and again",
+        f"{memory.BAR:g} of that with full rings",
+        10_000,
+        100_000,
+        "steps",
+    ),
 }
 
 
@@ -92,6 +99,7 @@ def main(
         int | None, typer.Option(min=5, help="Without a fault.")
     ] = None,
     simulated: Annotated[int | None, typer.Option(min=1000, help="Steps.")] = None,
+    memory_steps: Annotated[int | None, typer.Option(min=1, help="Steps.")] = None,
     seed: int = 0,
     json: common.JsonPath = None,
     show_list: command.ShowList = False,
@@ -122,8 +130,9 @@ def main(
         confusion.show(windows)
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
-        memory_steps = 100_000 if full else 10_000
-        results += overhead.measure(length("overhead", blocks), steps, memory_steps)
+        results += overhead.measure(length("overhead", blocks), steps)
+    if only in (None, "memory"):
+        results.append(memory.measure(length("memory", memory_steps)))
     common.report(results, json)
 
 

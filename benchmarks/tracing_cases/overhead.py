@@ -5,14 +5,12 @@
 import gc
 import statistics
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import trace
-from aikido_torch._backend import recorder_of_process
 from aikido_torch.testing import run_ranks
 from benchmarks.common import Result
 
@@ -20,10 +18,6 @@ SIZE = 4
 # The second without it says how much chance there is.
 ARMS = ("without", "without again", "watched", "traced")
 DISARMED_BAR, ARMED_BAR = 1.005, 1.03
-# Resident memory may grow by so much over armed steps, of which no span is taken.
-MEMORY_BAR = 1.02
-REARM_EVERY = 50  # steps
-FILLING = 12_000  # calls that fill the rings of the threads that record
 
 
 def one_rank(rank: int, size: int, blocks: int, steps: int) -> dict[str, list[float]]:
@@ -63,40 +57,7 @@ def one_rank(rank: int, size: int, blocks: int, steps: int) -> dict[str, list[fl
     return seen
 
 
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
-
-
-def memory(rank: int, size: int, steps: int) -> tuple[int, int]:
-    """Resident bytes once the rings were full, and after so many steps more.
-
-    It is armed and disarmed all the time; what it records is taken only in the
-    beginning, when the rings have been filled once.
-    """
-    tensor = torch.ones(1 << 10)
-    recorder = recorder_of_process()
-
-    def run(steps: int) -> int:
-        for step in range(steps):
-            recorder.set_step(step)
-            if step % REARM_EVERY == 0:
-                recorder.arm_steps(step, step + REARM_EVERY // 2)
-            dist.all_reduce(tensor.fill_(1.0))
-        recorder.arm_steps(0, -1)
-        dist.barrier()
-        return resident_bytes()
-
-    trace.start()
-    for _ in range(FILLING):
-        dist.all_reduce(tensor.fill_(1.0))
-    trace.stop()
-    trace.take()
-    before = run(FILLING)
-    return before, run(steps)
-
-
-def measure(blocks: int, steps: int, memory_steps: int) -> list[Result]:
+def measure(blocks: int, steps: int) -> list[Result]:
     """Medians of the ratios to the block without it of the same turn."""
     ranks = run_ranks(SIZE, one_rank, blocks, steps, deadline=600)
     results = []
@@ -116,15 +77,4 @@ def measure(blocks: int, steps: int, memory_steps: int) -> list[Result]:
                 bar=bar,
             )
         )
-    sizes = run_ranks(2, memory, memory_steps, deadline=580)
-    results.append(
-        Result.judge(
-            f"resident memory after {memory_steps:,} steps, armed for half of each "
-            f"{REARM_EVERY}, against {FILLING:,}",
-            unit="MiB",
-            value=max(after for _, after in sizes) / 2**20,
-            reference=max(before for before, _ in sizes) / 2**20,
-            bar=MEMORY_BAR,
-        )
-    )
     return results

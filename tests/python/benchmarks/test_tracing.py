@@ -12,7 +12,7 @@ from aikido_torch.trace import RankStep, StepFacts
 from benchmarks import tracing
 from benchmarks.common import Result
 from benchmarks.lab import script
-from benchmarks.tracing_cases import confusion, plan
+from benchmarks.tracing_cases import confusion, memory, plan
 from benchmarks.tracing_cases.simulate import Injected, Model
 
 
@@ -138,24 +138,41 @@ def test_the_list_says_the_bars():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "want"),
+    ("part", "module", "function", "option"),
     [
-        ([], tracing.PARTS["simulated"].usual),
-        (["--full"], tracing.PARTS["simulated"].full),
-        (["--full", "--simulated", "2000"], 2000),
+        ("simulated", confusion, "simulated_alarms", "--simulated"),
+        ("memory", memory, "measure", "--memory-steps"),
     ],
 )
-def test_full_is_longer_unless_a_length_is_given(monkeypatch, arguments, want):
+@pytest.mark.parametrize("length", ["usual", "full", "given"])
+def test_full_is_longer_unless_a_length_is_given(
+    monkeypatch, part, module, function, option, length
+):
     asked = []
 
-    def simulated_alarms(steps, seed):
+    def measured(steps, *seed):
         asked.append(steps)
         return Result.judge("x", unit="", value=0, reference=1, bar=1)
 
-    monkeypatch.setattr(confusion, "simulated_alarms", simulated_alarms)
-    shown = runner_of(["--only", "simulated", *arguments])
+    monkeypatch.setattr(module, function, measured)
+    known = tracing.PARTS[part]
+    arguments, want = {
+        "usual": ([], known.usual),
+        "full": (["--full"], known.full),
+        "given": (["--full", option, "2000"], 2000),
+    }[length]
+    shown = runner_of(["--only", part, *arguments])
     assert shown.exit_code == 0, shown.output
     assert asked == [want]
+    assert known.usual < known.full
+
+
+@pytest.mark.parametrize(("after", "holds"), [(1004, True), (1006, False)])
+def test_memory_is_that_of_the_largest_rank(after, holds):
+    mib = 2**20
+    found = memory.judge([(900 * mib, 901 * mib), (1000 * mib, after * mib)], 5000)
+    assert (found.value, found.reference, found.holds) == (after, 1000, holds)
+    assert "5,000 steps" in found.case
 
 
 def test_with_full_the_bars_mean_what_they_say():
