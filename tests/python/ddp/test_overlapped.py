@@ -43,6 +43,15 @@ class Pair:
             between(model, optimizer)
             optimizer.step()
 
+    def step_ahead(self, number):
+        """A step that nobody needs yet. Returns a weight, and what it was before."""
+        self.model.synchronize()
+        last = self.net[3].weight
+        before = last.detach().clone()
+        self.step(number)
+        assert torch.equal(last, before)
+        return last, before
+
     def check(self):
         self.model.synchronize()
         for a, b in zip(self.plain.parameters(), self.net.parameters(), strict=True):
@@ -68,11 +77,7 @@ def test_it_learns_what_one_process_learns(pair):
 def test_a_step_is_done_when_the_next_forward_needs_it(pair):
     for number in range(6):
         pair.step(number)
-    pair.model.synchronize()
-    last = pair.net[3].weight
-    before = last.detach().clone()
-    pair.step(6)
-    assert torch.equal(last, before)  # nobody has needed it yet
+    last, before = pair.step_ahead(6)
     assert last.grad is None
     pair.net[0](batch(1))  # outside of a forward of the model all is waited for
     assert not torch.equal(last, before)
@@ -291,11 +296,7 @@ def test_watching_counts_steps_and_leaves_them_in_parts(pair):
     trace.start()
     for number in range(6):
         pair.step(number)
-    pair.model.synchronize()
-    last = pair.net[3].weight
-    before = last.detach().clone()
-    pair.step(6)
-    assert torch.equal(last, before)  # nobody has needed it yet
+    pair.step_ahead(6)
     pair.model.synchronize()
     trace.stop()
     assert watch.step == 47

@@ -16,6 +16,7 @@ from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
+from harness.late_training import LATE, LateSteps
 
 STEPS = 50
 
@@ -198,7 +199,6 @@ def test_a_rank_that_wants_another_plan_has_all_of_them_make_one():
         assert all(torch.equal(a, b) for a, b in zip(parameters, same, strict=True))
 
 
-LATE, LATE_S = 2, 0.3
 POLICY = SkipStraggler(min_contributors=2, floor_ms=40, ceiling_ms=40)
 
 
@@ -207,25 +207,18 @@ def learn_late(rank, size):
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
     model = OverlappedDataParallel(net, optimizer, policy=POLICY)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, 0.7)
-    step = caught_up = 0
-    while step < 20:
-        applied = model.catch_up(after_step=scheduler.step)
-        step, caught_up = step + applied, caught_up + applied
-        if step >= 20:
-            break
-        if rank == LATE and step in (6, 7, 12):
-            time.sleep(LATE_S)
+    steps = LateSteps(model, rank, after_step=scheduler.step)
+    for step in steps:
         optimizer.zero_grad()
         model(batch(rank, step)).square().mean().backward()
         optimizer.step()
         scheduler.step()
-        step += 1
     model.synchronize()
     skipped = {r for outcome in model.outcomes for r in outcome.skipped}
     dist.barrier()
     return (
         [p.detach().clone() for p in net.parameters()],
-        caught_up,
+        steps.caught_up,
         sorted(skipped),
         scheduler.last_epoch,
     )

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
+from harness.late_training import LATE, LateSteps
 
 
 def make_net():
@@ -258,7 +259,6 @@ def test_own_collectives_go_between_backward_and_step(walks_before):
     assert found[0][1][::2] == found[0][1][1::2]
 
 
-LATE, LATE_S = 2, 0.3
 POLICY = SkipStraggler(min_contributors=2, floor_ms=40, ceiling_ms=40)
 
 
@@ -277,14 +277,8 @@ def learn_late(rank, size, kind):
             scaler.step(optimizer)
             scaler.update()
 
-    step = caught_up = 0
-    while step < 20:
-        applied = model.catch_up(apply=apply)
-        step, caught_up = step + applied, caught_up + applied
-        if step >= 20:
-            break
-        if rank == LATE and step in (6, 7, 12):
-            time.sleep(LATE_S)
+    steps = LateSteps(model, rank, apply=apply)
+    for step in steps:
         optimizer.zero_grad()
         loss = loss_of(model, rank, step)
         if kind == "scaled":
@@ -292,10 +286,10 @@ def learn_late(rank, size, kind):
             loss = scaler.scale(loss)
         loss.backward()
         apply()
-        step += 1
     model.synchronize()
     dist.barrier()
-    return [p.detach().clone() for p in net.parameters()], caught_up, scaler._scale
+    weights = [p.detach().clone() for p in net.parameters()]
+    return weights, steps.caught_up, scaler._scale
 
 
 @pytest.mark.parametrize("kind", ["clipped", "scaled"])
