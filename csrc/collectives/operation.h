@@ -145,6 +145,9 @@ class Operation : public transport::SendOwner,
 
   // The result does not hold all of this member's data. Known once it is over.
   virtual bool was_skipped() const { return false; }
+  // Where some members are backups: what the result lacks of primaries, as holes_of().
+  // Known once it is over with a result that its caller has.
+  virtual std::vector<Hole> holes() const { return {}; }
   // The result is here whole although the caller has not called yet.
   virtual bool is_committed() const { return false; }
   // Nothing of another member is missing, whether the caller is here or not.

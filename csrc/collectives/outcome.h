@@ -30,6 +30,14 @@ struct ShardOutcome {
   uint64_t num_elements = 0;
 };
 
+// What of a result holds no contribution of the primary of a data shard.
+struct Hole {
+  Rank data_shard;
+  Rank backup;         // whose contribution counted in its place; kNoRank: nobody's
+  uint64_t bytes = 0;  // of the tensor
+  friend bool operator==(const Hole&, const Hole&) = default;
+};
+
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kComplete;
   Seq seq;

@@ -88,6 +88,7 @@ class PartialAllreduce final : public Operation {
   }
   bool is_closed() const override;
   bool was_skipped() const override;
+  std::vector<Hole> holes() const override;
   void on_promise() override;
   void on_view() override;
   void on_called(Rank rank) override;

@@ -51,6 +51,11 @@ void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
   history.on_committed(seq_, in_time, covered, Rank(num_data_shards_), charge);
 }
 
+std::vector<Hole> PartialAllreduce::holes() const {
+  if (!call_.policy.has_stand_ins()) return {};
+  return holes_of(call_, host_->size(), make_outcome());
+}
+
 // ---- the backup ----
 
 // What costs nothing is not asked for.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "base/text.h"
 #include "transport/frame.h"
@@ -69,6 +70,21 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
   if (outcome.reason.empty())
     outcome.reason = straggler::name_of(straggler::Reason::kComplete);
   return outcome;
+}
+
+std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcome) {
+  std::map<straggler::StandIn, uint64_t> bytes;
+  for (const ShardOutcome& shard : outcome.shards) {
+    const uint64_t of_shard = shard.num_elements * size_of(call.dtype);
+    for (const auto& stand_in : shard.stand_ins) bytes[stand_in] += of_shard;
+    RankSet missing = straggler::data_shards(call.policy, size);
+    for (const Rank d : shard.contributors) missing.erase(d);
+    missing.for_each([&](Rank d) { bytes[{d, kNoRank}] += of_shard; });
+  }
+  std::vector<Hole> holes;
+  for (const auto& [hole, total] : bytes)
+    holes.push_back({hole.data_shard, hole.backup, total});
+  return holes;
 }
 
 std::vector<std::byte> encode_verdict(const Verdict& verdict) {

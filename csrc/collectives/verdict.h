@@ -42,6 +42,10 @@ struct OwnedVerdict {
 Outcome outcome_of(const Call& call, Rank self, int32_t size,
                    std::span<const OwnedVerdict> shards);
 
+// Requires: some members are backups. The holes of a call that ended so, ascending,
+// each data shard and backup once.
+std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcome);
+
 std::vector<std::byte> encode_verdict(const Verdict& verdict);
 // kProtocol with a sentence when the bytes are none of a group of `size` with so many
 // data shards.

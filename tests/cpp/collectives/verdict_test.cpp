@@ -11,6 +11,7 @@ using namespace aikido;
 using namespace aikido::collectives;
 using namespace aikido::testing;
 using straggler::Reason;
+using straggler::StandIn;
 
 TEST_CASE("verdicts come back as they were, to the microsecond") {
   for (const int32_t n : {1, 8, 9, 65}) {
@@ -212,4 +213,28 @@ TEST_CASE("an outcome speaks of data shards, and of a backup only as a stand-in"
     CHECK(outcome.skipped_by == (self == 2 ? Ranks{Rank(3)} : Ranks{}));
     CHECK(outcome.shards[1].scale == 0.5);
   }
+}
+
+TEST_CASE("holes are added up over the shards, with who filled them") {
+  Call call;
+  call.dtype = DType::kFloat64;
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.backups = 2;
+  const StandIn by_4{Rank(1), Rank(4)};
+  const StandIn by_3{Rank(2), Rank(3)};
+  const auto verdict = [](const RankSet& mask, std::vector<StandIn> stand_ins) {
+    return Verdict{mask, Reason::kComplete, {}, std::move(stand_ins)};
+  };
+  const std::vector<OwnedVerdict> shards{
+      {Rank(0), verdict(set_of(5, {0, 1, 2}), {by_4}), 0, 10},
+      {Rank(1), verdict(set_of(5, {0, 1, 2}), {by_4, by_3}), 10, 20},
+      {Rank(2), verdict(set_of(5, {0}), {}), 30, 5},
+      {Rank(3), verdict(set_of(5, {0, 1, 2}), {}), 35, 100}};
+  const auto holes = holes_of(call, 5, outcome_of(call, Rank(0), 5, shards));
+  CHECK(holes == std::vector<Hole>{{Rank(1), kNoRank, 40},
+                                   {Rank(1), Rank(4), 240},
+                                   {Rank(2), kNoRank, 40},
+                                   {Rank(2), Rank(3), 160}});
+  const std::vector<OwnedVerdict> whole{shards[3]};
+  CHECK(holes_of(call, 5, outcome_of(call, Rank(0), 5, whole)).empty());
 }
