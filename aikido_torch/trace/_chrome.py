@@ -118,11 +118,13 @@ def _place(span: Span) -> tuple[int, str]:
             return 1, "step"
         case Kind.OPERATION:
             return 2, "operations"
+        case Kind.HOLE:
+            return 3, "data shards not from their primaries"
         case Kind.SEND:
-            return 3, f"to {peer}"
+            return 4, f"to {peer}"
         case Kind.SEND_CHUNK:
-            return 4, f"chunks to {peer}"
-    return 5, f"chunks from {peer}"
+            return 5, f"chunks to {peer}"
+    return 6, f"chunks from {peer}"
 
 
 def title_of(dump: Dump, span: Span) -> str:
@@ -134,7 +136,18 @@ def title_of(dump: Dump, span: Span) -> str:
             return dump.names[span.name] if span.name < len(dump.names) else "section"
         case Kind.OPERATION:
             return f"{dump.operations.get(span.detail, 'operation')} {span.number}"
+        case Kind.HOLE:
+            return _title_of_hole(dump, span)
     return f"{FRAMES.get(span.detail, 'frame')} {span.number}"
+
+
+def _title_of_hole(dump: Dump, span: Span) -> str:
+    primary = dump.primary_of(span)
+    whose = "a rank that is not known" if primary is None else f"rank {primary}"
+    if span.outcome == Outcome.SKIPPED:
+        return f"nobody for {whose} in {span.number}"
+    by = f"rank {span.peer}" if span.peer >= 0 else "a rank that is not known"
+    return f"{by} for {whose} in {span.number}"
 
 
 def _of_pause(dump: Dump, pause: Pause, thread: int, zero: int) -> _Event:

@@ -24,9 +24,12 @@ __all__ = [
 ]
 
 _FORMAT = "aikido-trace"
-_VERSION = 2
+# A line of JSON, and spans as they are in memory (csrc/trace/span.h), deflated.
+_VERSION = 3
+# Those of version 2 have no holes, and no number of data shards in calls.
+_READABLE = (2, _VERSION)
 # Whose spans have a name of their dump.
-_NAMED = (Kind.OPERATION, Kind.RECEIVE_CHUNK, Kind.SECTION)
+_NAMED = (Kind.OPERATION, Kind.RECEIVE_CHUNK, Kind.SECTION, Kind.HOLE)
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,11 @@ class Dump:
         """By Span.name, for spans that have a group: its name, and its members."""
         everybody = tuple(range(self.size))
         return [(name, self.members.get(name, everybody)) for name in self.names]
+
+    def primary_of(self, hole: Span) -> int | None:
+        """Whose data shard a hole is of; None: the members are not known."""
+        members = self.groups()[hole.name][1]
+        return members[hole.shard] if hole.shard < len(members) else None
 
     def in_job(self, spans: list[Span]) -> list[Span]:
         """Spans whose peers are ranks in their group, as the recorder has them.
@@ -197,10 +205,11 @@ def read(source: str | Path | bytes, name: str = "") -> Dump:
             f"{name} is no trace of aikido; give a file that aikido_torch.trace.save "
             "or the command arm has written."
         )
-    if head.get("version") != _VERSION:
+    if head.get("version") not in _READABLE:
         raise ConfigError(
-            f"{name} has version {head.get('version')} and this aikido reads version "
-            f"{_VERSION}; read it with the aikido that wrote it."
+            f"{name} has version {head.get('version')} and this aikido reads versions "
+            f"{' and '.join(map(str, _READABLE))}; read it with the aikido that wrote "
+            "it."
         )
     try:
         return _decoded(head, packed, name)

@@ -21,6 +21,7 @@ class Kind(IntEnum):
     RECEIVE_CHUNK = 4
     SECTION = 5
     STOP = 6
+    HOLE = 7
 
 
 class Outcome(IntEnum):

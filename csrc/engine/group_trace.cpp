@@ -74,6 +74,10 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
   span.priority = local.priority;
   span.name = name_;
   span.detail = static_cast<uint8_t>(call.kind);
+  if (call.policy.has_stand_ins()) {
+    const auto size = static_cast<int32_t>(called_.size());
+    span.shard = static_cast<uint16_t>(straggler::num_data_shards(call.policy, size));
+  }
   const std::lock_guard lock(mutex_);
   open_.insert_or_assign(seq.value, open);
 }
@@ -128,7 +132,24 @@ void GroupTrace::on_over(const collectives::Operation& operation) {
   } else if (operation.was_skipped()) {
     span.outcome = SpanOutcome::kSkipped;
   }
+  // Before the call: in a ring that is full, what has a call has all of its holes.
+  if (!operation.has_failed()) record_holes(span, operation.holes());
   recorder_->record(span);
+}
+
+void GroupTrace::record_holes(const Span& call,
+                              const std::vector<collectives::Hole>& holes) {
+  for (const collectives::Hole& hole : holes) {
+    Span span = call;
+    span.kind = SpanKind::kHole;
+    span.first_ns = 0;
+    span.bytes = hole.bytes;
+    span.peer = hole.backup.value;
+    span.shard = static_cast<uint16_t>(hole.data_shard.value);
+    span.outcome =
+        hole.backup == kNoRank ? SpanOutcome::kSkipped : SpanOutcome::kComplete;
+    recorder_->record(span);
+  }
 }
 
 void GroupTrace::add_open(int64_t now_ns, std::vector<Span>& spans) const {

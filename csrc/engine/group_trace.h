@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a group tells the recorder: a span for each traced call and for each frame of
-// data that comes. And how the clock of rank 0 goes beside ours, which heartbeats with
-// a question ask it now and then. Progress thread, but for what the recorder asks.
+// What a group tells the recorder: a span for each traced call, for each of its holes
+// (collectives/outcome.h) and for each frame of data that comes. And how the clock of
+// rank 0 goes beside ours, which heartbeats with a question ask it now and then.
+// Progress thread, but for what the recorder asks.
 
 #include <cstdint>
 #include <map>
@@ -75,6 +76,8 @@ class GroupTrace final : private trace::Unfinished {
   };
   bool has_to_do(const Open& open, Rank rank) const;
   trace::Span ended(const Open& open, int64_t now_ns, bool is_through) const;
+  void record_holes(const trace::Span& call,
+                    const std::vector<collectives::Hole>& holes);
   void add_open(int64_t now_ns, std::vector<trace::Span>& spans) const override;
 
   trace::Recorder* const recorder_;

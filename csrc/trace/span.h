@@ -20,6 +20,7 @@ enum class SpanKind : uint8_t {
   kReceiveChunk,   // a frame that comes
   kSection,        // a part of the user's step
   kStop,           // nothing of this process ran
+  kHole,           // what a call has of a data shard from another than its primary
 };
 
 enum class SpanOutcome : uint8_t {
@@ -35,23 +36,28 @@ enum class SpanOutcome : uint8_t {
 //     to have called, or its end if one has not; end, the caller has its answer
 //   send: begin, queued; first, its first chunk is picked; end, the last byte is with
 //     the kernel, or the message is cancelled, or its link is lost
+//   hole: begin and end of its call
 //   chunks: begin, picked, or its header is here; end, with the kernel, or whole
 struct Span {
   int64_t begin_ns = 0;
   int64_t first_ns = 0;
   int64_t end_ns = 0;
-  uint64_t bytes = 0;   // of the tensor, message or payload
+  uint64_t bytes = 0;   // of the tensor, message or payload; hole: of its part of it
   uint64_t number = 0;  // of the collective or message; 0 in a section
   uint64_t offset = 0;  // chunk: of its payload in the message
-  int64_t step = -1;    // operation and section: of the user's training
+  int64_t step = -1;    // operation, hole and section: of the user's training
   // Rank in the group: to whom, from whom; operation: who called last of those that it
-  // waits for, or the first of them that has not called.
+  // waits for, or the first of them that has not called; hole: the backup whose
+  // contribution counted, -1 where nobody's did, which is skipped.
   int32_t peer = -1;
   int32_t priority = 0;
-  uint16_t name = 0;   // Recorder::name: of the group, or of the section
-  uint16_t shard = 0;  // of the bucket
+  uint16_t name = 0;  // Recorder::name: of the group, or of the section
+  // Messages: of the bucket. Operation: how many data shards there are, of the first
+  // members, where others are backups; else 0. Hole: the data shard, and so the rank in
+  // the group of its primary.
+  uint16_t shard = 0;
   SpanKind kind = SpanKind::kSection;
-  uint8_t detail = 0;  // operation: collectives::CallKind; messages: FrameKind
+  uint8_t detail = 0;  // operation, hole: collectives::CallKind; messages: FrameKind
   SpanOutcome outcome = SpanOutcome::kComplete;
   uint8_t thread = 0;  // which ring it is from; set when it is taken
 

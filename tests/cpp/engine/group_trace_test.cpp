@@ -60,9 +60,10 @@ struct Traced {
     std::erase_if(spans, [kind](const Span& s) { return s.kind != kind; });
     return spans;
   }
-  AnswerPtr allreduce(int32_t rank, const Call& call) {
+  AnswerPtr allreduce(int32_t rank, const Call& call,
+                      int32_t data_shard = straggler::kAnyDataShard) {
     return cluster.allreduce(rank, call, Bytes(call.bytes()), seconds(10), true, 0,
-                             straggler::kAnyDataShard, recorder(rank).traced_step());
+                             data_shard, recorder(rank).traced_step());
   }
   AnswerPtr broadcast(int32_t rank, const Call& call) {
     return cluster.broadcast(rank, call, Bytes(call.bytes()), seconds(10),
@@ -149,6 +150,89 @@ TEST_CASE("a call that ends without a late member says who was left out") {
   CHECK(in_time[0].peer == 2);
   REQUIRE(late.size() == 1);
   CHECK(late[0].outcome == SpanOutcome::kSkipped);
+}
+
+TEST_CASE(
+    "what a call has not of a primary is a hole, with the backup that filled it") {
+  Traced t(4);
+  Call call = skip_sum_call(512);
+  call.op = ReduceOp::kAvg;
+  call.policy.backups = 1;
+  call.policy.floor = milliseconds(10);
+  std::vector<AnswerPtr> answers;
+  const auto call_all_of = [&](std::initializer_list<int32_t> primaries) {
+    for (const int32_t r : primaries) answers.push_back(t.allreduce(r, call));
+    answers.push_back(t.allreduce(3, call, 2));
+    REQUIRE(t.cluster.run_until_done(answers, seconds(5)));
+    t.cluster.run_for(milliseconds(100));
+  };
+  for (int i = 0; i < 4; ++i) call_all_of({0, 1, 2});  // lags are known
+  for (int32_t r = 0; r < 4; ++r) t.recorder(r).arm();
+  t.recorder(0).set_step(41);
+  call_all_of({0, 1, 2});
+  call_all_of({0, 1});
+  call_all_of({0});
+  for (int i = 0; i < 2; ++i) answers.push_back(t.allreduce(2, call));
+  answers.push_back(t.allreduce(1, call));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(5)));
+  for (int32_t r = 0; r < 4; ++r) {
+    CAPTURE(r);
+    const auto spans = t.recorder(r).take().spans;
+    std::vector<Span> calls, holes;
+    for (const Span& span : spans) {
+      if (span.kind == SpanKind::kOperation) calls.push_back(span);
+      if (span.kind != SpanKind::kHole) continue;
+      holes.push_back(span);
+      CHECK(calls.size() == span.number - 5);  // those of a call come before it
+    }
+    REQUIRE(calls.size() == 3);
+    for (const Span& span : calls) CHECK(span.shard == 3);
+    REQUIRE(holes.size() == 3);
+    for (const Span& hole : holes) {
+      const Span& of = calls[hole.number - 5];
+      CHECK(hole.begin_ns == of.begin_ns);
+      CHECK(hole.first_ns == 0);
+      CHECK(hole.end_ns == of.end_ns);
+      CHECK(hole.step == of.step);
+      CHECK(hole.name == of.name);
+      CHECK(hole.bytes == call.bytes());
+    }
+    CHECK(holes[0].step == (r == 0 ? 41 : 0));
+    CHECK(holes[0].number == 6);
+    CHECK(holes[0].shard == 2);
+    CHECK(holes[0].peer == 3);
+    CHECK(holes[0].outcome == SpanOutcome::kComplete);
+    CHECK(holes[1].number == 7);
+    CHECK(holes[1].shard == 1);
+    CHECK(holes[1].peer == -1);
+    CHECK(holes[1].outcome == SpanOutcome::kSkipped);
+    CHECK(holes[2].number == 7);
+    CHECK(holes[2].shard == 2);
+    CHECK(holes[2].peer == 3);
+    CHECK(holes[2].outcome == SpanOutcome::kComplete);
+  }
+}
+
+TEST_CASE("a call without backups, or that fails, has no holes") {
+  Traced t(3);
+  t.recorder(0).arm();
+  Call call = skip_sum_call(64);
+  const auto skipped = t.allreduce(0, call);
+  REQUIRE(t.cluster.run_until_done({skipped, t.allreduce(1, call)}, seconds(5)));
+  REQUIRE(skipped->outcome.skipped.size() == 1);
+  call.policy.backups = 1;
+  call.op = ReduceOp::kAvg;
+  const auto failed = t.allreduce(0, call);
+  t.allreduce(1, skip_sum_call(64));
+  REQUIRE(t.cluster.run_until_done({failed}, seconds(5)));
+  REQUIRE_FALSE(failed->is_ok());
+  const auto spans = t.recorder(0).take().spans;
+  CHECK(std::none_of(spans.begin(), spans.end(),
+                     [](const Span& s) { return s.kind == SpanKind::kHole; }));
+  std::vector<int> num_data_shards;
+  for (const Span& span : spans)
+    if (span.kind == SpanKind::kOperation) num_data_shards.push_back(span.shard);
+  CHECK(num_data_shards == std::vector<int>{0, 2});
 }
 
 TEST_CASE("who gets from the root has waited for the root alone") {

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Dumps made by hand."""
 
-from aikido_torch.trace import Clock, Dump, Kind, Span
+from aikido_torch.trace import Clock, Dump, Kind, Outcome, Span
 
 MS = 1_000_000
 
@@ -39,6 +39,26 @@ def paused_message() -> list[Span]:
     """One that stands still from 9 to 20 ms, for a more urgent one to rank 2."""
     bulk = message(1, 0, 30, [(1, 4), (4.1, 9), (20, 24), (24.1, 30)])
     return bulk + message(2, 6, 15, [(10, 15)], priority=5, peer=2)
+
+
+def backed_up_call(
+    number: int, *filled: tuple[int, int], skipped: tuple[int, ...] = (), step: int = 0
+) -> list[Span]:
+    """Of three primaries: `filled` are data shard and backup; 2 MB of each hole."""
+    own = {"number": number, "step": step, "detail": 1, "bytes": 4_000_000}
+    begin, end = 10 * number, 10 * number + 5
+    hole = own | {"bytes": 2_000_000}
+    return [
+        *(
+            span(Kind.HOLE, begin, end, shard=shard, peer=backup, **hole)
+            for shard, backup in filled
+        ),
+        *(
+            span(Kind.HOLE, begin, end, shard=shard, outcome=Outcome.SKIPPED, **hole)
+            for shard in skipped
+        ),
+        span(Kind.OPERATION, begin, end, shard=3, **own),
+    ]
 
 
 def dump(rank: int, spans: list[Span], **fields: object) -> Dump:

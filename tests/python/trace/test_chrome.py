@@ -13,7 +13,7 @@ from aikido_torch.trace import Clock, Kind, Outcome, read, write_chrome
 from aikido_torch.trace._chrome import events, lanes
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._spans import pack
-from harness.traces import MS, dump, paused_message, span
+from harness.traces import MS, backed_up_call, dump, paused_message, span
 
 _times = st.tuples(st.integers(0, 50), st.integers(0, 20))
 
@@ -182,3 +182,23 @@ def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
         assert num_bytes == [(4096,)]
         ranks = rows("select name from process where name glob 'rank *' order by name")
         assert ranks == [("rank 0",), ("rank 1",)]
+
+
+def test_who_stood_in_for_whom_has_a_lane_of_its_own():
+    calls = backed_up_call(1, (2, 3), skipped=(1,))
+    unknown = [s for s in calls if s.kind == Kind.HOLE]
+    unknown = [s._replace(name=1, peer=-1) for s in unknown]
+    members = {"default": (4, 5, 6, 7), "data": ()}
+    listed = events([dump(4, calls + unknown, size=8, members=members)])
+    shown = [e for e in listed if e.get("cat") == "hole"]
+    assert {e["name"] for e in shown} == {
+        "rank 3 for rank 6 in 1",
+        "nobody for rank 5 in 1",
+        "a rank that is not known for a rank that is not known in 1",
+        "nobody for a rank that is not known in 1",
+    }
+    (by_backup,) = [e for e in shown if e["name"].startswith("rank 3")]
+    assert (by_backup["dur"], by_backup["args"]["peer"]) == (5_000, 3)
+    titles = {e["args"]["name"] for e in listed if e["name"] == "thread_name"}
+    assert "data shards not from their primaries" in titles
+    assert not any(title.startswith("chunks") for title in titles)

@@ -10,7 +10,7 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Clock, Kind, read
 from aikido_torch.trace._dump import check_together, check_writable, encode
 from aikido_torch.trace._spans import pack
-from harness.traces import MS, dump, span
+from harness.traces import MS, backed_up_call, dump, span
 
 
 def example(rank=1, **fields):
@@ -51,6 +51,20 @@ def test_peers_are_ranks_of_their_group_in_a_file_and_of_the_job_in_memory():
     ]
 
 
+def test_a_dump_of_the_version_before_is_read():
+    assert read(with_head(version=2)) == example()
+
+
+def test_the_primary_of_a_hole_is_the_rank_of_the_job_that_has_its_data_shard():
+    (hole, _) = backed_up_call(1, (1, 3))
+    assert dump(0, []).primary_of(hole) == 1
+    assert dump(0, [], members={"default": (4, 6, 7, 9)}).primary_of(hole) == 6
+    assert dump(0, [], members={"default": ()}).primary_of(hole) is None
+    made = dump(0, [hole._replace(name=9)])
+    with pytest.raises(ConfigError, match="lacks or garbles names"):
+        read(made.to_bytes())
+
+
 @pytest.mark.parametrize("keep", [0.6, 0.97])
 def test_a_truncated_dump_is_a_sentence_with_its_name(tmp_path, keep):
     data = example().to_bytes()
@@ -74,8 +88,9 @@ def test_bytes_that_changed_are_noticed():
         (b"\x80\x81\n", "is no trace of aikido"),
         (b"[1]\n", "is no trace of aikido"),
         (b'{"format": "aikido-trace", "version": 9}\n', "has version 9"),
-        (b'{"format": "aikido-trace", "version": 1}\n', "has version 1 and this"),
+        (b'{"format": "aikido-trace", "version": 1}\n', "1 and this.* 2 and 3; read"),
         (b'{"format": "aikido-trace", "version": 2}\n', "lacks or garbles 'num_bytes'"),
+        (b'{"format": "aikido-trace", "version": 3}\n', "lacks or garbles 'num_bytes'"),
     ],
 )
 def test_what_is_no_dump_is_a_sentence(data, text):
