@@ -12,7 +12,8 @@ aikido_torch.trace.save(f"rank{rank}.trace")
 ```
 
 and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all.json`
-for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait.
+for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait,
+and for whom backups stood in, where there are some.
 A job that called `watch` is also traced from outside, at steps that are named:
 `python -m aikido_torch.trace arm --steps 100:105 --output all.json`, or by any of its
 ranks: `aikido_torch.trace.arm(100, 105, output="all.json")`. `follow()` does so again
@@ -25,6 +26,7 @@ has room for 32,768 spans; what comes when it is full is dropped and counted.
 from aikido_torch.trace._advise import Following, advise, follow
 from aikido_torch.trace._arm import arm
 from aikido_torch.trace._attribute import Verdict, attribute, attribute_windows
+from aikido_torch.trace._backups import BackupSummary
 from aikido_torch.trace._chrome import write_chrome
 from aikido_torch.trace._dump import Clock, Dump, read
 from aikido_torch.trace._facts import LinkStep, RankStep, StepFacts, facts_of
@@ -40,6 +42,7 @@ from aikido_torch.trace._text import report
 from aikido_torch.trace._watch import Watch, watch
 
 __all__ = [
+    "BackupSummary",
     "Clock",
     "Dump",
     "EventLog",

@@ -63,6 +63,7 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
         culprits=_culprits(summary),
         arrivals=_arrivals(summary),
         ranks=_ranks(summary),
+        backups=_backups(summary),
         links=_links(summary),
         pauses=_pauses(summary),
         step_options=options,
@@ -217,6 +218,29 @@ def _ranks(summary: Summary) -> str:
         "last to call", "skipped calls", "failed", "stopped in all",
     )  # fmt: skip
     return _table(head, rows)
+
+
+def _backups(summary: Summary) -> str:
+    """With its heading: without backups there is none."""
+    if not summary.backups:
+        return ""
+    rows = [
+        _cells(
+            each.primary, "none" if each.backup is None else each.backup,
+            each.num_calls, each.num_steps, f"{each.num_bytes / 1e6:.2f}",
+            each.num_own, each.num_without, each.num_all,
+        )
+        for each in summary.backups
+    ]  # fmt: skip
+    head = (
+        "primary", "backup", "stood in", "in steps", "MB", "primary itself", "nobody",
+        "of calls",
+    )  # fmt: skip
+    return (
+        '<h2 id="backups">Primaries and who stood in for them, in calls</h2>\n'
+        '<div class="scroll" tabindex="0" role="region" aria-labelledby="backups">'
+        f"{_table(head, rows)}</div>"
+    )
 
 
 def _links(summary: Summary) -> str:

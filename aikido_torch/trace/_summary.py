@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What reports show of traces: ranks, arrivals, links, skips and culprits."""
+"""What reports show of traces: ranks, arrivals, links, skips, backups and culprits."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from aikido_torch.trace._attribute import Verdict, attribute_windows
+from aikido_torch.trace._backups import BackupSummary, backups_of
 from aikido_torch.trace._dump import Dump, check_together
 from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._pauses import pauses_of
@@ -81,6 +82,7 @@ class Summary:
         rates: by sender and receiver, bytes per second while something was on its way.
         verdicts: of windows of five steps.
         pauses: of messages, by rank, those that took longest in all first.
+        backups: for whom each stood in, by primary; empty where there were none.
     """
 
     job: str
@@ -91,6 +93,7 @@ class Summary:
     rates: dict[tuple[int, int], float] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     pauses: list[PauseSummary] = field(default_factory=list)
+    backups: list[BackupSummary] = field(default_factory=list)
 
 
 def summarize(dumps: Iterable[Dump]) -> Summary:
@@ -110,6 +113,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary.steps = sorted(summary.arrivals)
     summary.verdicts = attribute_windows(facts)
     summary.pauses = [each for dump in dumps for each in _pauses(dump)]
+    summary.backups = backups_of(dumps)
     for dump in dumps:
         own = [each.ranks[dump.rank] for each in facts if dump.rank in each.ranks]
         calls = [

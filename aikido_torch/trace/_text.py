@@ -39,7 +39,13 @@ def report(dumps: Iterable[Dump], *, console: Console | None = None) -> Summary:
 
 
 def _tables(summary: Summary) -> tuple[Table, ...]:
-    return _culprits(summary), _ranks(summary), _links(summary), _pauses(summary)
+    return (
+        _culprits(summary),
+        _ranks(summary),
+        _backups(summary),
+        _links(summary),
+        _pauses(summary),
+    )
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -77,6 +83,22 @@ def _ranks(summary: Summary) -> Table:
             f"{own.skipped}/{own.num_calls}",
             str(own.failed),
             f"{own.stopped_ms:.0f}",
+        )
+    return table
+
+
+def _backups(summary: Summary) -> Table:
+    table = _table(
+        "Primaries and who stood in for them, in calls", "primary", "backup",
+        "stood in", "in steps", "MB", "itself", "nobody", "of",
+    )  # fmt: skip
+    for each in summary.backups:
+        table.add_row(
+            str(each.primary),
+            "none" if each.backup is None else str(each.backup),
+            *map(str, (each.num_calls, each.num_steps)),
+            f"{each.num_bytes / 1e6:.2f}",
+            *map(str, (each.num_own, each.num_without, each.num_all)),
         )
     return table
 

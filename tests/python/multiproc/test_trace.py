@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import aikido_torch
 from aikido_torch import Options, trace
-from aikido_torch._backend import backend_of
+from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch.straggler import ActiveBackup
 from aikido_torch.testing import run_ranks
 from aikido_torch.trace import Kind, Outcome
 from aikido_torch.trace._store import Board, base_of
@@ -163,6 +165,64 @@ def test_the_tool_of_torch_finds_who_did_not_make_a_call_that_hangs(tmp_path):
     calls = [s for s in later[2].spans if s.kind == Kind.OPERATION]
     (ended,) = [s for s in calls if s.name == hung.name]
     assert (ended.number, ended.outcome) == (hung.number, Outcome.COMPLETE)
+
+
+def one_primary_is_late(rank, size, num_calls, late_calls):
+    """Rank 2 of three primaries, whose data shard rank 3 has as well."""
+    policy = ActiveBackup(min_contributors=1, floor_ms=60, ceiling_ms=60)
+    dist.barrier()
+    trace.start()
+    outcomes = []
+    for step in range(num_calls):
+        recorder_of_process().set_step(step // 2)
+        if rank == 2 and step in late_calls:
+            time.sleep(0.5)
+        data_shard = 2 if rank == 3 else None
+        work = aikido_torch.all_reduce(
+            torch.ones(100_000),
+            op=dist.ReduceOp.AVG,
+            policy=policy,
+            data_shard=data_shard,
+            async_op=True,
+        )
+        work.wait()
+        shards = work.outcome().shards
+        outcomes.append([(s.num_elements, s.contributors, s.stand_ins) for s in shards])
+    dist.barrier()
+    trace.stop()
+    return trace.take(), outcomes
+
+
+def test_a_report_names_the_backup_that_stood_in_for_a_late_primary(tmp_path, capsys):
+    num_calls = 10
+    results = run_ranks(4, one_primary_is_late, num_calls, (5, 6))
+    dumps, outcomes = zip(*results, strict=True)
+    assert all(told == outcomes[0] for told in outcomes)
+    # What the outcomes say: a busy machine makes others late as well.
+    expected = {}
+    for primary in range(3):
+        calls, steps, num_bytes, own, without = 0, set(), 0, 0, 0
+        for number, shards in enumerate(outcomes[0]):
+            filled = [n for n, _, by in shards if (primary, 3) in by]
+            if filled:
+                calls += 1
+                steps.add(number // 2)
+                num_bytes += 4 * sum(filled)
+            is_lost = any(primary not in got for _, got, _ in shards)
+            without += is_lost
+            own += not filled and not is_lost
+        counts = calls, len(steps), num_bytes, own, without, num_calls
+        expected[primary] = (primary, 3 if calls else None, *counts)
+    assert expected[2][2] > 0
+    assert expected[2][5] > 0
+    for some in (dumps, dumps[:1], dumps[3:]):
+        found = trace.summarize(some).backups
+        assert {each.primary: astuple(each) for each in found} == expected
+    trace.report(dumps)
+    assert "Primaries and who stood in for them" in capsys.readouterr().out
+    trace.write_html(tmp_path / "report.html", dumps)
+    row = f"<tr><td>2</td><td>3</td><td>{expected[2][2]}</td>"
+    assert row in (tmp_path / "report.html").read_text()
 
 
 def overtake(rank, size, num_bulk, num_urgent):

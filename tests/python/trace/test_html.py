@@ -17,7 +17,7 @@ from aikido_torch.trace import Kind
 from aikido_torch.trace._html import write_html
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.browser import PROGRAM, Browser
-from harness.traces import dump, paused_message, span
+from harness.traces import backed_up_call, dump, paused_message, span
 
 
 class Page(HTMLParser):
@@ -98,6 +98,20 @@ def test_messages_that_stand_still_have_a_lane_and_a_table(tmp_path):
     assert head["names"][names[0]] == "paused for priority 5"
     row = '<td>0</td><td class="text">paused for priority 5</td><td>1</td><td>11.0</td>'
     assert row in text
+
+
+def test_backups_have_a_table_that_keys_reach_where_there_are_some(tmp_path):
+    calls = backed_up_call(1) + backed_up_call(2, (2, 3), skipped=(1,))
+    text, page = written(tmp_path, [dump(0, calls)])
+    cells = [2, 3, 1, 1, "2.00", 1, 0, 2]
+    assert "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" in text
+    cells = [1, "none", 0, 0, "0.00", 1, 1, 2]
+    assert "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" in text
+    assert "backups" in page.ids
+    (region,) = re.findall('<div [^>]*aria-labelledby="backups">', text)
+    assert 'class="scroll" tabindex="0" role="region"' in region
+    text, page = written(tmp_path, [dump(0, [span(Kind.OPERATION, 1, 2)])])
+    assert "backups" not in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):

@@ -7,7 +7,7 @@ from rich.console import Console
 from aikido_torch.trace import Kind
 from aikido_torch.trace._text import report
 from benchmarks.tracing_cases.simulate import Injected, Model
-from harness.traces import dump, paused_message, span
+from harness.traces import backed_up_call, dump, paused_message, span
 
 
 def printed(dumps):
@@ -48,3 +48,19 @@ def test_messages_that_were_overtaken_are_counted_by_the_reason():
         "        11.0 ",
     ]  # fmt: skip
     assert "stood still" not in printed([dump(0, [span(Kind.SECTION, 1, 2)])])
+
+
+def test_backups_are_named_with_the_primaries_for_which_they_stood_in():
+    calls = backed_up_call(1) + backed_up_call(2, (2, 3)) + backed_up_call(3, (2, 3))
+    lines = printed([dump(0, calls)]).splitlines()
+    (title,) = [i for i, line in enumerate(lines) if "Primaries and who stood" in line]
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in lines[title + 4 : title + 7]
+    ]
+    assert rows == [
+        ["0", "none", "0", "0", "0.00", "3", "0", "3"],
+        ["1", "none", "0", "0", "0.00", "3", "0", "3"],
+        ["2", "3", "2", "1", "4.00", "1", "0", "3"],
+    ]
+    assert "stood in" not in printed([dump(0, [span(Kind.OPERATION, 1, 2)])])

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+from aikido_torch.trace import BackupSummary, Kind, Outcome, summarize
+from harness.traces import backed_up_call, dump, span
+
+
+def rows(dumps):
+    fields = (
+        "primary", "backup", "num_calls", "num_steps", "num_bytes", "num_own",
+        "num_without", "num_all",
+    )  # fmt: skip
+    assert fields == tuple(BackupSummary.__dataclass_fields__)
+    return [
+        tuple(getattr(each, name) for name in fields)
+        for each in summarize(dumps).backups
+    ]
+
+
+def example():
+    return [
+        *backed_up_call(1, step=0),
+        *backed_up_call(2, (2, 3), step=1),
+        *backed_up_call(3, (2, 3), step=1),
+        # In one part of the result by the backup, in another by nobody.
+        *backed_up_call(4, (2, 3), skipped=(1, 2), step=2),
+    ]
+
+
+EXPECTED = [
+    (0, None, 0, 0, 0, 4, 0, 4),
+    (1, None, 0, 0, 0, 3, 1, 4),
+    (2, 3, 3, 2, 6_000_000, 1, 1, 4),
+]
+
+
+def test_each_primary_has_who_stood_in_for_it_and_how_often_nobody_did():
+    assert rows([dump(0, example())]) == EXPECTED
+
+
+def test_a_call_of_which_several_ranks_tell_is_counted_once():
+    assert rows([dump(rank, example()) for rank in range(4)]) == EXPECTED
+    # One that had room for a part only, or was not there, takes nothing away.
+    assert rows([dump(0, example()), dump(3, example()[:1])]) == EXPECTED
+
+
+def test_a_primary_has_a_row_for_each_of_its_backups():
+    calls = [span for n in (1, 2) for span in backed_up_call(n, (1, 2 + n))]
+    found = rows([dump(0, calls, size=5)])
+    assert [row[:3] for row in found] == [
+        (0, None, 0),
+        (1, 3, 1),
+        (1, 4, 1),
+        (2, None, 0),
+    ]
+    assert [row[5:] for row in found] == [(2, 0, 2), (0, 0, 2), (0, 0, 2), (2, 0, 2)]
+
+
+def test_ranks_are_those_of_the_job():
+    # Rank 3 of the group is rank 7 of the job, by whom it is a peer in memory.
+    members = {"default": (1, 3, 5, 7)}
+    found = rows([dump(1, backed_up_call(1, (2, 7)), size=8, members=members)])
+    assert [row[:3] for row in found] == [(1, None, 0), (3, None, 0), (5, 7, 1)]
+    # Whose they are is not known.
+    assert rows([dump(1, backed_up_call(1, (2, 3)), members={"default": ()})]) == []
+
+
+def test_calls_without_a_result_and_without_backups_do_not_count():
+    plain = span(Kind.OPERATION, 10, 20, number=1, step=0)
+    assert rows([dump(0, [plain])]) == []
+    for outcome in (Outcome.FAILED, Outcome.OPEN):
+        (call,) = backed_up_call(1)
+        assert rows([dump(0, [call._replace(outcome=outcome)])]) == []
+    # It was skipped itself: the others have a result, and so has it.
+    (*hole, call) = backed_up_call(1, skipped=(2,))
+    skipped = [*hole, call._replace(outcome=Outcome.SKIPPED)]
+    assert rows([dump(2, skipped)])[2] == (2, None, 0, 0, 0, 0, 1, 1)
