@@ -19,7 +19,7 @@ void SendTrace::begin(MessageId id, const OutMessage& message) {
   span.peer = peer_.value;
   span.priority = message.priority;
   span.name = group_;
-  open_[id] = {span, {}};
+  open_.insert_or_assign(id, Open{span, {}});
 }
 
 void SendTrace::pick(MessageId id, uint64_t offset, size_t bytes) {
@@ -46,10 +46,10 @@ void SendTrace::put_back(MessageId id) {
 void SendTrace::write(MessageId id) {
   const auto it = open_.find(id);
   if (it == open_.end() || it->second.picked.empty()) return;
-  Span& chunk = it->second.picked.front();
-  chunk.end_ns = trace::to_ns(recorder_->now());
-  recorder_->record(chunk);
-  it->second.picked.pop_front();
+  auto& picked = it->second.picked;
+  picked.front().end_ns = trace::to_ns(recorder_->now());
+  recorder_->record(picked.front());
+  picked.erase(picked.begin());
 }
 
 void SendTrace::end(MessageId id, size_t dropped) {

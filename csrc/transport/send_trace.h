@@ -7,8 +7,8 @@
 // thread.
 
 #include <cstdint>
-#include <deque>
 #include <unordered_map>
+#include <vector>
 
 #include "trace/recorder.h"
 #include "transport/link.h"
@@ -53,7 +53,7 @@ class SendTrace {
  private:
   struct Open {
     trace::Span message;
-    std::deque<trace::Span> picked;
+    std::vector<trace::Span> picked;  // few: those of one turn of writes
   };
   void begin(MessageId id, const OutMessage& message);
   void pick(MessageId id, uint64_t offset, size_t bytes);
