@@ -40,8 +40,11 @@ def count_of(text: str) -> int:
     return int(found[1])
 
 
-def count(program: Path) -> tuple[str, float]:
-    """What built the program, and the instructions of a rank for an allreduce."""
+def count(program: Path, *how: str) -> tuple[str, float]:
+    """What built the program, and the instructions of a rank for an allreduce.
+
+    `how`: its further arguments.
+    """
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise NotCountedError("There is no valgrind here.")
@@ -49,12 +52,12 @@ def count(program: Path) -> tuple[str, float]:
     counts = []
     for num in (NUM, 2 * NUM):
         done = subprocess.run(
-            [*command, str(program), str(num)], capture_output=True, text=True
+            [*command, str(program), str(num), *how], capture_output=True, text=True
         )
         if done.returncode != 0:
             raise NotCountedError(f"{program.name} failed:\n{done.stderr}")
         counts.append(count_of(done.stderr))
-    return done.stdout.strip(), (counts[1] - counts[0]) / NUM / RANKS
+    return done.stdout.splitlines()[0], (counts[1] - counts[0]) / NUM / RANKS
 
 
 def kept(case: str, path: Path = KEPT) -> float | None:

@@ -22,10 +22,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import common
+from benchmarks import common, programs
+from benchmarks.instructions import NotCountedError
 from benchmarks.lab import Lab
 from benchmarks.straggler_cases import command
-from benchmarks.tracing_cases import confusion, memory, overhead
+from benchmarks.tracing_cases import confusion, instructions, memory, overhead
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,14 @@ PARTS = {
         60,
         "blocks of each arm",
     ),
+    "instructions": Part(
+        "instructions of tracing, beside those of a step of the demo's model; needs "
+        "valgrind",
+        f"disarmed {overhead.DISARMED_BAR:g}, armed {overhead.ARMED_BAR:g} of without",
+        200,
+        2000,
+        "steps",
+    ),
     "memory": Part(
         "resident memory while it is armed and disarmed again and again",
         f"{memory.BAR:g} of that with full rings",
@@ -99,6 +108,9 @@ def main(
         int | None, typer.Option(min=5, help="Without a fault.")
     ] = None,
     simulated: Annotated[int | None, typer.Option(min=1000, help="Steps.")] = None,
+    counted_steps: Annotated[
+        int | None, typer.Option(min=1, help="Whose processor time is taken.")
+    ] = None,
     memory_steps: Annotated[int | None, typer.Option(min=1, help="Steps.")] = None,
     seed: int = 0,
     json: common.JsonPath = None,
@@ -131,6 +143,11 @@ def main(
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
         results += overhead.measure(length("overhead", blocks), steps)
+    if only in (None, "instructions"):
+        try:
+            results += instructions.measure(length("instructions", counted_steps))
+        except (NotCountedError, programs.BuildError) as error:
+            raise SystemExit(str(error)) from None
     if only in (None, "memory"):
         results.append(memory.measure(length("memory", memory_steps)))
     common.report(results, json)

@@ -2,20 +2,32 @@
 // Copyright (c) the aikido authors
 // Does NUM strict allreduces of 4 KiB of float32, one after another, in a group of four
 // members of this process:
-//   count_allreduces NUM
-// For instructions.py, which counts its instructions: what a call costs in the engine
-// and the collectives. Links are in memory, the clock stands still and there is one
-// thread, so each run executes the same.
+//   count_allreduces NUM [without|disarmed|armed|spans [ELEMENTS]]
+// For instructions.py and tracing.py, which count its instructions: what a call costs
+// in the engine and the collectives. Links are in memory, the clock stands still and
+// there is one thread, so each run executes the same.
+//
+// With a second argument links are traced, too, as those over sockets are: without a
+// recorder, by one that is disarmed, or by one that is armed. Then it also says how
+// often the recorder asked what time it is, since that takes no instructions here. With
+// `spans` it is armed, too, and what it has recorded is taken and counted.
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/group.h"
+#include "trace/recorder.h"
 #include "transport/loopback_link.h"
+#include "transport/send_trace.h"
 
 namespace aikido {
 namespace {
@@ -38,34 +50,93 @@ constexpr const char* kArchitecture = "other";
 
 constexpr int32_t kSize = 4;
 constexpr size_t kCount = 1024;
-
 class StandingClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return TimePoint(Duration(1)); }
 };
 
+// The recorder's.
+class CountedClock final : public Clock {
+ public:
+  [[nodiscard]] TimePoint now() const override {
+    ++num_asked;
+    return TimePoint(Duration(1));
+  }
+  mutable std::atomic<uint64_t> num_asked{0};  // its watcher asks, too
+};
+
+struct Plan {
+  uint64_t num = 0;
+  size_t count = kCount;
+  bool traces_links = false;
+  trace::Recorder* recorder = nullptr;
+};
+
+// Tells a trace what StreamLink tells it of messages that the kernel takes at once.
+class TracedLink final : public transport::Link {
+ public:
+  TracedLink(std::unique_ptr<transport::Link> link, transport::SendTrace trace,
+             size_t chunk_bytes)
+      : link_(std::move(link)), trace_(std::move(trace)), chunk_bytes_(chunk_bytes) {}
+
+  transport::MessageId send(transport::OutMessage message) override {
+    const size_t longest =
+        message.chunk_bytes == 0 ? chunk_bytes_ : message.chunk_bytes;
+    const transport::OutMessage copy = message;
+    const transport::MessageId id = link_->send(std::move(message));
+    trace_.on_queued(id, copy);
+    size_t offset = 0;
+    do {
+      const size_t bytes = std::min(longest, copy.bytes - offset);
+      trace_.on_picked(id, offset, bytes);
+      trace_.on_written(id);
+      offset += bytes;
+    } while (offset < copy.bytes);
+    trace_.on_gone(id, 0);
+    return id;
+  }
+  void let_go(transport::MessageId id) override { link_->let_go(id); }
+  size_t cancel(transport::MessageId id) override { return link_->cancel(id); }
+  const transport::FrameHeader* incoming() const override { return link_->incoming(); }
+  void drop_incoming() override { link_->drop_incoming(); }
+  void hang_up() override { link_->hang_up(); }
+  bool is_drained() const override { return link_->is_drained(); }
+  void finish() override { link_->finish(); }
+  void close() override { link_->close(); }
+
+ private:
+  const std::unique_ptr<transport::Link> link_;
+  transport::SendTrace trace_;
+  const size_t chunk_bytes_;
+};
+
 struct Member {
   std::unique_ptr<engine::Group> group;
-  std::vector<float> data = std::vector<float>(kCount);
+  std::vector<float> data;
   bool is_done = false;
 };
 
-void allreduce(std::array<Member, kSize>& members,
+void allreduce(const Plan& plan, std::array<Member, kSize>& members,
                transport::LoopbackNetwork& network) {
   float expected = 0;
   for (int32_t r = 0; r < kSize; ++r) {
     Member& member = members[static_cast<size_t>(r)];
     const auto value = static_cast<float>(r + 1);
-    member.data.assign(kCount, value);
+    member.data.assign(plan.count, value);
     expected += value;
     member.is_done = false;
     collectives::Call call;
     call.kind = collectives::CallKind::kAllreduce;
     call.dtype = DType::kFloat32;
     call.op = ReduceOp::kSum;
-    call.count = kCount;
+    call.count = plan.count;
     collectives::LocalCall local;
     local.input = local.output = reinterpret_cast<std::byte*>(member.data.data());
+    if (plan.recorder != nullptr) {  // as Communicator::call does
+      local.step = plan.recorder->traced_step();
+      if (local.step != trace::Recorder::kNotTraced)
+        local.traced_at = plan.recorder->now();
+    }
     local.on_done = [&member](const Status& status, const collectives::Outcome&) {
       AIKIDO_CHECK(status.is_ok(), status.message());
       member.is_done = true;
@@ -79,7 +150,7 @@ void allreduce(std::array<Member, kSize>& members,
                  "an allreduce did not end with the sum");
 }
 
-void run(uint64_t num) {
+void run(const Plan& plan) {
   const StandingClock clock;
   const engine::GroupOptions defaults;
   transport::LoopbackNetwork network(&clock, defaults.operation.chunk_bytes);
@@ -89,6 +160,7 @@ void run(uint64_t num) {
     options.name = "counted";
     options.self = Rank(r);
     options.size = kSize;
+    options.recorder = plan.recorder;
     members[static_cast<size_t>(r)].group =
         std::make_unique<engine::Group>(&clock, options);
   }
@@ -98,22 +170,60 @@ void run(uint64_t num) {
       engine::Group& second = *members[static_cast<size_t>(b)].group;
       auto [to_b, to_a] =
           network.connect(Rank(a), first.handler(), Rank(b), second.handler());
-      first.attach(Rank(b), std::move(to_b));
-      second.attach(Rank(a), std::move(to_a));
+      const auto traced = [&](std::unique_ptr<transport::Link> link, Rank peer,
+                              engine::Group& group) {
+        if (!plan.traces_links) return link;
+        const transport::SendTrace trace{plan.recorder, peer, group.trace().name()};
+        link = std::make_unique<TracedLink>(std::move(link), trace,
+                                            defaults.operation.chunk_bytes);
+        return link;
+      };
+      first.attach(Rank(b), traced(std::move(to_b), Rank(b), first));
+      second.attach(Rank(a), traced(std::move(to_a), Rank(a), second));
     }
-  for (uint64_t i = 0; i < num; ++i) allreduce(members, network);
+  for (uint64_t i = 0; i < plan.num; ++i) allreduce(plan, members, network);
+}
+
+bool is_mode(std::string_view mode) {
+  return mode == "without" || mode == "disarmed" || mode == "armed" || mode == "spans";
+}
+
+void run_traced(Plan plan, std::string_view mode) {
+  plan.traces_links = true;
+  const CountedClock clock;
+  std::optional<trace::Recorder> recorder;
+  if (mode != "without") {
+    recorder.emplace(trace::Recorder::kSpansPerThread, &clock);
+    plan.recorder = &*recorder;
+  }
+  if (mode == "armed" || mode == "spans") recorder->arm();
+  run(plan);
+  std::printf("%llu readings\n", static_cast<unsigned long long>(clock.num_asked));
+  if (mode != "spans") return;
+  const trace::Recorder::Taken taken = recorder->take();
+  AIKIDO_CHECK(taken.num_dropped == 0, "the ring is too small for so many allreduces");
+  std::printf("%zu spans\n", taken.spans.size());
 }
 
 }  // namespace
 }  // namespace aikido
 
 int main(int argc, char** argv) {
-  const uint64_t num = argc == 2 ? std::strtoull(argv[1], nullptr, 10) : 0;
-  if (num == 0) {
-    std::fprintf(stderr, "usage: count_allreduces NUM\n");
+  aikido::Plan plan;
+  if (argc >= 2) plan.num = std::strtoull(argv[1], nullptr, 10);
+  if (argc == 4) plan.count = std::strtoull(argv[3], nullptr, 10);
+  if (plan.num == 0 || plan.count == 0 || argc > 4 ||
+      (argc > 2 && !aikido::is_mode(argv[2]))) {
+    std::fprintf(stderr,
+                 "usage: count_allreduces NUM "
+                 "[without|disarmed|armed|spans [ELEMENTS]]\n");
     return 2;
   }
-  aikido::run(num);
   std::printf("%s %d, %s\n", aikido::kCompiler, aikido::kVersion,
               aikido::kArchitecture);
+  if (argc == 2) {
+    aikido::run(plan);
+  } else {
+    aikido::run_traced(plan, argv[2]);
+  }
 }

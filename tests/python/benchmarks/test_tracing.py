@@ -12,7 +12,12 @@ from aikido_torch.trace import RankStep, StepFacts
 from benchmarks import tracing
 from benchmarks.common import Result
 from benchmarks.lab import script
-from benchmarks.tracing_cases import confusion, memory, plan
+from benchmarks.tracing_cases import (
+    confusion,
+    instructions,
+    memory,
+    plan,
+)
 from benchmarks.tracing_cases.simulate import Injected, Model
 
 
@@ -142,6 +147,7 @@ def test_the_list_says_the_bars():
     [
         ("simulated", confusion, "simulated_alarms", "--simulated"),
         ("memory", memory, "measure", "--memory-steps"),
+        ("instructions", instructions, "measure", "--counted-steps"),
     ],
 )
 @pytest.mark.parametrize("length", ["usual", "full", "given"])
@@ -152,7 +158,8 @@ def test_full_is_longer_unless_a_length_is_given(
 
     def measured(steps, *seed):
         asked.append(steps)
-        return Result.judge("x", unit="", value=0, reference=1, bar=1)
+        result = Result.judge("x", unit="", value=0, reference=1, bar=1)
+        return [result] if part == "instructions" else result
 
     monkeypatch.setattr(module, function, measured)
     known = tracing.PARTS[part]

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""How many instructions tracing takes: of an allreduce, and beside a training step.
+
+Times of steps differ by more than tracing may cost, instructions do not. They are
+counted without torch (benchmarks/instructions.py), in allreduces of 4 KiB and of the
+size that the demo's model has. That model is trained as well, for the processor time of
+a rank's step, which is shorter than the step. Beside it each instruction is taken for
+SECONDS, in which this code executes several.
+"""
+
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import trace
+from aikido_torch.testing import run_ranks
+from benchmarks import instructions, programs
+from benchmarks.common import Result
+from benchmarks.models import make_digits_model
+from benchmarks.tracing_cases.overhead import ARMED_BAR, DISARMED_BAR
+
+MODES = ("without", "disarmed", "armed")
+SMALL = 1024  # elements of 4 bytes
+# For reading a clock, which takes no instructions there: more than it does elsewhere.
+READING = 100
+SECONDS = 1e-9  # of an instruction
+WARM_UP, TRACED = 20, 10  # steps
+
+
+@dataclass(frozen=True)
+class Allreduce:
+    """What a rank does for one, by mode.
+
+    Attributes:
+        counted: instructions without those for reading clocks.
+        readings: of the clock, armed.
+    """
+
+    counted: Mapping[str, float]
+    readings: float
+
+    def extra(self, mode: str) -> float:
+        """Instructions that it takes more than without a recorder."""
+        clocks = self.readings * READING if mode == "armed" else 0.0
+        return self.counted[mode] - self.counted["without"] + clocks
+
+
+@dataclass(frozen=True)
+class Step:
+    """A training step of a rank: processor time, calls, and elements of one of them."""
+
+    cpu_s: float
+    calls: float
+    elements: int
+
+
+def one_rank(rank: int, size: int, steps: int) -> Step:
+    """Trains the demo's model on noise; some more steps, traced, tell what it calls."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(make_digits_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    images, labels = torch.randn(32, 1, 8, 8), torch.randint(0, 10, (32,))
+
+    def run(steps: int) -> float:
+        begin = time.process_time()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+        return (time.process_time() - begin) / steps
+
+    run(WARM_UP)
+    cpu_s = run(steps)
+    trace.start()
+    run(TRACED)
+    trace.stop()
+    calls = [s for s in trace.take().spans if s.kind == trace.Kind.OPERATION]
+    elements = sum(call.bytes for call in calls) // 4 // len(calls)
+    return Step(cpu_s, len(calls) / TRACED, elements)
+
+
+def readings_of(program: Path, elements: int) -> float:
+    """How often a rank that is armed reads the clock in an allreduce."""
+    num = instructions.NUM
+    command = [str(program), str(num), "spans", str(elements)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(r"(\d+) readings", done.stdout)
+    if done.returncode != 0 or found is None:
+        raise instructions.NotCountedError(f"{program.name} failed:\n{done.stderr}")
+    return int(found[1]) / num / instructions.RANKS
+
+
+def allreduce_of(program: Path, elements: int) -> tuple[str, Allreduce]:
+    """What built the program, and what an allreduce of so many elements takes."""
+    counted = {}
+    for mode in MODES:
+        build, counted[mode] = instructions.count(program, mode, str(elements))
+    return build, Allreduce(counted, readings_of(program, elements))
+
+
+def judge(build: str, small: Allreduce, of_step: Allreduce, step: Step) -> list[Result]:
+    """Of the small allreduce and of the step, disarmed and armed.
+
+    Args:
+        build: what built the program.
+        small: an allreduce of 4 KiB.
+        of_step: one of those of the step.
+        step: of the training.
+    """
+    kib = step.elements * 4 / 1024
+    bars = {"disarmed": DISARMED_BAR, "armed": ARMED_BAR}
+    results = [
+        Result.judge(
+            f"allreduce of 4 KiB, {mode}, {instructions.RANKS} ranks, {build}",
+            unit="instructions",
+            value=small.counted["without"] + small.extra(mode),
+            reference=small.counted["without"],
+            # A bar for steps. Armed, nothing is said of a call alone.
+            bar=DISARMED_BAR if mode == "disarmed" else None,
+        )
+        for mode in bars
+    ]
+    return results + [
+        Result.judge(
+            f"processor time of a step of the demo's model, {mode}, "
+            f"{step.calls:g} x {kib:.0f} KiB reduced",
+            unit="us",
+            value=(step.cpu_s + step.calls * of_step.extra(mode) * SECONDS) * 1e6,
+            reference=step.cpu_s * 1e6,
+            bar=bar,
+        )
+        for mode, bar in bars.items()
+    ]
+
+
+def measure(steps: int) -> list[Result]:
+    """Trains for so many steps, and counts.
+
+    Raises:
+        instructions.NotCountedError, programs.BuildError: it cannot be counted here.
+    """
+    program = programs.build(instructions.PROGRAM)
+    build, small = allreduce_of(program, SMALL)
+    ranks = run_ranks(instructions.RANKS, one_rank, steps, deadline=300)
+    step = min(ranks, key=lambda each: each.cpu_s)
+    _, of_step = allreduce_of(program, step.elements)
+    return judge(build, small, of_step, step)
