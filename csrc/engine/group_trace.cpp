@@ -43,6 +43,7 @@ GroupTrace::GroupTrace(trace::Recorder* recorder, const std::string& group, Rank
       self_(self),
       news_(recorder == nullptr ? nullptr : &recorder->journal(), group, self, size),
       called_(static_cast<size_t>(size)),
+      members_(RankSet::full(size)),
       begun_(static_cast<size_t>(size)) {
   if (recorder_ == nullptr) return;
   name_ = recorder_->name(group);
@@ -57,6 +58,7 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
                          const collectives::LocalCall& local) {
   if (recorder_ == nullptr || local.step == trace::Recorder::kNotTraced) return;
   Open open;
+  open.may_skip = call.is_partial();
   if (collectives::has_root(call.kind)) {
     const bool is_root = call.root == self_;
     if (!is_root) open.only = call.root;
@@ -83,7 +85,14 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
 }
 
 bool GroupTrace::has_to_do(const Open& open, Rank rank) const {
+  if (open.may_skip && !members_.contains(rank)) return false;
   return rank != self_ && (open.only == kNoRank || open.only == rank);
+}
+
+void GroupTrace::on_view(const membership::View& view) {
+  news_.on_view(view);
+  const std::lock_guard lock(mutex_);
+  members_ = view.members;
 }
 
 void GroupTrace::on_peer_called(Rank from, uint64_t called) {

@@ -35,6 +35,8 @@ class GroupTrace final : private trace::Unfinished {
   uint16_t name() const { return name_; }
   // What befalls the members; recorded always, as it is rare.
   GroupNews& news() { return news_; }
+  // No call that may skip waits for who is not in it.
+  void on_view(const membership::View& view);
 
   // ---- calls and frames
   // To be called before the operation starts; local.step says whether it is traced, and
@@ -72,7 +74,8 @@ class GroupTrace final : private trace::Unfinished {
   struct Open {
     trace::Span span;
     Rank only = kNoRank;  // with whom it has to do; none: with all others
-    bool gives = false;   // nothing comes from them: it may end before they call
+    bool may_skip = false;
+    bool gives = false;  // nothing comes from them: it may end before they call
   };
   bool has_to_do(const Open& open, Rank rank) const;
   trace::Span ended(const Open& open, int64_t now_ns, bool is_through) const;
@@ -84,10 +87,12 @@ class GroupTrace final : private trace::Unfinished {
   const Rank self_;
   GroupNews news_;
   uint16_t name_ = 0;
-  // Changed by the progress thread: open_ under the lock, called_ where any are open.
+  // Changed by the progress thread: open_ and members_ under the lock, called_ where
+  // any are open.
   mutable std::mutex mutex_;
   std::vector<uint64_t> called_;  // by rank
   std::map<uint64_t, Open> open_;
+  RankSet members_;             // of the view
   std::vector<int64_t> begun_;  // by rank: when its frame of data began, 0: none did
   trace::ClockOffset offset_;
   std::optional<TimePoint> asked_;  // the question that is under way

@@ -189,7 +189,7 @@ void Group::on_promise() {
 }
 
 void Group::on_install(const View& view) {
-  trace_.news().on_view(view);
+  trace_.on_view(view);
   for (const auto& policy : policies_) policy->history().set_members(view.members);
   note_owners(view);
   if (view.has(options_.self)) refused_ = Status::ok();

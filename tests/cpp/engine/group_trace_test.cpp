@@ -115,6 +115,26 @@ TEST_CASE("a call tells when it was made, who called last and when, and its end"
   CHECK(t.take(1, SpanKind::kOperation).empty());
 }
 
+TEST_CASE("a call that may skip has not waited for a member that is out of the view") {
+  Traced t(4);
+  Call call = floats(512);
+  call.policy.kind = straggler::Kind::kSkip;
+  call.policy.floor = call.policy.ceiling = milliseconds(20);
+  t.cluster.kill(2);
+  t.cluster.run_for(milliseconds(1));
+  t.recorder(0).arm();
+  for (int i = 0; i < 2; ++i) {
+    std::vector<AnswerPtr> answers{t.allreduce(0, call), t.allreduce(1, call)};
+    t.cluster.run_for(milliseconds(5));
+    answers.push_back(t.allreduce(3, call));
+    REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  }
+  const auto spans = t.take(0, SpanKind::kOperation);
+  REQUIRE(spans.size() == 2);
+  CHECK(spans[1].peer == 3);
+  CHECK(spans[1].first_ns >= spans[1].begin_ns + 5'000'000);
+}
+
 TEST_CASE("who calls last has waited for nobody") {
   Traced t(2);
   t.recorder(1).arm();
