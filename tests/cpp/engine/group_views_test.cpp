@@ -71,6 +71,27 @@ TEST_CASE("a group goes on without a member that leaves after another has died")
   CHECK(all_ok(answers));
 }
 
+TEST_CASE("who is out is told at once when too few are left to take it back") {
+  ClusterOptions options{.size = 4};
+  options.heartbeat.interval = milliseconds(10);
+  options.heartbeat.timeout = milliseconds(50);
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  cluster.stop(3, milliseconds(1000));
+  answers = call_all(cluster, skip_sum_call(300), {0, 1, 2});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(900)));
+  REQUIRE_FALSE(cluster.group(0).view().has(Rank(3)));
+  for (const int32_t r : {0, 1, 2}) cluster.group(r).leave();
+  cluster.run_for(milliseconds(10));
+  for (const int32_t r : {0, 1, 2}) cluster.group(r).close_links();
+  cluster.run_for(milliseconds(1500));
+  const auto late = call_all(cluster, skip_sum_call(300), {3});
+  REQUIRE(cluster.run_until_done(late, milliseconds(500)));
+  CHECK(late[0]->status.code() == Code::kPeerLost);
+}
+
 TEST_CASE("a member is busy until the others have all results of its calls") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
