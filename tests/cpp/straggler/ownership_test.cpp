@@ -72,6 +72,16 @@ TEST_CASE(
   CHECK(changes(ownership, 11, Seen{0, 0, true, true}).empty());
 }
 
+TEST_CASE("half of the members keep their shards, whoever is named") {
+  Ownership ownership(4);
+  for (int32_t r = 0; r < 4; ++r) ownership.advise(Rank(r), Advice::kLink);
+  const auto well = [](Rank) { return Seen{}; };
+  const RankSet all = RankSet::full(4);
+  CHECK(ownership.changes(Rank(2), all, at(100), well) ==
+        std::vector{Change{Rank(0), false}, Change{Rank(1), false}});
+  CHECK(ownership.changes(Rank(0), all, at(100), well).empty());
+}
+
 TEST_CASE("only the first owner in time changes anything") {
   const Ownership ownership(4);
   CHECK(changes(ownership, 100, skipped(4), kOther).empty());
