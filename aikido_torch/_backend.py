@@ -61,6 +61,10 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
         raise ConfigError(
             "There is no process group yet; call init_process_group('aikido') first."
         )
+    if not isinstance(group, dist.ProcessGroup):  # what new_group() gives to others
+        raise ConfigError(
+            "This rank is no member of the group; call this on its members only."
+        )
     backend = group._get_backend(torch.device("cpu"))
     # TORCH_DISTRIBUTED_DEBUG=DETAIL wraps every backend.
     backend = getattr(backend, "wrapped_pg", backend)

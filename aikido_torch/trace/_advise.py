@@ -7,6 +7,7 @@ import math
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Iterable
 from typing import Literal
 
@@ -26,6 +27,12 @@ __all__ = ["Following", "advice_of", "advise", "follow"]
 Advice = Literal["none", "caller", "link"]
 
 _LOOK_S = 0.25
+_LONGEST_S = 1e6
+# A rank without shards uses its link for less, which may look well then: what is said
+# of a link holds for so many verdicts that do not name it.
+_LINK_KEPT = 10
+# The training may have paused: so often a trace is asked for again at once.
+_TRIES = 3
 # Requests are heard within that, if nothing holds Python's lock for longer.
 _HEARD_S = 1.0
 
@@ -45,6 +52,25 @@ def advice_of(verdicts: Iterable[Verdict]) -> dict[int, Advice]:
         elif verdict.cause in ("compute", "input"):
             said[verdict.rank] = "caller"
     return said
+
+
+class _Memory:
+    """What was said of ranks, from verdict to verdict. Pure."""
+
+    def __init__(self) -> None:
+        self._links: dict[int, int] = {}  # verdicts since it was named, by rank
+
+    def add(self, verdict: Verdict) -> dict[int, Advice]:
+        """What is to be said after the next verdict."""
+        new = advice_of([verdict])
+        self._links = {
+            rank: age + 1
+            for rank, age in self._links.items()
+            if age + 1 < _LINK_KEPT and rank not in new
+        }
+        self._links |= {rank: 0 for rank, advice in new.items() if advice == "link"}
+        links: dict[int, Advice] = dict.fromkeys(self._links, "link")
+        return links | new
 
 
 def advise(
@@ -71,7 +97,14 @@ def advise(
     backend = backend_of(group)
     if isinstance(verdicts, Verdict):
         verdicts = [verdicts]
-    said = advice_of(verdicts)
+    return _tell(backend, advice_of(verdicts), group)
+
+
+def _tell(
+    backend: _C.AikidoBackend,
+    said: dict[int, Advice],
+    group: dist.ProcessGroup | None,
+) -> dict[int, Advice]:
     # What rank 3 of the job is called in the group.
     members = [
         dist.get_global_rank(group, rank) if group is not None else rank
@@ -91,7 +124,10 @@ def follow(
     """Traces a few steps again and again, and gives the policies what they tell.
 
     Call it on each rank after `watch`. A thread of the first rank of the group asks all
-    for a trace of `steps` steps, and all are told the verdict (`advise`).
+    ranks of the job for a trace of `steps` steps, and the members of the group are told
+    what follows (`advise`); nothing is said where the trace of a rank is missing. A
+    slow link is remembered for ten verdicts that do not name it. One group of a job
+    should be followed, since traces are made one at a time.
 
     Args:
         every_s: seconds from one trace to the next.
@@ -106,17 +142,18 @@ def follow(
             makes no sense.
     """
     backend = backend_of(group)
-    if steps < 3:
+    if not isinstance(steps, int) or steps < 3:
         raise ConfigError(
             f"follow: steps is {steps}; what is steady takes 3 at least to be seen."
         )
-    if not every_s > 0:
-        raise ConfigError(f"follow: every_s is {every_s}; give seconds above 0.")
+    if not 0 < every_s <= _LONGEST_S:
+        raise ConfigError(
+            f"follow: every_s is {every_s}; give seconds above 0, up to {_LONGEST_S:g}."
+        )
     board = Board(own_connection(_get_default_store()))
     board.num_ranks()  # whether anybody listens
-    leads = backend.place[0] == 0
     return Following(
-        board, recorder_of_process(), leads, group, every_s=every_s, steps=steps
+        board, recorder_of_process(), backend, group, every_s=every_s, steps=steps
     )
 
 
@@ -127,32 +164,38 @@ class Following:
         self,
         board: Board,
         recorder: _C.Recorder,
-        leads: bool,
+        backend: _C.AikidoBackend,
         group: dist.ProcessGroup | None,
         *,
         every_s: float,
         steps: int,
         look_s: float = _LOOK_S,
     ) -> None:
-        """The thread starts at once; `leads`: this rank asks for the traces."""
+        """The thread starts at once, and ends with the group of `backend`."""
         self._board = board
         self._recorder = recorder
+        self._backend = weakref.ref(backend)
         self._group = group
         self._name = group.group_name if group is not None else ""
         self._every_s = every_s
         self._steps = steps
         self._look_s = look_s
+        self._memory = _Memory()
         self._verdict: Verdict | None = None
         # What was said before is of a former job, or of steps long ago.
         self._heard = board.num_verdicts(self._name)
+        self._has_warned = False
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._listen, daemon=True)]
-        if leads:
+        if backend.place[0] == 0:
             self._threads.append(threading.Thread(target=self._lead, daemon=True))
         for thread in self._threads:
             thread.name = "aikido-follow"
             thread.start()
         atexit.register(self.stop)
+
+    def __repr__(self) -> str:
+        return f"Following(every_s={self._every_s}, verdict={self._verdict})"
 
     @property
     def verdict(self) -> Verdict | None:
@@ -169,9 +212,16 @@ class Following:
             if thread is not threading.current_thread():
                 thread.join(timeout=2.0)
         try:
-            advise([], group=self._group)
+            _tell(self._member(), {}, self._group)
         except (AikidoError, RuntimeError, ValueError):
             return  # the group has ended
+
+    def _member(self) -> _C.AikidoBackend:
+        """ConfigError: the group has ended; another one may have its place."""
+        backend = backend_of(self._group)
+        if backend is not self._backend():
+            raise ConfigError("The group that was followed has ended.")
+        return backend
 
     def _listen(self) -> None:
         try:
@@ -184,8 +234,9 @@ class Following:
                 if told is None:  # its number is known a moment before
                     continue
                 self._heard = last
-                self._verdict = Verdict(**told)
-                advise(self._verdict, group=self._group)
+                self._verdict = Verdict(**told["verdict"])
+                said = {int(rank): advice for rank, advice in told["said"].items()}
+                _tell(self._member(), said, self._group)
         except (
             AikidoError,
             RuntimeError,
@@ -196,16 +247,18 @@ class Following:
     def _lead(self) -> None:
         try:
             while not self._ended.wait(self._every_s):
-                self._ask_once()
-        except RuntimeError:
+                self._member()
+                for _ in range(_TRIES):
+                    if self._ask_once() or self._ended.is_set():
+                        break
+        except (AikidoError, RuntimeError):  # the job has gone, or the group
             return
-        except AikidoError as error:
-            warnings.warn(f"trace.follow has ended: {error}", stacklevel=1)
 
-    def _ask_once(self) -> None:
+    def _ask_once(self) -> bool:
+        """Whether a trace came."""
         step, now = self._recorder.step, time.monotonic()
         if self._ended.wait(_HEARD_S):
-            return
+            return False
         pace = (self._recorder.step - step) / (time.monotonic() - now)
         first = self._recorder.step + 1 + math.ceil(pace * _HEARD_S)
         last = first + self._steps - 1
@@ -215,10 +268,23 @@ class Following:
                 self._board, first, last, timeout_s=timeout_s, ended=self._ended
             )
         except RetryLaterError:  # the training pauses, or somebody records by hand
-            return
+            return False
         dumps = [read(data, f"the dump of rank {r}") for r, data in found.dumps.items()]
         for rank in found.dumps:
             self._board.clear(found.number, rank)
-        window = [each for each in facts_of(dumps) if first <= each.step <= last]
+        num_ranks = self._board.num_ranks()
+        window = [
+            each
+            for each in facts_of(dumps)
+            if first <= each.step <= last and len(each.ranks) == num_ranks
+        ]
+        # The one whose trace is missing may be the one that all wait for.
         if window:
-            self._board.say(self._name, vars(attribute(window)))
+            verdict = attribute(window)
+            said = self._memory.add(verdict)
+            self._board.say(self._name, {"verdict": vars(verdict), "said": said})
+        elif not self._has_warned:
+            self._has_warned = True
+            notes = " ".join(found.notes)
+            warnings.warn(f"trace.follow has no verdict: {notes}", stacklevel=1)
+        return True

@@ -6,7 +6,7 @@ from torch.distributed import HashStore
 from aikido_torch import trace
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Verdict
-from aikido_torch.trace._advise import advice_of
+from aikido_torch.trace._advise import _Memory, advice_of
 from aikido_torch.trace._store import Board
 
 
@@ -37,6 +37,19 @@ def test_the_last_word_on_each_rank_counts():
     assert advice_of(said) == {1: "link", 0: "caller"}
 
 
+def test_a_slow_link_is_remembered_and_a_late_caller_is_not():
+    memory = _Memory()
+    nobody = verdict("none", None, "none")
+    assert memory.add(verdict("network out", 2)) == {2: "link"}
+    assert memory.add(verdict("compute", 1)) == {1: "caller", 2: "link"}
+    for _ in range(8):
+        assert memory.add(nobody) == {2: "link"}
+    assert memory.add(nobody) == {}
+    memory.add(verdict("network in", 3))
+    assert memory.add(verdict("compute", 3)) == {3: "caller"}
+    assert memory.add(nobody) == {}
+
+
 def test_members_that_are_named_are_told_of(group_of_one):
     assert trace.advise(verdict("compute", 0)) == {0: "caller"}
     assert trace.advise([verdict("compute", 5)], group=group_of_one) == {}
@@ -55,7 +68,9 @@ def test_a_backend_takes_ranks_and_advice_that_there_are(group_of_one):
 def test_without_a_group_or_with_numbers_that_make_no_sense(group_of_one):
     for arguments, text in [
         ({"steps": 2}, "steps is 2"),
+        ({"steps": 3.5}, "steps is 3.5"),
         ({"every_s": 0.0}, "every_s is 0.0"),
+        ({"every_s": float("inf")}, "every_s is inf"),
         ({}, "No rank of this job listens"),
     ]:
         with pytest.raises(ConfigError, match=text):
