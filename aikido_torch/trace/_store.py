@@ -322,6 +322,11 @@ def collect(
             f"No trace came of steps {first} to {last} within {timeout_s:g} s: "
             f"{' '.join(notes)} Ask for steps that come sooner, or wait longer."
         )
+    starts = [each.told.heard for r, each in heard.items() if r in found and each.told]
+    if starts and min(starts) > last:
+        for rank in found:
+            board.clear(number, rank)
+        raise _over(first, last, starts)
     notes += [
         f"rank {rank} was at step {each.told.heard} when it heard: its trace begins "
         "there."
@@ -331,6 +336,13 @@ def collect(
     if first == 0:
         notes.append("no step comes before step 0, so there is no verdict on it.")
     return Collected(found, notes, number)
+
+
+def _over(first: int, last: int, starts: list[int]) -> RetryLaterError:
+    return RetryLaterError(
+        f"Steps {first} to {last} were over when the ranks heard of it, at steps "
+        f"{min(starts)} to {max(starts)}: nothing was traced. Ask for later steps."
+    )
 
 
 def _waiting(

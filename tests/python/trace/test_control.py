@@ -87,6 +87,13 @@ def test_a_rank_that_hears_late_gives_what_is_left_and_says_so(listening):
     assert notes == ["rank 0 was at step 4 when it heard: its trace begins there."]
 
 
+def test_steps_that_are_over_are_an_error(listening):
+    store, recorder = listening
+    recorder.set_step(9)
+    with pytest.raises(RetryLaterError, match=r"Steps 3 to 5 were over .* 9 to 9"):
+        collect(Board(store), 3, 5, timeout_s=20)
+
+
 def test_a_request_that_was_given_up_leaves_the_rank_as_it_was(listening):
     store, recorder = listening
     board = Board(store)
