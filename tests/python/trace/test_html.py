@@ -180,7 +180,7 @@ def test_each_lane_is_painted(tmp_path):
     spans += [span(Kind.OPERATION, 30, 90, detail=1, step=0), *paused_message()]
     path = tmp_path / "report.html"
     write_html(path, [dump(rank, spans) for rank in range(3)])
-    with Browser(path) as browser:
+    with Browser(path.as_uri()) as browser:
         assert browser.value("painted") > 0
         assert browser.value("head.lanes.length") == 3 * 5
         x, y, width, height = browser.value(
@@ -209,7 +209,7 @@ def test_a_page_of_many_ranks_and_spans_is_painted_within_two_seconds(tmp_path):
     ranks = [dump(rank, spans, size=64, clock=None) for rank in range(64)]
     path = tmp_path / "report.html"
     write_html(path, ranks)
-    with Browser(path) as browser:
+    with Browser(path.as_uri()) as browser:
         painted_ms = browser.value("painted")
         shown = browser.value("head.lanes.map((lane) => lane.title)")
         names = browser.value("head.names")
