@@ -24,6 +24,7 @@ class _SettingRow(TypedDict):
     default: int | str
     minimum: int | None
     maximum: int | None
+    range: str
     agreed: bool
     help: str
 

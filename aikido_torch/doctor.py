@@ -74,13 +74,9 @@ def settings() -> list[dict[str, Any]]:
     Raises:
         ConfigError: a variable has a value that it does not take.
     """
-    ranges = {
-        row["option"]: f"{row['minimum']} to {row['maximum']}"
-        for row in _C.settings_table()
-        if row["minimum"] is not None
-    }
+    ranges = {row["option"]: row["range"] for row in _C.settings_table()}
     return [
-        asdict(setting) | {"range": ranges.get(setting.option, "text")}
+        asdict(setting) | {"range": ranges[setting.option]}
         for setting in Options().resolve()
     ]
 

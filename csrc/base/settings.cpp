@@ -10,6 +10,17 @@
 
 namespace aikido {
 
+namespace {
+
+std::vector<std::string> names_of_algorithms() {
+  std::vector<std::string> names;
+  for (int i = 0; i < kNumAlgorithms; ++i)
+    names.emplace_back(name_of(static_cast<Algorithm>(i)));
+  return names;
+}
+
+}  // namespace
+
 const std::vector<SettingSpec>& settings_table() {
   constexpr int64_t kKiB = 1 << 10;
   constexpr int64_t kMiB = 1 << 20;
@@ -56,6 +67,10 @@ const std::vector<SettingSpec>& settings_table() {
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
        "a tensor is spread over owners in shards of at least this size"},
+      {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
+       "how an all_reduce that waits for all ranks goes between them: "
+       "csrc/collectives/README.md has what each takes",
+       names_of_algorithms()},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,
        "results kept for a rank that has not called them; when full the others wait "
@@ -93,6 +108,11 @@ Status check_together(const Settings& s) {
 Status assign(const SettingSpec& spec, const std::string& where,
               const std::string& text, Settings& settings) {
   if (const auto* field = std::get_if<std::string Settings::*>(&spec.field)) {
+    const auto& all = spec.choices;
+    if (!all.empty() && std::find(all.begin(), all.end(), text) == all.end()) {
+      return {Code::kInvalidArgument, concat(where, " is \"", text, "\"; it takes ",
+                                             spec.range(), " (", spec.help, ")")};
+    }
     settings.*(*field) = text;
     return Status::ok();
   }
@@ -103,7 +123,7 @@ Status assign(const SettingSpec& spec, const std::string& where,
       number > spec.maximum) {
     return {Code::kInvalidArgument,
             concat(where, " is \"", text, "\"; it takes a whole number from ",
-                   spec.minimum, " to ", spec.maximum, " (", spec.help, ")")};
+                   spec.range(), " (", spec.help, ")")};
   }
   settings.*std::get<int64_t Settings::*>(spec.field) = number;
   return Status::ok();
@@ -127,6 +147,14 @@ std::string SettingSpec::value(const Settings& settings) const {
     return settings.*(*text);
   }
   return std::to_string(settings.*std::get<int64_t Settings::*>(field));
+}
+
+std::string SettingSpec::range() const {
+  if (is_number()) return concat(minimum, " to ", maximum);
+  if (choices.empty()) return "text";
+  std::string text;
+  for (const auto& choice : choices) text += (text.empty() ? "" : ", ") + choice;
+  return text;
 }
 
 Result<ResolvedSettings> resolve_settings(

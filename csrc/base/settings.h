@@ -33,6 +33,7 @@ struct Settings {
   int64_t heartbeat_timeout_ms = 30'000;
   std::string socket_ifname;
   int64_t collectives_min_shard_bytes = 16 << 10;
+  std::string collectives_algorithm = "direct";
   int64_t straggler_log_bytes = 256 << 20;
   int64_t memory_pool_bytes = 256 << 20;
   int64_t shutdown_linger_ms = 5000;
@@ -45,11 +46,14 @@ struct SettingSpec {
   int64_t maximum;
   bool is_agreed;  // must be equal on all members of a group
   const char* help;
+  std::vector<std::string> choices = {};  // of a text; none: any
 
   std::string variable() const;  // "AIKIDO_TRANSPORT_CHUNK_BYTES"
   std::string option() const;    // "transport_chunk_bytes"
   bool is_number() const { return field.index() == 0; }
   std::string value(const Settings& settings) const;
+  // What it takes: "4096 to 16777216", "direct, ring, tree", or "text".
+  std::string range() const;
 };
 
 const std::vector<SettingSpec>& settings_table();

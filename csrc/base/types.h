@@ -57,6 +57,11 @@ inline constexpr int kNumDTypes = 12;
 enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
 inline constexpr int kNumReduceOps = 8;
 
+// How an allreduce goes between the members: collectives/README.md has their steps and
+// bytes, ordering/collective_cost.h what they take.
+enum class Algorithm : uint8_t { kDirect, kRing, kHalvingDoubling, kTree };
+inline constexpr int kNumAlgorithms = 4;
+
 // Bytes of one element.
 constexpr size_t size_of(DType t) {
   switch (t) {
@@ -103,6 +108,12 @@ constexpr const char* name_of(ReduceOp op) {
                                                  "max", "band", "bor",     "bxor"};
   const auto i = static_cast<size_t>(op);
   return i < static_cast<size_t>(kNumReduceOps) ? kNames[i] : "unknown op";
+}
+constexpr const char* name_of(Algorithm algorithm) {
+  constexpr const char* kNames[kNumAlgorithms] = {"direct", "ring", "halving_doubling",
+                                                  "tree"};
+  const auto i = static_cast<size_t>(algorithm);
+  return i < static_cast<size_t>(kNumAlgorithms) ? kNames[i] : "unknown algorithm";
 }
 
 inline std::string to_string(Rank r) {

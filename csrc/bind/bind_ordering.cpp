@@ -307,7 +307,7 @@ void register_costs(py::module_& m) {
       "collective_time",
       [](const std::string& collective, int members, double bytes,
          const LinkCost& message, double gamma_s, double message_s) {
-        const auto which = value_or_raise(ordering::collective_named(collective));
+        const auto which = value_or_raise(ordering::algorithm_named(collective));
         return value_or_raise(ordering::cost_of(which, members, bytes,
                                                 costs_of(message, gamma_s, message_s)));
       },
@@ -318,12 +318,12 @@ void register_costs(py::module_& m) {
       "choose_collective",
       [](int members, double bytes, const LinkCost& message, double gamma_s,
          double message_s, const Names& among) {
-        std::vector<ordering::Collective> some;
+        std::vector<Algorithm> some;
         for (const auto& name : among)
-          some.push_back(value_or_raise(ordering::collective_named(name)));
+          some.push_back(value_or_raise(ordering::algorithm_named(name)));
         const auto choice = value_or_raise(ordering::choose_collective(
             members, bytes, costs_of(message, gamma_s, message_s), some));
-        return std::pair(std::string(name_of(choice.collective)), choice.time_s);
+        return std::pair(std::string(name_of(choice.algorithm)), choice.time_s);
       },
       py::kw_only(), py::arg("members"), py::arg("bytes"), py::arg("message"),
       py::arg("gamma_s"), py::arg("message_s"), py::arg("among"),

@@ -35,6 +35,7 @@ py::list table() {
     row["default"] = to_python(spec, Settings{});
     row["minimum"] = spec.is_number() ? py::object(py::int_(spec.minimum)) : py::none();
     row["maximum"] = spec.is_number() ? py::object(py::int_(spec.maximum)) : py::none();
+    row["range"] = spec.range();
     row["agreed"] = spec.is_agreed;
     row["help"] = spec.help;
     rows.append(row);

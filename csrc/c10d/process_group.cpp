@@ -8,6 +8,7 @@
 
 #include "c10d/error.h"
 #include "c10d/store_adapter.h"
+#include "ordering/collective_cost.h"
 
 namespace aikido::adapter {
 
@@ -39,6 +40,9 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       communicator_(config.group_name),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
+  auto algorithm = ordering::algorithm_named(settings_.collectives_algorithm);
+  raise_if_failed(algorithm.status());
+  algorithm_ = *algorithm;
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);

@@ -271,6 +271,7 @@ class AikidoBackend final : public ChangingBackend {
   std::shared_ptr<engine::Engine> engine_;
   AikidoWork::Services services_;
   Settings settings_;
+  Algorithm algorithm_ = Algorithm::kDirect;  // of strict all_reduces
   std::string group_name_;
   membership::Handle handle_;
   Current communicator_;

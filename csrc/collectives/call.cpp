@@ -59,7 +59,8 @@ Shape Shape::of(std::span<const int64_t> sizes) {
 
 bool operator==(const Call& a, const Call& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.count == b.count && a.shape == b.shape && a.policy == b.policy;
+         a.count == b.count && a.shape == b.shape && a.algorithm == b.algorithm &&
+         a.policy == b.policy;
 }
 
 double scale_of(const Call& call, int32_t contributors, int32_t members) {
@@ -90,6 +91,8 @@ std::string describe(const Call& call) {
     text += concat("[", call.count, "]");
   }
   text += ")";
+  if (call.algorithm != Algorithm::kDirect)
+    text += concat(" by ", name_of(call.algorithm));
   if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
   return text;
 }
@@ -105,6 +108,12 @@ Status validate(const Call& call, int32_t size) {
   if (has_root(call.kind) && (call.root.value < 0 || call.root.value >= size)) {
     return refuse(Code::kInvalidArgument,
                   concat("the root is none of the ", size, " ranks"));
+  }
+  const bool can_take_hops = call.kind == CallKind::kAllreduce && !call.is_partial();
+  if (call.algorithm != Algorithm::kDirect && !can_take_hops) {
+    return refuse(Code::kUnsupported,
+                  "only an all_reduce that waits for all ranks goes another way than "
+                  "direct");
   }
   if (!call.is_partial()) return Status::ok();
   const bool is_sum = call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg;
@@ -132,8 +141,11 @@ Status validate(const Call& call, int32_t size) {
 
 namespace {
 
-// kind, dtype, op, dimensions and kHasPolicy, root, count; then dims and policy.
+// kind, dtype, op, a byte of three things (dimensions, algorithm, kHasPolicy), root,
+// count; then dims and policy.
 constexpr size_t kFixedBytes = 16;
+constexpr uint8_t kDimensions = 0x0f;
+constexpr uint8_t kAlgorithmShift = 4;
 constexpr uint8_t kHasPolicy = 0x80;
 constexpr uint8_t kMaxKind = static_cast<uint8_t>(CallKind::kSparseAllreduce);
 constexpr uint64_t kMaxCount = uint64_t{1} << 48;
@@ -146,7 +158,9 @@ EncodedCall encode(const Call& call) {
   out.bytes[0] = static_cast<std::byte>(call.kind);
   out.bytes[1] = static_cast<std::byte>(call.dtype);
   out.bytes[2] = static_cast<std::byte>(call.op);
-  out.bytes[3] = static_cast<std::byte>(call.shape.num_dims | has_policy);
+  out.bytes[3] =
+      static_cast<std::byte>(call.shape.num_dims | has_policy |
+                             static_cast<int>(call.algorithm) << kAlgorithmShift);
   std::memcpy(out.bytes.data() + 4, &call.root.value, 4);
   std::memcpy(out.bytes.data() + 8, &call.count, 8);
   out.size = kFixedBytes + 8 * size_t{call.shape.num_dims};
@@ -166,19 +180,23 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   const auto kind = static_cast<uint8_t>(bytes[0]);
   const auto dtype = static_cast<uint8_t>(bytes[1]);
   const auto op = static_cast<uint8_t>(bytes[2]);
-  const auto num_dims = static_cast<uint8_t>(static_cast<uint8_t>(bytes[3]) & 0x7f);
-  const bool has_policy = (static_cast<uint8_t>(bytes[3]) & kHasPolicy) != 0;
+  const auto packed = static_cast<uint8_t>(bytes[3]);
+  const auto num_dims = static_cast<uint8_t>(packed & kDimensions);
+  const auto algorithm = (packed & ~kHasPolicy) >> kAlgorithmShift;
+  const bool has_policy = (packed & kHasPolicy) != 0;
   if (kind == 0 || kind > kMaxKind || dtype >= kNumDTypes || op >= kNumReduceOps ||
-      num_dims > Shape::kMaxDims) {
-    return Status(Code::kProtocol,
-                  concat("a call of kind ", int{kind}, ", dtype ", int{dtype}, ", op ",
-                         int{op}, ", ", int{num_dims}, " dimensions"));
+      num_dims > Shape::kMaxDims || algorithm >= kNumAlgorithms) {
+    return Status(
+        Code::kProtocol,
+        concat("a call of kind ", int{kind}, ", dtype ", int{dtype}, ", op ", int{op},
+               ", ", int{num_dims}, " dimensions, algorithm ", algorithm));
   }
   DecodedCall decoded;
   Call& call = decoded.call;
   call.kind = static_cast<CallKind>(kind);
   call.dtype = static_cast<DType>(dtype);
   call.op = static_cast<ReduceOp>(op);
+  call.algorithm = static_cast<Algorithm>(algorithm);
   std::memcpy(&call.root.value, bytes.data() + 4, 4);
   std::memcpy(&call.count, bytes.data() + 8, 8);
   if (call.count > kMaxCount) {

@@ -66,6 +66,7 @@ struct Call {
   // where members may differ (alltoall).
   uint64_t count = 0;
   Shape shape;  // of that tensor; none where members may differ
+  Algorithm algorithm = Algorithm::kDirect;  // others: of a strict all_reduce only
   straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
@@ -88,12 +89,13 @@ struct Call {
 // as zeros. Where some are backups, what is there or missing are data shards.
 double scale_of(const Call& call, int32_t contributors, int32_t members);
 
-// "all_reduce(sum, float32[1024]) with SkipStraggler(...)".
+// "all_reduce(sum, float32[1024]) with SkipStraggler(...)", "... by ring".
 std::string describe(const Call& call);
 
 // kInvalidArgument or kUnsupported with a sentence when no group of `size` members can
 // do it: an op that the dtype does not have, a root outside the group, a policy out of
-// its range, or one that skips where skipping is not defined.
+// its range, an algorithm that is for others, or one that skips where skipping is not
+// defined.
 Status validate(const Call& call, int32_t size);
 
 // Members of a group whose calls may skip: the mask must fit into the first frame.

@@ -109,14 +109,8 @@ void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
   finish_if_done();
 }
 
-// No element is cut in two.
 size_t DirectReduction::chunk_of(FrameKind kind) const {
-  return kind == FrameKind::kContrib ? most_at_once() : 0;
-}
-
-size_t DirectReduction::most_at_once() const {
-  const size_t element = size_of(call_.dtype);
-  return host_->settings().chunk_bytes / element * element;
+  return kind == FrameKind::kContrib ? whole_elements() : 0;
 }
 
 // Folds as far as the bytes of all members reach, a frame at a time so that a piece is
@@ -138,7 +132,7 @@ void DirectReduction::fold_what_is_ready() {
 
 // How many bytes can be folded next: as far as the first frame of everybody reaches.
 size_t DirectReduction::ready() const {
-  size_t ready = std::min(*own_bytes_ - folded_, most_at_once());
+  size_t ready = std::min(*own_bytes_ - folded_, whole_elements());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (Rank(r) == host_->self()) continue;
     const Source& source = sources_[static_cast<size_t>(r)];
@@ -228,12 +222,7 @@ std::vector<Rank> DirectReduction::missing() const {
 
 // An owner that has called waits for all.
 std::vector<Rank> DirectReduction::awaited() const {
-  std::vector<Rank> ranks = missing();
-  if (ranks.empty()) return ranks;
-  ranks.clear();
-  for (int32_t r = 0; r < host_->size(); ++r)
-    if (Rank(r) != host_->self()) ranks.emplace_back(r);
-  return ranks;
+  return missing().empty() ? std::vector<Rank>() : others();
 }
 
 }  // namespace aikido::collectives

@@ -74,7 +74,6 @@ class DirectReduction final : public Operation {
 
   size_t chunk_of(transport::FrameKind kind) const override;
   void fold_what_is_ready();
-  size_t most_at_once() const;
   size_t ready() const;
   void fold(size_t begin, size_t end);
   void drop_folded(size_t bytes);

@@ -94,4 +94,16 @@ Status Operation::misfit(Rank from, uint64_t bytes, size_t expected) const {
       from};
 }
 
+size_t Operation::whole_elements() const {
+  const size_t element = size_of(call_.dtype);
+  return host_->settings().chunk_bytes / element * element;
+}
+
+std::vector<Rank> Operation::others() const {
+  std::vector<Rank> ranks;
+  for (int32_t r = 0; r < host_->size(); ++r)
+    if (Rank(r) != host_->self()) ranks.emplace_back(r);
+  return ranks;
+}
+
 }  // namespace aikido::collectives

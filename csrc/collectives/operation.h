@@ -226,6 +226,10 @@ class Operation : public transport::SendOwner,
   // What a kReady says in the place of the shard.
   static constexpr int32_t kAnySize = 1;
   Status misfit(Rank from, uint64_t bytes, size_t expected) const;
+  // Bytes of a frame at most, so that no element is cut in two.
+  size_t whole_elements() const;
+  // All ranks but this one.
+  std::vector<Rank> others() const;
 
   OperationHost* const host_;
   const Seq seq_;

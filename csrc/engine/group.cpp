@@ -8,6 +8,7 @@
 
 #include "collectives/block_exchange.h"
 #include "collectives/direct_reduction.h"
+#include "collectives/hop_reduction.h"
 #include "collectives/partial_allreduce.h"
 #include "collectives/partial_reduce_scatter.h"
 #include "engine/failures.h"
@@ -207,6 +208,11 @@ std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_cal
     return std::make_shared<collectives::PartialAllreduce>(host, seq, call,
                                                            first_caller);
   }
+  // Without elements, or others, there are no hops.
+  const bool takes_hops =
+      call.algorithm != Algorithm::kDirect && call.count > 0 && options_.size > 1;
+  if (takes_hops)
+    return std::make_shared<collectives::HopReduction>(host, seq, call, first_caller);
   return std::make_shared<collectives::DirectReduction>(host, seq, call, first_caller);
 }
 

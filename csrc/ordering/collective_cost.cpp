@@ -36,22 +36,22 @@ Status check(int members, double bytes, const CollectiveCosts& costs) {
 }
 
 // By the note in the header.
-double formula(Collective collective, int members, double bytes,
+double formula(Algorithm algorithm, int members, double bytes,
                const CollectiveCosts& costs) {
   const double n = members, alpha = costs.message.alpha_s;
   const double wire = bytes * costs.message.beta_s, add = bytes * costs.gamma_s;
   const auto number = static_cast<unsigned>(members);
-  switch (collective) {
-    case Collective::kDirect:
+  switch (algorithm) {
+    case Algorithm::kDirect:
       return 2 * (alpha + (n - 2) * costs.message_s) + (n - 1) / n * (2 * wire + add);
-    case Collective::kRing:
+    case Algorithm::kRing:
       return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
-    case Collective::kHalvingDoubling: {
+    case Algorithm::kHalvingDoubling: {
       const double p = std::bit_floor(number);
       const double beyond = p < n ? 2 * (alpha + wire) + add : 0;
       return 2 * std::log2(p) * alpha + (p - 1) / p * (2 * wire + add) + beyond;
     }
-    case Collective::kTree: {
+    case Algorithm::kTree: {
       const double c = std::bit_width(number - 1);
       return c * (2 * (alpha + wire) + add);
     }
@@ -61,45 +61,31 @@ double formula(Collective collective, int members, double bytes,
 
 }  // namespace
 
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::kDirect:
-      return "direct";
-    case Collective::kRing:
-      return "ring";
-    case Collective::kHalvingDoubling:
-      return "halving_doubling";
-    case Collective::kTree:
-      return "tree";
-  }
-  return "unknown";
-}
-
-Result<double> cost_of(Collective collective, int members, double bytes,
+Result<double> cost_of(Algorithm algorithm, int members, double bytes,
                        const CollectiveCosts& costs) {
   AIKIDO_TRY(check(members, bytes, costs));
-  return members == 1 ? 0 : formula(collective, members, bytes, costs);
+  return members == 1 ? 0 : formula(algorithm, members, bytes, costs);
 }
 
 Result<Choice> choose_collective(int members, double bytes,
                                  const CollectiveCosts& costs,
-                                 std::span<const Collective> among) {
+                                 std::span<const Algorithm> among) {
   if (among.empty())
     return invalid("there is no collective to choose from; it takes one or more");
   std::optional<Choice> best;
-  for (const Collective collective : among) {
-    auto time_s = cost_of(collective, members, bytes, costs);
+  for (const Algorithm algorithm : among) {
+    auto time_s = cost_of(algorithm, members, bytes, costs);
     if (!time_s) return time_s.status();
-    if (!best || *time_s < best->time_s) best = Choice{collective, *time_s};
+    if (!best || *time_s < best->time_s) best = Choice{algorithm, *time_s};
   }
   return *best;
 }
 
-Result<Collective> collective_named(std::string_view name) {
+Result<Algorithm> algorithm_named(std::string_view name) {
   std::string known;
-  for (const Collective collective : kCollectives) {
-    if (name == name_of(collective)) return collective;
-    known += concat(known.empty() ? "" : ", ", name_of(collective));
+  for (const Algorithm algorithm : kAlgorithms) {
+    if (name == name_of(algorithm)) return algorithm;
+    known += concat(known.empty() ? "" : ", ", name_of(algorithm));
   }
   return invalid(
       concat("the collective is \"", printable(name), "\"; it takes ", known));

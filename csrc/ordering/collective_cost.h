@@ -33,17 +33,17 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "base/types.h"
 #include "ordering/graph.h"
 
 namespace aikido::ordering {
 
 enum class Collective : uint8_t { kDirect, kRing, kHalvingDoubling, kTree };
-inline constexpr std::array kCollectives = {Collective::kDirect, Collective::kRing,
-                                            Collective::kHalvingDoubling,
-                                            Collective::kTree};
-std::string_view name_of(Collective collective);
+inline constexpr std::array kAlgorithms = {Algorithm::kDirect, Algorithm::kRing,
+                                           Algorithm::kHalvingDoubling,
+                                           Algorithm::kTree};
 // kInvalidArgument for a name that is none of theirs.
-Result<Collective> collective_named(std::string_view name);
+Result<Algorithm> algorithm_named(std::string_view name);
 
 struct CollectiveCosts {
   LinkCost message;      // alpha and beta
@@ -53,17 +53,17 @@ struct CollectiveCosts {
 
 // Seconds. One member: 0. kInvalidArgument with a sentence for figures that are
 // negative or no numbers, for fewer than one member, and for a message_s above alpha.
-Result<double> cost_of(Collective collective, int members, double bytes,
+Result<double> cost_of(Algorithm algorithm, int members, double bytes,
                        const CollectiveCosts& costs);
 
 struct Choice {
-  Collective collective = Collective::kDirect;
+  Algorithm algorithm = Algorithm::kDirect;
   double time_s = 0;
 };
 // Of `among` the one that takes least; of several the first. The same refusals, and an
 // empty list.
 Result<Choice> choose_collective(int members, double bytes,
                                  const CollectiveCosts& costs,
-                                 std::span<const Collective> among);
+                                 std::span<const Algorithm> among);
 
 }  // namespace aikido::ordering

@@ -69,6 +69,20 @@ TEST_CASE("a value that does not fit is named with its source and range") {
   }
 }
 
+TEST_CASE("a text that has choices is one of them") {
+  CHECK(
+      resolve({{"collectives_algorithm", "tree"}}, {})->values.collectives_algorithm ==
+      "tree");
+  for (const char* value : {"", "Ring", "direct,ring"}) {
+    const Status status = resolve({{"collectives_algorithm", value}}, {}).status();
+    CHECK(status.code() == Code::kInvalidArgument);
+    CHECK(status.message().find(
+              concat("option collectives_algorithm is \"", value,
+                     "\"; it takes direct, ring, halving_doubling, tree (")) == 0);
+  }
+  CHECK(resolve({{"socket_ifname", "whatever"}}, {}).is_ok());
+}
+
 TEST_CASE("a rank may miss a few heartbeats, or none count") {
   const auto message = [](const char* interval, const char* timeout) {
     return resolve({{"heartbeat_interval_ms", interval}},

@@ -32,6 +32,7 @@ TEST_CASE("a call comes back from the wire as it was") {
       Call call = sample(is_partial);
       call.kind = static_cast<CallKind>(kind);
       call.root = Rank(kind - 2);
+      call.algorithm = static_cast<Algorithm>(kind % kNumAlgorithms);
       const auto bytes = encode(call);
       CHECK(bytes.size == (is_partial ? 72 : 32));
       auto decoded = decode_call(bytes.view());
@@ -72,8 +73,14 @@ TEST_CASE("bytes that are no call are refused") {
   for (size_t n = 0; n < good.size; ++n) {
     CHECK_FALSE(decode_call(good.view().first(n)).is_ok());
   }
-  for (const auto& [at, value] :
-       {std::pair{0, 0}, {0, 12}, {1, 12}, {2, 8}, {3, 0x87}, {15, 1}, {32, 9}}) {
+  for (const auto& [at, value] : {std::pair{0, 0},
+                                  {0, 12},
+                                  {1, 12},
+                                  {2, 8},
+                                  {3, 0x87},
+                                  {3, 0xc2},
+                                  {15, 1},
+                                  {32, 9}}) {
     auto bad = good;
     bad.bytes[static_cast<size_t>(at)] = static_cast<std::byte>(value);
     auto decoded = decode_call(bad.view());
@@ -97,6 +104,7 @@ TEST_CASE("calls differ by each of their parts") {
   CHECK(differs([](Call& c) { c.count = 1; }));
   CHECK(differs([](Call& c) { c.shape.dims[1] = 31; }));
   CHECK(differs([](Call& c) { c.shape.num_dims = 1; }));
+  CHECK(differs([](Call& c) { c.algorithm = Algorithm::kTree; }));
   CHECK(differs([](Call& c) { c.policy.slack = 2; }));
 }
 
@@ -106,6 +114,9 @@ TEST_CASE("a call is described as its user wrote it") {
             .find("all_reduce(avg, float32[32, 32]) with "
                   "SkipStraggler(min_contributors=3") == 0);
   Call call = sample(false);
+  call.algorithm = Algorithm::kHalvingDoubling;
+  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by halving_doubling");
+  call.algorithm = Algorithm::kDirect;
   call.kind = CallKind::kBarrier;
   CHECK(describe(call) == "barrier()");
   call.kind = CallKind::kBroadcast;
@@ -182,6 +193,18 @@ TEST_CASE("only calls that a group can do are valid") {
             c.dtype = DType::kBool;
           }).find("avg is not defined for bool") != std::string::npos);
   }
+  const auto other_way = [&](CallKind kind, bool is_strict) {
+    return message([&](Call& c) {
+      if (is_strict) c.policy = {};
+      c.kind = kind;
+      c.algorithm = Algorithm::kRing;
+    });
+  };
+  CHECK(other_way(CallKind::kAllreduce, true) == "");
+  CHECK(other_way(CallKind::kAllreduce, false)
+            .find("only an all_reduce that waits for all ranks goes another way") !=
+        std::string::npos);
+  CHECK(other_way(CallKind::kReduceScatter, true) != "");
   CHECK(message([](Call&) {}, 1025).find("has 1025 ranks") != std::string::npos);
   CHECK(message([](Call& c) {
           c.policy = {};

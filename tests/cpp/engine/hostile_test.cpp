@@ -160,6 +160,49 @@ TEST_CASE("a result for the shard of another fails the call") {
   }
 }
 
+TEST_CASE("what is of no hop, or of a hop of others, fails the call") {
+  Call ring = allreduce_call(DType::kFloat32, 48);  // 64 bytes a shard, from rank 2
+  ring.algorithm = Algorithm::kRing;
+  using Said = Hostile::Said;
+  const auto contrib = FrameKind::kContrib, result = FrameKind::kResult;
+  for (const auto& [from, said] :
+       {std::pair{1, Said{.kind = contrib, .bytes = 64}},
+        {2, Said{.kind = contrib, .bytes = 60}},
+        {2, Said{.kind = contrib, .bytes = 6, .total = 64}},
+        {2, Said{.kind = contrib, .bytes = 32, .offset = 32}},
+        {2, Said{.kind = result, .bytes = 64}},
+        {2, Said{.kind = contrib, .bytes = 64, .shard = 2}},
+        {2, Said{.kind = contrib, .bytes = 64, .shard = 4}},
+        {2, Said{.kind = result, .bytes = 64, .shard = 65535}}}) {
+    for (const bool is_called : {true, false}) {
+      Hostile h;
+      AnswerPtr answer;
+      if (is_called) answer = h.allreduce(ring);
+      Said frame = said;
+      frame.call = ring;
+      h.say(frame, static_cast<size_t>(from));
+      if (!is_called) answer = h.allreduce(ring);
+      check_failed(answer, concat("rank ", from, " sends"));
+      CHECK(h.lost().empty());
+    }
+  }
+  // Nobody can have a result before all have called.
+  Hostile h;
+  h.say({.kind = result, .bytes = 64, .call = ring, .shard = 2}, 2);
+  check_failed(h.allreduce(ring), "rank 2 sends 64 bytes where rank 0 expects 0");
+}
+
+TEST_CASE("a second contribution to a hop fails the call, and is not added") {
+  Call ring = allreduce_call(DType::kFloat32, 48);
+  ring.algorithm = Algorithm::kRing;
+  Hostile h;
+  const auto answer = h.allreduce(ring);
+  h.say({.bytes = 64, .call = ring}, 2);
+  CHECK_FALSE(answer->is_done());
+  h.say({.bytes = 64, .call = ring}, 2);
+  check_failed(answer, "rank 2 sends 64 bytes where rank 0 expects 64");
+}
+
 TEST_CASE("a message without its beginning ends the link") {
   Hostile h;
   h.say({.bytes = 20, .offset = 20});

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,14 +14,14 @@
 namespace aikido::ordering {
 namespace {
 
-constexpr auto kDirect = Collective::kDirect;
-constexpr auto kRing = Collective::kRing;
-constexpr auto kHalving = Collective::kHalvingDoubling;
-constexpr auto kTree = Collective::kTree;
+constexpr auto kDirect = Algorithm::kDirect;
+constexpr auto kRing = Algorithm::kRing;
+constexpr auto kHalving = Algorithm::kHalvingDoubling;
+constexpr auto kTree = Algorithm::kTree;
 
-double cost(Collective collective, int members, double bytes,
+double cost(Algorithm algorithm, int members, double bytes,
             const CollectiveCosts& costs) {
-  auto time_s = cost_of(collective, members, bytes, costs);
+  auto time_s = cost_of(algorithm, members, bytes, costs);
   if (!time_s) FAIL(time_s.status().message());
   return *time_s;
 }
@@ -42,12 +43,11 @@ TEST_CASE("two members exchange halves, and one does nothing") {
   const CollectiveCosts costs{{10, 3}, 0, 10};
   for (const auto collective : {kDirect, kRing, kHalving})
     REQUIRE(cost(collective, 2, 8, costs) == 20 + 24);
-  for (const auto collective : kCollectives)
-    REQUIRE(cost(collective, 1, 8, costs) == 0);
+  for (const auto collective : kAlgorithms) REQUIRE(cost(collective, 1, 8, costs) == 0);
 }
 
 Choice chosen(int members, double bytes, const CollectiveCosts& costs,
-              const std::vector<Collective>& among) {
+              const std::vector<Algorithm>& among) {
   auto choice = choose_collective(members, bytes, costs, among);
   if (!choice) FAIL(choice.status().message());
   return *choice;
@@ -55,17 +55,17 @@ Choice chosen(int members, double bytes, const CollectiveCosts& costs,
 
 TEST_CASE("halving is for few bytes, and a ring for many where halves are uneven") {
   const CollectiveCosts costs{{50e-6, 1e-9}, 0, 0};
-  const std::vector<Collective> among{kRing, kHalving, kTree};
-  REQUIRE(chosen(7, 1e3, costs, among).collective == kHalving);
-  REQUIRE(chosen(7, 1e7, costs, among).collective == kRing);
-  REQUIRE(chosen(8, 1e7, costs, among).collective == kHalving);
+  const std::vector<Algorithm> among{kRing, kHalving, kTree};
+  REQUIRE(chosen(7, 1e3, costs, among).algorithm == kHalving);
+  REQUIRE(chosen(7, 1e7, costs, among).algorithm == kRing);
+  REQUIRE(chosen(8, 1e7, costs, among).algorithm == kHalving);
   REQUIRE(chosen(8, 1e7, costs, among).time_s == cost(kHalving, 8, 1e7, costs));
 }
 
 TEST_CASE("of several that take as long the first is chosen") {
   const CollectiveCosts costs{{0, 1}, 0, 0};
-  REQUIRE(chosen(4, 8, costs, {kRing, kDirect}).collective == kRing);
-  REQUIRE(chosen(4, 8, costs, {kDirect, kRing}).collective == kDirect);
+  REQUIRE(chosen(4, 8, costs, {kRing, kDirect}).algorithm == kRing);
+  REQUIRE(chosen(4, 8, costs, {kDirect, kRing}).algorithm == kDirect);
 }
 
 TEST_CASE("messages that overlap make direct the best of all sizes") {
@@ -73,7 +73,7 @@ TEST_CASE("messages that overlap make direct the best of all sizes") {
   for (const double bytes : {1e4, 1e6, 1e8})
     for (const int members : {3, 4, 7, 8, 32})
       REQUIRE(
-          chosen(members, bytes, costs, {kTree, kRing, kHalving, kDirect}).collective ==
+          chosen(members, bytes, costs, {kTree, kRing, kHalving, kDirect}).algorithm ==
           kDirect);
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("a tree never takes less than halving, and less than a ring for few by
     for (const double bytes : {0.0, 1e3, 1e6, 1e9})
       REQUIRE(cost(kTree, members, bytes, costs) >=
               cost(kHalving, members, bytes, costs) * (1 - 1e-12));
-  REQUIRE(chosen(7, 1e3, costs, {kRing, kTree}).collective == kTree);
+  REQUIRE(chosen(7, 1e3, costs, {kRing, kTree}).algorithm == kTree);
 }
 
 TEST_CASE("the sizes at which the choice changes grow with alpha") {
@@ -91,7 +91,7 @@ TEST_CASE("the sizes at which the choice changes grow with alpha") {
   for (const double alpha : {10e-6, 100e-6, 1e-3}) {
     const CollectiveCosts costs{{alpha, 1e-9}, 0, 0};
     double bytes = 1;
-    while (chosen(7, bytes, costs, {kTree, kRing}).collective == kTree) bytes *= 1.1;
+    while (chosen(7, bytes, costs, {kTree, kRing}).algorithm == kTree) bytes *= 1.1;
     // Where 6 alpha + 6 m beta is 12 alpha + 12/7 m beta.
     REQUIRE(bytes >= 1.4 * alpha / 1e-9);
     REQUIRE(bytes <= 1.4 * alpha / 1e-9 * 1.1);
@@ -103,7 +103,7 @@ TEST_CASE("the sizes at which the choice changes grow with alpha") {
 TEST_CASE("costs that make no sense are refused") {
   const auto refusal = [](int members, double bytes, CollectiveCosts costs) {
     const auto status = cost_of(kRing, members, bytes, costs).status();
-    REQUIRE(choose_collective(members, bytes, costs, kCollectives).status().message() ==
+    REQUIRE(choose_collective(members, bytes, costs, kAlgorithms).status().message() ==
             status.message());
     return status.message();
   };
@@ -125,10 +125,10 @@ TEST_CASE("collectives have names") {
                                          {kRing, "ring"},
                                          {kTree, "tree"},
                                          {kHalving, "halving_doubling"}}) {
-    REQUIRE(name_of(collective) == name);
-    REQUIRE(*collective_named(name) == collective);
+    REQUIRE(std::string_view(name_of(collective)) == name);
+    REQUIRE(*algorithm_named(name) == collective);
   }
-  REQUIRE(collective_named("star").status().message() ==
+  REQUIRE(algorithm_named("star").status().message() ==
           R"(the collective is "star"; it takes direct, ring, halving_doubling, tree)");
 }
 

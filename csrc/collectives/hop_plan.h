@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// An allreduce in hops, by ring, halving-doubling or tree: what a rank sends and gets
+// in each of them. Pure, and follows from the algorithm, the number of ranks and the
+// rank: no memory but its own. Any thread.
+//
+// Note [hops]
+// First the hops that fold: what comes is folded into what this rank has of the same
+// shards. The last of them makes the results. Then those that copy: what comes is the
+// result. A rank sends in a hop what it has after the hop before, and need not wait
+// for others to be as far. n ranks, p the largest power of two up to n, L = log2 p,
+// C = log2 n rounded up.
+//
+//   ring              n shards. n-1 hops fold: in hop k rank r sends shard r-k to rank
+//                     r+1. n-1 hops copy, in the same direction.
+//   halving-doubling  p shards. L hops fold: in hop k ranks that differ in bit k halve
+//                     the shards that both have, and each sends the other's half. L
+//                     hops copy, back in the opposite order. Where n > p, rank r of
+//                     those beyond gives all to rank r-p in a hop before and gets all
+//                     in a hop behind.
+//   tree              1 shard. C hops fold: in hop k rank r + 2^k sends to rank r, if
+//                     2^(k+1) divides r. C hops copy, back in the opposite order.
+//
+// Each shard is folded along one chain or tree of ranks, whose last one has the only
+// result: all others copy it. So all ranks have the same bits, and the order of the sum
+// depends on nothing but n. Sources and costs: ordering/collective_cost.h.
+
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace aikido::collectives {
+
+// Shards from `first` to before `end`.
+struct Shards {
+  int32_t first = 0;
+  int32_t end = 0;
+};
+
+// Of one hop.
+struct Transfer {
+  Rank peer = kNoRank;  // none: there is no such transfer
+  Shards shards;
+};
+struct Hop {
+  Transfer send;
+  Transfer receive;
+};
+
+class HopPlan {
+ public:
+  // Requires: not kDirect, which has no hops; 1 <= size, 0 <= self < size.
+  HopPlan(Algorithm algorithm, int32_t size, Rank self);
+
+  // The same on all ranks.
+  int32_t num_shards() const { return num_shards_; }
+  int32_t num_hops() const { return num_folds_ + num_copies_; }
+  // Hops before this one fold, the others copy.
+  int32_t num_folds() const { return num_folds_; }
+
+  // Requires: 0 <= k < num_hops().
+  Hop hop(int32_t k) const;
+
+ private:
+  Hop ring(int32_t k) const;
+  Hop halving_doubling(int32_t k) const;
+  Hop tree(int32_t k) const;
+  Shards half_after(int32_t rank, int32_t num_halvings) const;
+
+  Algorithm algorithm_;
+  int32_t size_;
+  int32_t self_;
+  int32_t num_shards_ = 1;
+  int32_t num_folds_ = 0;
+  int32_t num_copies_ = 0;
+};
+
+}  // namespace aikido::collectives
