@@ -2,9 +2,10 @@
 # Copyright (c) the aikido authors
 """Strict allreduce on this machine: aikido and Gloo in the same processes.
 
-The two take turns; allreduce_ranks.py says how an operation is timed. Sums are checked
-for equality on every rank. With --mbit each rank is on a host of its own (lab/), whose
-link is that fast each way. Ranks of one host share memory, or use TCP with --tcp.
+Both take turns, with each algorithm that is asked for; allreduce_ranks.py says how an
+operation is timed. Sums are checked for equality on every rank. With --mbit each rank
+is on a host of its own (lab/), whose link is that fast each way. Ranks of one host
+share memory, or use TCP with --tcp.
 """
 
 import contextlib
@@ -41,6 +42,7 @@ BARS = {
         64 * MIB: 0.45,
     },
 }
+ALGORITHMS = ("direct", "ring", "halving_doubling", "tree")
 LIMIT_S = 900
 RANKS_FILE = "allreduce_ranks.py"
 
@@ -63,17 +65,34 @@ def parse_size(text: str) -> int:
     return int(digits) * unit
 
 
+def parse_algorithms(text: str) -> list[str]:
+    """Names of algorithms from "ring,tree", or all of them."""
+    names = list(ALGORITHMS) if text == "all" else text.split(",")
+    for name in names:
+        if name not in ALGORITHMS:
+            raise typer.BadParameter(
+                f"{name!r}: an algorithm is {', '.join(ALGORITHMS)}, or all"
+            )
+    return names
+
+
 def measure(
     console: Console,
     *,
     ranks: int,
+    algorithms: list[str],
     sizes: list[int],
     iterations: int,
     alternations: int,
     mbit: float | None,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
-    """Milliseconds by size and backend, and how many of them had a late start."""
-    plan = {"sizes": sizes, "iterations": iterations, "alternations": alternations}
+    """Milliseconds by size and algorithm or Gloo, and how many had a late start."""
+    plan = {
+        "algorithms": algorithms,
+        "sizes": sizes,
+        "iterations": iterations,
+        "alternations": alternations,
+    }
     taken: dict[int, dict[str, common.Samples]] = {}
     num_late = 0
     with Progress(console=console, transient=True) as progress:
@@ -114,16 +133,19 @@ def table_of(
 ) -> Table:
     title = f"allreduce over {transport}{at_rate(mbit)}, ms"
     table = Table(title=title, title_justify="left")
-    for column in ("size", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"):
+    for column in (
+        "size", "algorithm", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"
+    ):  # fmt: skip
         table.add_column(column, justify="right", no_wrap=True)
-    for num_bytes, samples in taken.items():
-        ours, reference = samples["aikido"], samples["gloo"]
-        result = judged(num_bytes, samples, transport)
+    for num_bytes, algorithm, samples in cases(taken):
+        ours, reference = samples[algorithm], samples["gloo"]
+        result = judged(num_bytes, algorithm, samples, transport)
         verdict = ""
         if result.bar is not None:
             verdict = f"{result.bar:g} " + ("holds" if result.holds else "[red]no[/]")
         table.add_row(
             size_name(num_bytes),
+            algorithm,
             f"{ours.median:.3g}",
             f"{ours.p95:.3g}",
             f"{reference.median:.3g}",
@@ -135,22 +157,36 @@ def table_of(
     return table
 
 
+def cases(
+    taken: dict[int, dict[str, common.Samples]],
+) -> list[tuple[int, str, dict[str, common.Samples]]]:
+    return [
+        (num_bytes, name, samples)
+        for num_bytes, samples in taken.items()
+        for name in samples
+        if name != "gloo"
+    ]
+
+
 def at_rate(mbit: float | None) -> str:
     return "" if mbit is None else f" at {mbit:g} Mbit/s"
 
 
 def judged(
     num_bytes: int,
+    algorithm: str,
     samples: dict[str, common.Samples],
     transport: str,
     mbit: float | None = None,
 ) -> common.Result:
+    is_direct = algorithm == "direct"
+    by = "" if is_direct else f" by {algorithm}"
     return common.Result.judge(
-        f"allreduce {size_name(num_bytes)}{at_rate(mbit)}",
+        f"allreduce {size_name(num_bytes)}{by}{at_rate(mbit)}",
         unit="ms",
-        value=samples["aikido"].median,
+        value=samples[algorithm].median,
         reference=samples["gloo"].median,
-        bar=BARS[transport].get(num_bytes),
+        bar=BARS[transport].get(num_bytes) if is_direct else None,
     )
 
 
@@ -160,6 +196,9 @@ def main(
     sizes: Annotated[
         str, typer.Option(help="Bytes of float32, separated by commas.")
     ] = ",".join(size_name(s).replace("iB", "").replace(" ", "") for s in SIZES),
+    algorithm: Annotated[
+        str, typer.Option(help="Of aikido, separated by commas, or all.")
+    ] = "direct",
     iterations: Annotated[
         int, typer.Option(min=1, help="Measurements in a row of each backend.")
     ] = 6,
@@ -183,6 +222,7 @@ def main(
         taken, num_late = measure(
             console,
             ranks=ranks,
+            algorithms=parse_algorithms(algorithm),
             sizes=[parse_size(text) for text in sizes.split(",")],
             iterations=iterations,
             alternations=alternations,
@@ -193,28 +233,29 @@ def main(
         raise typer.Exit(1) from None
     console.print(table_of(taken, transport, mbit))
     if num_late:
+        num_all = sum(len(s.values) for by in taken.values() for s in by.values())
         console.print(
-            f"{num_late} of {2 * len(taken) * iterations * alternations} operations "
+            f"{num_late} of {num_all} operations "
             "had a late start: the machine was busy with something else, so take these "
             "figures with care."
         )
     if json_file:
         facts = common.machine_facts()
         rows = [
-            dataclasses.asdict(judged(num_bytes, samples, transport, mbit))
+            dataclasses.asdict(judged(num_bytes, name, samples, transport, mbit))
             | {
-                "p95": samples["aikido"].p95,
-                "spread": samples["aikido"].spread,
+                "p95": samples[name].p95,
+                "spread": samples[name].spread,
                 "reference_p95": samples["gloo"].p95,
                 "reference_spread": samples["gloo"].spread,
-                "num_samples": len(samples["aikido"].values),
+                "num_samples": len(samples[name].values),
                 "num_late": num_late,
                 "ranks": ranks,
                 "mbit": mbit,
                 "transport": transport,
                 "machine": facts,
             }
-            for num_bytes, samples in taken.items()
+            for num_bytes, name, samples in cases(taken)
         ]
         json_file.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -38,12 +38,24 @@ def test_what_is_no_size_is_refused(text):
 )
 def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, bar, holds):
     samples = {
-        "aikido": common.Samples((3.0, 3.0, 9.0)),
+        "direct": common.Samples((3.0, 3.0, 9.0)),
+        "ring": common.Samples((4.0,)),
         "gloo": common.Samples((2.0, 2.0, 1.0)),
     }
-    result = allreduce.judged(num_bytes, samples, transport)
+    result = allreduce.judged(num_bytes, "direct", samples, transport)
     assert (result.bar, result.holds) == (bar, holds)
     assert result.ratio == 1.5
-    shaped = allreduce.judged(num_bytes, samples, transport, 200)
+    shaped = allreduce.judged(num_bytes, "direct", samples, transport, 200)
     assert shaped.case == f"{result.case} at 200 Mbit/s"
-    assert allreduce.table_of({num_bytes: samples}, transport).row_count == 1
+    ring = allreduce.judged(num_bytes, "ring", samples, transport)
+    assert (ring.case, ring.ratio, ring.bar) == (f"{result.case} by ring", 2, None)
+    assert allreduce.table_of({num_bytes: samples}, transport).row_count == 2
+
+
+def test_algorithms_are_read_by_name():
+    assert allreduce.parse_algorithms("ring,direct") == ["ring", "direct"]
+    assert set(allreduce.parse_algorithms("all")) == {
+        "direct", "ring", "halving_doubling", "tree"
+    }  # fmt: skip
+    with pytest.raises(typer.BadParameter, match="'star': an algorithm is direct, "):
+        allreduce.parse_algorithms("ring,star")

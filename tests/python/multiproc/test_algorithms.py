@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Strict all_reduce by ring, halving-doubling and tree, among processes."""
+
+import hashlib
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import aikido_torch
+from aikido_torch import Options
+from aikido_torch.errors import AikidoError
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import die, late, run_ranks
+from harness.failures import failure_of
+from harness.memory import COMPLEX, DTYPES, is_close, same_bits, values
+from harness.operations import fold, ops_of
+
+ALGORITHMS = ("ring", "halving_doubling", "tree")
+# Fewer elements than ranks, uneven shards, more than one chunk per shard.
+COUNTS = (0, 1, 3, 5_000, 300_001)
+VICTIM = 1
+
+
+def reduce_everything(rank, size):
+    wrong, bits = [], hashlib.sha256()
+    for dtype in DTYPES:
+        # torch itself refuses to multiply complex numbers.
+        is_ours = dtype in COMPLEX
+        all_reduce = aikido_torch.all_reduce if is_ours else dist.all_reduce
+        for op in (*ops_of(dtype), *(("PRODUCT",) if is_ours else ())):
+            for count in COUNTS if dtype in ("float32", "int64") else (3, 5_000):
+                given = [values(dtype, (count,), count, r) for r in range(size)]
+                tensor = given[rank].clone()
+                all_reduce(tensor, op=getattr(dist.ReduceOp, op))
+                expected = fold(op, given)
+                # In another order than that of the ranks, and short floats are rounded
+                # by each rank that folds.
+                is_rounded = dtype in (
+                    *COMPLEX,
+                    "float16",
+                    "bfloat16",
+                    "float32",
+                    "float64",
+                )
+                is_same = is_close if is_rounded else same_bits
+                if not is_same(tensor, expected):
+                    wrong.append(f"{dtype} {op} {count}")
+                bits.update(tensor.view(torch.uint8).numpy().tobytes())
+    return wrong, bits.hexdigest()
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_each_dtype_and_op_gives_the_reference_and_the_same_bits(algorithm, size):
+    options = Options(collectives_algorithm=algorithm)
+    results = run_ranks(size, reduce_everything, options=options)
+    for wrong, bits in results:
+        assert wrong == []
+        assert bits == results[0][1]
+
+
+def mix(rank, size):
+    """Calls that may skip and strict ones, at once."""
+    given = torch.arange(10_000.0)
+    policy = SkipStraggler(min_contributors=size, floor_ms=5000, ceiling_ms=5000)
+    tensors = [given * (rank + 1) for _ in range(12)]
+    works = [
+        aikido_torch.all_reduce(tensor, policy=policy, async_op=True)
+        if i % 3 == 0
+        else dist.all_reduce(tensor, async_op=True)
+        for i, tensor in enumerate(tensors)
+    ]
+    for work in works:
+        work.wait()
+    return all(torch.equal(tensor, given * 10) for tensor in tensors)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_calls_that_may_skip_go_their_own_way(algorithm):
+    options = Options(collectives_algorithm=algorithm)
+    assert run_ranks(4, mix, options=options) == [True] * 4
+
+
+def lose_a_rank(rank, size, count):
+    for _ in range(3):
+        dist.all_reduce(torch.ones(count))
+    dist.barrier()
+    if rank == VICTIM:
+        die(after=0.3)
+    failure = failure_of(lambda: None)
+    for _ in range(100_000):
+        failure = failure_of(lambda: dist.all_reduce(torch.ones(count)))
+        if failure.name != "nothing":
+            break
+    return failure, failure_of(lambda: dist.all_reduce(torch.ones(count)))
+
+
+@pytest.mark.parametrize("count", [10, 2_000_000])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_rank_that_is_killed_in_a_call_is_named_by_all(algorithm, count):
+    results = run_ranks(
+        5,
+        lose_a_rank,
+        count,
+        options=Options(collectives_algorithm=algorithm),
+        group_timeout=60,
+        may_die={VICTIM},
+    )
+    for rank, seen in enumerate(results):
+        if rank == VICTIM:
+            continue
+        for failure in seen:
+            assert failure.name == "PeerLostError", failure.text
+            assert failure.rank == VICTIM
+            assert failure.seconds < 10
+
+
+def call_late(rank, size):
+    dist.barrier()
+    if rank == VICTIM:
+        late(2.5)
+    return failure_of(lambda: dist.all_reduce(torch.ones(50_000)))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_time_out_names_who_has_not_called(algorithm):
+    options = Options(collectives_algorithm=algorithm)
+    for failure in run_ranks(4, call_late, options=options, group_timeout=1.5):
+        assert failure.name == "TimedOutError", failure.text
+        assert "still missing: rank 1 (its last call" in failure.text
+        assert failure.rank == VICTIM
+
+
+def init_with(rank, size, folder, names):
+    try:
+        dist.init_process_group(
+            "aikido",
+            init_method=f"file://{folder}/store",
+            rank=rank,
+            world_size=size,
+            pg_options=Options(collectives_algorithm=names[rank]),
+        )
+    except AikidoError as error:
+        return type(error).__name__, str(error)
+    return "taken", ""
+
+
+def test_ranks_that_do_not_agree_are_named_with_both_algorithms(tmp_path):
+    names = ["ring", "ring", "tree"]
+    answers = run_ranks(3, init_with, str(tmp_path), names, backend=None)
+    both = (
+        "collectives_algorithm=ring and rank 2 has collectives_algorithm=tree; give "
+        "this option the same value on every rank"
+    )
+    for rank in (0, 2):
+        assert answers[rank][0] == "ConfigError"
+        assert both in answers[rank][1]
