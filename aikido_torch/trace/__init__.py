@@ -15,8 +15,8 @@ and then, anywhere, `python -m aikido_torch.trace merge rank*.trace --output all
 for ui.perfetto.dev, or `report rank*.trace --html report.html` for who made whom wait,
 and for whom backups stood in, where there are some.
 A job that called `watch` is also traced from outside, at steps that are named:
-`python -m aikido_torch.trace arm --steps 100:105 --output all.json`, or by any of its
-ranks: `aikido_torch.trace.arm(100, 105, output="all.json")`. `follow()` does so again
+`python -m aikido_torch.trace arm --steps 100:104 --output all.json`, or by any of its
+ranks: `aikido_torch.trace.arm(100, 104, output="all.json")`. `follow()` does so again
 and again, and tells the straggler policies what the verdicts say.
 
 Nothing is recorded, and next to nothing is spent, before that. Each thread of a rank

@@ -9,7 +9,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Iterable
-from typing import Literal
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
@@ -17,60 +16,20 @@ from torch.distributed.distributed_c10d import _get_default_store
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
+from aikido_torch.trace._advice import Advice, Memory, advice_of
 from aikido_torch.trace._attribute import Verdict, attribute
 from aikido_torch.trace._dump import read
 from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._store import Board, collect, own_connection
 
-__all__ = ["Following", "advice_of", "advise", "follow"]
-
-Advice = Literal["none", "caller", "link"]
+__all__ = ["Following", "advise", "follow"]
 
 _LOOK_S = 0.25
 _LONGEST_S = 1e6
-# A rank without shards uses its link for less, which may look well then: what is said
-# of a link holds for so many verdicts that do not name it.
-_LINK_KEPT = 10
 # The training may have paused: so often a trace is asked for again at once.
 _TRIES = 3
 # Requests are heard within that, if nothing holds Python's lock for longer.
 _HEARD_S = 1.0
-
-
-def advice_of(verdicts: Iterable[Verdict]) -> dict[int, Advice]:
-    """What verdicts say of the ranks that they name, the last of each rank.
-
-    Only what was seen in most steps is said: "link" of a rank whose network is slow,
-    "caller" of one that computes or waits for its data.
-    """
-    said: dict[int, Advice] = {}
-    for verdict in verdicts:
-        if verdict.rank is None or verdict.pattern != "steady":
-            continue
-        if verdict.cause in ("network in", "network out"):
-            said[verdict.rank] = "link"
-        elif verdict.cause in ("compute", "input"):
-            said[verdict.rank] = "caller"
-    return said
-
-
-class _Memory:
-    """What was said of ranks, from verdict to verdict. Pure."""
-
-    def __init__(self) -> None:
-        self._links: dict[int, int] = {}  # verdicts since it was named, by rank
-
-    def add(self, verdict: Verdict) -> dict[int, Advice]:
-        """What is to be said after the next verdict."""
-        new = advice_of([verdict])
-        self._links = {
-            rank: age + 1
-            for rank, age in self._links.items()
-            if age + 1 < _LINK_KEPT and rank not in new
-        }
-        self._links |= {rank: 0 for rank, advice in new.items() if advice == "link"}
-        links: dict[int, Advice] = dict.fromkeys(self._links, "link")
-        return links | new
 
 
 def advise(
@@ -180,7 +139,7 @@ class Following:
         self._every_s = every_s
         self._steps = steps
         self._look_s = look_s
-        self._memory = _Memory()
+        self._memory = Memory()
         self._verdict: Verdict | None = None
         # What was said before is of a former job, or of steps long ago.
         self._heard = board.num_verdicts(self._name)
@@ -237,12 +196,8 @@ class Following:
                 self._verdict = Verdict(**told["verdict"])
                 said = {int(rank): advice for rank, advice in told["said"].items()}
                 _tell(self._member(), said, self._group)
-        except (
-            AikidoError,
-            RuntimeError,
-            ValueError,
-        ):  # the job has gone, or the group
-            return
+        except (AikidoError, RuntimeError, ValueError):
+            return  # the job has gone, or the group
 
     def _lead(self) -> None:
         try:
