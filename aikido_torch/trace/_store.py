@@ -4,9 +4,11 @@
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -57,12 +59,13 @@ def address_of(store: Store) -> str | None:
     return None
 
 
-def open_store(address: str) -> Store:
+def open_store(address: str, *, timeout: timedelta = _TIMEOUT) -> Store:
     """Connects to the store of a running job.
 
     Args:
         address: "tcp://host:port", that is MASTER_ADDR and MASTER_PORT of the job, or
             "file:///path", as given to init_process_group.
+        timeout: for the answer of the job.
 
     Raises:
         ConfigError: it is none of these, or no job is there.
@@ -83,13 +86,36 @@ def open_store(address: str) -> Store:
             f"The store is {address!r}; give tcp://host:port, that is MASTER_ADDR and "
             "MASTER_PORT of the job, or file:///path."
         )
+    return _connect(address, host, port, timeout)
+
+
+def _connect(address: str, host: str, port: int, timeout: timedelta) -> TCPStore:
+    """A TCPStore that is there: to one that is not, torch connects again and again.
+
+    With a server of another kind its constructor never returns, so it has a thread of
+    its own.
+    """
+    silence = ConfigError(
+        f"No job answers at {address} within {timeout.total_seconds():g} s; give "
+        "MASTER_ADDR and MASTER_PORT of one that runs."
+    )
     try:
-        return TCPStore(host, port, is_master=False, timeout=_TIMEOUT)
-    except (DistStoreError, RuntimeError) as error:
-        raise ConfigError(
-            f"No job answers at {address} within {_TIMEOUT.seconds} s; give "
-            "MASTER_ADDR and MASTER_PORT of one that runs."
-        ) from error
+        socket.create_connection((host, port), timeout.total_seconds()).close()
+    except OSError as error:
+        raise silence from error
+    done: Future[TCPStore] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(TCPStore(host, port, is_master=False, timeout=timeout))
+        except (DistStoreError, RuntimeError) as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="aikido-connect", daemon=True).start()
+    try:
+        return done.result(timeout.total_seconds())
+    except (DistStoreError, RuntimeError, TimeoutError) as error:
+        raise silence from error
 
 
 class Told(NamedTuple):
@@ -124,7 +150,11 @@ class Board:
 
     def num_requests(self) -> int:
         """How many there were so far; the last has this number."""
-        return self._store.add("requests", 0)
+        return self._number("requests")
+
+    def _number(self, key: str) -> int:
+        # Not by adding nothing: a file store grows by each of these.
+        return int(self._store.get(key)) if self._store.check([key]) else 0
 
     # ---- ranks
 
@@ -208,7 +238,7 @@ class Board:
 
     def num_verdicts(self, group: str) -> int:
         """How many were said to a group so far; the last has this number."""
-        return self._store.add(f"verdicts/{group}", 0)
+        return self._number(f"verdicts/{group}")
 
     def say(self, group: str, verdict: dict[str, Any]) -> None:
         """The next one, in place of the last."""
@@ -288,8 +318,8 @@ def collect(
     number = board.request(before, last)
     ended = ended or threading.Event()
     found: dict[int, bytes] = {}
-    now = time.monotonic()
-    deadline = now + timeout_s
+    begin = now = time.monotonic()
+    deadline = begin + timeout_s
     heard = {rank: _Heard(None, now) for rank in ranks}
     notes: list[str] = []
     try:
@@ -319,7 +349,7 @@ def collect(
     notes += _why(lacking, now, last, silent_s)
     if not found:
         raise RetryLaterError(
-            f"No trace came of steps {first} to {last} within {timeout_s:g} s: "
+            f"No trace came of steps {first} to {last} within {now - begin:.1f} s: "
             f"{' '.join(notes)} Ask for steps that come sooner, or wait longer."
         )
     starts = [each.told.heard for r, each in heard.items() if r in found and each.told]

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import re
+import socket
 import threading
+from datetime import timedelta
 
 import pytest
 from torch.distributed import FileStore, HashStore, PrefixStore, TCPStore
@@ -44,6 +47,17 @@ def test_a_store_over_tcp_is_found_by_its_address():
 
 def test_a_store_inside_of_a_process_has_no_address(store):
     assert address_of(store) is None
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_port_where_no_store_answers_is_a_sentence(is_taken, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        if not is_taken:
+            server.close()
+        with pytest.raises(ConfigError, match=rf"No job answers at .*:{port} within 0"):
+            open_store(f"tcp://127.0.0.1:{port}", timeout=timedelta(seconds=0.2))
+    assert "c10d" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -199,13 +213,37 @@ def test_if_nobody_answers_the_error_says_where_they_are(store):
     asking = Asking(store, timeout_s=0.2)
     answer(store, 0, b"", heard=1, now=2, through=False)
     asking.join()
-    assert asking.error.startswith(
-        "No trace came of steps 3 to 5 within 0.2 s: no trace came of rank 0: it is at "
-        "step 2. Ask for"
+    assert re.match(
+        r"No trace came of steps 3 to 5 within [0-9.]+ s: no trace came of rank 0: it "
+        r"is at step 2\. Ask for",
+        asking.error,
     )
+
+
+def test_the_error_says_how_long_it_took_and_not_how_long_it_might_have(store):
+    Board(store).join(1)
+    asking = Asking(store, timeout_s=600)
+    while Board(store).num_requests() == 0:
+        pass
+    Board(store).tell(1, 0, Told(1, 1, refused="has ended"))
+    asking.join()
+    assert float(re.search(r"within ([0-9.]+) s", asking.error)[1]) < 60
+    assert "rank 0: it has ended." in asking.error
 
 
 def test_if_nobody_listens_it_is_a_sentence(store):
     with pytest.raises(ConfigError, match="No rank of this job listens"):
         collect(Board(store), 3, 5, timeout_s=1)
     assert Board(store).num_requests() == 0
+
+
+def test_looking_for_requests_leaves_a_file_store_as_long_as_it_was(tmp_path):
+    path = tmp_path / "store"
+    board = Board(FileStore(str(path), 1))
+    board.join(1)
+    board.request(3, 5)
+    board.say("", {})
+    size = path.stat().st_size
+    assert board.num_requests() == 1
+    assert board.num_verdicts("") == 1
+    assert path.stat().st_size == size
