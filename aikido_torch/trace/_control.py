@@ -37,6 +37,7 @@ class Control:
         place: tuple[int, int],
         take: Callable[[], bytes | None],
         *,
+        has_ended: Callable[[], bool] = lambda: False,
         look_s: float = _LOOK_S,
     ) -> None:
         """The thread starts at once.
@@ -47,11 +48,14 @@ class Control:
             place: rank and size.
             take: gives a dump of what was recorded, as bytes, and empties the
                 recorder; None: somebody records by hand, whose it is.
+            has_ended: whether the group has ended, whose clock a dump needs; then the
+                thread ends, too.
             look_s: how often it looks whether somebody asks.
         """
         self._recorder = recorder
         self._rank, size = place
         self._take = take
+        self._has_ended = has_ended
         self._look_s = look_s
         self._ended = threading.Event()
         self._board = Board(own_connection(store))
@@ -73,7 +77,7 @@ class Control:
 
     def _run(self) -> None:
         try:
-            while not self._ended.wait(self._look_s):
+            while not self._ended.wait(self._look_s) and not self._has_ended():
                 last = self._board.num_requests()
                 while self._seen < last and not self._ended.is_set():
                     self._seen += 1
@@ -105,7 +109,9 @@ class Control:
             recorder.arm_steps(first, last)
             is_wanted = self._stay_until(last, number, heard)
             recorder.arm_steps(0, -1)
-            if not is_wanted:  # nobody would ever clear what is given now
+            if self._has_ended():
+                self._refuse(number, f"has left its group before the end of {last}")
+            elif not is_wanted:  # nobody would ever clear what is given now
                 self._board.clear(number, self._rank)
             elif (data := self._take()) is None:  # it has begun meanwhile
                 self._refuse(number, _BY_HAND)
@@ -113,9 +119,9 @@ class Control:
                 self._board.give(number, self._rank, data)
         except AikidoError as error:
             recorder.arm_steps(0, -1)
-            text = f"could not give its trace: {error}"
+            text = f"could not give its trace: {error}".removesuffix(".")
             self._refuse(number, text)
-            warnings.warn(f"rank {self._rank} {text}", stacklevel=1)
+            warnings.warn(f"rank {self._rank} {text}.", stacklevel=1)
 
     def _stay_until(self, last: int, number: int, heard: int) -> bool:
         """Tells where it is until `last` is over. False: nobody wants it any more."""
@@ -123,7 +129,7 @@ class Control:
             now = self._recorder.step
             self._board.tell(number, self._rank, Told(heard, now, beat))
             self._tell_others(number, now, beat)
-            is_over = now > last or self._ended.wait(self._look_s)
+            is_over = now > last or self._ended.wait(self._look_s) or self._has_ended()
             if self._board.is_off(number):
                 return False
             if is_over:

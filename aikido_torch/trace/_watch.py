@@ -3,6 +3,7 @@
 """Hooks that tell the recorder of the steps of a training and of their parts."""
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,8 +76,24 @@ def watch(
             recorder_of_process(),
             backend.place,
             lambda: take_free(group),
+            has_ended=_end_of(backend, group),
         )
     return watch
+
+
+def _end_of(
+    backend: _C.AikidoBackend, group: dist.ProcessGroup | None
+) -> Callable[[], bool]:
+    """Whether a group has ended; another one may have its place."""
+    known = weakref.ref(backend)
+
+    def has_ended() -> bool:
+        try:
+            return backend_of(group) is not known()
+        except ConfigError:
+            return True
+
+    return has_ended
 
 
 class Watch:

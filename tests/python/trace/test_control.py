@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import json
+import threading
 
 import pytest
 from torch.distributed import HashStore
@@ -166,3 +167,32 @@ def test_who_asks_second_knows_that_the_rank_is_alive(listening):
         pass
     for number in (1, second):
         board.put_off(number)
+
+
+def test_the_end_of_the_group_ends_a_request_and_the_thread():
+    store, recorder = HashStore(), _C.Recorder(64)
+    ended = threading.Event()
+
+    def take():
+        assert not ended.is_set()  # nobody has its clock any more
+        return b""
+
+    control = Control(
+        store, recorder, (0, 1), take, has_ended=ended.is_set, look_s=0.001
+    )
+    board = Board(store)
+
+    class Ending(Board):
+        def steps(self, number, ranks):
+            heard = super().steps(number, ranks)
+            if heard:
+                ended.set()
+            return heard
+
+    with pytest.raises(RetryLaterError, match="rank 0: it has left its group before"):
+        collect(Ending(store), 3, 5, timeout_s=20)
+    control._thread.join(timeout=20)
+    assert not control._thread.is_alive()
+    assert not recorder.is_armed
+    assert board.dump_of(1, 0) is None
+    control.stop()
