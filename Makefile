@@ -3,13 +3,14 @@
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
 # make lint   what pre-commit runs
 # make clean  removes .venv and build
-# The first two set everything up, given Python 3.11+ with venv and a C++20 compiler,
+# make help   this text
+# demo and test set everything up, given Python 3.11+ with venv and a C++20 compiler,
 # and skip what is done. TORCH="torch==2.13.*" builds against another torch, PYTHON=...
 # with another interpreter.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint clean core-test python-test
+.PHONY: demo test lint clean help core-test python-test
 
 TORCH ?= torch==2.15.0
 CXX_USED = $(if $(filter default,$(origin CXX)),c++,$(CXX))
@@ -41,6 +42,9 @@ lint: $(DONE)/native
 
 clean:
 	rm -rf .venv build aikido_torch/_C.*.so *.egg-info
+
+help:
+	@sed -n 's/^# \?//p;/^SHELL/q' Makefile
 
 # ---- Set-up, each step once -----------------------------------------------------------
 $(DONE)/venv:
@@ -78,6 +82,7 @@ $(TORCH_DONE): $(DONE)/tools
 	touch "$@"
 
 $(DONE)/native: $(TORCH_DONE) $(SOURCES)
+	@echo "make: compiling the extension, which may take some minutes"
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test]"
 	touch $@
 
