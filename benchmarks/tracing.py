@@ -64,11 +64,18 @@ PARTS = {
         "steps",
     ),
     "overhead": Part(
-        "steps of a model, with and without tracing",
+        "steps of a model in wall time, with and without tracing",
         f"disarmed {overhead.DISARMED_BAR:g}, armed {overhead.ARMED_BAR:g} of without",
-        20,
-        60,
-        "blocks of each arm",
+        2000,
+        12_000,
+        "steps of each arm",
+    ),
+    "processor": Part(
+        "the same in time of processors",
+        f"disarmed {overhead.DISARMED_BAR:g}, armed {overhead.ARMED_BAR:g} of without",
+        500,
+        3000,
+        "steps of each arm",
     ),
     "instructions": Part(
         "instructions of tracing, beside those of a step of the demo's model; needs "
@@ -102,8 +109,12 @@ def main(
     repeats: Annotated[
         int | None, typer.Option(min=1, help="Per cause and rank.")
     ] = None,
-    blocks: Annotated[int | None, typer.Option(min=1, help="Of each arm.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Of a block.")] = 60,
+    overhead_steps: Annotated[
+        int | None, typer.Option(min=1, help="Of each arm.")
+    ] = None,
+    processor_steps: Annotated[
+        int | None, typer.Option(min=1, help="Of each arm.")
+    ] = None,
     healthy_s: Annotated[
         int | None, typer.Option(min=5, help="Without a fault.")
     ] = None,
@@ -142,7 +153,9 @@ def main(
         confusion.show(windows)
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
-        results += overhead.measure(length("overhead", blocks), steps)
+        results += overhead.measure_wall(length("overhead", overhead_steps))
+    if only in (None, "processor"):
+        results += overhead.measure_processor(length("processor", processor_steps))
     if only in (None, "instructions"):
         try:
             results += instructions.measure(length("instructions", counted_steps))

@@ -1,10 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What tracing costs a step: without it, watched, and while all is recorded."""
+"""What tracing costs a step: without it, watched, and while all is recorded.
+
+Wall time is measured where each rank has a processor. Ranks that wait for one take 30 %
+more or less from step to step, and no run of minutes tells half a percent from that;
+the time that they use of processors does. Both are medians of ratios of neighbours:
+single steps, since this machine or any is faster in one minute than in the next. An arm
+that is the same as the first says what is chance.
+
+Threads of tracing wake up a few times a second, which such steps do not see: what they
+use is measured in ranks that do nothing else, and added.
+"""
 
 import gc
+import math
+import os
+import random
 import statistics
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -15,66 +31,154 @@ from aikido_torch.testing import run_ranks
 from benchmarks.common import Result
 
 SIZE = 4
-# The second without it says how much chance there is.
 ARMS = ("without", "without again", "watched", "traced")
 DISARMED_BAR, ARMED_BAR = 1.005, 1.03
+_BARS = {"watched": DISARMED_BAR, "traced": ARMED_BAR}
+_WIDTH = 512  # of four layers: 4.2 MB of gradients
+WAIT_S = 10.0
+_DEADLINE_S = 1800
+
+Times = dict[str, list[float]]  # seconds of a step, by arm
 
 
-def one_rank(rank: int, size: int, blocks: int, steps: int) -> dict[str, list[float]]:
-    """Blocks of steps of each arm in turn; the seconds of each step of each block."""
-    torch.manual_seed(0)
-    width = 512
-    layers = [torch.nn.Linear(width, width) for _ in range(4)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch = torch.randn(32, width)
-    seen: dict[str, list[float]] = {arm: [] for arm in ARMS}
+@dataclass(frozen=True)
+class Seen:
+    """What a rank has measured."""
 
-    def run() -> float:
-        times = []
-        for _ in range(steps):
-            begin = time.perf_counter()
-            optimizer.zero_grad()
-            model(batch).square().mean().backward()
-            optimizer.step()
-            times.append(time.perf_counter() - begin)
-        return statistics.median(times)
-
-    gc.disable()
-    for block in range(blocks + 1):
-        for arm in ARMS if block % 2 else ARMS[::-1]:
-            watch = None if arm.startswith("without") else trace.watch(model, optimizer)
-            if arm == "traced":
-                trace.start()
-            dist.barrier()
-            taken = run()
-            trace.stop()
-            trace.take()
-            if watch is not None:
-                watch.remove()
-            if block > 0:  # the first is a warm-up
-                seen[arm].append(taken)
-    return seen
+    wall: Times
+    processor: Times
+    # Seconds of processor time a second, by arm, while it only waits.
+    waiting: dict[str, float]
 
 
-def measure(blocks: int, steps: int) -> list[Result]:
-    """Medians of the ratios to the block without it of the same turn."""
-    ranks = run_ranks(SIZE, one_rank, blocks, steps, deadline=600)
+def measure_wall(turns: int) -> list[Result]:
+    """Wall time, on as many ranks as there are processors."""
+    size = min(SIZE, os.cpu_count() or 1)
+    ranks = run_ranks(size, one_rank, turns, deadline=_DEADLINE_S)
+    return judge("wall time", [rank.wall for rank in ranks], shares_of(ranks))
+
+
+def measure_processor(turns: int) -> list[Result]:
+    """Processor time, on four ranks."""
+    ranks = run_ranks(SIZE, one_rank, turns, deadline=_DEADLINE_S)
+    times = [rank.processor for rank in ranks]
+    # While a step takes its wall time, threads take their share of that.
+    used = statistics.median(t for each in times for t in each["without"])
+    taken = statistics.median(t for rank in ranks for t in rank.wall["without"])
+    shares = {arm: share * taken / used for arm, share in shares_of(ranks).items()}
+    return judge("processor time", times, shares)
+
+
+def judge(text: str, ranks: Sequence[Times], shares: dict[str, float]) -> list[Result]:
+    """A result for each arm.
+
+    Args:
+        text: what the times are.
+        ranks: of each rank.
+        shares: of a step that threads of tracing add, by arm.
+    """
+    usual = statistics.median(t for rank in ranks for t in rank["without"])
+    turns = len(ranks[0]["without"])
     results = []
-    for arm, bar in zip(ARMS[1:], (None, DISARMED_BAR, ARMED_BAR), strict=True):
-        ratios = [
-            taken / without
-            for rank in ranks
-            for taken, without in zip(rank[arm], rank["without"], strict=True)
-        ]
-        usual = statistics.median(t for rank in ranks for t in rank["without"])
+    for arm in ARMS[1:]:
+        ratio, chance = ratio_of(ranks, arm)
+        share = shares.get(arm, 0.0)
         results.append(
             Result.judge(
-                f"a step {arm}, {blocks} blocks of {steps}, 4 ranks on loopback",
+                f"{text} of a step {arm} (+-{chance:.2%}, with {share:.2%} of threads),"
+                f" {turns:,} steps, {len(ranks)} ranks on loopback",
                 unit="ms",
-                value=statistics.median(ratios) * usual * 1e3,
+                value=(ratio + share) * usual * 1e3,
                 reference=usual * 1e3,
-                bar=bar,
+                bar=_BARS.get(arm),
             )
         )
     return results
+
+
+def shares_of(ranks: Sequence[Seen]) -> dict[str, float]:
+    """What threads of tracing take of a processor, by arm: the mean of the ranks."""
+    return {
+        arm: statistics.mean(
+            max(0.0, rank.waiting[arm] - rank.waiting["without"]) for rank in ranks
+        )
+        for arm in _BARS
+    }
+
+
+def ratio_of(ranks: Sequence[Times], arm: str) -> tuple[float, float]:
+    """Median over turns of an arm's time by the one without, and its standard error.
+
+    Of a turn counts the sum over ranks, since what delays one delays all.
+    """
+    turns = len(ranks[0]["without"])
+    ratios = [
+        sum(rank[arm][i] for rank in ranks) / sum(rank["without"][i] for rank in ranks)
+        for i in range(turns)
+    ]
+    middle = statistics.median(ratios)
+    # For a normal distribution: sigma from the median deviation, and its error.
+    sigma = statistics.median(abs(ratio - middle) for ratio in ratios) / 0.6745
+    return middle, math.sqrt(math.pi / 2 / turns) * sigma
+
+
+class Training:
+    """A model that learns in steps, traced as an arm says."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(4)]
+        self.model = DistributedDataParallel(torch.nn.Sequential(*layers))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.batch = torch.randn(32, _WIDTH)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.model(self.batch).square().mean().backward()
+        self.optimizer.step()
+
+    @contextmanager
+    def traced(self, arm: str, *, listens: bool) -> Iterator[None]:
+        """As the arm says in here. `listens`: to requests, if it is watched."""
+        watch = None
+        if not arm.startswith("without"):
+            watch = trace.watch(self.model, self.optimizer, control=listens)
+        if arm == "traced":
+            trace.start()
+        yield
+        if watch is not None:
+            trace.stop()
+            trace.take()
+            watch.remove()
+
+
+def turns_of(count: int) -> Iterator[list[str]]:
+    """The arms in an order that is another one each time, and the same on all ranks."""
+    order = random.Random(0)
+    for _ in range(count):
+        yield order.sample(ARMS, len(ARMS))
+
+
+def one_rank(rank: int, size: int, turns: int) -> Seen:
+    """Steps of each arm in turn, and then a while of each without steps."""
+    training = Training()
+    wall: Times = {arm: [] for arm in ARMS}
+    processor: Times = {arm: [] for arm in ARMS}
+    gc.disable()
+    for arms in turns_of(turns):
+        for arm in arms:
+            with training.traced(arm, listens=False):
+                training.step()  # what changed since the last arm is warm after it
+                dist.barrier()
+                used, begin = time.process_time(), time.perf_counter()
+                training.step()
+                wall[arm].append(time.perf_counter() - begin)
+                processor[arm].append(time.process_time() - used)
+    waiting = dict.fromkeys(ARMS, 0.0)
+    for arm in ARMS:
+        with training.traced(arm, listens=True):
+            dist.barrier()
+            used = time.process_time()
+            time.sleep(WAIT_S)
+            waiting[arm] = (time.process_time() - used) / WAIT_S
+    return Seen(wall, processor, waiting)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import json
-import shutil
 import sys
 
 import pytest
 
-from benchmarks import instructions, programs
+from benchmarks import instructions
+from harness.counting import counted_program
 
 
 def keep(tmp_path, value):
@@ -58,12 +58,7 @@ def test_what_a_process_costs_is_not_counted(tmp_path, monkeypatch):
 
 
 def test_an_allreduce_takes_no_more_instructions_than_are_kept():
-    program = programs.path_of(instructions.PROGRAM)
-    if shutil.which("valgrind") is None:
-        pytest.skip("no valgrind here")
-    if not program.exists():
-        pytest.skip(f"{program.name} is not built: python benchmarks/instructions.py")
-    result = instructions.judged(*instructions.count(program))
+    result = instructions.judged(*instructions.count(counted_program()))
     if result.bar is None:
         pytest.skip(f"no figure is kept for this compiler: {result.case}")
     assert result.holds, (

@@ -2,7 +2,6 @@
 # Copyright (c) the aikido authors
 """What tracing costs in instructions: how it is judged, and that it still does."""
 
-import shutil
 import sys
 
 import pytest
@@ -10,9 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import instructions as counting
-from benchmarks import programs, tracing
+from benchmarks import tracing
 from benchmarks.tracing_cases import instructions
 from benchmarks.tracing_cases.instructions import Allreduce, Step
+from harness.counting import counted_program
 
 SMALL = Allreduce({"without": 10_000, "disarmed": 10_040, "armed": 12_000}, readings=5)
 # 2 ms in which two allreduces may take 10,000 instructions more, and 60,000 when armed.
@@ -81,17 +81,8 @@ def test_where_it_cannot_be_counted_it_says_so(monkeypatch):
     assert "There is no valgrind here." in shown.output
 
 
-@pytest.fixture(scope="module")
-def program():
-    path = programs.path_of(counting.PROGRAM)
-    if shutil.which("valgrind") is None:
-        pytest.skip("no valgrind here")
-    if not path.exists():
-        pytest.skip(f"{path.name} is not built: python benchmarks/instructions.py")
-    return path
-
-
-def test_a_recorder_that_is_disarmed_takes_next_to_nothing(program):
+def test_a_recorder_that_is_disarmed_takes_next_to_nothing():
+    program = counted_program()
     build, small = instructions.allreduce_of(program, instructions.SMALL)
     disarmed = instructions.judge(build, small, small, STEP)[0]
     assert disarmed.holds, disarmed

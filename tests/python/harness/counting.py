@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The program whose instructions are counted, where it is and can be."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from benchmarks import instructions, programs
+
+
+def counted_program() -> Path:
+    """Skips, where valgrind or the program is missing."""
+    path = programs.path_of(instructions.PROGRAM)
+    if shutil.which("valgrind") is None:
+        pytest.skip("no valgrind here")
+    if not path.exists():
+        pytest.skip(f"{path.name} is not built: python benchmarks/instructions.py")
+    return path
