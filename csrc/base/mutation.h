@@ -39,6 +39,7 @@ enum class Mutation : uint8_t {
   kReturnFillsPlace,     // a member that is back takes its place in open operations
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
   kUnsettledState,       // a state is given whose results the others may lack
+  kKeepInVain,           // who waits for a result that is nowhere stays in the view
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
@@ -47,7 +48,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 26> kMutationNames = {
+inline constexpr std::array<std::string_view, 27> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -70,6 +71,7 @@ inline constexpr std::array<std::string_view, 26> kMutationNames = {
     "return-fills-place",
     "mask-from-receiver",
     "unsettled-state",
+    "keep-in-vain",
     "shard-twice",
     "stand-in-is-arrival",
     "ask-without-need",

@@ -280,7 +280,8 @@ class Group final : public transport::Timed,
   std::set<Seq> failed_;        // that others may still need
   uint64_t forgotten_ = 0;      // results up to this one are not kept for a return
   uint64_t settled_ = 0;        // no result up to this one is needed here
-  uint64_t passed_ = 0;         // the highest that was passed over
+  uint64_t passed_from_ = 0;    // were passed over, the last time:
+  uint64_t passed_ = 0;         // from and to
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
   Status closed_;               // not ok: aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared

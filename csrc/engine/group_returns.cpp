@@ -66,6 +66,7 @@ Status Group::pass_over(Seq upto) {
   for (uint64_t number = first; number <= seq; ++number)
     if (!active_.contains(number)) unheard_.insert(number);
   refused_ = Status::ok();
+  if (passed_ == 0 || called_ != passed_) passed_from_ = called_ + 1;
   called_ = seq;
   passed_ = seq;
   for (const auto& policy : policies_)

@@ -120,6 +120,10 @@ Report Group::report() const {
   // A strict one that is under way is none of these: those behind it may be forgotten.
   report.kept = std::min(report.kept, first_agreed());
   if (passed_ > 0) report.kept = std::max(report.kept, Seq(passed_ + 1));
+  if (passed_from_ <= passed_) {
+    report.passed_from = Seq(passed_from_);
+    report.passed = Seq(passed_);
+  }
   report.failed.assign(failed_.begin(), failed_.end());
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
@@ -236,6 +240,9 @@ void Group::note_owners(const View& view) {
       past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
     if (!failed_.empty())
       past.return_floor = std::min(past.return_floor, failed_.begin()->value - 1);
+    // What a member had is what all had; nothing of it is needed here.
+    past.return_floor =
+        std::max(past.return_floor, std::min(passed_, settled_by(Rank(r))));
   }
 }
 

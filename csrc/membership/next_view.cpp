@@ -10,6 +10,33 @@
 namespace aikido::membership {
 namespace {
 
+using Reports = std::map<Rank, Report>;
+
+bool keeps_some(const View& old, const Report& report, Seq seq) {
+  const auto num_shards = static_cast<int32_t>(old.cut_of(seq).owners.size());
+  for (int32_t s = 0; s < num_shards; ++s)
+    if (report.keeps(seq, s)) return true;
+  return false;
+}
+
+bool is_in_vain(const View& old, const Report& report, const Reports& others) {
+  const auto is_lost = [&](Seq seq) {
+    // In how many shards it was cut is not known here.
+    const bool is_lacked = !report.has(seq, 0) || seq == report.open;
+    return is_lacked && std::none_of(others.begin(), others.end(), [&](const auto& o) {
+             return &o.second != &report && keeps_some(old, o.second, seq);
+           });
+  };
+  return std::any_of(others.begin(), others.end(), [&](const auto& entry) {
+    const Report& other = entry.second;
+    if (other.passed == Seq()) return false;
+    for (Seq seq = std::max(other.passed_from, Seq(report.settled.value + 1));
+         seq <= other.passed; ++seq.value)
+      if (is_lost(seq)) return true;
+    return false;
+  });
+}
+
 // Who may own shards: the old owners that are left, and those restored. Never empty.
 std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& plan) {
   std::vector<Rank> owners;
@@ -69,7 +96,30 @@ Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t shard) {
 
 }  // namespace
 
-View next_view(const View& old, const ViewPlan& plan) {
+RankSet waiting_in_vain(const View& old, const Reports& answers) {
+  RankSet waiting(old.members.world_size());
+  Reports others = answers;
+  // Who is left out takes along what it could have sent.
+  for (size_t num = 0; num != others.size();) {
+    num = others.size();
+    for (auto it = others.begin(); it != others.end();) {
+      const bool waits = is_in_vain(old, it->second, others);
+      if (waits) waiting.insert(it->first);
+      it = waits ? others.erase(it) : std::next(it);
+    }
+  }
+  return waiting;
+}
+
+View next_view(const View& old, const ViewPlan& all) {
+  ViewPlan plan = all;
+  const RankSet waiting = waiting_in_vain(old, all.answers);
+  const int32_t num_left = static_cast<int32_t>(all.answers.size()) - waiting.count();
+  if (2 * num_left > old.members.count() && !mutated(Mutation::kKeepInVain))
+    waiting.for_each([&](Rank r) { plan.answers.erase(r); });
+  std::erase_if(plan.joining, [&](const auto& entry) {
+    return is_in_vain(old, entry.second, plan.answers);
+  });
   View next;
   next.number = old.number + 1;
   next.members = RankSet(old.members.world_size());

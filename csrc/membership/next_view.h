@@ -18,8 +18,15 @@ struct ViewPlan {
   RankSet restored;                // own shards of operations to come again
 };
 
+// Who of those that have answered would wait for ever in a view of these: none of them
+// can send a result that it lacks, and one has passed it over, whose state follows from
+// it, so that nobody makes it again. Out of the view it comes back when somebody is in
+// that can send what it lacks, or copies a state as well.
+RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
+
 // Requires: at least one answer, all from members of `old`.
 //
+// - Who would wait in vain is left out, if the others are more than half of `old`.
 // - A result that some member has stays: a holder of it becomes owner of the shard, the
 //   old owner first and one that is moved last.
 // - Shards that nobody has keep their owner if it is a member and not moved.

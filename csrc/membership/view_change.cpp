@@ -311,12 +311,22 @@ bool ViewChange::is_out_of_reach(const Held& held) const {
   return is_lacked && num < needed;
 }
 
+std::map<Rank, Report> ViewChange::reports() const {
+  std::map<Rank, Report> reports;
+  for (const auto& [rank, answer] : attempt_->answers)
+    reports.emplace(rank, answer.report);
+  return reports;
+}
+
 // With those that have answered alone, what one of them waits for could not end.
 bool ViewChange::is_scarce() const {
   const auto& answers = attempt_->answers;
   if (std::any_of(view_.held.begin(), view_.held.end(),
                   [&](const Held& held) { return is_out_of_reach(held); }))
     return true;
+  const RankSet left_out = waiting_in_vain(view_, reports());
+  const int32_t num_left = static_cast<int32_t>(answers.size()) - left_out.count();
+  if (left_out.count() > 0 && !is_majority(num_left)) return true;
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second.report;
     if (report.open == Seq()) return false;
@@ -324,7 +334,8 @@ bool ViewChange::is_scarce() const {
     for (const auto& [rank, answer] : answers) {
       const Report& other = answer.report;
       if (report.open >= other.kept && report.open <= other.settled) return false;
-      num += view_.takes_part(rank, report.open) ? 1 : 0;
+      const bool takes_part = view_.takes_part(rank, report.open);
+      num += takes_part && !left_out.contains(rank) ? 1 : 0;
     }
     return num < report.needed;
   });
@@ -399,13 +410,17 @@ void ViewChange::propose_if_due() {
   plan.moved = moved_;
   plan.restored = restored_;
   plan.joining = joining_;
+  plan.answers = reports();
   for (const auto& [rank, answer] : answers) {
-    plan.answers.emplace(rank, answer.report);
     if (answer.accepted && !mutated(Mutation::kIgnoreAccepted) &&
         (earlier == nullptr || answer.accepted->ballot > earlier->ballot))
       earlier = &*answer.accepted;
   }
   attempt_->proposed = earlier != nullptr ? earlier->view : next_view(view_, plan);
+  // Who is not taken in asks again.
+  std::erase_if(joining_, [&](const auto& entry) {
+    return !attempt_->proposed->has(entry.first);
+  });
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings));
   accepted_ = AcceptedView{attempt_->ballot, *attempt_->proposed};
   if (mutated(Mutation::kInstallUnvoted)) return install(View(*attempt_->proposed));

@@ -131,6 +131,7 @@ class ViewChange {
   Duration turn_of(Rank rank) const;
   void start();
   void propose_if_due();
+  std::map<Rank, Report> reports() const;
   bool is_scarce() const;
   bool can_spare(Rank rank) const;
   Duration patience() const;

@@ -31,6 +31,8 @@ void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.settled.value);
   append_value(out, report.kept.value);
   append_value(out, report.open.value);
+  append_value(out, report.passed_from.value);
+  append_value(out, report.passed.value);
   append_value(out, report.needed);
   append_value(out, static_cast<uint32_t>(report.failed.size()));
   for (const Seq seq : report.failed) append_value(out, seq.value);
@@ -49,6 +51,8 @@ Report take_report(WireReader& reader, int32_t size) {
   report.settled = Seq(reader.take<uint64_t>());
   report.kept = Seq(reader.take<uint64_t>());
   report.open = Seq(reader.take<uint64_t>());
+  report.passed_from = Seq(reader.take<uint64_t>());
+  report.passed = Seq(reader.take<uint64_t>());
   report.needed = reader.take<int32_t>();
   report.failed.resize(reader.take_count(sizeof(uint64_t)));
   for (Seq& seq : report.failed) seq = Seq(reader.take<uint64_t>());
@@ -72,7 +76,9 @@ Report take_report(WireReader& reader, int32_t size) {
   const Seq last_failed = failed.empty() ? Seq() : failed.back();
   const Seq highest =
       std::max({report.known, report.settled, report.kept, report.open, last_failed});
-  if (!is_sorted || highest.value > kMaxSeq || report.needed < 0 ||
+  const bool is_passed =
+      report.passed_from <= report.passed && report.passed <= report.settled;
+  if (!is_sorted || !is_passed || highest.value > kMaxSeq || report.needed < 0 ||
       report.needed > size)
     reader.ok = false;
   report.lost = take_set(reader, size);

@@ -39,6 +39,8 @@ struct Report {
   std::vector<Seq> failed;    // but for these, which ended with an error; ascending
   Seq open;                   // the lowest one that it waits for; 0: none
   int32_t needed = 0;         // members, by those that are open
+  Seq passed_from;            // it copied a state behind the results from this one
+  Seq passed;                 // to this one, and has none of them; 0: it did not
   std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
   RankSet lost;               // to whom its connection is broken (kJoin)
 

@@ -270,6 +270,119 @@ TEST_CASE("who is out counts so from the first operation that nobody knows of") 
   CHECK(next.cut_of(Seq(21)).owners == ranks_of({0, 1}));
 }
 
+TEST_CASE("who would wait for what is passed over and nowhere is left out") {
+  struct Row {
+    const char* name;
+    std::vector<int32_t> answers;    // of 0 .. 4
+    std::vector<int32_t> passed;     // have copied a state behind operation 6
+    std::vector<int32_t> lacking;    // have results up to 4; the others up to 6
+    std::vector<int32_t> forgetful;  // keep nothing
+    std::vector<int32_t> in_vain;
+    std::vector<int32_t> members;
+    uint64_t passed_from = 5;
+  };
+  for (const Row& row : {
+           Row{"somebody keeps it", {0, 1, 2, 3}, {2, 3}, {1}, {}, {}, {0, 1, 2, 3}},
+           Row{"who has not answered keeps it",
+               {1, 2, 3, 4},
+               {2, 3, 4},
+               {1},
+               {},
+               {1},
+               {2, 3, 4}},
+           Row{"nobody has passed it over",
+               {1, 2, 3, 4},
+               {},
+               {1, 2, 3, 4},
+               {},
+               {},
+               {1, 2, 3, 4}},
+           // It may be a strict one that each has had.
+           Row{"it is settled only",
+               {1, 2, 3, 4},
+               {},
+               {1},
+               {2, 3, 4},
+               {},
+               {1, 2, 3, 4}},
+           Row{"the others are no majority",
+               {1, 2, 3},
+               {2, 3},
+               {1},
+               {},
+               {1},
+               {1, 2, 3}},
+           Row{"they have had what it lacks",
+               {1, 2, 3, 4},
+               {2, 3, 4},
+               {1},
+               {},
+               {},
+               {1, 2, 3, 4},
+               7},
+           Row{"several", {0, 1, 2, 3, 4}, {2, 3, 4}, {0, 1}, {}, {0, 1}, {2, 3, 4}},
+       }) {
+    ViewPlan plan = plan_of(5, {});
+    for (const int32_t r : row.answers) plan.answers[Rank(r)] = report_of(5, 8, 6);
+    for (const int32_t r : row.lacking) {
+      if (!plan.answers.contains(Rank(r))) continue;
+      plan.answers[Rank(r)].settled = Seq(4);
+      plan.answers[Rank(r)].open = Seq(5);
+    }
+    for (const int32_t r : row.forgetful) plan.answers[Rank(r)].kept = Seq(7);
+    for (const int32_t r : row.passed) {
+      plan.answers[Rank(r)].passed_from = Seq(row.passed_from);
+      plan.answers[Rank(r)].passed = Seq(6);
+      plan.answers[Rank(r)].kept = Seq(7);
+    }
+    INFO(row.name);
+    RankSet in_vain(5), members(5);
+    for (const int32_t r : row.in_vain) in_vain.insert(Rank(r));
+    for (const int32_t r : row.members) members.insert(Rank(r));
+    CHECK(waiting_in_vain(View::first_of(5), plan.answers) == in_vain);
+    const View next = next_view(View::first_of(5), plan);
+    CHECK(next.members == members);
+    CHECK(is_sound(next, 5));
+  }
+}
+
+TEST_CASE("who is left out takes along what it could have sent") {
+  // 0 has 5 and waits for 6, 1 waits for 5, and 2, 3 and 4 have passed over both.
+  ViewPlan plan =
+      plan_of(5, {{Rank(0), report_of(5, 6, 5)}, {Rank(1), report_of(5, 6, 4)}});
+  for (int32_t r = 2; r < 5; ++r) {
+    plan.answers[Rank(r)] = report_of(5, 6, 6);
+    plan.answers[Rank(r)].passed_from = Seq(5);
+    plan.answers[Rank(r)].passed = Seq(6);
+    plan.answers[Rank(r)].kept = Seq(7);
+  }
+  CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
+  // A part of it is here, and it waits for the rest.
+  plan.answers[Rank(0)] = report_of(5, 6, 6);
+  plan.answers[Rank(1)].settled = Seq(5);
+  plan.answers[Rank(1)].had = {{Seq(6), 0, 1}};
+  plan.answers[Rank(1)].open = Seq(6);
+  CHECK(next_view(View::first_of(5), plan).members == RankSet::full(5));
+  plan.answers.erase(Rank(0));
+  CHECK(next_view(View::first_of(5), plan).members == set_of(5, {2, 3, 4}));
+}
+
+TEST_CASE("who returns is not taken in to wait in vain") {
+  View old = View::first_of(4);
+  old.members = set_of(4, {0, 1, 2});
+  ViewPlan plan = plan_of(4, {});
+  for (int32_t r = 0; r < 3; ++r) {
+    plan.answers[Rank(r)] = report_of(4, 6, 6);
+    plan.answers[Rank(r)].passed_from = Seq(5);
+    plan.answers[Rank(r)].passed = Seq(6);
+    plan.answers[Rank(r)].kept = Seq(7);
+  }
+  plan.joining = {{Rank(3), report_of(4, 6, 4)}};
+  CHECK(next_view(old, plan).members == set_of(4, {0, 1, 2}));
+  plan.answers[Rank(1)] = report_of(4, 6, 6);
+  CHECK(next_view(old, plan).members == RankSet::full(4));
+}
+
 // Random lives: members get results, call ahead, are moved, leave and return.
 TEST_CASE("every view that follows keeps the rules") {
   std::mt19937 random(20240311);

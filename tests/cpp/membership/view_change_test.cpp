@@ -611,6 +611,46 @@ TEST_CASE("who gets no answer to its join asks the next one") {
   CHECK(members.view(0).members == RankSet::full(3));
 }
 
+TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
+  LeftOut members;
+  for (const int32_t r : {0, 1}) {
+    Report& mine = members[r].mine;
+    mine = report_of(3, 6, 6);
+    mine.passed_from = Seq(5);
+    mine.passed = Seq(6);
+    mine.kept = Seq(7);
+  }
+  members.run(milliseconds(1600));
+  CHECK(members.view(0).members == set_of(3, {0, 1}));
+  CHECK(members.count(ViewStep::kJoin) > 1);
+  // One attempt for each.
+  CHECK(members.view(0).number <=
+        2 + static_cast<uint32_t>(members.count(ViewStep::kJoin)));
+}
+
+TEST_CASE("a result that others have passed over is waited for if too few are left") {
+  Members members(3);
+  members[1].mine = report_of(3, 6, 4);
+  members[1].mine.open = Seq(5);
+  members[1].mine.needed = 1;
+  members[2].mine = report_of(3, 6, 6);
+  members[2].mine.passed_from = Seq(5);
+  members[2].mine.passed = Seq(6);
+  members[2].mine.kept = Seq(7);
+  members[0].mine = report_of(3, 6, 6);
+  members.is_lost = [&](const Letter& letter) { return letter.from == Rank(0); };
+  members[1].change.on_silent(Rank(0), members.now);
+  members.run(milliseconds(450));
+  CHECK(members.view(1).number == 1);
+  members.is_lost = nullptr;
+  members.run(milliseconds(2000));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(1).members == RankSet::full(3));
+  const Held* held = members.view(1).held_at(Seq(5), 0);
+  REQUIRE(held != nullptr);
+  CHECK(held->holder == Rank(0));
+}
+
 TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot return") {
   struct Row {
     uint64_t known, settled, first_cut;

@@ -34,6 +34,8 @@ std::vector<ViewMessage> samples() {
       m.report = report_of(kSize, 9, 3, {{Seq(4), 1, 77}, {Seq(5), 0, UINT64_MAX}});
       m.report.lost.insert(Rank(2));
       m.report.kept = Seq(2);
+      m.report.passed_from = Seq(1);
+      m.report.passed = Seq(3);
       m.report.failed = {Seq(3), Seq(6)};
       m.report.open = Seq(5);
       m.report.needed = 2;
@@ -90,13 +92,16 @@ TEST_CASE("the messages of PROTOCOL.md are these bytes") {
   CHECK(to_hex(encode(m)) == "01 00 00 00 02 00 00 00 07 00 00 00 01 00 00 00");
   m.step = ViewStep::kState;
   m.report = report_of(kSize, 9, 3, {{Seq(4), 1, 0x77}});
+  m.report.kept = Seq(2);
+  m.report.passed_from = m.report.passed = Seq(1);
   m.report.failed = {Seq(2)};
   m.report.open = Seq(5);
   m.report.needed = 2;
   CHECK(to_hex(encode(m)) ==
         "02 00 00 00 02 00 00 00 07 00 00 00 01 00 00 00\n"
         "09 00 00 00 00 00 00 00 03 00 00 00 00 00 00 00\n"
-        "01 00 00 00 00 00 00 00 05 00 00 00 00 00 00 00\n"
+        "02 00 00 00 00 00 00 00 05 00 00 00 00 00 00 00\n"
+        "01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00\n"
         "02 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00\n"
         "01 00 00 00 04 00 00 00 00 00 00 00 01 00 00 00\n"
         "77 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00");
@@ -153,6 +158,12 @@ TEST_CASE("what no member says is no message") {
   m.report.open = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   m = state;
+  m.report.passed = Seq(m.report.settled.value + 1);
+  CHECK(is_refused(m));
+  m = state;
+  m.report.passed_from = Seq(m.report.passed.value + 1);
+  CHECK(is_refused(m));
+  m = state;
   m.report.failed[1] = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));
   m = state;
@@ -182,7 +193,7 @@ TEST_CASE("what no member says is no message") {
 
 TEST_CASE("what is claimed costs no memory before it is there") {
   // The numbers of results that failed and that it has, in a message of a few bytes.
-  for (const size_t at : {size_t{52}, size_t{72}}) {
+  for (const size_t at : {size_t{68}, size_t{88}}) {
     auto bytes = encode(samples()[1]);
     const uint32_t many = UINT32_MAX;
     std::memcpy(bytes.data() + at, &many, sizeof many);
