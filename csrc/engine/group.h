@@ -237,7 +237,6 @@ class Group final : public transport::Timed,
   std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
   Status hopeless(const collectives::Operation& operation) const;
-  bool can_go_on() const;
 
   void start_held(Active& active);
   void start_barriers();

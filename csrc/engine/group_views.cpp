@@ -293,17 +293,6 @@ void Group::on_refused(const Status& why) {
   check_all_lost();
 }
 
-// There may be another view, with this member: if it is out those in the view take it
-// in, which more than half of them have to agree to.
-bool Group::can_go_on() const {
-  if (!view_change_.is_removed()) return view_change_.can_change();
-  int32_t live = 0;
-  view().members.for_each([&](Rank r) {
-    if (peers_[static_cast<size_t>(r.value)].lost) ++live;
-  });
-  return 2 * live > view().members.count();
-}
-
 // Why a skippable operation cannot end any more.
 Status Group::hopeless(const collectives::Operation& operation) const {
   if (!refused_) return operation.is_started() ? refused_ : Status::ok();
@@ -349,7 +338,8 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   if (lost) return {};
   if (operation.is_own() && live > view().members.count() / 2)
     return {};  // what more than half have called comes to its end
-  if (!can_go_on()) {
+  // If this member is out, too: those in the view take it in.
+  if (!view_change_.has_majority()) {
     return lost.with_context(concat("only ", here.count(), " of the ",
                                     view().members.count(),
                                     " members that took part are left, not more than "

@@ -63,10 +63,10 @@ bool ViewChange::is_majority(int32_t count) const {
   return mutated(Mutation::kMinorityView) || 2 * count > view_.members.count();
 }
 
-bool ViewChange::can_change() const {
+bool ViewChange::has_majority() const {
   int32_t live = 0;
   view_.members.for_each([&](Rank r) { live += lost_.contains(r) ? 0 : 1; });
-  return !is_removed() && is_majority(live);
+  return is_majority(live);
 }
 
 // Members that may answer soon, without `but`.

@@ -73,8 +73,8 @@ class ViewChange {
   const View& view() const { return view_; }
   bool is_promised() const { return promised_.has_value(); }
   bool is_removed() const { return !view_.has(self_); }
-  // More than half of the view can be reached, and this member is in it.
-  bool can_change() const;
+  // More than half of the view can be reached: it may be followed by another one.
+  bool has_majority() const;
 
   // `rank` holds up the others: its shards are to be owned by somebody else. It stays
   // a member if it answers.
@@ -126,6 +126,7 @@ class ViewChange {
   bool has_others(Rank rank) const;
   bool is_asked(Rank rank) const;
   int32_t num_live(Rank but) const;
+  bool can_change() const { return !is_removed() && has_majority(); }
   bool is_needed() const;
   void consider();
   Duration turn_of(Rank rank) const;

@@ -401,7 +401,7 @@ TEST_CASE("without more than half of the view nothing happens") {
     for (const int32_t r : row.lost) members.lose(Rank(r), {0, 1});
     members.is_lost = without(row.lost);
     members.run(seconds(20));
-    CHECK_FALSE(members[0].change.can_change());
+    CHECK_FALSE(members[0].change.has_majority());
     CHECK(members.view(0).number == 1);
     CHECK(members[0].installed.empty());
   }
@@ -410,7 +410,7 @@ TEST_CASE("without more than half of the view nothing happens") {
   members.is_lost = without({2, 3});
   for (const int32_t r : {2, 3}) members[0].change.on_silent(Rank(r), members.now);
   members.run(seconds(20));
-  CHECK(members[0].change.can_change());
+  CHECK(members[0].change.has_majority());
   CHECK(members.view(0).number == 1);
   const int attempts = members.count(ViewStep::kPrepare);
   CHECK(attempts > 3);  // and ever less often
