@@ -223,10 +223,7 @@ TEST_CASE("a full sum is not passed over, though a view could do without it") {
 }
 
 TEST_CASE("who has passed over a result leaves it to others who may return") {
-  ClusterOptions options{.size = 4};
-  options.heartbeat.interval = milliseconds(10);
-  options.heartbeat.timeout = milliseconds(50);
-  Cluster cluster(options);
+  Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   Call call = leaving_call(20'000);
   call.policy.log_full = straggler::LogFull::kWait;

@@ -72,10 +72,7 @@ TEST_CASE("a group goes on without a member that leaves after another has died")
 }
 
 TEST_CASE("who is out is told at once when too few are left to take it back") {
-  ClusterOptions options{.size = 4};
-  options.heartbeat.interval = milliseconds(10);
-  options.heartbeat.timeout = milliseconds(50);
-  Cluster cluster(options);
+  Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
@@ -110,10 +107,7 @@ TEST_CASE("a member is busy until the others have all results of its calls") {
 }
 
 TEST_CASE("a member that stands still or has heard of a failure keeps nobody busy") {
-  ClusterOptions options{.size = 4};
-  options.heartbeat.interval = milliseconds(10);
-  options.heartbeat.timeout = milliseconds(50);
-  Cluster cluster(options);
+  Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
@@ -149,10 +143,7 @@ TEST_CASE("with half of its members lost a group says why it cannot go on") {
 }
 
 TEST_CASE("a member that stands still is out, joins again and has the same results") {
-  ClusterOptions options{.size = 4};
-  options.heartbeat.interval = milliseconds(10);
-  options.heartbeat.timeout = milliseconds(50);
-  Cluster cluster(options);
+  Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
   auto answers = call_all(cluster, skip_sum_call(300), {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(200)));

@@ -67,6 +67,13 @@ inline std::byte* bytes_of(Bytes& data) {
   return reinterpret_cast<std::byte*>(data.data());
 }
 
+// Who stands still for 50 ms is silent.
+inline ClusterOptions with_heartbeats(int32_t size) {
+  ClusterOptions options{.size = size};
+  options.heartbeat = {.interval = milliseconds(10), .timeout = milliseconds(50)};
+  return options;
+}
+
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options)
