@@ -74,7 +74,7 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
     : clock_(clock),
       epoch_(epoch),
       own_called_(called),
-      own_settled_(settled),
+      asked_{{{called}, {settled}}},
       window_(window_bytes),
       early_(window_bytes),
       early_results_(log_bytes),
@@ -207,25 +207,23 @@ void Peer::ask(FrameKind kind, uint64_t seq) {
   link_->send(std::move(m));
 }
 
-void Peer::on_asked(uint64_t seq) {
-  asked_from_ = asked_from_ == 0 ? seq : std::min(asked_from_, seq);
-  asked_up_to_ = std::max(asked_up_to_, seq);
+void Peer::note_asked(Asked& asked, uint64_t seq) {
+  asked.from = asked.from == 0 ? seq : std::min(asked.from, seq);
+  asked.up_to = std::max(asked.up_to, seq);
   answer();
 }
 
-void Peer::on_asked_settled(uint64_t seq) {
-  asked_settled_ = std::max(asked_settled_, seq);
-  answer();
-}
-
+// One frame has all numbers.
 void Peer::answer() {
-  if (asked_settled_ > 0 && *own_settled_ >= asked_settled_ &&
-      notify(FrameKind::kCalled))
-    asked_settled_ = 0;
-  if (asked_from_ == 0 || *own_called_ < asked_from_) return;
-  if (!notify(FrameKind::kCalled)) return;
-  asked_from_ = *own_called_ < asked_up_to_ ? *own_called_ + 1 : 0;
-  if (asked_from_ == 0) asked_up_to_ = 0;
+  const bool is_due = std::any_of(asked_.begin(), asked_.end(),
+                                  [](const Asked& asked) { return asked.is_due(); });
+  if (!is_due || !notify(FrameKind::kCalled)) return;
+  for (Asked& asked : asked_) {
+    if (!asked.is_due()) continue;
+    const bool is_more = *asked.own < asked.up_to;
+    asked.from = is_more ? *asked.own + 1 : 0;
+    if (!is_more) asked.up_to = 0;
+  }
 }
 
 void Peer::tell_called() {

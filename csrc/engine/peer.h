@@ -69,11 +69,11 @@ class Peer {
   // Asks it to tell when it calls collective `seq`.
   void ask_called(uint64_t seq);
   // It wants to know when collective `seq` was called here.
-  void on_asked(uint64_t seq);
+  void on_asked(uint64_t seq) { note_asked(asked_[0], seq); }
   // Asks it to tell when it needs no result up to collective `seq`.
   void ask_settled(uint64_t seq) { ask(transport::FrameKind::kAskSettled, seq); }
   // It wants to know when collective `seq` is settled here.
-  void on_asked_settled(uint64_t seq);
+  void on_asked_settled(uint64_t seq) { note_asked(asked_[1], seq); }
   // Tells it, if it is time. To be called after each call, and when more is settled.
   void answer();
   // Says that we live. One is on its way at most, whatever the peer takes.
@@ -117,6 +117,14 @@ class Peer {
 
  private:
   class Notice;
+  // It is to hear when a number of ours is `from`, and so on to `up_to`; zero: nothing.
+  struct Asked {
+    const uint64_t* own;
+    uint64_t from = 0;
+    uint64_t up_to = 0;
+    bool is_due() const { return from > 0 && *own >= from; }
+  };
+  void note_asked(Asked& asked, uint64_t seq);
   bool notify(transport::FrameKind kind);
   void ask(transport::FrameKind kind, uint64_t seq);
   bool is_held_result(uint64_t seq);
@@ -126,14 +134,10 @@ class Peer {
   const Clock* clock_;
   const uint32_t* epoch_;
   const uint64_t* own_called_;
-  const uint64_t* own_settled_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
-  uint64_t told_called_ = 0;  // ours, as it knows it
-  // It asked for calls from the first to the second of these; zero: nothing to answer.
-  uint64_t asked_from_ = 0;
-  uint64_t asked_up_to_ = 0;
-  uint64_t asked_settled_ = 0;  // it asked for this; zero: nothing to answer
+  uint64_t told_called_ = 0;    // ours, as it knows it
+  std::array<Asked, 2> asked_;  // for what we have called, and what is settled here
   SendWindow window_;
   ResultBacklog results_;
   ReceiveWindow early_;
