@@ -16,7 +16,9 @@ FAST_OPS, LEARN_OPS = 15, 50
 # Half of what a link at the lower rate carries in the residence, and up to what one at
 # the higher rate carries in 6 ms.
 FIXED_BYTES = (12 << 10, 24 << 10, 48 << 10, 96 << 10, 384 << 10)
+OWN = 0  # the credit that ours chooses
 VARIABLE = "AIKIDO_TRANSPORT_CREDIT_BYTES"
+ROUNDS = 2
 
 OP = Turn(
     name="op",
@@ -37,25 +39,36 @@ class Seen:
     all_ms: float
 
 
-def measure(lab: Lab, credit: int, ops: int, context: Context) -> Seen:
-    """After the rate has dropped and LEARN_OPS operations; `credit` 0: its own."""
+def run(lab: Lab, credit: int, ops: int, context: Context) -> list[runs.Record]:
+    """Operations after the rate has dropped and LEARN_OPS more; by new ranks."""
     for host in range(NUM_HOSTS):
         lab.change(host, up_mbit=FAST_MBIT, down_mbit=FAST_MBIT)
     turns = [OP] * (FAST_OPS + LEARN_OPS + ops)
     env = {VARIABLE: str(credit)}
     records = runs.run(lab, turns, context, rates={FAST_OPS: SLOW_MBIT}, env=env)
-    counted = records[FAST_OPS + LEARN_OPS :]
-    return Seen(
-        runs.median(r.urgent_ms for r in counted),
-        runs.median(r.all_ms for r in counted),
-    )
+    return records[FAST_OPS + LEARN_OPS :]
+
+
+def measured(lab: Lab, ops: int, context: Context) -> dict[int, Seen]:
+    """By credit, in turns, every second time backwards; `ops` of each in all."""
+    credits = [OWN, *FIXED_BYTES]
+    records: dict[int, list[runs.Record]] = {credit: [] for credit in credits}
+    for number in range(ROUNDS):
+        for credit in credits if number % 2 == 0 else reversed(credits):
+            records[credit] += run(lab, credit, ops // ROUNDS, context)
+    return {
+        credit: Seen(
+            runs.median(r.urgent_ms for r in found),
+            runs.median(r.all_ms for r in found),
+        )
+        for credit, found in records.items()
+    }
 
 
 def rate_drop(case: Case, context: Context) -> list[Row]:
-    ops = context.pick(30, 100)
     with runs.lab_of(NUM_HOSTS, mbit=FAST_MBIT, queue_ms=QUEUE_MS) as lab:
-        own = measure(lab, 0, ops, context)
-        fixed = {credit: measure(lab, credit, ops, context) for credit in FIXED_BYTES}
+        fixed = measured(lab, context.pick(30, 100), context)
+    own = fixed.pop(OWN)
     text = ", ".join(
         f"{credit >> 10} KiB {seen.urgent_ms:.1f} and {seen.all_ms:.1f}"
         for credit, seen in fixed.items()

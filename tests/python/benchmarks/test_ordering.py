@@ -145,14 +145,31 @@ def test_urgent_messages_have_limits_and_so_has_what_bulk_loses(
     ("own", "holds"), [((10.4, 104), [True, True]), ((10.6, 106), [False, False])]
 )
 def test_the_own_credit_is_compared_with_the_best_fixed_one(monkeypatch, own, holds):
-    def measure(lab, credit, ops, context):
+    def run(lab, credit, ops, context):
         fixed = {12 << 10: (10, 120), 24 << 10: (11, 100)}
-        return urgent_tuning.Seen(*(fixed.get(credit, (50, 110)) if credit else own))
+        times = fixed.get(credit, (50, 110)) if credit else own
+        return [record_of(urgent_tuning.OP, *times)] * ops
 
     monkeypatch.setattr(urgent_runs, "lab_of", _no_lab)
-    monkeypatch.setattr(urgent_tuning, "measure", measure)
+    monkeypatch.setattr(urgent_tuning, "run", run)
     (case,) = urgent_tuning.CASES
     assert [row.result.holds for row in case.measure(case, context())] == holds
+
+
+def test_credits_take_turns_so_that_a_slow_hour_hits_all(monkeypatch):
+    asked = []
+
+    def run(lab, credit, ops, context):
+        asked.append(credit)
+        ms = len(asked)  # everything gets slower
+        return [record_of(urgent_tuning.OP, ms, ms)] * ops
+
+    monkeypatch.setattr(urgent_tuning, "run", run)
+    found = urgent_tuning.measured(None, 30, context())
+    credits = [urgent_tuning.OWN, *urgent_tuning.FIXED_BYTES]
+    assert asked == credits + credits[::-1]
+    middle = (1 + len(asked)) / 2
+    assert [seen.urgent_ms for seen in found.values()] == [middle] * len(credits)
 
 
 def test_after_the_drop_some_operations_do_not_count(monkeypatch):
@@ -170,8 +187,9 @@ def test_after_the_drop_some_operations_do_not_count(monkeypatch):
             seen.setdefault("hosts", []).append(host)
 
     monkeypatch.setattr(urgent_runs, "run", run)
-    found = urgent_tuning.measure(Lab(), 4096, 5, context())
-    assert (found.urgent_ms, found.all_ms) == pytest.approx((3, 7))
+    found = urgent_tuning.run(Lab(), 4096, 5, context())
+    assert [r.urgent_ms for r in found] == pytest.approx([3] * 5)
+    assert [r.all_ms for r in found] == pytest.approx([7] * 5)
     assert seen["rates"] == {urgent_tuning.FAST_OPS: urgent_tuning.SLOW_MBIT}
     assert seen["env"] == {"AIKIDO_TRANSPORT_CREDIT_BYTES": "4096"}
     assert seen["hosts"] == [0, 1, 2, 3]
