@@ -117,11 +117,11 @@ class OverlappedDataParallel(nn.Module):
             policy: None is `WaitAll()`; or `SkipStraggler(...)`. Then calls of your own
                 that may skip need another group.
             plan: False keeps a bucket for each module.
-            watch: "first" watches the first forward operation by operation, and each
-                after one that has called its modules in a new order. Only where a
+            watch: "first" watches the first forward operation by operation, each 100th,
+                and each after one that has called its modules in a new order. Where a
                 forward reads parameters of another module than the one that runs, in
-                some steps and not in others with the same calls, it takes "always",
-                which costs some microseconds for each operation.
+                some steps and not in others with the same calls, the 100th warns: that
+                takes "always", which costs some microseconds for each operation.
 
         Raises:
             ConfigError: an argument is wrong or differs between ranks; the text says

@@ -12,11 +12,13 @@ running. From then on that module waits for it as well.
 
 What is remembered holds for the calls of modules that were seen. A forward whose calls
 go on in another way is noticed at the first that differs: then all steps are waited for
-there, and the next forward is watched again. What is not noticed is a forward with the
-same calls that reads parameters of others at other places: for such a one each forward
-is watched.
+there, and the next forward is watched again. A forward with the same calls that reads
+parameters of others at other places is noticed only when it is watched, which each
+LOOK_EVERY-th is: what it finds holds from there on, and those before it may have read
+too early. For such a model each forward is watched.
 """
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -25,7 +27,9 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Uses"]
+__all__ = ["LOOK_EVERY", "Uses"]
+
+LOOK_EVERY = 100  # forwards
 
 
 class Uses:
@@ -49,6 +53,7 @@ class Uses:
         *,
         always: bool = False,
     ) -> None:
+        self._model = model
         self._parameters = {id(p): p for p in parameters}
         self._on_use = on_use
         self.by_module: dict[nn.Module, dict[int, torch.Tensor]] = {
@@ -66,13 +71,18 @@ class Uses:
         self._watch: _Watch | None = None
         self._always = always
         self._is_next_watched = True
+        self._num_unwatched = 0  # forwards since the last that was watched
+        self._is_known = False  # all calls of this forward so far
 
     def begin(self) -> None:
         """A forward begins."""
         self._running.clear()
         self._calls = 0
-        if self._is_next_watched:
+        self._is_known = True
+        self._num_unwatched += 1
+        if self._is_next_watched or self._num_unwatched >= LOOK_EVERY:
             self._is_next_watched = self._always
+            self._num_unwatched = 0
             self.order = {}
             self._watch = _Watch(self._on_tensor)
             self._watch.__enter__()  # type: ignore[no-untyped-call]
@@ -92,6 +102,7 @@ class Uses:
         self._running.append(module)
         self._calls = hash((self._calls, id(module)))
         if self._watch is not None:
+            self._is_known = self._is_known and self._calls in self._known
             self._known.add(self._calls)
             return True
         if self._calls in self._known:
@@ -110,8 +121,25 @@ class Uses:
             return
         self.order.setdefault(id(value), parameter)
         if self._running:
-            self.by_module[self._running[-1]][id(value)] = parameter
+            module = self._running[-1]
+            of_module = self.by_module[module]
+            if id(value) not in of_module:
+                of_module[id(value)] = parameter
+                if self._is_known and not self._always:
+                    self._warn(module, parameter)
         self._on_use(parameter)
+
+    def _warn(self, module: nn.Module, parameter: torch.Tensor) -> None:
+        """Of a read in a forward that went as one before, which had not done it."""
+        (of,) = (name for name, m in self._model.named_modules() if m is module)
+        (read,) = (n for n, p in self._model.named_parameters() if p is parameter)
+        warnings.warn(
+            f"OverlappedDataParallel: the forward of {of or 'the model'!r} reads "
+            f"{read!r}, which it did not when it was watched before. Up to "
+            f"{LOOK_EVERY - 1} forwards before this one may have read it before its "
+            f'step; give watch="always".',
+            stacklevel=2,
+        )
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from rich.console import Console
 from torch import nn
 
 from aikido_torch import trace
-from aikido_torch.ddp import OverlappedDataParallel
+from aikido_torch.ddp import OverlappedDataParallel, _uses
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 
@@ -145,6 +145,18 @@ def test_reads_that_no_call_tells_of_are_seen_by_watching_always(group_of_one):
             net.is_sly = number % 3 == 2
         pair.step(number)
     pair.check()
+
+
+def test_a_look_now_and_then_warns_of_such_reads(group_of_one, monkeypatch):
+    monkeypatch.setattr(_uses, "LOOK_EVERY", 5)
+    pair = Pair(make_sly)
+    pair.step(0)
+    for net in (pair.plain, pair.net):
+        net.is_sly = True
+    for number in range(1, 5):
+        pair.step(number)
+    with pytest.warns(UserWarning, match=r"'the model' reads 'second\.bias'.*always"):
+        pair.step(5)
 
 
 def test_states_are_those_behind_the_last_step(pair):

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import warnings
+
+import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._uses import Uses
+from aikido_torch.ddp._uses import LOOK_EVERY, Uses
 
 
 class Tied(nn.Module):
@@ -39,6 +42,50 @@ def run(model, uses):
     for hook in hooks:
         hook.remove()
     return seen
+
+
+class Switch(nn.Module):
+    """Makes the same calls in any case, and may read the weights of another as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.second = nn.Linear(2, 2)
+        self.reads_second = False
+
+    def forward(self, x):
+        x = self.first(x.float())
+        if self.reads_second:
+            x = x + self.second.bias
+        return self.second(x)
+
+
+def test_each_hundredth_forward_is_watched_and_warns_of_what_had_not_been_seen():
+    model = Switch()
+    uses = Uses(model, model.parameters(), lambda p: None)
+    run(model, uses)
+    model.reads_second = True
+    for _ in range(LOOK_EVERY - 1):
+        assert all(run(model, uses))
+    assert uses.by_module[model] == {}
+    with pytest.warns(UserWarning, match=r"'the model' reads 'second\.bias'.*Up to 99"):
+        run(model, uses)
+    assert list(uses.by_module[model].values()) == [model.second.bias]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(LOOK_EVERY):
+            run(model, uses)  # what is known is waited for
+
+
+def test_who_is_always_watched_reads_nothing_too_early():
+    model = Switch()
+    uses = Uses(model, model.parameters(), lambda p: None, always=True)
+    run(model, uses)
+    model.reads_second = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(model, uses)
+    assert list(uses.by_module[model].values()) == [model.second.bias]
 
 
 def made():
