@@ -50,7 +50,9 @@ const std::vector<SettingSpec>& settings_table() {
        "different priority are under way; 0: what the uplink carries in 0.5 ms, as "
        "measured"},
       {"transport.priority", &Settings::transport_priority, kMinPriority, kMaxPriority,
-       false, "of the calls of a group that say none themselves; higher goes first"},
+       false,
+       "of the calls of a group that say none themselves; higher goes first. Where it "
+       "is given, 0 too, links are ordered from the group's start on"},
       {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
        "how long a rank that waits for a call looks without sleeping after something "
        "has come: messages of microseconds, for a core that does nothing else"},

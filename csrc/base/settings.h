@@ -64,6 +64,11 @@ enum class SettingSource : uint8_t { kDefault, kEnvironment, kOption };
 struct ResolvedSettings {
   Settings values;
   std::map<std::string, SettingSource> sources;  // by option()
+
+  bool is_given(const std::string& option) const {
+    const auto it = sources.find(option);
+    return it != sources.end() && it->second != SettingSource::kDefault;
+  }
 };
 
 // `options` by option(); `environment` answers like getenv. kInvalidArgument names the

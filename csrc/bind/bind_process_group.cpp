@@ -47,13 +47,13 @@ const char* name_of_kind(OutcomeKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Settings settings_from(const std::map<std::string, std::string>& options) {
+ResolvedSettings settings_from(const std::map<std::string, std::string>& options) {
   auto resolved = resolve_settings(options, [](const std::string& name) {
     const char* text = std::getenv(name.c_str());
     return text == nullptr ? std::nullopt : std::optional<std::string>(text);
   });
   adapter::raise_if_failed(resolved.status());
-  return resolved->values;
+  return *resolved;
 }
 
 bool is_finalizing() {

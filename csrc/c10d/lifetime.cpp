@@ -54,7 +54,7 @@ void AikidoBackend::shutdown() {
                     Rank(getRank())});
   }
   if (const auto communicator = communicator_.get()) {
-    communicator->shutdown(Milliseconds(settings_.shutdown_linger_ms));
+    communicator->shutdown(Milliseconds(settings_.values.shutdown_linger_ms));
   }
 }
 

@@ -45,7 +45,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   call.data = bytes_of(host);
   call.bytes = host.nbytes();
   call.priority =
-      priority.value_or(static_cast<Priority>(settings_.transport_priority));
+      priority.value_or(static_cast<Priority>(settings_.values.transport_priority));
   call.deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);

@@ -33,14 +33,14 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
     : ChangingBackend(rank, size),
       engine_(std::move(engine)),
       services_{finisher, std::make_shared<Listeners>(finisher), engine_,
-                std::chrono::microseconds(config.settings.transport_spin_us)},
+                std::chrono::microseconds(config.settings.values.transport_spin_us)},
       settings_(config.settings),
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
-  auto algorithm = ordering::algorithm_named(settings_.collectives_algorithm);
+  auto algorithm = ordering::algorithm_named(settings_.values.collectives_algorithm);
   raise_if_failed(algorithm.status());
   algorithm_ = *algorithm;
   if (!config.connect) return;
@@ -48,15 +48,15 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   options.self = Rank(rank);
   options.size = size;
   StoreAdapter adapter(store);
-  auto connected = engine::Communicator::connect(engine_, adapter, options,
-                                                 agreed_text(settings_), timeout());
+  auto connected = engine::Communicator::connect(
+      engine_, adapter, options, agreed_text(settings_.values), timeout());
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
   store_ = std::move(store);
 }
 
 engine::GroupOptions AikidoBackend::group_options() const {
-  const Settings& s = settings_;
+  const Settings& s = settings_.values;
   engine::GroupOptions options;
   options.name = group_name_;
   options.operation.timeout = timeout();
@@ -69,6 +69,7 @@ engine::GroupOptions AikidoBackend::group_options() const {
                        std::chrono::milliseconds(s.heartbeat_timeout_ms)};
   options.log_bytes = static_cast<uint64_t>(s.straggler_log_bytes);
   options.pool_bytes = static_cast<size_t>(s.memory_pool_bytes);
+  options.keeps_order = settings_.is_given("transport_priority");
   return options;
 }
 
@@ -209,7 +210,7 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
 
 collectives::LocalCall AikidoBackend::local_call() const {
   collectives::LocalCall local;
-  local.priority = static_cast<Priority>(settings_.transport_priority);
+  local.priority = static_cast<Priority>(settings_.values.transport_priority);
   return local;
 }
 

@@ -41,7 +41,7 @@ class AikidoBackend final : public ChangingBackend {
   struct Config {
     std::string group_name;
     Milliseconds timeout;
-    Settings settings;
+    ResolvedSettings settings;
     // Meet the other ranks through the store; else the first change_members() says who
     // they are.
     bool connect = true;
@@ -270,7 +270,7 @@ class AikidoBackend final : public ChangingBackend {
 
   std::shared_ptr<engine::Engine> engine_;
   AikidoWork::Services services_;
-  Settings settings_;
+  ResolvedSettings settings_;
   Algorithm algorithm_ = Algorithm::kDirect;  // of strict all_reduces
   std::string group_name_;
   membership::Handle handle_;

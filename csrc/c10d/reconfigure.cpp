@@ -41,7 +41,7 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
       handle_);
   raise_if_failed(roster.status().with_context(what));
   const auto next = engine::Communicator::make(engine_, *roster, group_options(),
-                                               agreed_text(settings_));
+                                               agreed_text(settings_.values));
   bool was_aborted = false;
   {
     const std::lock_guard lock(mutex_);

@@ -42,6 +42,8 @@ Communicator::Communicator(std::shared_ptr<Engine> engine, GroupOptions options,
       group_(std::make_unique<Group>(&engine_->loop(), options_)),
       is_linked_(static_cast<size_t>(options_.size)) {
   is_linked_[static_cast<size_t>(options_.self.value)] = true;
+  if (options_.keeps_order)
+    engine_->post([engine = engine_.get()] { engine->uplink().keep_order(); });
 }
 
 Communicator::~Communicator() {
@@ -53,6 +55,7 @@ Communicator::~Communicator() {
     engine_->listener().remove(this);
     engine_->remove(group_.get());
     group_.reset();
+    if (options_.keeps_order) engine_->uplink().end_order();
   });
 }
 

@@ -44,6 +44,7 @@ struct GroupOptions {
   HeartbeatOptions heartbeat;
   uint64_t log_bytes = 256 << 20;  // results kept for a late member
   size_t pool_bytes = 256 << 20;
+  bool keeps_order = false;  // of all links, see Uplink::keep_order()
   // Of one call, as others make it: more is nonsense.
   uint64_t largest_call_bytes = uint64_t{1} << 40;
   trace::Recorder* recorder = nullptr;  // null: nothing is traced; must outlive it

@@ -3,11 +3,11 @@
 #pragma once
 //
 // What this process sends to other hosts, over all links: while calls of different
-// priority are made the links do not write by themselves, but ask for a turn. The
-// next chunk is that of the highest class of all links whose peer takes anything; those
-// that are equal take turns. No more is given to the kernel than the credit
-// (uplink_credit.h), so that little is in front of what is urgent. While all messages
-// are equal nothing of this happens, and nothing is counted or asked of the kernel.
+// priority are made, or a group expects to make them, the links do not write by
+// themselves, but ask for a turn. The next chunk is that of the highest class of all
+// links whose peer takes anything; those that are equal take turns. No more is given to
+// the kernel than the credit (uplink_credit.h), so that little is in front of what is
+// urgent. Else nothing of this happens, and nothing is counted or asked of the kernel.
 // Progress thread only.
 
 #include <vector>
@@ -55,8 +55,11 @@ class Uplink final : private Flushable, private FdHandler {
 
   // A call of that priority is made here.
   void note(Priority priority);
+  // From here on calls may differ in priority, until end_order() was called as often.
+  void keep_order() { ++num_keepers_; }
+  void end_order() { --num_keepers_; }
   // Links ask for turns.
-  bool is_ordered() const { return ordered_until_ > loop_->now(); }
+  bool is_ordered() const { return num_keepers_ > 0 || ordered_until_ > loop_->now(); }
   // `sender` has something to write, or may have: it gets its turn at the end of this
   // turn of the loop, or when there is credit.
   void ask();
@@ -96,6 +99,7 @@ class Uplink final : private Flushable, private FdHandler {
   Priority last_priority_ = 0;
   bool has_priority_ = false;
   TimePoint ordered_until_{};
+  int num_keepers_ = 0;
   TimePoint looked_{};
   Duration wait_{};  // until the last look again that brought nothing
 };

@@ -55,6 +55,15 @@ TEST_CASE("an option wins over a variable, a variable over the default") {
   CHECK(all->sources.at("shutdown_linger_ms") == SettingSource::kDefault);
 }
 
+TEST_CASE("what was given is known, though it may be the default") {
+  auto all =
+      resolve({{"transport_priority", "0"}}, {{"AIKIDO_TRANSPORT_CREDIT_BYTES", "0"}});
+  REQUIRE(all.is_ok());
+  CHECK(all->is_given("transport_priority"));
+  CHECK(all->is_given("transport_credit_bytes"));
+  CHECK_FALSE(all->is_given("transport_chunk_bytes"));
+}
+
 TEST_CASE("a value that does not fit is named with its source and range") {
   for (const char* value :
        {"", "x", "12x", "1.5", "4095", "16777217", "-1", "99999999999999999999"}) {

@@ -15,6 +15,7 @@
 #include "harness/catch.h"
 #include "harness/members.h"
 #include "transport/address.h"
+#include "transport/uplink.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -177,6 +178,33 @@ TEST_CASE("a member that never comes is named when the time is over", "[tcp]") {
     CHECK(status.culprit() == Rank(2));
     CHECK(status.message().find("rank 2") != std::string::npos);
   }
+}
+
+TEST_CASE("links are ordered while a group is there that asked for it", "[tcp]") {
+  const auto engine = start_engine();
+  const auto is_ordered = [&] {
+    bool is = false;
+    engine->run_and_wait([&] { is = engine->uplink().is_ordered(); });
+    return is;
+  };
+  const auto make = [&](bool keeps_order) {
+    MemoryStore store;
+    engine::GroupOptions options;
+    options.self = Rank(0);
+    options.size = 1;
+    options.keeps_order = keeps_order;
+    auto made = Communicator::connect(engine, store, options, "", seconds(20));
+    REQUIRE(made.is_ok());
+    return *made;
+  };
+  auto other = make(false);
+  CHECK_FALSE(is_ordered());
+  auto first = make(true), second = make(true);
+  CHECK(is_ordered());
+  first.reset();
+  CHECK(is_ordered());
+  second.reset();
+  CHECK_FALSE(is_ordered());
 }
 
 TEST_CASE("a closed member is seen by all that need it", "[tcp]") {

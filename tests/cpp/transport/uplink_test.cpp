@@ -119,6 +119,17 @@ TEST_CASE("links ask for turns once calls differ in priority") {
   CHECK(net.uplink.is_ordered());
 }
 
+TEST_CASE("links ask for turns as long as somebody expects calls to differ") {
+  Net net(1);
+  net.uplink.keep_order();
+  net.uplink.keep_order();
+  CHECK(net.uplink.is_ordered());
+  net.uplink.end_order();
+  CHECK(net.uplink.is_ordered());
+  net.uplink.end_order();
+  CHECK_FALSE(net.uplink.is_ordered());
+}
+
 TEST_CASE("the most urgent of all links goes first, equal ones take turns", "[tcp]") {
   Net net(3);
   net.push(0, 0, 2 * kChunk);
