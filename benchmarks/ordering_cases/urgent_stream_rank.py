@@ -117,7 +117,10 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     within = timedelta(seconds=WITHIN_S)
-    dist.init_process_group(plan["backend"], timeout=within)
+    options = None
+    if plan["backend"] == "aikido" and plan["is_told"]:
+        options = aikido_torch.Options(transport_priority=0)
+    dist.init_process_group(plan["backend"], timeout=within, pg_options=options)
     group = dist.group.WORLD
     assert group is not None
     dist.barrier()

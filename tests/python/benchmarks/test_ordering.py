@@ -109,36 +109,44 @@ def _no_lab(num_hosts, *, mbit, queue_ms):
     yield functools.partial(print, num_hosts, mbit, queue_ms)
 
 
-def stream_record(plan, latency_ms, rate, *, inversions=0):
+def stream_record(plan, latency_ms, rate, *, first_ms=1.0, inversions=0):
     """One message is too late for the bulk, and takes no time."""
     begins = [float(i) for i in range(plan.num_urgent)]
     ends = [begin + latency_ms / 1e3 for begin in begins]
+    ends[:1] = [first_ms / 1e3] if begins else []
     seen = {"begins": [*begins, 1e6], "ends": [*ends, 1e6], "bulk_end": 1e5}
     counters = {"inversions": inversions, "credit_bytes": 1, "preemptions": 2}
     return urgent_stream.Record(plan, seen | {"bulk_rate": rate, "counters": counters})
 
 
 @pytest.mark.parametrize(
-    ("latency_ms", "rate", "inversions", "holds"),
+    ("latency_ms", "first_ms", "rate", "inversions", "holds"),
     [
-        (0.7, 97.5, 0, [True, True, True, True]),
-        (2.0, 96.0, 0, [False, True, False, True]),
-        (4.0, 99.0, 1, [False, False, True, False]),
+        (0.7, 0.9, 97.5, 0, [True, True, True, True, True, None]),
+        (2.0, 0.9, 96.0, 0, [False, True, False, True, True, None]),
+        (4.0, 0.9, 99.0, 1, [False, False, True, False, True, None]),
+        (0.7, 4.0, 99.0, 0, [True, True, True, True, False, None]),
     ],
 )
 def test_urgent_messages_have_limits_and_so_has_what_bulk_loses(
-    monkeypatch, latency_ms, rate, inversions, holds
+    monkeypatch, latency_ms, first_ms, rate, inversions, holds
 ):
     def run(lab, plan, context):
         if plan.num_urgent == 0:
+            assert not plan.is_told  # as it is for who knows nothing of priorities
             return stream_record(plan, 0, 100.0)
-        return stream_record(plan, latency_ms, rate, inversions=inversions)
+        if not plan.is_told:
+            return stream_record(plan, 2, rate, first_ms=18)
+        return stream_record(
+            plan, latency_ms, rate, first_ms=first_ms, inversions=inversions
+        )
 
     monkeypatch.setattr(urgent_stream, "lab_of", _no_lab)
     monkeypatch.setattr(urgent_stream, "run", run)
     (case,) = urgent_stream.CASES
     rows = case.measure(case, context())
     assert [row.result.holds for row in rows] == holds
+    assert [row.result.value for row in rows[-2:]] == pytest.approx([first_ms, 18])
 
 
 @pytest.mark.parametrize(
