@@ -78,41 +78,25 @@ void Uplink::look() {
   counters_.bytes_per_s = static_cast<uint64_t>(credit_.bytes_per_s());
 }
 
-bool Uplink::has_room(const Entry& entry, Share share) const {
-  const size_t room = share == Share::kOwn ? credit_.room(entry.flow)
-                                           : credit_.room_if_first(entry.flow);
-  return room >= credit_.chunk_bytes() / 2;
-}
-
-// What has begun, then by class; equal ones take turns.
-Uplink::Entry* Uplink::best(Share share, NextChunk* best_next) {
+// Whose chunk is next: what has begun, then by class; equal ones take turns.
+Uplink::Entry* Uplink::choose() {
   Entry* best = nullptr;
+  NextChunk best_next;
+  const size_t enough = credit_.chunk_bytes() / 2;
   for (size_t i = 1; i <= entries_.size(); ++i) {
     Entry& e = entries_[(last_ + i) % entries_.size()];
-    if (!can_start(e) || !has_room(e, share)) continue;
+    if (!can_start(e) || credit_.room(e.flow) < enough) continue;
     if (e.sender->has_begun()) {
-      if (share == Share::kOwn) return &e;
-      continue;
+      best = &e;
+      break;
     }
     const NextChunk next = *e.sender->scheduler().next(loop_->now());
-    if (best != nullptr && !goes_before(next, *best_next)) continue;
+    if (best != nullptr && !goes_before(next, best_next)) continue;
     best = &e;
-    *best_next = next;
+    best_next = next;
   }
+  if (best != nullptr) last_ = static_cast<size_t>(best - entries_.data());
   return best;
-}
-
-// Whose chunk is next: of those that have not got their share of the credit. But what
-// is more urgent than these does not wait for its share to come back while they go on.
-Uplink::Entry* Uplink::choose() {
-  NextChunk next, first;
-  Entry* chosen = best(Share::kOwn, &next);
-  if (chosen != nullptr && !chosen->sender->has_begun()) {
-    Entry* urgent = best(Share::kAll, &first);
-    if (urgent != nullptr && goes_before(first, next)) chosen = urgent;
-  }
-  if (chosen != nullptr) last_ = static_cast<size_t>(chosen - entries_.data());
-  return chosen;
 }
 
 // Nothing has to wait for anything: without a bound, with one class at all links.
@@ -134,8 +118,8 @@ void Uplink::count_inversion(const Entry& chosen) {
   const NextChunk starts = *chosen.sender->scheduler().next(loop_->now());
   if (starts.is_overdue) return;
   for (const Entry& e : entries_) {
-    if (!can_start(e) || !has_room(e, Share::kAll)) continue;
-    if (e.sender->has_begun() || e.sender->scheduler().is_empty() ||
+    if (!can_start(e) || credit_.room(e.flow) < credit_.chunk_bytes() / 2) continue;
+    if (e.sender->scheduler().is_empty() ||
         e.sender->scheduler().highest() <= starts.priority)
       continue;
     SendCounters::add(counters_.inversions, 1);

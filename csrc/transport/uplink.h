@@ -72,14 +72,10 @@ class Uplink final : private Flushable, private FdHandler {
     Sender* sender;
     size_t flow;  // in credit_
   };
-  // What a link may have on its way: its share of the credit, or all of it.
-  enum class Share { kOwn, kAll };
 
   void flush() override;
   void on_events(uint32_t events) override;
   void look();
-  bool has_room(const Entry& entry, Share share) const;
-  Entry* best(Share share, NextChunk* next);
   Entry* choose();
   bool can_start(const Entry& entry) const;
   bool all_are_equal() const;

@@ -178,17 +178,9 @@ size_t UplinkCredit::room(size_t link) const {
     const double worth = 2 * steps_ * rate * to_seconds(kResidence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
   }
-  return left(flow, own);
-}
-
-size_t UplinkCredit::room_if_first(size_t link) const {
-  return credit_ == kNoBound ? kNoBound : left(flows_[link], credit_);
-}
-
-size_t UplinkCredit::left(const Flow& flow, size_t own) const {
   const auto counted = static_cast<size_t>(std::max(0.0, outstanding_));
-  return std::min(credit_ - std::min(credit_, counted),
-                  own - std::min(own, flow.outstanding));
+  const size_t left = credit_ - std::min(credit_, counted);
+  return std::min(left, own - std::min(own, flow.outstanding));
 }
 
 Duration UplinkCredit::next_look() const {

@@ -24,8 +24,7 @@
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
 // twice what its own rate is worth, and none gets more than that, its part of the least
-// credit, or a chunk, without which it would never have a turn; one that is more urgent
-// than those which would go instead may get all of the credit. One on which nothing
+// credit, or a chunk, without which it would never have a turn. One on which nothing
 // moves does not count.
 
 #include <cstddef>
@@ -109,8 +108,6 @@ class UplinkCredit {
   size_t chunk_bytes() const;                // longest that is to be sent
   // What the link may be given now; 0: nothing, which may change at next_look().
   size_t room(size_t link) const;
-  // The same where something less urgent would go instead: up to all of the credit.
-  size_t room_if_first(size_t link) const;
   // How long it takes until there is room for a chunk.
   Duration next_look() const;
   // A link that waits has something on its way that gets there.
@@ -130,8 +127,6 @@ class UplinkCredit {
   };
   size_t credit_of(double bytes_per_s) const;
   double counted(const Flow& flow) const;
-  // Of the credit, and of `own`, which the link may have of it.
-  size_t left(const Flow& flow, size_t own) const;
 
   // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
   // long.

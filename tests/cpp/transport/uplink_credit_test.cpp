@@ -277,27 +277,6 @@ TEST_CASE("to be starved once is soon forgotten, and again and again it lasts") 
   CHECK(until(false) < longest);
 }
 
-TEST_CASE("who is first may have all of the credit, others their share") {
-  Net net(3, 100 * kMbit, microseconds(150));
-  net.run(milliseconds(500));
-  net.room = -1;  // all wait, until nothing is on its way
-  net.run(milliseconds(10));
-  const size_t flow = net.links[0].flow;
-  const size_t credit = net.credit.credit();
-  REQUIRE(credit == UplinkCredit::kLeast);
-  const size_t share = net.credit.room(flow);
-  CHECK(share <= credit / 2);
-  CHECK(net.credit.room_if_first(flow) == credit);
-  net.credit.on_written(flow, share);
-  CHECK(net.credit.room(flow) == 0);
-  const size_t left = net.credit.room_if_first(flow);
-  CHECK(left == credit - share);
-  net.credit.on_written(flow, left);
-  CHECK(net.credit.room_if_first(flow) == 0);
-  // One that had something slow before does not take the credit of all with it.
-  CHECK(net.credit.room(net.links[1].flow) > 0);
-}
-
 TEST_CASE("a credit that is given stays") {
   Net net(2, 200 * kMbit, microseconds(150), 40'000);
   net.run(milliseconds(300));

@@ -155,45 +155,6 @@ TEST_CASE("no more goes than the credit, until something is acknowledged", "[tcp
   CHECK(net.starts[1].priority == 1);
 }
 
-TEST_CASE("what is urgent does not wait for its share while others send bulk",
-          "[tcp]") {
-  Net net(3, 0);
-  constexpr double kRate = 4e6;  // bytes per second, of all links
-  constexpr size_t kUrgent = 64 << 10;
-  const SystemClock clock;
-  TimePoint served = clock.now();
-  size_t next = 0;
-  double left = 0;  // of what is being sent
-  // In the order of the starts.
-  const auto serve = [&] {
-    const TimePoint now = clock.now();
-    left -= kRate * to_seconds(now - std::exchange(served, now));
-    for (; left <= 0 && next < net.starts.size(); ++next) {
-      const Start& s = net.starts[next];
-      if (left < -1e4) left = 0;  // nothing was there
-      net.links[static_cast<size_t>(s.link)]->out -= s.bytes;
-      left += static_cast<double>(s.bytes);
-    }
-    net.run_a_turn();
-  };
-  const auto push_all = [&](Priority priority, size_t bytes, int num_links) {
-    for (int i = 0; i < num_links; ++i) net.push(i, priority, bytes);
-  };
-  push_all(0, 1 << 20, 3);
-  for (const TimePoint end = clock.now() + milliseconds(150); clock.now() < end;)
-    serve();
-  REQUIRE(net.uplink.counters().credit_bytes == UplinkCredit::kLeast);
-  const size_t before = net.starts.size();
-  push_all(5, kUrgent, 2);
-  size_t urgent = 0, bulk = 0;
-  for (size_t i = before; urgent < 2 * kUrgent;) {
-    serve();
-    for (; i < net.starts.size() && urgent < 2 * kUrgent; ++i)
-      (net.starts[i].priority == 5 ? urgent : bulk) += net.starts[i].bytes;
-  }
-  CHECK(bulk < kUrgent / 2);  // a third of all, if each had its share
-}
-
 TEST_CASE("a link whose peer takes nothing holds nobody up", "[tcp]") {
   Net net(2);
   net.links[1]->blocked = true;
