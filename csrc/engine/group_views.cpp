@@ -166,7 +166,10 @@ bool Group::can_do_without(Rank rank) const {
     if (!operation.call().is_partial() || operation.has_failed()) return true;
     RankSet called(options_.size);
     view().participants(operation.seq()).for_each([&](Rank r) {
-      if (r != rank && called_by(r) >= operation.seq().value) called.insert(r);
+      // One that waits in a call goes on to the next when that is over.
+      const uint64_t its = called_by(r);
+      const bool waits = its + 1 == operation.seq().value && settled_by(r) < its;
+      if (r != rank && (its >= operation.seq().value || waits)) called.insert(r);
     });
     return operation.is_decided() ||
            operation.most_contributions(called) >= quorum(operation.call().policy);

@@ -234,6 +234,33 @@ TEST_CASE("one shard without a member says that it cannot have exposed its own")
   CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
 }
 
+TEST_CASE(
+    "a result that one other has is not waited for because that one has gone on") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(10'000'000);
+  const Call call = skip_sum_call(kLarge);
+  for (int op = 0; op < 20; ++op) run_operation(cluster, call, {});
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  // To 1 and 2 neither the result of the last owner comes, nor an answer.
+  cluster.network.set_tap([](Rank from, Rank to, const transport::FrameHeader& h,
+                             TimePoint arrives) {
+    const bool is_slow =
+        from.value == kLate && to.value > 0 && h.kind != transport::FrameKind::kContrib;
+    return is_slow ? arrives + milliseconds(1000) : arrives;
+  });
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    answers.push_back(cluster.allreduce(r, call, input));
+  const TimePoint start = cluster.clock.now();
+  REQUIRE(cluster.run_until_done({answers[0], answers[kLate]}, milliseconds(200)));
+  for (const int32_t r : {0, kLate}) cluster.allreduce(r, call, input);
+  REQUIRE(cluster.run_until_done({answers[1], answers[2]}, milliseconds(5000)));
+  CHECK(to_ms(cluster.clock.now() - start) < 100);
+  CHECK(answers[1]->outcome.shards[kLate].contributors == all_ranks(4));
+  CHECK(answers[1]->output == answers[kLate]->output);
+}
+
 TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
   Cluster cluster({.size = 5, .min_shard_bytes = 128 << 10});
   cluster.set_all_delays(milliseconds(1));
