@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from aikido_torch import _C
+from aikido_torch import _C, _links
 from aikido_torch._address import own_address
 from aikido_torch._names import unknown_variables
 from aikido_torch.errors import ConfigError
@@ -174,6 +174,8 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             stacklevel=1,
         )
     _backends.add(backend)
+    if connect and pg_options.value("collectives_algorithm") == "auto":
+        _links.measure(backend, request.timeout)
     return backend
 
 

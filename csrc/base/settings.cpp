@@ -16,6 +16,7 @@ std::vector<std::string> names_of_algorithms() {
   std::vector<std::string> names;
   for (int i = 0; i < kNumAlgorithms; ++i)
     names.emplace_back(name_of(static_cast<Algorithm>(i)));
+  names.emplace_back(kAutoAlgorithm);
   return names;
 }
 
@@ -70,8 +71,9 @@ const std::vector<SettingSpec>& settings_table() {
        1 * kGiB, true,
        "a tensor is spread over owners in shards of at least this size"},
       {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
-       "how an all_reduce that waits for all ranks goes between them: "
-       "csrc/collectives/README.md has what each takes",
+       "how an all_reduce that waits for all ranks goes between them: what each takes "
+       "is in csrc/collectives/README.md; auto: what takes least for its size, as was "
+       "measured when the group was made",
        names_of_algorithms()},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,

@@ -20,6 +20,9 @@
 
 namespace aikido {
 
+// Of collectives.algorithm: none of them for all sizes.
+inline constexpr const char* kAutoAlgorithm = "auto";
+
 struct Settings {
   int64_t transport_chunk_bytes = 256 << 10;
   int64_t transport_eager_bytes = 64 << 10;

@@ -177,6 +177,14 @@ void register_calls(BackendClass& backend) {
            py::arg("tag"), py::arg("priority"), py::arg("timeout"),
            py::call_guard<py::gil_scoped_release>())
       .def(
+          "receive_message",
+          [](AikidoBackend& self, const at::Tensor& tensor, int src, int tag) {
+            std::vector<at::Tensor> tensors{tensor};
+            return self.recv(tensors, src, tag);
+          },
+          py::arg("tensor"), py::arg("src"), py::arg("tag"),
+          py::call_guard<py::gil_scoped_release>())
+      .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,
              const straggler::PolicyOptions& policy, std::optional<Priority> priority,
@@ -306,6 +314,13 @@ void register_members(BackendClass& backend) {
           py::arg("uuid"), py::arg("handles"), py::arg("is_ordered"),
           py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
           "Connects the group to the members whose handles these are.")
+      .def(
+          "set_link",
+          [](AikidoBackend& self, const ordering::LinkCost& link, double message_s) {
+            adapter::raise_if_failed(self.set_link(link, message_s));
+          },
+          py::arg("link"), py::arg("message_s"),
+          "What a message takes: the same on all ranks, between the same calls.")
       .def_property_readonly(
           "place",
           [](AikidoBackend& self) {

@@ -8,7 +8,6 @@
 
 #include "c10d/error.h"
 #include "c10d/store_adapter.h"
-#include "ordering/collective_cost.h"
 
 namespace aikido::adapter {
 
@@ -40,9 +39,12 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       communicator_(config.group_name),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
-  auto algorithm = ordering::algorithm_named(settings_.values.collectives_algorithm);
-  raise_if_failed(algorithm.status());
-  algorithm_ = *algorithm;
+  const std::string& algorithm_name = settings_.values.collectives_algorithm;
+  if (algorithm_name != kAutoAlgorithm) {
+    auto algorithm = ordering::algorithm_named(algorithm_name);
+    raise_if_failed(algorithm.status());
+    selector_.fix(*algorithm);
+  }
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
@@ -71,6 +73,12 @@ engine::GroupOptions AikidoBackend::group_options() const {
   options.pool_bytes = static_cast<size_t>(s.memory_pool_bytes);
   options.keeps_order = settings_.is_given("transport_priority");
   return options;
+}
+
+Status AikidoBackend::set_link(const ordering::LinkCost& link, double message_s) {
+  const auto shard_bytes =
+      static_cast<double>(settings_.values.collectives_min_shard_bytes);
+  return selector_.set_costs({link, 0, message_s, shard_bytes});
 }
 
 uint64_t AikidoBackend::getSequenceNumberForGroup() {

@@ -25,6 +25,7 @@
 #include "c10d/tensor_check.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
+#include "engine/selector.h"
 #include "membership/roster.h"
 
 namespace aikido::adapter {
@@ -187,6 +188,8 @@ class AikidoBackend final : public ChangingBackend {
   const std::string& group_name() const {
     return group_name_;
   }
+  // Of what a message between two ranks takes, for collectives_algorithm="auto".
+  Status set_link(const ordering::LinkCost& link, double message_s);
 
  private:
   // The work of a call: its own, or the batch that this thread has started.
@@ -271,7 +274,7 @@ class AikidoBackend final : public ChangingBackend {
   std::shared_ptr<engine::Engine> engine_;
   AikidoWork::Services services_;
   ResolvedSettings settings_;
-  Algorithm algorithm_ = Algorithm::kDirect;  // of strict all_reduces
+  engine::Selector selector_;
   std::string group_name_;
   membership::Handle handle_;
   Current communicator_;

@@ -85,7 +85,8 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     const std::lock_guard lock(mutex_);
     former = communicator_.exchange(next);
     set_place(roster.self().value, roster.size());
-    store_.reset();  // knows the former members only
+    selector_.forget_costs();  // new members do not know them
+    store_.reset();            // knows the former members only
     joining_.reset();
     is_shut_down = is_shut_down_;
   }

@@ -35,7 +35,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   check_tensor(site, "tensor", tensor, Use::kWrite);
   Call call = call_of(CallKind::kAllreduce, site, tensor, op);
   call.policy = extras.policy;
-  if (!call.is_partial()) call.algorithm = algorithm_;
+  call.algorithm = selector_.choose(call, getSize());
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "ordering/collective_cost.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <optional>
@@ -24,7 +25,8 @@ Status check(int members, double bytes, const CollectiveCosts& costs) {
         concat("a collective of ", members, " members; it takes a number from 1 up"));
   for (const auto& [name, value] : {std::pair("bytes", bytes),
                                     {"gamma_s", costs.gamma_s},
-                                    {"message_s", costs.message_s}})
+                                    {"message_s", costs.message_s},
+                                    {"shard_bytes", costs.shard_bytes}})
     if (!std::isfinite(value) || value < 0)
       return invalid(
           concat(name, " is ", value, "; it takes a finite number from 0 up"));
@@ -42,8 +44,13 @@ double formula(Algorithm algorithm, int members, double bytes,
   const double wire = bytes * costs.message.beta_s, add = bytes * costs.gamma_s;
   const auto number = static_cast<unsigned>(members);
   switch (algorithm) {
-    case Algorithm::kDirect:
-      return 2 * (alpha + (n - 2) * costs.message_s) + (n - 1) / n * (2 * wire + add);
+    case Algorithm::kDirect: {
+      const bool is_cut = bytes < n * costs.shard_bytes;
+      const double owners =
+          is_cut ? std::max(1.0, std::floor(bytes / costs.shard_bytes)) : n;
+      return 2 * (alpha + (n - 2) * costs.message_s) +
+             (n - 1) / owners * (2 * wire + add);
+    }
     case Algorithm::kRing:
       return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
     case Algorithm::kHalvingDoubling: {

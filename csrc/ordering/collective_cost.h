@@ -14,7 +14,7 @@
 //   halving-doubling  2 L alpha + 2 (p-1)/p m beta + (p-1)/p m gamma
 //                     and where n is no power of two: + 2 (alpha + m beta) + m gamma
 //   tree              2 C (alpha + m beta) + C m gamma
-//   direct            2 (alpha + (n-2) message) + 2 (n-1)/n m beta + (n-1)/n m gamma
+//   direct            2 (alpha + (n-2) message) + 2 (n-1)/g m beta + (n-1)/g m gamma
 //
 // Ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 // workstations", JPDC 69(2), 2009. Halving-doubling is Rabenseifner's; it and its
@@ -23,7 +23,8 @@
 // Operations in MPICH", IJHPCA 19(1), 2005, section on allreduce. Tree: a binomial
 // reduce and a broadcast, there too. Direct: each member is sent its part of all others
 // at once and sends the sum of it back to all; ours. Its messages overlap but for
-// `message_s`, what the sender is busy with each. With message = alpha it is the cost
+// `message_s`, what the sender is busy with each. g of the members own a part, n unless
+// parts would be smaller than `shard_bytes`. With message = alpha it is the cost
 // of sending them one after another. By these formulas a tree never takes less than
 // halving-doubling; it is here for whoever has no other.
 
@@ -46,9 +47,10 @@ inline constexpr std::array kAlgorithms = {Algorithm::kDirect, Algorithm::kRing,
 Result<Algorithm> algorithm_named(std::string_view name);
 
 struct CollectiveCosts {
-  LinkCost message;      // alpha and beta
-  double gamma_s = 0;    // of adding up a byte
-  double message_s = 0;  // see the note; from 0 to alpha
+  LinkCost message;        // alpha and beta
+  double gamma_s = 0;      // of adding up a byte
+  double message_s = 0;    // see the note; from 0 to alpha
+  double shard_bytes = 0;  // of a part in direct, at least
 };
 
 // Seconds. One member: 0. kInvalidArgument with a sentence for figures that are

@@ -39,6 +39,17 @@ TEST_CASE("costs are those of their formulas") {
   REQUIRE(cost(kDirect, 6, 6, costs) == 2 * (10 + 4 * 4) + 30 + 5);
 }
 
+TEST_CASE("with fewer owners than members direct has more bytes on a link") {
+  const auto direct = [](double bytes, double shard_bytes) {
+    return cost(kDirect, 4, bytes, {{10, 3}, 1, 0, shard_bytes});
+  };
+  REQUIRE(direct(8, 2) == 20 + 36 + 6);
+  REQUIRE(direct(8, 3) == 20 + 2 * (36 + 6));
+  REQUIRE(direct(8, 5) == 20 + 4 * (36 + 6));
+  REQUIRE(direct(8, 100) == direct(8, 5));
+  REQUIRE(direct(0, 5) == 20);
+}
+
 TEST_CASE("two members exchange halves, and one does nothing") {
   const CollectiveCosts costs{{10, 3}, 0, 10};
   for (const auto collective : {kDirect, kRing, kHalving})

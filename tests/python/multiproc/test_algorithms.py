@@ -83,6 +83,24 @@ def test_calls_that_may_skip_go_their_own_way(algorithm):
     assert run_ranks(4, mix, options=options) == [True] * 4
 
 
+def choose(rank, size):
+    """Alike on all ranks, or a call of some size ends with a mismatch."""
+    group = dist.new_group(pg_options=Options(collectives_algorithm="auto"))
+    given = torch.arange(1 << 20, dtype=torch.float32)
+    sums = []
+    for exponent in range(21):
+        tensor = given[: 1 << exponent] * (rank + 1)
+        dist.all_reduce(tensor, group=group)
+        sums.append(torch.equal(tensor, given[: 1 << exponent] * 15))
+    return sums
+
+
+def test_ranks_choose_alike():
+    options = Options(collectives_algorithm="auto")
+    for sums in run_ranks(5, choose, options=options):
+        assert sums == [True] * 21
+
+
 def lose_a_rank(rank, size, count):
     for _ in range(3):
         dist.all_reduce(torch.ones(count))

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/selector.h"
+
+#include <string>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using namespace aikido::engine;
+using collectives::Call;
+using collectives::CallKind;
+
+namespace {
+
+Call all_reduce(uint64_t bytes) {
+  Call call;
+  call.count = bytes;
+  return call;
+}
+
+// Messages of one sender hardly overlap; a shard has 16 KiB at least.
+ordering::CollectiveCosts costs(double alpha_s) {
+  return {{alpha_s, 1e-9}, 0, 0.9 * alpha_s, 16 << 10};
+}
+
+}  // namespace
+
+TEST_CASE("what is fixed is taken by strict all_reduces only") {
+  Selector selector;
+  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
+  selector.fix(Algorithm::kTree);
+  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTree);
+  REQUIRE(selector.set_costs(costs(1)).is_ok());
+  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTree);
+  Call call = all_reduce(8);
+  call.policy.kind = straggler::Kind::kSkip;
+  CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+  for (const CallKind kind : {CallKind::kBarrier, CallKind::kReduce,
+                              CallKind::kReduceScatter, CallKind::kSparseAllreduce}) {
+    call = all_reduce(8);
+    call.kind = kind;
+    CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+  }
+}
+
+TEST_CASE("by costs the algorithm follows size, members and alpha") {
+  struct Row {
+    int32_t members;
+    uint64_t bytes;
+    double alpha_s;
+    Algorithm algorithm;
+  };
+  constexpr auto kHalving = Algorithm::kHalvingDoubling;
+  for (const Row& row :
+       {Row{8, 4 << 10, 50e-6, kHalving}, Row{8, 64 << 20, 50e-6, kHalving},
+        Row{7, 4 << 10, 50e-6, kHalving},
+        // Whoever is beyond a power of two costs all bytes twice.
+        Row{7, 1 << 20, 50e-6, Algorithm::kDirect},
+        Row{7, 64 << 20, 50e-6, Algorithm::kDirect},
+        // Small sums have one owner, whose link is what takes long.
+        Row{3, 4 << 10, 10e-6, Algorithm::kRing},
+        Row{2, 4 << 10, 50e-6, Algorithm::kRing}, Row{4, 4 << 10, 0, Algorithm::kRing},
+        // As many hops, as many bytes.
+        Row{2, 4 << 20, 50e-6, Algorithm::kDirect},
+        Row{4, 1 << 20, 0, Algorithm::kDirect}}) {
+    Selector selector;
+    REQUIRE(selector.set_costs(costs(row.alpha_s)).is_ok());
+    INFO(row.members << " members, " << row.bytes << " bytes, alpha " << row.alpha_s);
+    CHECK(name_of(selector.choose(all_reduce(row.bytes), row.members)) ==
+          std::string(name_of(row.algorithm)));
+  }
+}
+
+TEST_CASE(
+    "the size from which few bytes count more than few messages grows with alpha") {
+  uint64_t before = 0;
+  for (const double alpha_s : {10e-6, 100e-6, 1e-3}) {
+    Selector selector;
+    REQUIRE(selector.set_costs(costs(alpha_s)).is_ok());
+    uint64_t bytes = 1 << 10;
+    while (selector.choose(all_reduce(bytes), 7) == Algorithm::kHalvingDoubling)
+      bytes += bytes / 8;
+    CHECK(bytes > 3 * before);
+    before = bytes;
+  }
+}
+
+TEST_CASE("costs that make no sense are refused, and forgotten ones are not used") {
+  Selector selector;
+  CHECK(selector.set_costs({{-1, 0}, 0, 0}).message() ==
+        "alpha of the link is -1; it takes a finite number from 0 up");
+  CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kDirect);
+  REQUIRE(selector.set_costs(costs(1)).is_ok());
+  CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kHalvingDoubling);
+  selector.forget_costs();
+  CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kDirect);
+}
