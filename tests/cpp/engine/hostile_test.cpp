@@ -173,6 +173,7 @@ TEST_CASE("what is of no hop, or of a hop of others, fails the call") {
         {2, Said{.kind = result, .bytes = 64}},
         {2, Said{.kind = contrib, .bytes = 64, .shard = 2}},
         {2, Said{.kind = contrib, .bytes = 64, .shard = 4}},
+        {2, Said{.kind = result, .bytes = 64, .shard = 4}},
         {2, Said{.kind = result, .bytes = 64, .shard = 65535}}}) {
     for (const bool is_called : {true, false}) {
       Hostile h;
