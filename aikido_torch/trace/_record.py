@@ -7,7 +7,9 @@ import socket
 import threading
 import uuid
 import warnings
+import weakref
 from pathlib import Path
+from typing import Protocol
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
@@ -19,7 +21,16 @@ from aikido_torch.trace._dump import Clock, Dump, encode, write_file
 from aikido_torch.trace._spans import unpack
 from aikido_torch.trace._store import address_of
 
-__all__ = ["address", "job_of", "save", "start", "stop", "take", "take_free"]
+__all__ = [
+    "address",
+    "job_of",
+    "save",
+    "start",
+    "stop",
+    "take",
+    "take_free",
+    "tell_of_start",
+]
 
 
 # By process: a forked child is a rank of another job.
@@ -31,6 +42,18 @@ _left: dict[int, tuple[bytes, int]] = {}
 _recording: set[int] = set()
 _held: set[int] = set()
 _lock = threading.Lock()
+
+
+class _Watching(Protocol):
+    def on_armed(self) -> None: ...
+
+
+_watching: "weakref.WeakSet[_Watching]" = weakref.WeakSet()
+
+
+def tell_of_start(watch: _Watching) -> None:
+    """`start` tells it, as long as it lives."""
+    _watching.add(watch)
 
 
 def start(*, group: dist.ProcessGroup | None = None) -> None:
@@ -48,6 +71,8 @@ def start(*, group: dist.ProcessGroup | None = None) -> None:
         _recording.add(os.getpid())
         _held.add(os.getpid())
         recorder_of_process().arm()
+    for watch in list(_watching):
+        watch.on_armed()
 
 
 def stop() -> None:

@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """Hooks that tell the recorder of the steps of a training and of their parts."""
 
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from aikido_torch._backend import backend_of, recorder_of_process
 from aikido_torch._steps import StepHook
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace._control import Control
-from aikido_torch.trace._record import job_of, take_free
+from aikido_torch.trace._record import job_of, take_free, tell_of_start
 
 __all__ = ["SECTIONS", "Watch", "watch"]
 
@@ -97,12 +98,19 @@ def _end_of(
 
 
 class Watch:
-    """What `watch` returns. For the thread that trains."""
+    """What `watch` returns. For the thread that trains.
+
+    Hooks of the parts of a step are there while something is recorded. Even those that
+    do nothing take a step some ten microseconds, because what they need is not in the
+    caches by then.
+    """
 
     def __init__(self, recorder: _C.Recorder, first_step: int) -> None:
         self._recorder = recorder
         self._names = {name: recorder.name(name) for name in SECTIONS}
         self._hooks: list[RemovableHandle] = []
+        self._parts: list[RemovableHandle] = []  # while something is recorded
+        self._thread = threading.get_ident()
         self._loader: tuple[Any, type] | None = None
         self._begun: dict[str, int] = {}
         self._control: Control | None = None
@@ -116,15 +124,17 @@ class Watch:
     @step.setter
     def step(self, step: int) -> None:
         self._recorder.set_step(step)
+        self.on_armed()
 
     def remove(self) -> None:
         """Takes all hooks out again, and listens no more."""
         if self._control is not None:
             self._control.stop()
             self._control = None
-        for hook in self._hooks:
+        for hook in (*self._hooks, *self._parts):
             hook.remove()
         self._hooks.clear()
+        self._parts.clear()
         if self._loader is not None:
             loader, kind = self._loader
             loader.__class__ = kind
@@ -133,17 +143,10 @@ class Watch:
     def _install(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: Any
     ) -> None:
-        def begin(name: str) -> Callable[..., None]:
-            return lambda *_: self._begin(name)
-
-        def end_forward(_: object, __: object, output: object) -> None:
-            self._end("forward")
-            if self._recorder.is_armed:
-                self._watch_backward(output)
-
         def end_step() -> None:
             self._end("optimizer")
             self._recorder.set_step(self._recorder.step + 1)
+            self._follow()
 
         if loader is not None:
             kind = type(loader)
@@ -156,11 +159,40 @@ class Watch:
                     "class of your own, or None."
                 ) from error
             self._loader = (loader, kind)
-        self._hooks += [
-            model.register_forward_pre_hook(begin("forward")),
-            model.register_forward_hook(end_forward),
-            optimizer.register_step_pre_hook(StepHook(begin("optimizer"))),
-            optimizer.register_step_post_hook(StepHook(end_step)),
+        self._model, self._optimizer = model, optimizer
+        self._hooks.append(optimizer.register_step_post_hook(StepHook(end_step)))
+        tell_of_start(self)
+        self._follow()
+
+    def on_armed(self) -> None:
+        """The recorder may be armed from here on."""
+        # Hooks are for the thread that runs them: in another one they come with the
+        # next step.
+        if self._hooks and threading.get_ident() == self._thread:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Takes the hooks of the parts in or out, between two steps."""
+        if self._recorder.is_armed == bool(self._parts):
+            return
+        if self._parts:
+            for hook in self._parts:
+                hook.remove()
+            self._parts.clear()
+            return
+
+        def begin(name: str) -> Callable[..., None]:
+            return lambda *_: self._begin(name)
+
+        def end_forward(_: object, __: object, output: object) -> None:
+            self._end("forward")
+            if self._recorder.is_armed:
+                self._watch_backward(output)
+
+        self._parts += [
+            self._model.register_forward_pre_hook(begin("forward")),
+            self._model.register_forward_hook(end_forward),
+            self._optimizer.register_step_pre_hook(StepHook(begin("optimizer"))),
         ]
 
     def _begin(self, name: str) -> None:

@@ -65,17 +65,17 @@ def test_what_threads_take_is_added():
 
 
 @pytest.mark.parametrize(
-    ("arm", "hooks", "spans"),
+    ("arm", "hooks", "parts"),
     [("without", 0, 0), ("watched", 1, 0), ("traced", 1, 3)],
 )
-def test_an_arm_is_what_it_says(group_of_one, arm, hooks, spans):
+def test_an_arm_is_what_it_says(group_of_one, arm, hooks, parts):
     training = overhead.Training()
     recorder = recorder_of_process()
     with training.traced(arm, listens=False):
-        assert len(training.model._forward_hooks) == hooks
+        assert len(training.optimizer._optimizer_step_post_hooks) == hooks
         training.step()
         taken = trace.take()
         sections = [span for span in taken.spans if span.kind == trace.Kind.SECTION]
-        assert len({span.name for span in sections} - {"wait"}) == spans
-    assert not training.model._forward_hooks
+        assert len({span.name for span in sections} - {"wait"}) == parts
+    assert not training.optimizer._optimizer_step_post_hooks
     assert not recorder.is_armed

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import threading
+
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from aikido_torch import trace
+from aikido_torch._backend import recorder_of_process
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Kind
 
@@ -66,6 +69,64 @@ def test_what_was_removed_records_no_more_and_leaves_all_as_it_was(parts):
     train(*parts)
     trace.stop()
     assert sections(trace.take()) == []
+
+
+def num_hooks(model, optimizer):
+    """Of the parts of a step, which all come or go."""
+    counts = {
+        len(model._forward_pre_hooks),
+        len(model._forward_hooks),
+        len(optimizer._optimizer_step_pre_hooks),
+    }
+    assert len(counts) == 1
+    return counts.pop()
+
+
+def test_parts_have_hooks_while_something_is_recorded(parts):
+    model, optimizer, _ = parts
+    watch = trace.watch(model, optimizer)
+    assert num_hooks(model, optimizer) == 0
+    trace.start()
+    assert num_hooks(model, optimizer) == 1
+    trace.stop()
+    train(*parts)
+    assert num_hooks(model, optimizer) == 0
+    recorder_of_process().arm_steps(watch.step + 1, watch.step + 1)
+    assert num_hooks(model, optimizer) == 0
+    watch.step += 1
+    assert num_hooks(model, optimizer) == 1
+    watch.remove()
+    assert num_hooks(model, optimizer) == 0
+    assert not optimizer._optimizer_step_post_hooks
+    recorder_of_process().disarm()
+
+
+def test_one_that_begins_while_it_is_recorded_sees_the_first_step(parts):
+    trace.start()
+    watch = trace.watch(*parts)
+    train(*parts)
+    trace.stop()
+    assert [name for step, name in sections(trace.take()) if step == 0] == [
+        "data", "forward", "backward", "optimizer",
+    ]  # fmt: skip
+    watch.remove()
+
+
+def test_from_another_thread_parts_are_seen_from_the_next_step_on(parts):
+    model, optimizer, _ = parts
+    watch = trace.watch(*parts)
+    thread = threading.Thread(target=trace.start)
+    thread.start()
+    thread.join()
+    assert num_hooks(model, optimizer) == 0
+    train(*parts)
+    trace.stop()
+    seen = sections(trace.take())
+    assert [name for step, name in seen if step == 0] == ["data"]
+    assert [name for step, name in seen if step == 1] == [
+        "data", "forward", "backward", "optimizer",
+    ]  # fmt: skip
+    watch.remove()
 
 
 def test_a_forward_without_gradients_has_no_backward(parts):
