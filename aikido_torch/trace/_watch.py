@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -101,7 +102,7 @@ class Watch:
     """What `watch` returns. For the thread that trains.
 
     Hooks of the parts of a step are there while something is recorded. Even those that
-    do nothing take a step some ten microseconds, because what they need is not in the
+    do nothing take a step tens of microseconds, because what they need is not in the
     caches by then.
     """
 
@@ -112,6 +113,7 @@ class Watch:
         self._parts: list[RemovableHandle] = []  # while something is recorded
         self._thread = threading.get_ident()
         self._loader: tuple[Any, type] | None = None
+        self._backward = _C.BackwardWatch(recorder, self._names["backward"])
         self._begun: dict[str, int] = {}
         self._control: Control | None = None
         recorder.set_step(first_step)
@@ -143,11 +145,6 @@ class Watch:
     def _install(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, loader: Any
     ) -> None:
-        def end_step() -> None:
-            self._end("optimizer")
-            self._recorder.set_step(self._recorder.step + 1)
-            self._follow()
-
         if loader is not None:
             kind = type(loader)
             try:
@@ -160,7 +157,7 @@ class Watch:
                 ) from error
             self._loader = (loader, kind)
         self._model, self._optimizer = model, optimizer
-        self._hooks.append(optimizer.register_step_post_hook(StepHook(end_step)))
+        self._hooks.append(optimizer.register_step_post_hook(StepHook(self._end_step)))
         tell_of_start(self)
         self._follow()
 
@@ -181,21 +178,27 @@ class Watch:
             self._parts.clear()
             return
 
-        def begin(name: str) -> Callable[..., None]:
-            return lambda *_: self._begin(name)
-
-        def end_forward(_: object, __: object, output: object) -> None:
-            self._end("forward")
-            if self._recorder.is_armed:
-                self._watch_backward(output)
-
         self._parts += [
-            self._model.register_forward_pre_hook(begin("forward")),
-            self._model.register_forward_hook(end_forward),
-            self._optimizer.register_step_pre_hook(StepHook(begin("optimizer"))),
+            self._model.register_forward_pre_hook(partial(self._begin, "forward")),
+            self._model.register_forward_hook(self._end_forward),
+            self._optimizer.register_step_pre_hook(
+                StepHook(partial(self._begin, "optimizer"))
+            ),
         ]
 
-    def _begin(self, name: str) -> None:
+    def _end_step(self) -> None:
+        if self._parts:
+            self._end("optimizer")
+        if self._recorder.next_step() != bool(self._parts):
+            self._follow()
+
+    def _end_forward(self, _: object, __: object, output: object) -> None:
+        self._end("forward")
+        for tensor in _tensors_in(output):
+            if tensor.requires_grad:
+                self._backward.add(tensor)
+
+    def _begin(self, name: str, *_: object) -> None:
         if self._recorder.is_armed:
             self._begun[name] = time.monotonic_ns()
 
@@ -204,21 +207,6 @@ class Watch:
         if begun is not None:
             now = time.monotonic_ns()
             self._recorder.section(self._names[name], begun, now, self._recorder.step)
-
-    def _watch_backward(self, output: object) -> None:
-        """A backward begins with a gradient of what forward gave."""
-
-        def on_gradient(_: torch.Tensor) -> None:
-            if "backward" in self._begun:
-                return
-            self._begin("backward")
-            # When all gradients of this rank are there; reductions may go on.
-            engine = torch.autograd.Variable._execution_engine
-            engine.queue_callback(lambda: self._end("backward"))
-
-        for tensor in _tensors_in(output):
-            if tensor.requires_grad:
-                tensor.register_hook(on_gradient)  # type: ignore[no-untyped-call]
 
 
 def _tensors_in(value: object) -> Iterator[torch.Tensor]:

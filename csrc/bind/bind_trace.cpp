@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 #include <pybind11/stl.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <atomic>
+#include <memory>
 
 #include "bind/register.h"
 #include "collectives/call.h"
@@ -35,6 +40,45 @@ void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns
   span.step = step;
   recorder.record(span);
 }
+
+bool next_step(Recorder& recorder) {
+  recorder.set_step(recorder.step() + 1);
+  return recorder.is_armed();
+}
+
+// A backward as a part of a step. In C++ because code of Python takes several times as
+// long in the middle of a step as when it is called again and again: what it needs is
+// not in the caches. Hooks of outputs may run in any thread, without Python's lock.
+class BackwardWatch {
+ public:
+  BackwardWatch(std::shared_ptr<Recorder> recorder, uint16_t name)
+      : recorder_(std::move(recorder)),
+        name_(name),
+        begun_(std::make_shared<std::atomic<int64_t>>(0)) {}
+
+  // Requires: `output` requires a gradient.
+  void add(const at::Tensor& output) const {
+    output.register_hook([*this](const at::Tensor&) { on_gradient(); });
+  }
+
+ private:
+  void on_gradient() const {
+    int64_t before = 0;
+    if (!recorder_->is_armed() ||
+        !begun_->compare_exchange_strong(before, trace::to_ns(recorder_->now())))
+      return;
+    // When all gradients of this rank are there; reductions may go on.
+    torch::autograd::Engine::get_default_engine().queue_callback([self = *this] {
+      section(*self.recorder_, self.name_, self.begun_->exchange(0),
+              trace::to_ns(self.recorder_->now()), self.recorder_->step());
+    });
+  }
+
+  std::shared_ptr<Recorder> recorder_;
+  uint16_t name_;
+  // Nanoseconds; 0: none is under way. Of all copies.
+  std::shared_ptr<std::atomic<int64_t>> begun_;
+};
 
 py::list events(Recorder& recorder, uint64_t after) {
   py::list out;
@@ -75,6 +119,8 @@ void register_trace(py::module_& m) {
       .def_property_readonly("step", &Recorder::step,
                              "The step of the user that is under way.")
       .def("set_step", &Recorder::set_step, py::arg("step"))
+      .def("next_step", &next_step,
+           "The next step is under way. Returns whether it is recorded.")
       .def("name", &Recorder::name, py::arg("text"), "The number of a name.")
       .def("section", &section, py::arg("name"), py::arg("begin_ns"), py::arg("end_ns"),
            py::arg("step"), "Records a part of a step; times as time.monotonic_ns().")
@@ -82,6 +128,13 @@ void register_trace(py::module_& m) {
            "Takes out all that was recorded: the spans, how many were dropped, names.")
       .def("events", &events, py::arg("after"),
            "What befell members of groups, armed or not, beyond that number.");
+  py::class_<BackwardWatch>(
+      m, "BackwardWatch",
+      "Records backward passes, from the first gradient of an output to the end.")
+      .def(py::init<std::shared_ptr<Recorder>, uint16_t>(), py::arg("recorder"),
+           py::arg("name"))
+      .def("add", &BackwardWatch::add, py::arg("output"),
+           "A tensor that requires a gradient.");
   m.def("operation_names", &operation_names,
         "The names of the kinds of collectives, by their numbers in spans.");
 }

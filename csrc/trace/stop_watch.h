@@ -14,7 +14,7 @@ namespace aikido::trace {
 class StopWatch {
  public:
   // How often it wants to be asked.
-  static constexpr Duration kInterval = std::chrono::milliseconds(20);
+  static constexpr Duration kInterval = std::chrono::milliseconds(40);
   // A look that comes so much later than it should is a stop. Far above what a busy
   // machine makes a thread wait that mostly sleeps.
   static constexpr Duration kTolerance = std::chrono::milliseconds(80);
