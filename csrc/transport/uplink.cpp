@@ -160,10 +160,7 @@ Duration Uplink::next_look(bool did_write) {
 }
 
 void Uplink::wake_after(Duration wait) {
-  const TimePoint wanted = loop_->now() + wait;
-  if (is_timer_set_ && wakes_at_ <= wanted) return;
-  is_timer_set_ = true;
-  wakes_at_ = wanted;
+  if (std::exchange(is_timer_set_, true)) return;
   itimerspec at{};
   at.it_value.tv_nsec = static_cast<long>(wait.count());
   ::timerfd_settime(timer_.get(), 0, &at, nullptr);

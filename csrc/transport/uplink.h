@@ -86,7 +86,6 @@ class Uplink final : private Flushable, private FdHandler {
   EventLoop* loop_;
   Fd timer_;
   bool is_timer_set_ = false;
-  TimePoint wakes_at_{};  // while it is set
   bool is_asked_ = false;
   std::vector<Entry> entries_;
   size_t last_ = 0;  // of entries_: who had the last turn
