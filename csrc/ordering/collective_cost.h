@@ -39,7 +39,6 @@
 
 namespace aikido::ordering {
 
-enum class Collective : uint8_t { kDirect, kRing, kHalvingDoubling, kTree };
 inline constexpr std::array kAlgorithms = {Algorithm::kDirect, Algorithm::kRing,
                                            Algorithm::kHalvingDoubling,
                                            Algorithm::kTree};
