@@ -26,7 +26,7 @@ from benchmarks import common, programs
 from benchmarks.instructions import NotCountedError
 from benchmarks.lab import Lab
 from benchmarks.straggler_cases import command
-from benchmarks.tracing_cases import confusion, instructions, memory, overhead
+from benchmarks.tracing_cases import confusion, instructions, memory, overhead, plan
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,9 @@ def main(
     ] = None,
     memory_steps: Annotated[int | None, typer.Option(min=1, help="Steps.")] = None,
     seed: int = 0,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder in which traces of the ranks stay.")
+    ] = None,
     json: common.JsonPath = None,
     show_list: command.ShowList = False,
 ) -> None:
@@ -145,12 +148,14 @@ def main(
     if only in (None, "confusion", "healthy") and (reason := Lab.unavailable()):
         raise SystemExit(reason)
     if only in (None, "confusion"):
-        windows = confusion.inject(length("confusion", repeats), seed)
-        confusion.show(windows)
+        planned = plan.phases(confusion.SIZE, length("confusion", repeats), seed)
+        windows = confusion.inject(planned, keep and keep / "confusion")
+        confusion.show(windows, planned)
         results += confusion.judge(windows, "4 hosts")
     if only in (None, "healthy"):
-        windows = confusion.run_in_lab([], length("healthy", healthy_s))
-        confusion.show(windows)
+        for_s = length("healthy", healthy_s)
+        windows = confusion.run_in_lab([], for_s, keep and keep / "healthy")
+        confusion.show(windows, [])
         results.append(confusion.judge_healthy(windows, "4 hosts"))
     if only in (None, "overhead"):
         results += overhead.measure_wall(length("overhead", overhead_steps))

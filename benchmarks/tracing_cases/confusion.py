@@ -24,13 +24,20 @@ RANK_BAR, CAUSE_BAR = 0.99, 0.95
 ALARM_STEPS = 10_000  # healthy ones, with one false alarm at most
 
 
-def run_in_lab(planned: list[plan.Phase], for_s: float) -> list[plan.Window]:
-    """Windows of a run of so many seconds, in which this goes wrong."""
+def run_in_lab(
+    planned: list[plan.Phase], for_s: float, keep: Path | None = None
+) -> list[plan.Window]:
+    """Windows of a run of so many seconds, in which this goes wrong.
+
+    The traces of the ranks stay in the folder `keep`, if there is one.
+    """
     links = [Link(up_mbit=plan.WELL_MBIT, down_mbit=plan.WELL_MBIT)] * SIZE
-    with tempfile.TemporaryDirectory() as folder, Lab(links) as lab:
+    with tempfile.TemporaryDirectory() as scratch, Lab(links) as lab:
+        folder = keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
         told = json.dumps([asdict(phase) for phase in planned])
         ends = lab.run(
-            [sys.executable, str(RANK), folder, told, str(for_s)],
+            [sys.executable, str(RANK), str(folder), told, str(for_s)],
             deadline_s=for_s + 120,
             events=plan.script_of(planned),
         )
@@ -41,11 +48,10 @@ def run_in_lab(planned: list[plan.Phase], for_s: float) -> list[plan.Window]:
     return plan.windows(planned, facts, began_s)
 
 
-def inject(repeats: int, seed: int) -> list[plan.Window]:
-    """Windows of one run; each cause is injected into each rank `repeats` times."""
-    planned = plan.phases(SIZE, repeats, seed)
+def inject(planned: list[plan.Phase], keep: Path | None = None) -> list[plan.Window]:
+    """Windows of one run in which all of this goes wrong."""
     last = planned[-1]
-    return run_in_lab(planned, last.at_s + last.for_s + plan.REST_S)
+    return run_in_lab(planned, last.at_s + last.for_s + plan.REST_S, keep)
 
 
 def judge_healthy(windows: list[plan.Window], where: str) -> Result:
@@ -97,8 +103,8 @@ def judge(windows: list[plan.Window], where: str) -> list[Result]:
     ]
 
 
-def show(windows: list[plan.Window]) -> None:
-    """The confusion matrix, and what was said where it was wrong."""
+def show(windows: list[plan.Window], planned: list[plan.Phase]) -> None:
+    """The confusion matrix, and what was said where it was wrong, and when."""
     console = Console(width=120)
     counts = Counter((w.cause, w.verdict.cause) for w in windows)
     table = Table(title="injected in rows, verdicts in columns")
@@ -109,7 +115,19 @@ def show(windows: list[plan.Window]) -> None:
     console.print(table)
     for w in windows:
         if (w.cause, w.rank) != (w.verdict.cause, w.verdict.rank):
-            console.print(f"{w.cause} on rank {w.rank}: {w.verdict}")
+            console.print(f"{w.cause} on rank {w.rank}{_when(w, planned)}: {w.verdict}")
+
+
+def _when(window: plan.Window, planned: list[plan.Phase]) -> str:
+    if window.began_s is None:
+        return ""
+    first_s, last_s = window.began_s
+    when = f", steps from {first_s:.1f} to {last_s:.1f} s"
+    if (last := plan.latest(planned, last_s)) is None:
+        return when
+    till_s = last.at_s + last.for_s
+    what = f"{last.cause} on rank {last.rank}"
+    return f"{when} ({what} from {last.at_s:.1f} to {till_s:.1f} s)"
 
 
 def simulated_alarms(steps: int, seed: int) -> Result:

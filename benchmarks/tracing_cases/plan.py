@@ -80,11 +80,15 @@ def late_s(planned: Iterable[Phase], cause: str, rank: int, now_s: float) -> flo
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps, what was wrong in them, and what was said of them."""
+    """Some steps, what was wrong in them, and what was said of them.
+
+    `began_s` is when the first and the last of them began; None if there are none.
+    """
 
     cause: str
     rank: int | None
     verdict: Verdict
+    began_s: tuple[float, float] | None
 
 
 def windows(
@@ -111,14 +115,22 @@ def windows(
         near = [p for p in planned if _is_near(p, times[0], times[-1])]
         inside = [p for p in near if all(_begins_in(p, t) for t in times)]
         for phase in inside:
-            found.setdefault(phase, Window(phase.cause, phase.rank, verdict))
+            found.setdefault(
+                phase, Window(phase.cause, phase.rank, verdict, (times[0], times[-1]))
+            )
         blamed = verdict.cause, verdict.rank
         is_true = verdict.cause == "none" or blamed in [(p.cause, p.rank) for p in near]
         if not near or not (inside or is_true):
-            well.append(Window("none", None, verdict))
+            well.append(Window("none", None, verdict, (times[0], times[-1])))
     for phase in planned:
-        found.setdefault(phase, Window(phase.cause, phase.rank, _NOT_SEEN))
+        found.setdefault(phase, Window(phase.cause, phase.rank, _NOT_SEEN, None))
     return [*found.values(), *well]
+
+
+def latest(planned: Iterable[Phase], at_s: float) -> Phase | None:
+    """The phase that began last until then."""
+    begun = [phase for phase in planned if phase.at_s <= at_s]
+    return max(begun, key=lambda phase: phase.at_s, default=None)
 
 
 _NOT_SEEN = Verdict("none", None, "none", 0.0, 0, 0, "No window lies in the phase.")

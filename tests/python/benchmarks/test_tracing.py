@@ -87,6 +87,16 @@ def test_a_window_on_the_edge_that_blames_the_wrong_rank_is_an_alarm():
     assert ("none", "compute", 25) in told
 
 
+def test_what_is_said_wrong_is_shown_beside_what_was_wrong_then(capsys):
+    planned = [plan.Phase("compute", 2, 5.2, 2.0)]
+    _, made = judged(planned, range(25, 30))
+    confusion.show(made, planned)
+    shown = " ".join(capsys.readouterr().out.split())
+    when = "steps from 5.0 to 5.8 s (compute on rank 2 from 5.2 to 7.2 s)"
+    assert f"none on rank None, {when}: " in shown
+    assert "from 0.0 to" not in shown  # of windows in which all was said right
+
+
 def test_without_faults_all_steps_are_well_and_an_alarm_is_false():
     told, made = judged([], [], steps=20)
     assert told == [("none", "none", i) for i in (0, 5, 10, 15)]
