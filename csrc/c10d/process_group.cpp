@@ -23,6 +23,15 @@ uint64_t& numbers_taken() {
   thread_local uint64_t taken = 0;
   return taken;
 }
+
+// None where calls take what costs least.
+std::optional<Algorithm> fixed_algorithm(const ResolvedSettings& settings) {
+  const std::string& name = settings.values.collectives_algorithm;
+  if (name == kAutoAlgorithm) return std::nullopt;
+  auto algorithm = ordering::algorithm_named(name);
+  raise_if_failed(algorithm.status());
+  return *algorithm;
+}
 }  // namespace
 
 AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
@@ -34,17 +43,12 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       services_{finisher, std::make_shared<Listeners>(finisher), engine_,
                 std::chrono::microseconds(config.settings.values.transport_spin_us)},
       settings_(config.settings),
+      selector_(fixed_algorithm(config.settings)),
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
-  const std::string& algorithm_name = settings_.values.collectives_algorithm;
-  if (algorithm_name != kAutoAlgorithm) {
-    auto algorithm = ordering::algorithm_named(algorithm_name);
-    raise_if_failed(algorithm.status());
-    selector_.fix(*algorithm);
-  }
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);

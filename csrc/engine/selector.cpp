@@ -9,11 +9,6 @@ namespace aikido::engine {
 using ordering::choose_collective;
 using ordering::kAlgorithms;
 
-void Selector::fix(Algorithm algorithm) {
-  const std::lock_guard lock(mutex_);
-  fixed_ = algorithm;
-}
-
 Status Selector::set_costs(const ordering::CollectiveCosts& costs) {
   AIKIDO_TRY(choose_collective(2, 1, costs, kAlgorithms).status());
   const std::lock_guard lock(mutex_);
@@ -29,8 +24,8 @@ void Selector::forget_costs() {
 Algorithm Selector::choose(const collectives::Call& call, int32_t members) const {
   if (call.kind != collectives::CallKind::kAllreduce || call.is_partial())
     return Algorithm::kDirect;
-  const std::lock_guard lock(mutex_);
   if (fixed_) return *fixed_;
+  const std::lock_guard lock(mutex_);
   if (!costs_) return Algorithm::kDirect;
   const auto bytes = static_cast<double>(call.bytes());
   auto choice = choose_collective(members, bytes, *costs_, kAlgorithms);

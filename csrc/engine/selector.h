@@ -16,8 +16,9 @@ namespace aikido::engine {
 
 class Selector {
  public:
-  // All calls that can take it do, from now on.
-  void fix(Algorithm algorithm);
+  // `fixed`: what all calls take that can, whatever it costs.
+  explicit Selector(std::optional<Algorithm> fixed = std::nullopt) : fixed_(fixed) {}
+
   // Calls take what takes least by these costs (ordering/collective_cost.h), from now
   // on. Before, and after forget_costs(), they go direct. kInvalidArgument with a
   // sentence for costs that make no sense.
@@ -28,9 +29,9 @@ class Selector {
   Algorithm choose(const collectives::Call& call, int32_t members) const;
 
  private:
+  const std::optional<Algorithm> fixed_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::optional<Algorithm> fixed_;
   std::optional<ordering::CollectiveCosts> costs_;
 };
 

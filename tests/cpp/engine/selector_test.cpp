@@ -27,9 +27,8 @@ ordering::CollectiveCosts costs(double alpha_s) {
 }  // namespace
 
 TEST_CASE("what is fixed is taken by strict all_reduces only") {
-  Selector selector;
-  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
-  selector.fix(Algorithm::kTree);
+  CHECK(Selector().choose(all_reduce(8), 4) == Algorithm::kDirect);
+  Selector selector(Algorithm::kTree);
   CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTree);
   REQUIRE(selector.set_costs(costs(1)).is_ok());
   CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTree);
