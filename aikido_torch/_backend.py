@@ -6,6 +6,7 @@ import atexit
 import os
 import warnings
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -74,6 +75,28 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
             "on 'aikido'; make it with new_group(backend='aikido')."
         )
     return backend
+
+
+def backend_while_standing(
+    group: dist.ProcessGroup | None,
+) -> Callable[[], _C.AikidoBackend | None]:
+    """What gives the backend behind `group` until that group has ended, then None.
+
+    Another group may have its place by then, such as a new default group.
+
+    Raises:
+        ConfigError: the group runs on another backend.
+    """
+    known = weakref.ref(backend_of(group))
+
+    def standing() -> _C.AikidoBackend | None:
+        try:
+            backend = backend_of(group)
+        except ConfigError:
+            return None
+        return backend if backend is known() else None
+
+    return standing
 
 
 def recorder_of_process() -> _C.Recorder:

@@ -7,14 +7,17 @@ import math
 import threading
 import time
 import warnings
-import weakref
 from collections.abc import Iterable
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._backend import (
+    backend_of,
+    backend_while_standing,
+    recorder_of_process,
+)
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.trace._advice import Advice, Memory, advice_of
 from aikido_torch.trace._attribute import Verdict, attribute
@@ -133,7 +136,7 @@ class Following:
         """The thread starts at once, and ends with the group of `backend`."""
         self._board = board
         self._recorder = recorder
-        self._backend = weakref.ref(backend)
+        self._standing = backend_while_standing(group)
         self._group = group
         self._name = group.group_name if group is not None else ""
         self._every_s = every_s
@@ -176,9 +179,9 @@ class Following:
             return  # the group has ended
 
     def _member(self) -> _C.AikidoBackend:
-        """ConfigError: the group has ended; another one may have its place."""
-        backend = backend_of(self._group)
-        if backend is not self._backend():
+        """ConfigError: the group has ended."""
+        backend = self._standing()
+        if backend is None:
             raise ConfigError("The group that was followed has ended.")
         return backend
 

@@ -4,8 +4,7 @@
 
 import threading
 import time
-import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,11 @@ from torch.distributed.distributed_c10d import _get_default_store
 from torch.utils.hooks import RemovableHandle
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._backend import (
+    backend_of,
+    backend_while_standing,
+    recorder_of_process,
+)
 from aikido_torch._steps import StepHook
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace._control import Control
@@ -56,7 +59,7 @@ def watch(
     Raises:
         ConfigError: there is no aikido group, or an argument has the wrong type.
     """
-    backend = backend_of(group)
+    backend, standing = backend_of(group), backend_while_standing(group)
     if not isinstance(model, torch.nn.Module):
         raise ConfigError(f"watch: model is {model!r}; it takes a torch.nn.Module.")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -78,24 +81,9 @@ def watch(
             recorder_of_process(),
             backend.place,
             lambda: take_free(group),
-            has_ended=_end_of(backend, group),
+            has_ended=lambda: standing() is None,
         )
     return watch
-
-
-def _end_of(
-    backend: _C.AikidoBackend, group: dist.ProcessGroup | None
-) -> Callable[[], bool]:
-    """Whether a group has ended; another one may have its place."""
-    known = weakref.ref(backend)
-
-    def has_ended() -> bool:
-        try:
-            return backend_of(group) is not known()
-        except ConfigError:
-            return True
-
-    return has_ended
 
 
 class Watch:
