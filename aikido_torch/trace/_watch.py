@@ -177,6 +177,7 @@ class Watch:
     def _end_step(self) -> None:
         if self._parts:
             self._end("optimizer")
+            self._backward.end_step()
         if self._recorder.next_step() != bool(self._parts):
             self._follow()
 

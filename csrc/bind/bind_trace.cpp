@@ -61,6 +61,9 @@ class BackwardWatch {
     output.register_hook([*this](const at::Tensor&) { on_gradient(); });
   }
 
+  // No backward is under way any more, also if one has thrown and does not end.
+  void end_step() const { begun_->store(0); }
+
  private:
   void on_gradient() const {
     int64_t before = 0;
@@ -69,8 +72,10 @@ class BackwardWatch {
       return;
     // When all gradients of this rank are there; reductions may go on.
     torch::autograd::Engine::get_default_engine().queue_callback([self = *this] {
-      section(*self.recorder_, self.name_, self.begun_->exchange(0),
-              trace::to_ns(self.recorder_->now()), self.recorder_->step());
+      const int64_t begun = self.begun_->exchange(0);
+      if (begun == 0) return;  // the step has ended before
+      section(*self.recorder_, self.name_, begun, trace::to_ns(self.recorder_->now()),
+              self.recorder_->step());
     });
   }
 
@@ -134,7 +139,9 @@ void register_trace(py::module_& m) {
       .def(py::init<std::shared_ptr<Recorder>, uint16_t>(), py::arg("recorder"),
            py::arg("name"))
       .def("add", &BackwardWatch::add, py::arg("output"),
-           "A tensor that requires a gradient.");
+           "A tensor that requires a gradient.")
+      .def("end_step", &BackwardWatch::end_step,
+           "A backward that has not ended by now is not recorded.");
   m.def("operation_names", &operation_names,
         "The names of the kinds of collectives, by their numbers in spans.");
 }

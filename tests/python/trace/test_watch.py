@@ -140,6 +140,32 @@ def test_a_forward_without_gradients_has_no_backward(parts):
     watch.remove()
 
 
+def test_after_a_backward_that_has_failed_the_next_one_is_recorded(parts):
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, _):
+            raise ArithmeticError
+
+    model, optimizer, _ = parts
+    watch = trace.watch(model, optimizer)
+    trace.start()
+    with pytest.raises(ArithmeticError):
+        model(Failing.apply(torch.zeros(1, 4, requires_grad=True))).sum().backward()
+    optimizer.step()
+    model(torch.zeros(1, 4)).sum().backward()
+    optimizer.step()
+    trace.stop()
+    assert sections(trace.take()) == [
+        (0, "forward"), (0, "optimizer"),
+        (1, "forward"), (1, "backward"), (1, "optimizer"),
+    ]  # fmt: skip
+    watch.remove()
+
+
 def test_outputs_may_be_nested(parts):
     class Nested(torch.nn.Module):
         def forward(self, x):
