@@ -222,6 +222,7 @@ def collective_time(
     message: LinkCost,
     gamma_s: float,
     message_s: float,
+    shard_bytes: float,
 ) -> float: ...
 def choose_collective(
     *,
@@ -230,6 +231,7 @@ def choose_collective(
     message: LinkCost,
     gamma_s: float,
     message_s: float,
+    shard_bytes: float,
     among: list[str],
 ) -> tuple[str, float]: ...
 def pipelining_depth(

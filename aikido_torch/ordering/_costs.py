@@ -20,6 +20,7 @@ def collective_time(
     link: _C.LinkCost,
     gamma_s: float = 0,
     message_s: float = 0,
+    shard_bytes: float = 0,
 ) -> float:
     """Seconds of an allreduce; csrc/ordering/collective_cost.h has the formulas.
 
@@ -29,6 +30,8 @@ def collective_time(
         gamma_s: of adding up a byte.
         message_s: of `link.alpha_s`, for how long a sender is busy with a message: what
             keeps messages of "direct" from being sent at once.
+        shard_bytes: in "direct" no member owns a smaller part of the tensor than this
+            (the setting collectives_min_shard_bytes).
 
     Raises:
         ConfigError: a figure is negative or no number, or a name none of these.
@@ -40,6 +43,7 @@ def collective_time(
         message=link,
         gamma_s=gamma_s,
         message_s=message_s,
+        shard_bytes=shard_bytes,
     )
 
 
@@ -50,6 +54,7 @@ def choose_collective(
     link: _C.LinkCost,
     gamma_s: float = 0,
     message_s: float = 0,
+    shard_bytes: float = 0,
     among: Sequence[Collective] = get_args(Collective),
 ) -> tuple[str, float]:
     """The collective of `among` that takes least, and its seconds.
@@ -63,6 +68,7 @@ def choose_collective(
         message=link,
         gamma_s=gamma_s,
         message_s=message_s,
+        shard_bytes=shard_bytes,
         among=list(among),
     )
 

@@ -28,6 +28,18 @@ def test_a_collective_takes_what_its_formula_says(collective, time_s):
     assert collective_time(collective, **given) == pytest.approx(time_s)
 
 
+def test_in_direct_few_own_what_is_small():
+    given = {"members": 4, "bytes": 8, "link": LINK}
+    by_owners = [
+        collective_time("direct", **given, shard_bytes=bytes) for bytes in (2, 4, 8)
+    ]
+    assert by_owners == pytest.approx(
+        [20 + 2 * 3 / owners * 24 for owners in (4, 2, 1)]
+    )
+    assert choose_collective(**given)[0] == "direct"
+    assert choose_collective(**given, shard_bytes=8)[0] == "halving_doubling"
+
+
 def test_the_one_that_takes_least_is_chosen():
     given = {"members": 8, "bytes": 8, "link": LINK}
     assert choose_collective(**given) == ("direct", 2 * 10 + 42)
