@@ -40,6 +40,7 @@ enum class Mutation : uint8_t {
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
   kUnsettledState,       // a state is given whose results the others may lack
   kKeepInVain,           // who waits for a result that is nowhere stays in the view
+  kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
@@ -48,7 +49,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 27> kMutationNames = {
+inline constexpr std::array<std::string_view, 28> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -72,6 +73,7 @@ inline constexpr std::array<std::string_view, 27> kMutationNames = {
     "mask-from-receiver",
     "unsettled-state",
     "keep-in-vain",
+    "leave-out-needed",
     "shard-twice",
     "stand-in-is-arrival",
     "ask-without-need",

@@ -341,6 +341,14 @@ bool ViewChange::is_scarce() const {
   });
 }
 
+// The one that is to be left out has not been asked, and others cannot do without it.
+bool ViewChange::is_missed_out() const {
+  if (left_out_ == kNoRank || is_asked(left_out_) || lost_.contains(left_out_) ||
+      attempt_->answers.contains(left_out_))
+    return false;
+  return is_scarce() && !mutated(Mutation::kLeaveOutNeeded);
+}
+
 // Note [who cannot have exposed anything]
 bool ViewChange::can_spare(Rank rank) const {
   const auto& answers = attempt_->answers;
@@ -404,6 +412,10 @@ void ViewChange::propose_if_due() {
   if (!is_complete && now_ < due) {
     look_ = due;
     return;
+  }
+  if (is_missed_out()) {
+    send(std::exchange(left_out_, kNoRank), ViewStep::kPrepare, attempt_->ballot);
+    return propose_if_due();
   }
   const AcceptedView* earlier = nullptr;
   ViewPlan plan;

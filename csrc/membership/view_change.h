@@ -83,8 +83,9 @@ class ViewChange {
   // answers is spared]
   void on_silent(Rank rank, TimePoint now);
   // `rank` is to be out of the next view, although it would answer: it is neither asked
-  // nor waited for, unless the others that are heard of are no majority. Forgotten
-  // when the view changes; one at a time.
+  // nor waited for, unless the others that are heard of are no majority, or what one of
+  // them waits for could not end without it. Forgotten when the view changes; one at a
+  // time.
   void leave_out(Rank rank, TimePoint now);
   // `rank` may own shards again.
   void restore(Rank rank, TimePoint now);
@@ -134,6 +135,7 @@ class ViewChange {
   void propose_if_due();
   std::map<Rank, Report> reports() const;
   bool is_scarce() const;
+  bool is_missed_out() const;
   bool can_spare(Rank rank) const;
   Duration patience() const;
   bool is_out_of_reach(const Held& held) const;

@@ -287,6 +287,31 @@ TEST_CASE("who is to be left out is asked where the others are no majority") {
   }
 }
 
+TEST_CASE("who is to be left out is asked where what is open needs it") {
+  for (const int32_t needed : {3, 4}) {
+    for (const bool answers : {true, false}) {
+      Members members(4);
+      for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+      for (const int32_t r : {0, 1, 2}) {
+        members[r].mine.open = Seq(5);
+        members[r].mine.needed = needed;
+      }
+      if (!answers) members.is_lost = without({3});
+      members[1].change.leave_out(Rank(3), members.now);
+      members.run(milliseconds(30));  // the turn of 1
+      const bool is_needed = needed == 4;
+      CHECK((members.view(1).number == 2) == (answers || !is_needed));
+      // That it does not answer the others notice, too.
+      for (const int32_t r : {0, 1, 2})
+        if (!answers) members[r].change.on_silent(Rank(3), members.now);
+      members.run(seconds(10));
+      INFO("needs " << needed << ", " << (answers ? "answers" : "does not"));
+      for (const int32_t r : {0, 1, 2})
+        CHECK(members.view(r).has(Rank(3)) == (answers && is_needed));
+    }
+  }
+}
+
 TEST_CASE("who stays out asks nobody until it has another state") {
   Members members(4);
   members[3].change.stay_out();
