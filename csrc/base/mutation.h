@@ -41,6 +41,7 @@ enum class Mutation : uint8_t {
   kUnsettledState,       // a state is given whose results the others may lack
   kKeepInVain,           // who waits for a result that is nowhere stays in the view
   kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
+  kFailureToldOnce,      // an error is not told again to those that come back
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
@@ -49,7 +50,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 28> kMutationNames = {
+inline constexpr std::array<std::string_view, 29> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -74,6 +75,7 @@ inline constexpr std::array<std::string_view, 28> kMutationNames = {
     "unsettled-state",
     "keep-in-vain",
     "leave-out-needed",
+    "failure-told-once",
     "shard-twice",
     "stand-in-is-arrival",
     "ask-without-need",

@@ -232,7 +232,8 @@ class Group final : public transport::Timed,
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
   uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();
-  void note_failed(uint64_t seq);
+  void note_failed(uint64_t seq, const Status& why);
+  void tell_failed();
   void update_settled();
   void note_owners(const membership::View& view);
   std::vector<straggler::Ownership::Change> owner_changes() const;
@@ -277,11 +278,10 @@ class Group final : public transport::Timed,
   uint64_t kept_bytes_ = 0;
   // Those that are over here while others are still to get something of them.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
-  std::set<Seq> failed_;        // that others may still need
-  uint64_t forgotten_ = 0;      // results up to this one are not kept for a return
-  uint64_t settled_ = 0;        // no result up to this one is needed here
-  uint64_t passed_from_ = 0;    // were passed over, the last time:
-  uint64_t passed_ = 0;         // from and to
+  std::map<Seq, Status> failed_;  // that others may still need, and why
+  uint64_t forgotten_ = 0;        // results up to this one are not kept for a return
+  uint64_t settled_ = 0;          // no result up to this one is needed here
+  uint64_t passed_from_ = 0, passed_ = 0;  // were passed over, the last time
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
   Status closed_;               // not ok: aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared

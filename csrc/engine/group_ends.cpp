@@ -86,7 +86,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) loss_ = why;
-  if (operation.call().is_agreed()) note_failed(seq.value);
+  if (operation.call().is_agreed()) note_failed(seq.value, why);
   // The others go on without a member that is out.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
   if (tell && !is_out) tell_abort(seq, why);
@@ -176,7 +176,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     fail(*operation, why, false);
   } else if (seq > called_) {
     ++num_failed_ahead_;
-    note_failed(seq);
+    note_failed(seq, why);
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
     update_settled();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&

@@ -24,6 +24,8 @@ namespace {
 
 // One that has called all operations but so many keeps up.
 constexpr uint64_t kBehind = 4;
+// Errors that one that is out is told when it returns.
+constexpr size_t kMaxFailedKept = 1024;
 
 bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
   return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
@@ -124,7 +126,7 @@ Report Group::report() const {
     report.passed_from = Seq(passed_from_);
     report.passed = Seq(passed_);
   }
-  report.failed.assign(failed_.begin(), failed_.end());
+  for (const auto& [seq, why] : failed_) report.failed.push_back(seq);
   report.lost = RankSet(options_.size);
   for (int32_t r = 0; r < options_.size; ++r)
     if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
@@ -211,6 +213,7 @@ void Group::on_install(const View& view) {
     operation->on_view();
     settle(seq);
   }
+  tell_failed();
   check_all_lost();
   update_known();
   trim_kept();
@@ -242,7 +245,7 @@ void Group::note_owners(const View& view) {
     if (!kept_.empty())
       past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
     if (!failed_.empty())
-      past.return_floor = std::min(past.return_floor, failed_.begin()->value - 1);
+      past.return_floor = std::min(past.return_floor, failed_.begin()->first.value - 1);
     // What a member had is what all had; nothing of it is needed here.
     past.return_floor =
         std::max(past.return_floor, std::min(passed_, settled_by(Rank(r))));
@@ -438,8 +441,34 @@ void Group::note_settled(Rank from, uint64_t settled) {
 }
 
 // It counts as settled, and is not had.
-void Group::note_failed(uint64_t seq) {
-  if (!policies_.empty() && refused_ && closed_) failed_.insert(Seq(seq));
+void Group::note_failed(uint64_t seq, const Status& why) {
+  if (!policies_.empty() && refused_ && closed_) failed_.emplace(seq, why);
+}
+
+// Note [an error reaches all]
+// Where a call fails all others are told, but those to whom there is no connection: one
+// of them would wait for a result that nobody makes, and the others in the end for its
+// next call. So who took part in a call that has failed here says so again in each new
+// view, to those that may still wait for it, unless somebody can send them a result.
+void Group::tell_failed() {
+  if (mutated(Mutation::kFailureToldOnce)) return;
+  for (const auto& [seq, why] : failed_) {
+    const auto& held = view().held;
+    const bool is_held = std::any_of(held.begin(), held.end(),
+                                     [&](const auto& h) { return h.seq == seq; });
+    // To one that came later it may have failed alone.
+    if (is_held || !view().takes_part(options_.self, seq)) continue;
+    // To one that has had it well meanwhile this is no sign of different calls.
+    const bool is_other = why.code() == Code::kInvalidArgument;
+    const Status again =
+        is_other ? Status(Code::kAborted, why.message(), why.culprit()) : why;
+    view().members.for_each([&](Rank r) {
+      Peer& p = peer(r);
+      const bool is_near = seq.value <= p.called() + kMaxFailedAhead;
+      if (r != options_.self && p.lost && is_near && settled_by(r) < seq.value)
+        p.send_abort(seq, again);
+    });
+  }
 }
 
 void Group::keep(uint64_t seq,
@@ -485,14 +514,20 @@ void Group::trim_kept() {
       returning = std::min(returning, past_[static_cast<size_t>(r)].return_floor);
     }
   }
-  failed_.erase(failed_.begin(), failed_.upper_bound(Seq(all)));
   unheard_.erase(unheard_.begin(), unheard_.upper_bound(all));
   while (!kept_.empty() && kept_.begin()->first <= all) {
     const auto& [seq, operation] = *kept_.begin();
-    if (seq > returning && kept_bytes_ <= options_.log_bytes) return;
+    if (seq > returning && kept_bytes_ <= options_.log_bytes) break;
     if (seq > returning) forgotten_ = seq;
     kept_bytes_ -= charge_of(*operation);
     kept_.erase(kept_.begin());
+  }
+  for (auto it = failed_.begin(); it != failed_.end() && it->first.value <= all;
+       it = failed_.erase(it)) {
+    const uint64_t seq = it->first.value;
+    if (seq <= returning || seq <= forgotten_) continue;
+    if (failed_.size() <= kMaxFailedKept) break;
+    forgotten_ = seq;
   }
 }
 

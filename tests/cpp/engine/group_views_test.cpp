@@ -232,3 +232,31 @@ TEST_CASE("a full result whose bytes are stuck is given up by its owner") {
   CHECK(all_ok(answers));
   for (const auto& answer : answers) CHECK(answer->output == answers[0]->output);
 }
+
+TEST_CASE("an error reaches one that was out and has lost who told it") {
+  Cluster cluster(with_heartbeats(5));
+  cluster.set_all_delays(milliseconds(1));
+  // Of 1 and 2, which exclude each other, 2 is later.
+  for (const int32_t r : {0, 1, 3, 4})
+    cluster.network.set_delay(Rank(r), Rank(2), milliseconds(5));
+  auto answers = call_all(cluster, skip_sum_call(10), {0, 1, 2, 3, 4});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  // 1 calls what 2 then refuses to, while they have no connection, and 1 stands still.
+  auto late = call_all(cluster, skip_sum_call(10), {1});
+  cluster.run_for(milliseconds(2));
+  const TimePoint back = cluster.clock.now() + milliseconds(400);
+  cluster.stop(1, milliseconds(400));
+  cluster.network.cut(Rank(2), Rank(1), back + milliseconds(5));
+  cluster.group(2).refuse({Code::kInvalidArgument, "rank 2 has no such tensor"});
+  cluster.run_for(milliseconds(300));
+  REQUIRE_FALSE(cluster.group(0).view().has(Rank(1)));
+  answers = call_all(cluster, skip_sum_call(10), {0, 3, 4});
+  for (const auto& a : answers) CHECK(a->status.code() == Code::kInvalidArgument);
+  REQUIRE(cluster.run_until_done(late, milliseconds(1000)));
+  CHECK(late[0]->status.message().find("no such tensor") != std::string::npos);
+  // From there on it calls with the others.
+  cluster.run_for(milliseconds(1000));
+  answers = call_all(cluster, skip_sum_call(10), {0, 1, 3, 4});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  CHECK(all_ok(answers));
+}
