@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "transport/event_loop.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -22,6 +24,8 @@ constexpr size_t kMaxWorkPerTurn = 256;
 // Turns that a caller runs for what others send, before it leaves that to the loop's
 // own thread.
 constexpr int kMaxExtraTurns = 4;
+// For a caller that comes back; what came meanwhile has waited so long if none does.
+constexpr Duration kMostAwake = std::chrono::milliseconds(1);
 
 thread_local bool is_turning = false;
 
@@ -164,11 +168,17 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
   {
     const Helper helper(this);
     now_ = clock_.now();
-    TimePoint awake_until = now_ + spin;
+    const Duration most_awake = std::min(spin, kMostAwake);
+    const bool comes_back = now_ - left_at_ < most_awake;
+    TimePoint looks_until = now_ + spin;
+    bool did = true;  // nothing is known of it
     while (!is_over() && now_ < deadline && !stop_) {
-      const bool did = help_once(turn, now_ < awake_until ? now_ : deadline);
-      if (did) awake_until = now_ + spin;
+      const bool looks = now_ < looks_until;
+      did = help_once(turn, looks ? now_ : deadline, looks && !did);
+      if (did) looks_until = now_ + spin;
     }
+    left_at_ = now_;
+    if (comes_back) awake_until_ = now_ + most_awake;
   }
   leave_to_own_thread();
   return true;
@@ -187,23 +197,50 @@ void EventLoop::between_turns(const std::function<void()>& work) {
 
 // By the loop's own thread: sleeps until there is something to do, and does it.
 void EventLoop::sleep_and_turn(TurnLock& turn) {
-  // A helper looks after everything, and wakes us up when it leaves.
-  own_sleeps_until_ = is_helped_ ? TimePoint::max() : next_due();
-  const int ms = is_helped_ ? -1 : ms_to_sleep(TimePoint::max());
-  epoll_event event;
+  std::optional<Duration> most;  // to sleep; empty: for ever
+  const TimePoint awake_until = awake_until_;
+  const Duration awake = awake_until - std::min(clock_.now(), awake_until);
+  if (awake > Duration::zero()) {
+    own_sleeps_until_ = awake_until;
+    most = is_helped_ || !has_work() ? awake : Duration::zero();
+  } else if (is_helped_) {
+    // A helper looks after everything, and wakes us up when it leaves.
+    own_sleeps_until_ = TimePoint::max();
+  } else {
+    own_sleeps_until_ = next_due();
+    const int ms = ms_to_sleep(TimePoint::max());
+    if (ms >= 0) most = std::chrono::milliseconds(ms);
+  }
   turn.unlock();
-  const int n = ::epoll_wait(gate_.get(), &event, 1, ms);
-  const int error = errno;
+  if (most != Duration::zero()) sleep_behind_gate(most);
   turn.lock();
   own_sleeps_until_.reset();
-  AIKIDO_CHECK(n >= 0 || error == EINTR, describe_errno(error));
   if (!is_helped_) run_turn(take_events(0));
 }
 
+// Until something has come, or `most` is over and no caller is to come back. Without
+// turn_mutex_: who comes back time and again is not held up.
+void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
+  do {
+    timespec left{};
+    if (most) {
+      left.tv_sec = most->count() / 1'000'000'000;
+      left.tv_nsec = most->count() % 1'000'000'000;
+    }
+    pollfd gate{gate_.get(), POLLIN, 0};
+    const int n = ::ppoll(&gate, 1, most ? &left : nullptr, nullptr);
+    AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
+    if (n != 0) return;
+    most = awake_until_.load() - clock_.now();
+  } while (*most > Duration::zero());
+}
+
 // The same by a helper, until `until` at most. Returns whether there was something.
-bool EventLoop::help_once(TurnLock& turn, TimePoint until) {
+bool EventLoop::help_once(TurnLock& turn, TimePoint until, bool yields) {
   const int ms = until > now_ ? ms_to_sleep(until) : 0;
   turn.unlock();
+  // Whom it waits for may have no other core.
+  if (yields) ::sched_yield();
   const size_t num_events = take_events(ms);
   turn.lock();
   run_turn(num_events);
@@ -255,8 +292,14 @@ void EventLoop::run_events(size_t num_events) {
 // The loop's own thread sleeps on if it can, or is woken up.
 void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
-  for (int i = 0; i < kMaxExtraTurns && (has_work() || !can_sleep()); ++i) run_turn(0);
-  if (stop_ || has_work() || !can_sleep() || next_due() < *own_sleeps_until_) wake();
+  for (int i = 0; i < kMaxExtraTurns && !may_be_left(); ++i) run_turn(0);
+  if (stop_ || !may_be_left() ||
+      (stays_awake() ? awake_until_.load() : next_due()) < *own_sleeps_until_)
+    wake();
+}
+
+bool EventLoop::may_be_left() {
+  return !has_work() && (stays_awake() || can_sleep());
 }
 
 // All of them rest, or none needs a descriptor to tell.

@@ -15,6 +15,14 @@
 // descriptors: the loop's own thread does so behind a gate, an epoll of its own that
 // knows nothing but the other, and a helper shuts the gate while it is there.
 //
+// Note [who comes back]
+// A caller that spins may make its next call within microseconds. If it left a loop at
+// rest each time, what others send in between would wake up the loop's own thread, only
+// for the caller to find everything done, or somebody in its way. So behind one that
+// came back in time the loop stays awake: nobody looks, and nobody is rung for, until a
+// caller comes back or as long has passed as it spins, a millisecond at most. Then the
+// own thread looks.
+//
 // What is not said to be for any thread is for the one that runs the turn.
 
 #include <sys/epoll.h>
@@ -87,9 +95,9 @@ class EventLoop final : public Clock {
   void enqueue(std::function<void()> work);
   void drive();
   // Any thread but in a turn: runs turns until `is_over`, which is asked between them,
-  // or `deadline`; for `spin` after something has happened without sleeping. False, and
-  // nothing was done: somebody else helps already. `is_over` must come true in a turn,
-  // else nobody looks.
+  // or `deadline`; for `spin` after something has happened without sleeping, and see
+  // Note [who comes back]. False, and nothing was done: somebody else helps already.
+  // `is_over` must come true in a turn, else nobody looks.
   bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
   // Any thread but in a turn: runs `work` while nobody is in a turn, and then a turn.
   void between_turns(const std::function<void()>& work);
@@ -120,8 +128,9 @@ class EventLoop final : public Clock {
   using HandlerId = uint64_t;
 
   void sleep_and_turn(TurnLock& turn);
-  bool help_once(TurnLock& turn, TimePoint until);
+  bool help_once(TurnLock& turn, TimePoint until, bool yields);
   int ms_to_sleep(TimePoint until);
+  void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
   void set_gate(bool is_open);
   void run_turn(size_t num_events);
@@ -134,6 +143,8 @@ class EventLoop final : public Clock {
   void wake();
   void post_wake();
   bool has_work();
+  bool stays_awake() const { return now_ < awake_until_.load(); }
+  bool may_be_left();
   bool can_sleep() const;
   TimePoint next_due() const;
 
@@ -146,7 +157,9 @@ class EventLoop final : public Clock {
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
-  // The loop's own thread, in the kernel; empty: it is awake, and will look.
+  TimePoint left_at_{};  // by the last helper
+  // The loop's own thread, in the kernel, or until awake_until_ if that is later;
+  // empty: it is awake, and will look.
   std::optional<TimePoint> own_sleeps_until_;
   bool did_something_ = false;  // in the last turn
   std::array<epoll_event, 64> events_;
@@ -163,6 +176,8 @@ class EventLoop final : public Clock {
   std::vector<std::function<void()>> posted_;
   bool wake_pending_ = false;
   std::atomic<bool> stop_{false};
+  // See Note [who comes back]; written by who holds turn_mutex_.
+  std::atomic<TimePoint> awake_until_{};
 };
 
 }  // namespace aikido::transport

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <future>
 #include <stdexcept>
 #include <thread>
@@ -232,6 +233,55 @@ TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp
     loop.post([&] { after.set_value(std::this_thread::get_id()); });
     CHECK(after.get_future().get() == running.thread.get_id());
   }
+}
+
+namespace {
+
+// Says who has sent it to rest.
+struct Rester final : Polled {
+  bool poll() override { return false; }
+  bool rest() override {
+    ++(std::this_thread::get_id() == own ? by_own : by_callers);
+    return true;
+  }
+  std::thread::id own;
+  std::atomic<int> by_own = 0, by_callers = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does",
+          "[tcp]") {
+  Running running;
+  EventLoop& loop = running.loop;
+  Rester rester;
+  rester.own = running.thread.get_id();
+  loop.between_turns([&] { loop.add_polled(&rester); });
+  const SystemClock clock;
+  const auto pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
+  const auto help = [&](Duration spin) {
+    bool is_over = false;
+    loop.enqueue([&] { is_over = true; });
+    loop.help([&] { return is_over; }, kNever, spin);
+  };
+  bool came_back = false;
+  for (int i = 0; i < 100 && !came_back; ++i) {
+    pause();  // until the own thread sleeps
+    const int before = rester.by_callers;
+    const TimePoint begin = clock.now();
+    help(std::chrono::milliseconds(1));
+    if (rester.by_callers == before) continue;  // the own thread did not sleep yet
+    const int between = rester.by_callers, own = rester.by_own;
+    help(std::chrono::milliseconds(1));
+    if (clock.now() - begin >= std::chrono::milliseconds(1)) continue;
+    came_back = true;
+    CHECK(rester.by_callers == between);
+    const TimePoint deadline = clock.now() + std::chrono::seconds(10);
+    while (rester.by_own == own && clock.now() < deadline) pause();
+    CHECK(rester.by_own > own);
+  }
+  REQUIRE(came_back);
+  loop.between_turns([&] { loop.remove_polled(&rester); });
 }
 
 TEST_CASE("one helps at a time, and no longer than it wants", "[tcp]") {
