@@ -42,6 +42,7 @@ enum class Mutation : uint8_t {
   kKeepInVain,           // who waits for a result that is nowhere stays in the view
   kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
   kFailureToldOnce,      // an error is not told again to those that come back
+  kBackupIsMember,       // a backup is taken for one contribution more
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
@@ -50,7 +51,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 29> kMutationNames = {
+inline constexpr std::array<std::string_view, 30> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -76,6 +77,7 @@ inline constexpr std::array<std::string_view, 29> kMutationNames = {
     "keep-in-vain",
     "leave-out-needed",
     "failure-told-once",
+    "backup-is-member",
     "shard-twice",
     "stand-in-is-arrival",
     "ask-without-need",

@@ -99,7 +99,7 @@ void Group::note_open(const collectives::Operation& operation, Report& report) c
   report.known = std::max(report.known, operation.seq());
   if (operation.has_failed() || operation.is_committed()) return;
   report.needed =
-      std::max(report.needed, straggler::quorum_of(call.policy, options_.size));
+      std::max(report.needed, straggler::members_of_quorum(call.policy, options_.size));
   if (operation.is_decided()) return;
   if (report.open == Seq()) report.open = operation.seq();
 }

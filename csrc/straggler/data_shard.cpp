@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/mutation.h"
+
 namespace aikido::straggler {
 
 RankSet data_shards(const PolicyOptions& options, int32_t world_size) {
@@ -55,6 +57,17 @@ int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
     }
   });
   return std::min(filled.count() + free, num);
+}
+
+int32_t members_of_quorum(const PolicyOptions& options, int32_t world_size) {
+  const int32_t quorum = quorum_of(options, world_size);
+  const bool is_free = options.backup_mode == BackupMode::kSubstitute;
+  if (!options.has_stand_ins() || is_free || quorum == 1) return quorum;
+  // One data shard too few, and as many copies of them as there can be.
+  const bool is_fixed = options.backup_mode == BackupMode::kReplicate;
+  const int32_t most = is_fixed ? quorum - 1 : options.backups;
+  if (mutated(Mutation::kBackupIsMember)) return quorum;
+  return quorum + std::min(most, options.backups);
 }
 
 Result<int32_t> data_shard_of(const PolicyOptions& options, Rank rank,

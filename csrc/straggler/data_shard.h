@@ -52,6 +52,10 @@ using SaidDataShards = std::span<const std::optional<int32_t>>;
 int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
                            SaidDataShards said = {});
 
+// The least number of members that have a quorum among them whoever they are, whatever
+// the backups among them have computed: it may be what others of them have.
+int32_t members_of_quorum(const PolicyOptions& options, int32_t world_size);
+
 // What `rank` contributes, made of what its caller says: its own data shard, that of a
 // backup, or kAnyDataShard with BackupMode::kSubstitute. kInvalidArgument with a
 // sentence where the caller must say something else.

@@ -69,6 +69,36 @@ TEST_CASE("a backup that has said what it has computed fills no other hole") {
   CHECK(most_contributions(each, set_of(4, {1, 2}), Said(2)) == 2);
 }
 
+TEST_CASE("so many members have a quorum whatever their backups have computed") {
+  for (const BackupMode mode : {BackupMode::kShadow, BackupMode::kSubstitute,
+                                BackupMode::kNPlusB, BackupMode::kReplicate}) {
+    for (const auto& [size, backups, quorum] :
+         {std::tuple(4, 1, 1), {4, 1, 2}, {5, 1, 3}, {6, 2, 3}, {4, 2, 2}, {6, 3, 2}}) {
+      PolicyOptions options = backed_up(backups, mode);
+      options.min_contributors = quorum;
+      const int32_t num = size - backups;
+      // The largest set of members that may have no quorum.
+      int32_t largest = 0;
+      for (uint32_t bits = 0; bits < (1u << size); ++bits) {
+        RankSet members(size);
+        for (int32_t r = 0; r < size; ++r)
+          if ((bits >> r & 1) != 0) members.insert(Rank(r));
+        int32_t least = most_contributions(options, members);
+        for (int32_t d = 0; mode == BackupMode::kShadow && d < num; ++d) {
+          const std::vector<std::optional<int32_t>> said(static_cast<size_t>(backups),
+                                                         d);
+          least = std::min(least, most_contributions(options, members, said));
+        }
+        if (least < quorum_of(options, size))
+          largest = std::max(largest, members.count());
+      }
+      INFO(size << " members, " << backups << " backups, " << quorum << " needed");
+      CHECK(members_of_quorum(options, size) == largest + 1);
+    }
+  }
+  CHECK(members_of_quorum(skip_options(), 5) == quorum_of(skip_options(), 5));
+}
+
 TEST_CASE("a backup says whose data it has computed, and nobody else") {
   const auto of = [](const PolicyOptions& options, int32_t rank, int32_t said) {
     auto result = data_shard_of(options, Rank(rank), 4, said);
