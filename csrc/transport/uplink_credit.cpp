@@ -121,13 +121,22 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
     if (num_samples_ == 2 * kSamples) end_learning(now);
     return;
   }
-  if (now >= not_before_ + open_for_) {
-    open_for_ = kOpenFirst;
-    open_steps_ = 1;
+  if (now < not_before_) return begin(Mode::kBound);
+  const bool is_known = is_suspected_ || open_for_ > 2 * kOpenFirst;
+  if (num_samples_ < (is_known ? 2 * kSamples : kLowSamples)) return;
+  const double mean = sum_ / num_samples_;
+  if (mean >= kLow * learnt_) {
+    if (now >= not_before_ + open_for_) {
+      open_for_ = kOpenFirst;
+      open_steps_ = 1;
+    }
+    is_suspected_ = false;
+    return begin(Mode::kBound);
   }
-  if (bytes_per_s >= kLow * learnt_ || now < not_before_) return begin(Mode::kBound);
-  if (num_samples_ < 2 * kSamples) return;
-  learnt_ = sum_ / num_samples_;
+  // What it is now is what more credit is compared with.
+  is_suspected_ = !is_suspected_;
+  if (is_suspected_) return begin(Mode::kBound);
+  learnt_ = mean;
   worth_it_ = 1;
   steps_ = std::max(kStep, open_steps_);
   begin(Mode::kLearn);

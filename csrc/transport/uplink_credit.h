@@ -12,14 +12,18 @@
 //
 // Where the way is longer than that, or somebody else fills the queues, or this process
 // comes late to look, such a credit would starve us. So the rate is learnt at first
-// with all of kMost, which queues of common lengths hold. When it is far lower for a
-// while, kStep times the credit is tried, and again as long as that brings more, in the
-// end no bound at all; what has brought more stays for a while, kOpenFirst and twice as
-// long each time up to kOpen, until the bound has done for as long. A while in which
-// more was on its way than the bound allows, of the time before, does not count: then
-// it was not the bound. To go without a bound at once would be simpler, but members
-// that share a downlink starve each other while some have a bound and others have not,
-// and what overflows a queue costs more than it brings.
+// with all of kMost, which queues of common lengths hold. When it is far lower over
+// kLowSamples, kStep times the credit is tried, and again as long as that brings more,
+// in the end no bound at all; what has brought more stays for a while, kOpenFirst and
+// twice as long each time up to kOpen, until the bound has done for as long. A while in
+// which more was on its way than the bound allows, of the time before, does not count:
+// then it was not the bound. To go without a bound at once would be simpler, but
+// members that share a downlink starve each other while some have a bound and others
+// have not, and what overflows a queue costs more than it brings. For that reason a
+// rate has to be low for longer than a member is without a bound at first: else those
+// that it starves go without, too, and so on in turns. In a collective rates are low
+// for tens of ms all the time, while two members send to a third. Who had to go without
+// twice in a row does so sooner.
 //
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
@@ -73,14 +77,17 @@ class UplinkCredit {
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
   // So many samples tell a rate, which is learnt when it grows no more than that with
   // more credit. One is low below that share of the one that was learnt, and more
-  // credit is worth it if the rate is so much higher with it.
+  // credit is worth it if the rate is so much higher with it. Whether it is low for
+  // long so many samples tell, more than are in kOpenFirst.
   static constexpr int kSamples = 4;
+  static constexpr int kLowSamples = 100;
   static constexpr double kGrown = 1.2;
   static constexpr double kStep = 4;
   static constexpr double kMostSteps = 64;  // beyond: no bound
   static constexpr double kLow = 0.7;
   static constexpr double kHigh = 1.3;
   static constexpr Duration kOpenFirst = std::chrono::milliseconds(250);
+  static_assert(kLowSamples * RateMeter::kSample > kOpenFirst);
   static constexpr Duration kOpen = std::chrono::seconds(10);
   static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
   // How soon to look again, at least, at most, and at most where nothing moves. The
@@ -139,7 +146,7 @@ class UplinkCredit {
   size_t fixed_;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;    // in this mode; when bound, low ones in a row
+  int num_samples_ = 0;    // in this mode; when bound, up to kLowSamples
   double sum_ = 0;         // of them
   double learnt_ = 0;      // bytes per second; 0: not yet
   double steps_ = 1;       // times the credit of the rate; when bound 1
@@ -148,6 +155,7 @@ class UplinkCredit {
   bool has_learnt_ = false;
   TimePoint not_before_{};          // learning again, or the end of kOpen
   Duration open_for_ = kOpenFirst;  // the next time
+  bool is_suspected_ = false;       // the bound, of keeping the rate low
   bool was_excused_ = false;        // at a look of this sample
   double outstanding_ = 0;          // of all, as far as it counts
   size_t least_ = kLeast;
