@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
 from benchmarks.ordering_cases import (
+    crossover,
     ddp,
     forward,
     urgent,
@@ -28,6 +29,7 @@ CASES = [
     *urgent.CASES,
     *urgent_stream.CASES,
     *urgent_tuning.CASES,
+    *crossover.CASES,
     *ddp.CASES,
     *forward.CASES,
 ]

@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """The cases of benchmarks/ordering.py, judged as those of straggler_cases/case.py.
 
+crossover.py    from which size on fewer bytes beat fewer messages, by latency
 ddp.py          training whose sums go on in the next forward, beside DDP
 ddp_plan.py     one training, as its ranks get it
 ddp_rank.py     a rank that trains, one training after the other

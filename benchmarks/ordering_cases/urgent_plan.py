@@ -19,6 +19,7 @@ class Turn:
 
     name: str
     backend: str = "aikido"  # or "gloo"
+    algorithm: str = ""  # of the group; "": its default
     num_bulk: int = 0
     bulk_bytes: int = BULK_BYTES
     urgent_bytes: int = URGENT_BYTES  # 0: there is none

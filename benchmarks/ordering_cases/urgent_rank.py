@@ -18,6 +18,7 @@ import torch.distributed as dist
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import aikido_torch
+from aikido_torch import Options
 from benchmarks.launch import emit, leave
 from benchmarks.ordering_cases.urgent_plan import PLAN_FILE, Turn, from_json
 from benchmarks.straggler_cases.meeting import Meeting
@@ -81,13 +82,17 @@ def main() -> None:
     within = timedelta(seconds=WITHIN_S)
     dist.init_process_group("gloo", timeout=within)
     groups = {
-        name: dist.new_group(backend=name, timeout=within)
-        for name in sorted({turn.backend for turn in turns})
+        (backend, algorithm): dist.new_group(
+            backend=backend,
+            timeout=within,
+            pg_options=Options(collectives_algorithm=algorithm) if algorithm else None,
+        )
+        for backend, algorithm in sorted({(t.backend, t.algorithm) for t in turns})
     }
     rank = dist.get_rank()
     meeting = Meeting(folder, rank, within_s=WITHIN_S)
     for number, turn in enumerate(turns):
-        taker = Taker(groups[turn.backend], turn)
+        taker = Taker(groups[turn.backend, turn.algorithm], turn)
         taker.prepare()
         meeting.meet("settle", number)
         time.sleep(turn.settle_s)

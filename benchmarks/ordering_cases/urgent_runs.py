@@ -49,8 +49,10 @@ class Record:
 
 
 @contextlib.contextmanager
-def lab_of(num_hosts: int, *, mbit: float, queue_ms: float) -> Iterator[Lab]:
-    link = Link(up_mbit=mbit, down_mbit=mbit, queue_ms=queue_ms)
+def lab_of(
+    num_hosts: int, *, mbit: float, queue_ms: float, delay_ms: float = 0.0
+) -> Iterator[Lab]:
+    link = Link(up_mbit=mbit, down_mbit=mbit, queue_ms=queue_ms, delay_ms=delay_ms)
     with Lab([link] * num_hosts) as lab:
         yield lab
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from benchmarks import ordering
 from benchmarks.ordering_cases import (
+    crossover,
     urgent,
     urgent_runs,
     urgent_stream,
@@ -24,7 +25,7 @@ from benchmarks.ordering_cases.urgent_plan import (
     to_json,
 )
 from benchmarks.ordering_cases.urgent_runs import Record
-from benchmarks.straggler_cases.case import Context
+from benchmarks.straggler_cases.case import CaseError, Context
 
 APP = typer.Typer(add_completion=False)
 APP.command()(ordering.main)
@@ -43,7 +44,13 @@ def test_the_cases_are_listed_with_their_bars():
     done = CliRunner().invoke(APP, ["--list"], env={"COLUMNS": "200"})
     assert done.exit_code == 0
     names = ("behind-bulk-10", "behind-bulk-50", "urgent-message", "rate-drop")
-    for name in (*names, "≤ 1.35 of alone", "≤ 1.02", "≥ 0.97 of bulk alone"):
+    for name in (
+        *names,
+        "crossover",
+        "≤ 1.35 of alone",
+        "≤ 1.02",
+        "≥ 0.97 of bulk alone",
+    ):
         assert name in done.output
 
 
@@ -105,8 +112,8 @@ def test_the_first_turn_does_not_count(monkeypatch, urgent_ms, all_ms, holds):
 
 
 @contextlib.contextmanager
-def _no_lab(num_hosts, *, mbit, queue_ms):
-    yield functools.partial(print, num_hosts, mbit, queue_ms)
+def _no_lab(num_hosts, *, mbit, queue_ms, delay_ms=0.0):
+    yield functools.partial(print, num_hosts, mbit, queue_ms, delay_ms)
 
 
 def stream_record(plan, latency_ms, rate, *, first_ms=1.0, inversions=0):
@@ -201,3 +208,52 @@ def test_after_the_drop_some_operations_do_not_count(monkeypatch):
     assert seen["rates"] == {urgent_tuning.FAST_OPS: urgent_tuning.SLOW_MBIT}
     assert seen["env"] == {"AIKIDO_TRANSPORT_CREDIT_BYTES": "4096"}
     assert seen["hosts"] == [0, 1, 2, 3]
+
+
+def test_a_crossing_lies_between_the_sizes_where_the_faster_one_changes():
+    sizes = (1, 4, 16)
+    assert crossover.crossing(sizes, (1, 2, 8), (2, 1, 1)) == pytest.approx(2)
+    assert crossover.crossing(sizes, (1, 1, 4), (2, 1, 2)) == pytest.approx(4)
+    for first, then in (((1, 1, 1), (2, 2, 2)), ((2, 2, 2), (1, 1, 1))):
+        with pytest.raises(CaseError, match="faster at all sizes"):
+            crossover.crossing(sizes, first, then)
+
+
+def test_the_formulas_say_that_latency_moves_the_crossing():
+    # 2 alpha + 6 m beta = 4 alpha + 1.5 m beta.
+    for delay_ms in crossover.DELAYS_MS:
+        exact = 2 * (2 * delay_ms / 1e3) / (4.5 * 8e-6 / crossover.MBIT)
+        assert crossover.predicted(delay_ms) == pytest.approx(exact, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("moved", "auto", "holds"),
+    [(4, 1.04, [True, True]), (1, 1.04, [False, True]), (4, 1.06, [True, False])],
+)
+def test_a_crossing_that_stays_and_an_auto_that_chooses_badly_are_missed(
+    monkeypatch, moved, auto, holds
+):
+    def run(lab, turns, context, *, env):
+        assert env == {"AIKIDO_COLLECTIVES_MIN_SHARD_BYTES": "8388608"}
+        scale = moved if lab.args[-1] > crossover.DELAYS_MS[0] else 1
+
+        def ms(turn):
+            times = {
+                "direct": 10 * scale + turn.urgent_bytes / 1e4,
+                "halving_doubling": 20 * scale + turn.urgent_bytes / 4e4,
+            }
+            return times.get(turn.algorithm) or auto * min(times.values())
+
+        def is_cold(i):
+            return i % crossover.IN_A_ROW < crossover.WARM_UPS
+
+        return [
+            record_of(turn, 1e6 if is_cold(i) else ms(turn), 1e6)
+            for i, turn in enumerate(turns)
+        ]
+
+    monkeypatch.setattr(urgent_runs, "lab_of", _no_lab)
+    monkeypatch.setattr(urgent_runs, "run", run)
+    (case,) = crossover.CASES
+    rows = case.measure(case, context())
+    assert [row.result.holds for row in rows] == holds
