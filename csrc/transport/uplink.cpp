@@ -78,14 +78,33 @@ void Uplink::look() {
   counters_.bytes_per_s = static_cast<uint64_t>(credit_.bytes_per_s());
 }
 
+// The highest class, if another link has only lower ones: what goes ahead of those.
+std::optional<Priority> Uplink::ahead() const {
+  std::optional<Priority> highest, lowest;
+  for (const Entry& e : entries_) {
+    const auto& scheduler = e.sender->scheduler();
+    if (scheduler.is_empty()) continue;
+    const Priority its = scheduler.highest();
+    highest = std::max(highest.value_or(its), its);
+    lowest = std::min(lowest.value_or(its), its);
+  }
+  return highest == lowest ? std::nullopt : highest;
+}
+
+bool Uplink::has_room(const Entry& entry, std::optional<Priority> ahead) const {
+  const auto& scheduler = entry.sender->scheduler();
+  const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
+  return credit_.room(entry.flow, is_ahead) >= credit_.chunk_bytes() / 2;
+}
+
 // Whose chunk is next: what has begun, then by class; equal ones take turns.
 Uplink::Entry* Uplink::choose() {
   Entry* best = nullptr;
   NextChunk best_next;
-  const size_t enough = credit_.chunk_bytes() / 2;
+  const std::optional<Priority> highest = ahead();
   for (size_t i = 1; i <= entries_.size(); ++i) {
     Entry& e = entries_[(last_ + i) % entries_.size()];
-    if (!can_start(e) || credit_.room(e.flow) < enough) continue;
+    if (!can_start(e) || !has_room(e, highest)) continue;
     if (e.sender->has_begun()) {
       best = &e;
       break;
@@ -117,8 +136,9 @@ void Uplink::count_inversion(const Entry& chosen) {
   if (chosen.sender->has_begun()) return;
   const NextChunk starts = *chosen.sender->scheduler().next(loop_->now());
   if (starts.is_overdue) return;
+  const std::optional<Priority> highest = ahead();
   for (const Entry& e : entries_) {
-    if (!can_start(e) || credit_.room(e.flow) < credit_.chunk_bytes() / 2) continue;
+    if (!can_start(e) || !has_room(e, highest)) continue;
     if (e.sender->scheduler().is_empty() ||
         e.sender->scheduler().highest() <= starts.priority)
       continue;

@@ -10,6 +10,7 @@
 // urgent. Else nothing of this happens, and nothing is counted or asked of the kernel.
 // Progress thread only.
 
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -76,6 +77,8 @@ class Uplink final : private Flushable, private FdHandler {
   void flush() override;
   void on_events(uint32_t events) override;
   void look();
+  std::optional<Priority> ahead() const;
+  bool has_room(const Entry& entry, std::optional<Priority> ahead) const;
   Entry* choose();
   bool can_start(const Entry& entry) const;
   bool all_are_equal() const;

@@ -177,11 +177,12 @@ size_t UplinkCredit::chunk_bytes() const {
   return credit_ == kNoBound ? kNoBound : std::max(kLeastChunk, credit_ / kChunks);
 }
 
-size_t UplinkCredit::room(size_t link) const {
+size_t UplinkCredit::room(size_t link, bool is_ahead) const {
   if (credit_ == kNoBound) return kNoBound;
   const Flow& flow = flows_[link];
   size_t own = credit_;
-  if (const double rate = flow.meter.bytes_per_s(); rate > 0 && fixed_ == 0) {
+  if (const double rate = flow.meter.bytes_per_s();
+      rate > 0 && fixed_ == 0 && !is_ahead) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
     const double worth = 2 * steps_ * rate * to_seconds(kResidence);

@@ -28,8 +28,9 @@
 // A link whose peer takes little must not use up the credit of all. What it has on its
 // way is not in the uplink, but in front of that peer: so no link counts for more than
 // twice what its own rate is worth, and none gets more than that, its part of the least
-// credit, or a chunk, without which it would never have a turn. One on which nothing
-// moves does not count.
+// credit, or a chunk, without which it would never have a turn. Only what is more
+// urgent than all that the others have may use up the credit of all: they would wait
+// anyway. One on which nothing moves does not count.
 
 #include <cstddef>
 #include <cstdint>
@@ -114,7 +115,8 @@ class UplinkCredit {
   size_t credit() const { return credit_; }  // kNoBound: there is no bound
   size_t chunk_bytes() const;                // longest that is to be sent
   // What the link may be given now; 0: nothing, which may change at next_look().
-  size_t room(size_t link) const;
+  // `is_ahead`: it is more urgent than what other links have.
+  size_t room(size_t link, bool is_ahead = false) const;
   // How long it takes until there is room for a chunk.
   Duration next_look() const;
   // A link that waits has something on its way that gets there.

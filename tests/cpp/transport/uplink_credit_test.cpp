@@ -194,6 +194,20 @@ TEST_CASE("a link that was slow may send a chunk when nothing is on its way") {
   }
 }
 
+TEST_CASE("what is ahead of all may use up the credit of the others") {
+  Net net(3, 100 * kMbit, microseconds(150));
+  net.run(milliseconds(1000));
+  for (const Net::Link& l : net.links) net.credit.on_look(l.flow, 0, true, net.now);
+  net.credit.end_look(net.now);
+  const size_t flow = net.links[0].flow;
+  net.credit.on_written(flow, net.credit.room(flow));
+  CHECK(net.credit.room(flow) == 0);
+  const size_t left = net.credit.room(flow, true);
+  CHECK(left >= net.credit.credit() / 3);
+  net.credit.on_written(net.links[1].flow, left);
+  CHECK(net.credit.room(flow, true) < net.credit.chunk_bytes() / 2);
+}
+
 TEST_CASE("what is not known yet has a bound, too") {
   Net net(3, 50 * kMbit, microseconds(150));
   net.run(UplinkCredit::kSoonest);
