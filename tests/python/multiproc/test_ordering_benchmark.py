@@ -62,3 +62,13 @@ def test_an_urgent_message_overtakes_bulk_in_order_and_that_is_counted():
     assert counters["queued_us"] > 0
     assert counters["paused_us"] > 0
     assert counters["wire_us"] > 0
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_group_that_says_a_priority_is_bounded_although_nothing_is_urgent(is_told):
+    plan = urgent_stream.Plan(
+        num_bulk=4, bulk_bytes=1_000_000, num_urgent=0, every_s=0.02, is_told=is_told
+    )
+    with urgent_runs.lab_of(2, mbit=MBIT, queue_ms=50) as lab:
+        found = urgent_stream.run(lab, plan, context())
+    assert (found.seen["counters"]["credit_bytes"] > 0) == is_told
