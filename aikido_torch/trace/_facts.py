@@ -7,9 +7,11 @@ stopped: the own work of a rank is from its own clock alone. Time after a call, 
 all ranks share because the result makes them equal, is nobody's work.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from aikido_torch.trace._dump import Dump
 from aikido_torch.trace._spans import Kind, Outcome, Span
@@ -95,10 +97,32 @@ def facts_of(dumps: Iterable[Dump]) -> list[StepFacts]:
     return [steps[step] for step in sorted(steps)]
 
 
+class Timeline:
+    """Spans by time: each step needs a few of those of the whole job."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        self._spans = sorted(spans, key=lambda span: span.begin_ns)
+        self._begins = [span.begin_ns for span in self._spans]
+        # Of those up to each; so they are in order although spans may overlap.
+        self._ends = list(accumulate((span.end_ns for span in self._spans), max))
+
+    def between(self, begin: int, end: int) -> list[Span]:
+        """Those that are partly between two times, and maybe others before."""
+        first = bisect_right(self._ends, begin)
+        return self._spans[first : bisect_left(self._begins, end)]
+
+    def within(self, begin: int, end: int) -> int:
+        """Nanoseconds between two times, of spans that do not overlap."""
+        return sum(
+            max(0, min(s.end_ns, end) - max(s.begin_ns, begin))
+            for s in self.between(begin, end)
+        )
+
+
 def _rank_steps(dump: Dump) -> dict[int, RankStep]:
     calls: defaultdict[int, list[Span]] = defaultdict(list)
     sections: defaultdict[str, list[Span]] = defaultdict(list)
-    stops = []
+    stopped = []
     for span in dump.spans:
         if span.kind == Kind.OPERATION and span.outcome == Outcome.OPEN:
             continue  # nobody knows its end
@@ -107,7 +131,10 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         elif span.kind == Kind.SECTION:
             sections[dump.names[span.name]].append(span)
         elif span.kind == Kind.STOP:
-            stops.append(span)
+            stopped.append(span)
+    stops, data = Timeline(stopped), Timeline(sections["data"])
+    all_waits = Timeline(sections["wait"])
+    all_busy = Timeline(s for name in _BUSY for s in sections[name])
     found = {}
     for step in sorted(calls):
         if step - 1 not in calls:
@@ -117,13 +144,14 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         end = max(s.end_ns for s in calls[step])
         if last_call < begin:  # called ahead: nothing is known of its work
             continue
-        busy = [s for name in _BUSY for s in sections[name]]
-        waits = _waited(sections["wait"], calls[step], busy, begin, last_call)
+        busy = all_busy.between(begin, last_call)
+        waited = all_waits.between(begin, last_call)
+        waits = _waited(waited, calls[step], busy, begin, last_call)
         found[step] = RankStep(
             work_s=(last_call - begin - waits) / 1e9,
-            input_s=_within(sections["data"], begin, last_call) / 1e9,
-            stopped_s=_within(stops, begin, max(end, last_call)) / 1e9,
-            stopped_in_work_s=_within(stops, begin, last_call) / 1e9,
+            input_s=data.within(begin, last_call) / 1e9,
+            stopped_s=stops.within(begin, max(end, last_call)) / 1e9,
+            stopped_in_work_s=stops.within(begin, last_call) / 1e9,
             length_s=(max(end, last_call) - begin) / 1e9,
         )
     return found
@@ -156,19 +184,14 @@ def _waited(
     return total
 
 
-def _within(spans: Iterable[Span], begin: int, end: int) -> int:
-    """Nanoseconds of `spans`, which do not overlap, between two times."""
-    return sum(max(0, min(s.end_ns, end) - max(s.begin_ns, begin)) for s in spans)
-
-
-def _stops_by_rank_0(dump: Dump) -> list[Span]:
-    return [s for s in dump.aligned() if s.kind == Kind.STOP]
+def _stops_by_rank_0(dump: Dump) -> Timeline:
+    return Timeline(s for s in dump.aligned() if s.kind == Kind.STOP)
 
 
 def _links(
     dump: Dump,
     step_of_call: dict[tuple[tuple[str, tuple[int, ...]], int], int],
-    stops: dict[int, list[Span]],
+    stops: dict[int, Timeline],
 ) -> dict[tuple[int, int], LinkStep]:
     """By step and sender. What came while either end did not run says nothing."""
     totals: defaultdict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
@@ -179,8 +202,8 @@ def _links(
         if span.peer < 0:  # of a group whose members are not known
             continue
         step = step_of_call.get((groups[span.name], span.number))
-        ends = (*stops[dump.rank], *stops.get(span.peer, ()))
-        if step is None or _within(ends, span.begin_ns, span.end_ns) > 0:
+        ends = (stops[rank] for rank in (dump.rank, span.peer) if rank in stops)
+        if step is None or any(e.within(span.begin_ns, span.end_ns) > 0 for e in ends):
             continue
         total = totals[step, span.peer]
         total[0] += span.bytes

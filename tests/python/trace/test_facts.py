@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+from hypothesis import given
+from hypothesis import strategies as st
+
 from aikido_torch.trace import Clock, Kind, Outcome, read
 from aikido_torch.trace._dump import encode
-from aikido_torch.trace._facts import LinkStep, RankStep, facts_of
+from aikido_torch.trace._facts import LinkStep, RankStep, Timeline, facts_of
 from aikido_torch.trace._spans import pack
 from harness.traces import MS, dump, span
 
@@ -124,3 +127,27 @@ def test_what_came_while_the_sender_was_stopped_does_not_count():
 
 def test_calls_outside_of_steps_are_left_out():
     assert facts_of([dump(0, [call(-1, 1, 2), call(-1, 3, 4)], names=NAMES)]) == []
+
+
+INTERVALS = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(sorted)
+
+
+@given(st.lists(INTERVALS), INTERVALS)
+def test_a_timeline_finds_what_a_look_at_all_spans_finds(intervals, asked):
+    spans = [span(Kind.SECTION, *interval) for interval in intervals]
+    begin, end = (time * MS for time in asked)
+    timeline = Timeline(spans)
+    between = [s for s in spans if s.end_ns > begin and s.begin_ns < end]
+    found = timeline.between(begin, end)
+    assert [s for s in found if s in between] == sorted(
+        between, key=lambda s: s.begin_ns
+    )
+    assert timeline.within(begin, end) == sum(
+        max(0, min(s.end_ns, end) - max(s.begin_ns, begin)) for s in spans
+    )
+
+
+def test_a_timeline_leaves_out_what_is_far_away():
+    timeline = Timeline([span(Kind.STOP, 10 * i, 10 * i + 5) for i in range(100)])
+    found = timeline.between(500 * MS, 520 * MS)
+    assert [s.begin_ns // MS for s in found] == [500, 510]
