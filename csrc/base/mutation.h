@@ -41,6 +41,7 @@ enum class Mutation : uint8_t {
   kUnsettledState,       // a state is given whose results the others may lack
   kKeepInVain,           // who waits for a result that is nowhere stays in the view
   kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
+  kHadMakesAnother,      // who has had a result is taken for one that can make it again
   kFailureToldOnce,      // an error is not told again to those that come back
   kBackupIsMember,       // a backup is taken for one contribution more
   kShardTwice,           // both copies of a data shard are counted
@@ -51,7 +52,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 30> kMutationNames = {
+inline constexpr std::array<std::string_view, 31> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -76,6 +77,7 @@ inline constexpr std::array<std::string_view, 30> kMutationNames = {
     "unsettled-state",
     "keep-in-vain",
     "leave-out-needed",
+    "had-makes-another",
     "failure-told-once",
     "backup-is-member",
     "shard-twice",

@@ -8,6 +8,7 @@
 #include "base/mutation.h"
 #include "base/text.h"
 #include "membership/next_view.h"
+#include "membership/scarce.h"
 
 namespace aikido::membership {
 
@@ -297,20 +298,6 @@ void ViewChange::on_state(Rank from, const ViewMessage& message) {
   propose_if_due();
 }
 
-// A result that somebody waits for is with those alone that have not answered, and too
-// few have to make another.
-bool ViewChange::is_out_of_reach(const Held& held) const {
-  bool is_lacked = false;
-  int32_t num = 0, needed = 0;
-  for (const auto& [rank, answer] : attempt_->answers) {
-    if (answer.report.keeps(held.seq, held.shard)) return false;
-    if (!answer.report.has(held.seq, held.shard)) is_lacked = true;
-    num += view_.takes_part(rank, held.seq) ? 1 : 0;
-    needed = std::max(needed, answer.report.needed);
-  }
-  return is_lacked && num < needed;
-}
-
 std::map<Rank, Report> ViewChange::reports() const {
   std::map<Rank, Report> reports;
   for (const auto& [rank, answer] : attempt_->answers)
@@ -318,35 +305,16 @@ std::map<Rank, Report> ViewChange::reports() const {
   return reports;
 }
 
-// With those that have answered alone, what one of them waits for could not end.
-bool ViewChange::is_scarce() const {
-  const auto& answers = attempt_->answers;
-  if (std::any_of(view_.held.begin(), view_.held.end(),
-                  [&](const Held& held) { return is_out_of_reach(held); }))
-    return true;
-  const RankSet left_out = waiting_in_vain(view_, reports());
-  const int32_t num_left = static_cast<int32_t>(answers.size()) - left_out.count();
-  if (left_out.count() > 0 && !is_majority(num_left)) return true;
-  return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
-    const Report& report = entry.second.report;
-    if (report.open == Seq()) return false;
-    int32_t num = 0;
-    for (const auto& [rank, answer] : answers) {
-      const Report& other = answer.report;
-      if (report.open >= other.kept && report.open <= other.settled) return false;
-      const bool takes_part = view_.takes_part(rank, report.open);
-      num += takes_part && !left_out.contains(rank) ? 1 : 0;
-    }
-    return num < report.needed;
-  });
-}
-
 // The one that is to be left out has not been asked, and others cannot do without it.
+// All wait long for those that are silent only while too few take part: what others
+// have had one lacks alone. But to ask costs next to nothing.
 bool ViewChange::is_missed_out() const {
   if (left_out_ == kNoRank || is_asked(left_out_) || lost_.contains(left_out_) ||
       attempt_->answers.contains(left_out_))
     return false;
-  return is_scarce() && !mutated(Mutation::kLeaveOutNeeded);
+  const auto makers =
+      mutated(Mutation::kHadMakesAnother) ? Makers::kParticipants : Makers::kLacking;
+  return is_scarce(view_, reports(), makers) && !mutated(Mutation::kLeaveOutNeeded);
 }
 
 // Note [who cannot have exposed anything]
@@ -404,17 +372,22 @@ void ViewChange::propose_if_due() {
   if (attempt_->majority_at == TimePoint{}) attempt_->majority_at = now_;
   bool is_complete = true;
   view_.members.for_each([&](Rank r) {
-    if (is_asked(r) && !answers.contains(r)) is_complete = false;
+    // Before somebody was asked last the others had their time.
+    const bool had_time = attempt_->asked_last != kNoRank && r != attempt_->asked_last;
+    if (is_asked(r) && !answers.contains(r) && !had_time) is_complete = false;
   });
-  TimePoint due = attempt_->majority_at + patience();
-  if (!is_complete && now_ >= due && is_scarce())
-    due = std::max(due, attempt_->majority_at + kScarce);
+  const TimePoint since = std::max(attempt_->majority_at, attempt_->asked_at);
+  TimePoint due = since + patience();
+  if (!is_complete && now_ >= due && is_scarce(view_, reports(), Makers::kParticipants))
+    due = std::max(due, since + kScarce);
   if (!is_complete && now_ < due) {
     look_ = due;
     return;
   }
   if (is_missed_out()) {
-    send(std::exchange(left_out_, kNoRank), ViewStep::kPrepare, attempt_->ballot);
+    attempt_->asked_last = std::exchange(left_out_, kNoRank);
+    attempt_->asked_at = now_;
+    send(attempt_->asked_last, ViewStep::kPrepare, attempt_->ballot);
     return propose_if_due();
   }
   const AcceptedView* earlier = nullptr;

@@ -120,7 +120,9 @@ class ViewChange {
     std::optional<View> proposed;
     RankSet accepted;
     TimePoint started{};
-    TimePoint majority_at{};  // when more than half had answered
+    TimePoint majority_at{};    // when more than half had answered
+    Rank asked_last = kNoRank;  // who was to be left out, and is needed
+    TimePoint asked_at{};       // when it was asked
   };
 
   bool owns(Rank rank) const;
@@ -134,11 +136,9 @@ class ViewChange {
   void start();
   void propose_if_due();
   std::map<Rank, Report> reports() const;
-  bool is_scarce() const;
   bool is_missed_out() const;
   bool can_spare(Rank rank) const;
   Duration patience() const;
-  bool is_out_of_reach(const Held& held) const;
   bool is_majority(int32_t count) const;
   Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
   void handle(Rank from, const ViewMessage& message);

@@ -2,130 +2,14 @@
 // Copyright (c) the aikido authors
 #include "membership/view_change.h"
 
-#include <deque>
-#include <functional>
-#include <memory>
-
-#include "harness/catch.h"
-#include "harness/views.h"
+#include "membership/members.h"
 
 using namespace aikido;
 using namespace aikido::membership;
+using namespace aikido::membership::testing;
 using namespace aikido::testing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-namespace {
-
-// One of several members whose messages wait in a queue until the test lets them go.
-struct Member final : ViewChangeHost {
-  struct Letter {
-    Rank from, to;
-    ViewMessage message;
-  };
-
-  Member(Rank rank, int32_t size, std::deque<Letter>* queue)
-      : self(rank),
-        mine(report_of(size, 5, 4)),
-        change(rank, size, this),
-        post(queue) {}
-
-  void send_view(Rank to, const ViewMessage& message) override {
-    // As on the wire.
-    auto decoded =
-        decode_view_message(encode(message), change.view().members.world_size());
-    REQUIRE(decoded.is_ok());
-    post->push_back({self, to, *decoded});
-  }
-  Report report() const override {
-    CHECK_FALSE(change.is_promised());
-    return mine;
-  }
-  std::vector<Seq> withheld() const override { return held_back; }
-  bool can_do_without(Rank) const override { return is_spare; }
-  void on_promise() override { ++num_promises; }
-  void on_install(const View& view) override { installed.push_back(view); }
-  std::optional<Status> compare(Rank, const Report&) const override { return verdict; }
-  void on_refused(const Status& why) override { refusals.push_back(why.message()); }
-
-  const Rank self;
-  Report mine;
-  std::vector<Seq> held_back;
-  bool is_spare = true;
-  ViewChange change;
-  std::deque<Letter>* post;
-  int num_promises = 0;
-  std::vector<View> installed;
-  std::vector<std::string> refusals;
-  std::optional<Status> verdict = Status::ok();
-};
-using Letter = Member::Letter;
-
-struct Members {
-  explicit Members(int32_t n) : size(n) {
-    for (int32_t r = 0; r < n; ++r)
-      all.push_back(std::make_unique<Member>(Rank(r), n, &post));
-  }
-  Member& operator[](int32_t r) { return *all[static_cast<size_t>(r)]; }
-  const View& view(int32_t r) { return (*this)[r].change.view(); }
-
-  // Hands out what waits and what it causes, but what `is_lost` says.
-  void pump() {
-    while (!post.empty()) {
-      const Letter letter = post.front();
-      post.pop_front();
-      if (is_lost && is_lost(letter)) continue;
-      ++sent[letter.message.step];
-      Member& to = (*this)[letter.to.value];
-      REQUIRE(to.change.on_message(letter.from, letter.message, now).is_ok());
-    }
-  }
-  // Time passes for everybody, in steps of a millisecond.
-  void run(Duration time) {
-    for (const TimePoint end = now + time; now < end;) {
-      pump();
-      now += milliseconds(1);
-      for (auto& m : all) m->change.on_time(now);
-    }
-    pump();
-  }
-  void lose(Rank rank, std::initializer_list<int32_t> seen_by) {
-    for (const int32_t r : seen_by) (*this)[r].change.on_lost(rank, now);
-  }
-  // All of `ranks` are in the same view and nothing is under way.
-  bool agree(std::initializer_list<int32_t> ranks) {
-    const View& first = view(*ranks.begin());
-    return std::all_of(ranks.begin(), ranks.end(), [&](int32_t r) {
-      const ViewChange& change = (*this)[r].change;
-      return change.view() == first && !change.is_promised() && !change.next_look();
-    });
-  }
-  int count(ViewStep step) { return sent[step]; }
-
-  const int32_t size;
-  std::deque<Letter> post;
-  std::vector<std::unique_ptr<Member>> all;
-  std::function<bool(const Letter&)> is_lost;
-  std::map<ViewStep, int> sent;
-  TimePoint now{milliseconds(1)};
-};
-
-// Nothing from or to these ranks arrives.
-auto without(std::initializer_list<int32_t> ranks) {
-  return [cut = ranks_of(ranks)](const Letter& letter) {
-    return std::any_of(cut.begin(), cut.end(),
-                       [&](Rank r) { return letter.from == r || letter.to == r; });
-  };
-}
-
-// Of a member that knows of nothing yet: it is told.
-ViewMessage prepare_of(Rank rank) {
-  ViewMessage prepare;
-  prepare.ballot = {9, rank};
-  return prepare;
-}
-
-}  // namespace
 
 TEST_CASE("a suspicion moves what a member owns, in one exchange, and it stays in") {
   for (const int32_t n : {2, 3, 4, 7}) {
@@ -250,79 +134,6 @@ TEST_CASE("one that answers although it is silent is spared, twice as long each 
   members[0].change.on_silent(Rank(3), members.now);
   members.run(milliseconds(105));
   CHECK_FALSE(members.view(0).has(Rank(3)));
-}
-
-TEST_CASE("a member is left out although it would answer, and is not waited for") {
-  Members members(4);
-  for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
-  members[1].change.leave_out(Rank(3), members.now);
-  members.run(milliseconds(30));  // the turn of 1, and no answer time-out
-  for (const int32_t r : {0, 1, 2}) {
-    CHECK(members.view(r).number == 2);
-    CHECK(members.view(r).members == set_of(4, {0, 1, 2}));
-  }
-  // It has heard, and asks to be taken in as any other.
-  CHECK(members[3].installed.size() >= 1);
-  CHECK(members.sent[ViewStep::kJoin] > 0);
-}
-
-TEST_CASE("who is to be left out is asked where the others are no majority") {
-  for (const bool is_silent : {false, true}) {
-    Members members(4);
-    members.is_lost = without({0});
-    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
-    for (const int32_t r : {2, 3}) members[r].change.leave_out(Rank(1), members.now);
-    for (const int32_t r : {1, 2, 3}) {
-      if (is_silent)
-        members[r].change.on_silent(Rank(0), members.now);
-      else
-        members[r].change.on_lost(Rank(0), members.now);
-    }
-    members.run(seconds(3));
-    for (const int32_t r : {1, 2, 3})
-      CHECK(members.view(r).members == set_of(4, {1, 2, 3}));
-    members[2].change.leave_out(Rank(1), members.now);
-    members.run(seconds(1));
-    for (const int32_t r : {2, 3}) CHECK(members.view(r).members == set_of(4, {2, 3}));
-  }
-}
-
-TEST_CASE("who is to be left out is asked where what is open needs it") {
-  for (const int32_t needed : {3, 4}) {
-    for (const bool answers : {true, false}) {
-      Members members(4);
-      for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
-      for (const int32_t r : {0, 1, 2}) {
-        members[r].mine.open = Seq(5);
-        members[r].mine.needed = needed;
-      }
-      if (!answers) members.is_lost = without({3});
-      members[1].change.leave_out(Rank(3), members.now);
-      members.run(milliseconds(30));  // the turn of 1
-      const bool is_needed = needed == 4;
-      CHECK((members.view(1).number == 2) == (answers || !is_needed));
-      // That it does not answer the others notice, too.
-      for (const int32_t r : {0, 1, 2})
-        if (!answers) members[r].change.on_silent(Rank(3), members.now);
-      members.run(seconds(10));
-      INFO("needs " << needed << ", " << (answers ? "answers" : "does not"));
-      for (const int32_t r : {0, 1, 2})
-        CHECK(members.view(r).has(Rank(3)) == (answers && is_needed));
-    }
-  }
-}
-
-TEST_CASE("who stays out asks nobody until it has another state") {
-  Members members(4);
-  members[3].change.stay_out();
-  members[1].change.leave_out(Rank(3), members.now);
-  members.run(seconds(3));
-  CHECK(members.sent[ViewStep::kJoin] == 0);
-  CHECK_FALSE(members.view(0).has(Rank(3)));
-  members[3].change.rejoin(members.now);
-  members.run(milliseconds(100));
-  CHECK(members.sent[ViewStep::kJoin] == 1);
-  for (int32_t r = 0; r < 4; ++r) CHECK(members.view(r).has(Rank(3)));
 }
 
 TEST_CASE("answers that take long are waited for longer") {
@@ -559,100 +370,6 @@ TEST_CASE("a member owns shards again when it is restored") {
   CHECK(members.view(0).cut_of(Seq(5)).owners.size() == 3);
 }
 
-namespace {
-
-// Of 3, rank 2 is out and has heard of it.
-struct LeftOut : Members {
-  LeftOut() : Members(3) {
-    is_lost = without({2});
-    for (const int32_t r : {0, 1}) (*this)[r].change.on_silent(Rank(2), now);
-    run(milliseconds(110));
-    REQUIRE(view(0).members == set_of(3, {0, 1}));
-    is_lost = nullptr;
-    CHECK((*this)[0].change.on_message(Rank(2), prepare_of(Rank(2)), now).is_ok());
-  }
-};
-
-}  // namespace
-
-TEST_CASE("a refusal of another state than the last one asked with is none") {
-  LeftOut members;
-  for (const int32_t r : {0, 1})
-    members[r].verdict = Status(Code::kPeerLost, "too far behind");
-  Member& out = members[2];
-  while (!out.change.is_removed()) {  // until it is told
-    const Letter letter = members.post.front();
-    members.post.pop_front();
-    REQUIRE(members[letter.to.value]
-                .change.on_message(letter.from, letter.message, members.now)
-                .is_ok());
-  }
-  out.change.rejoin(members.now);  // its first question is on its way
-  members[1].verdict = Status::ok();
-  members.run(milliseconds(20));
-  CHECK(out.refusals.empty());
-  CHECK(members.view(2).has(Rank(2)));
-}
-
-TEST_CASE("who was left out is told, joins, and is somebody new") {
-  LeftOut members;
-  members.run(milliseconds(20));
-  REQUIRE(members.agree({0, 1, 2}));
-  CHECK(members.view(2).number == 3);
-  CHECK(members.view(2).members == RankSet::full(3));
-  CHECK(members.view(2).seats[2] == Seat{3, Seq(6)});
-  CHECK_FALSE(members.view(2).is_owner(Rank(2)));
-  REQUIRE(members[2].installed.size() == 2);
-  CHECK_FALSE(members[2].installed[0].has(Rank(2)));
-}
-
-TEST_CASE("who was left out and must not return hears why, and asks no more") {
-  LeftOut members;
-  const Status why(Code::kPeerLost, "it has seen another result\x01");
-  members[0].verdict = members[1].verdict = why;
-  members.run(seconds(5));
-  CHECK(members[2].refusals == std::vector<std::string>{"it has seen another result?"});
-  CHECK(members.count(ViewStep::kJoin) == 1);
-  CHECK(members[2].change.is_removed());
-  CHECK_FALSE(members[2].change.next_look());
-  CHECK(members.view(0).number == 2);
-}
-
-TEST_CASE("who gets no answer to its join asks the next one") {
-  LeftOut members;
-  members[0].verdict.reset();  // cannot say yet
-  members[1].verdict.reset();
-  std::vector<int32_t> sponsors;
-  members.is_lost = [&](const Letter& letter) {
-    if (letter.message.step == ViewStep::kJoin) sponsors.push_back(letter.to.value);
-    return false;
-  };
-  members.run(milliseconds(1600));
-  CHECK(sponsors == std::vector<int32_t>{0, 1, 0, 1});
-  members[1].verdict = Status::ok();
-  members[0].verdict = Status::ok();
-  members.run(milliseconds(600));
-  CHECK(members.agree({0, 1, 2}));
-  CHECK(members.view(0).members == RankSet::full(3));
-}
-
-TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
-  LeftOut members;
-  for (const int32_t r : {0, 1}) {
-    Report& mine = members[r].mine;
-    mine = report_of(3, 6, 6);
-    mine.passed_from = Seq(5);
-    mine.passed = Seq(6);
-    mine.kept = Seq(7);
-  }
-  members.run(milliseconds(1600));
-  CHECK(members.view(0).members == set_of(3, {0, 1}));
-  CHECK(members.count(ViewStep::kJoin) > 1);
-  // One attempt for each.
-  CHECK(members.view(0).number <=
-        2 + static_cast<uint32_t>(members.count(ViewStep::kJoin)));
-}
-
 TEST_CASE("a result that others have passed over is waited for if too few are left") {
   Members members(3);
   members[1].mine = report_of(3, 6, 4);
@@ -674,34 +391,6 @@ TEST_CASE("a result that others have passed over is waited for if too few are le
   const Held* held = members.view(1).held_at(Seq(5), 0);
   REQUIRE(held != nullptr);
   CHECK(held->holder == Rank(0));
-}
-
-TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot return") {
-  struct Row {
-    uint64_t known, settled, first_cut;
-    const char* why;
-  };
-  for (const Row& row : {
-           Row{5, 4, 7, "how those before 7 are cut is not known any more"},
-           Row{100'000, 4, 1, "operations can be open"},
-       }) {
-    LeftOut members;
-    // As it is when many views have gone by.
-    View later = members.view(0);
-    later.number = 9;
-    later.cuts[0].first = Seq(row.first_cut);
-    later.cuts.resize(1);
-    later.cuts[0].owners = ranks_of({0, 1});
-    members[2].mine = report_of(3, row.known, row.settled);
-    ViewMessage message;
-    message.step = ViewStep::kView;
-    message.view = 9;
-    message.proposed = later;
-    CHECK(members[0].change.on_message(Rank(1), message, members.now).is_ok());
-    members.run(seconds(2));
-    REQUIRE(members[2].refusals.size() == 1);
-    CHECK(members[2].refusals[0].find(row.why) != std::string::npos);
-  }
 }
 
 TEST_CASE("one that is out still answers with the view that it knows") {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/scarce.h"
+
+#include <algorithm>
+
+#include "membership/next_view.h"
+
+namespace aikido::membership {
+
+namespace {
+
+using Reports = std::map<Rank, Report>;
+
+// A result that somebody waits for is with those alone that have not answered, and too
+// few have to make another.
+bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
+                     Makers makers) {
+  bool is_lacked = false;
+  int32_t num = 0;
+  // One that lacks it may not know yet how many it needs.
+  int32_t needed = makers == Makers::kLacking ? 1 : 0;
+  for (const auto& [rank, report] : answers) {
+    if (report.keeps(held.seq, held.shard)) return false;
+    const bool lacks = !report.has(held.seq, held.shard);
+    is_lacked |= lacks;
+    const bool makes = lacks || makers == Makers::kParticipants;
+    num += makes && view.takes_part(rank, held.seq) ? 1 : 0;
+    needed = std::max(needed, report.needed);
+  }
+  return is_lacked && num < needed;
+}
+
+}  // namespace
+
+bool is_scarce(const View& view, const Reports& answers, Makers makers) {
+  if (std::any_of(view.held.begin(), view.held.end(), [&](const Held& held) {
+        return is_out_of_reach(view, answers, held, makers);
+      }))
+    return true;
+  const RankSet left_out = waiting_in_vain(view, answers);
+  const int32_t num_left = static_cast<int32_t>(answers.size()) - left_out.count();
+  if (left_out.count() > 0 && 2 * num_left <= view.members.count()) return true;
+  return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
+    const Report& report = entry.second;
+    if (report.open == Seq()) return false;
+    int32_t num = 0;
+    for (const auto& [rank, other] : answers) {
+      if (report.open >= other.kept && report.open <= other.settled) return false;
+      const bool makes = report.open > other.settled || makers == Makers::kParticipants;
+      const bool takes_part = view.takes_part(rank, report.open);
+      num += makes && takes_part && !left_out.contains(rank) ? 1 : 0;
+    }
+    return num < report.needed;
+  });
+}
+
+}  // namespace aikido::membership

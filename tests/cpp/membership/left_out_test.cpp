@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+//
+// Members that are left out of a view, and how they come back.
+
+#include "membership/members.h"
+
+using namespace aikido;
+using namespace aikido::membership;
+using namespace aikido::membership::testing;
+using namespace aikido::testing;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+// It has had operation 5, and keeps it no more.
+Report had_up_to_5(int32_t size) {
+  Report report = report_of(size, 5, 5);
+  report.kept = Seq(6);
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("a member is left out although it would answer, and is not waited for") {
+  Members members(4);
+  for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+  members[1].change.leave_out(Rank(3), members.now);
+  members.run(milliseconds(30));  // the turn of 1, and no answer time-out
+  for (const int32_t r : {0, 1, 2}) {
+    CHECK(members.view(r).number == 2);
+    CHECK(members.view(r).members == set_of(4, {0, 1, 2}));
+  }
+  // It has heard, and asks to be taken in as any other.
+  CHECK(members[3].installed.size() >= 1);
+  CHECK(members.sent[ViewStep::kJoin] > 0);
+}
+
+TEST_CASE("who is to be left out is asked where the others are no majority") {
+  for (const bool is_silent : {false, true}) {
+    Members members(4);
+    members.is_lost = without({0});
+    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (const int32_t r : {2, 3}) members[r].change.leave_out(Rank(1), members.now);
+    for (const int32_t r : {1, 2, 3}) {
+      if (is_silent)
+        members[r].change.on_silent(Rank(0), members.now);
+      else
+        members[r].change.on_lost(Rank(0), members.now);
+    }
+    members.run(seconds(3));
+    for (const int32_t r : {1, 2, 3})
+      CHECK(members.view(r).members == set_of(4, {1, 2, 3}));
+    members[2].change.leave_out(Rank(1), members.now);
+    members.run(seconds(1));
+    for (const int32_t r : {2, 3}) CHECK(members.view(r).members == set_of(4, {2, 3}));
+  }
+}
+
+TEST_CASE("who is to be left out is asked where what is open needs it") {
+  for (const int32_t needed : {2, 3, 4}) {
+    for (const bool answers : {true, false}) {
+      Members members(4);
+      for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+      for (const int32_t r : {0, 1, 2}) {
+        // Where 2 are needed these have had it, and make no other.
+        const bool has_had = needed == 2 && r > 0;
+        if (has_had) members[r].mine = had_up_to_5(4);
+        members[r].mine.open = Seq(has_had ? 0 : 5);
+        members[r].mine.needed = needed;
+      }
+      if (!answers) members.is_lost = without({3});
+      members[1].change.leave_out(Rank(3), members.now);
+      members.run(milliseconds(30));  // the turn of 1
+      const bool is_needed = needed != 3;
+      CHECK((members.view(1).number == 2) == (answers || !is_needed));
+      // That it does not answer the others notice, too.
+      for (const int32_t r : {0, 1, 2})
+        if (!answers) members[r].change.on_silent(Rank(3), members.now);
+      members.run(seconds(10));
+      INFO("needs " << needed << ", " << (answers ? "answers" : "does not"));
+      for (const int32_t r : {0, 1, 2})
+        CHECK(members.view(r).has(Rank(3)) == (answers && is_needed));
+    }
+  }
+}
+
+TEST_CASE("who is asked late for a result that it alone keeps has time to answer") {
+  struct Row {
+    bool has_had, answers;
+  };
+  for (const Row& row : {Row{true, true}, Row{true, false}, Row{false, true}}) {
+    Members members(5);
+    members.is_lost = row.answers ? without({0}) : without({0, 4});
+    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    for (const int32_t r : {2, 3})
+      if (row.has_had) members[r].mine = had_up_to_5(5);
+    members[1].mine.open = Seq(5);
+    members[1].mine.needed = 2;
+    members[1].change.leave_out(Rank(4), members.now);
+    members[1].change.on_silent(Rank(0), members.now);
+    // 1 waits for 0 first.
+    members.run(milliseconds(99));
+    CHECK(members.view(1).number == 1);
+    CHECK(members.count(ViewStep::kPrepare) == 2);
+    members.run(milliseconds(10));
+    INFO(row.has_had << " " << row.answers);
+    const bool waits = row.has_had && !row.answers;
+    CHECK((members.view(1).number == 1) == waits);
+    // It costs no more than another one that is silent.
+    members.run(milliseconds(400));
+    CHECK(members.view(1).number == 2);
+    CHECK(members.view(1).has(Rank(4)) == (row.has_had && row.answers));
+  }
+}
+
+TEST_CASE("who stays out asks nobody until it has another state") {
+  Members members(4);
+  members[3].change.stay_out();
+  members[1].change.leave_out(Rank(3), members.now);
+  members.run(seconds(3));
+  CHECK(members.sent[ViewStep::kJoin] == 0);
+  CHECK_FALSE(members.view(0).has(Rank(3)));
+  members[3].change.rejoin(members.now);
+  members.run(milliseconds(100));
+  CHECK(members.sent[ViewStep::kJoin] == 1);
+  for (int32_t r = 0; r < 4; ++r) CHECK(members.view(r).has(Rank(3)));
+}
+
+namespace {
+
+// Of 3, rank 2 is out and has heard of it.
+struct LeftOut : Members {
+  LeftOut() : Members(3) {
+    is_lost = without({2});
+    for (const int32_t r : {0, 1}) (*this)[r].change.on_silent(Rank(2), now);
+    run(milliseconds(110));
+    REQUIRE(view(0).members == set_of(3, {0, 1}));
+    is_lost = nullptr;
+    CHECK((*this)[0].change.on_message(Rank(2), prepare_of(Rank(2)), now).is_ok());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a refusal of another state than the last one asked with is none") {
+  LeftOut members;
+  for (const int32_t r : {0, 1})
+    members[r].verdict = Status(Code::kPeerLost, "too far behind");
+  Member& out = members[2];
+  while (!out.change.is_removed()) {  // until it is told
+    const Letter letter = members.post.front();
+    members.post.pop_front();
+    REQUIRE(members[letter.to.value]
+                .change.on_message(letter.from, letter.message, members.now)
+                .is_ok());
+  }
+  out.change.rejoin(members.now);  // its first question is on its way
+  members[1].verdict = Status::ok();
+  members.run(milliseconds(20));
+  CHECK(out.refusals.empty());
+  CHECK(members.view(2).has(Rank(2)));
+}
+
+TEST_CASE("who was left out is told, joins, and is somebody new") {
+  LeftOut members;
+  members.run(milliseconds(20));
+  REQUIRE(members.agree({0, 1, 2}));
+  CHECK(members.view(2).number == 3);
+  CHECK(members.view(2).members == RankSet::full(3));
+  CHECK(members.view(2).seats[2] == Seat{3, Seq(6)});
+  CHECK_FALSE(members.view(2).is_owner(Rank(2)));
+  REQUIRE(members[2].installed.size() == 2);
+  CHECK_FALSE(members[2].installed[0].has(Rank(2)));
+}
+
+TEST_CASE("who was left out and must not return hears why, and asks no more") {
+  LeftOut members;
+  const Status why(Code::kPeerLost, "it has seen another result\x01");
+  members[0].verdict = members[1].verdict = why;
+  members.run(seconds(5));
+  CHECK(members[2].refusals == std::vector<std::string>{"it has seen another result?"});
+  CHECK(members.count(ViewStep::kJoin) == 1);
+  CHECK(members[2].change.is_removed());
+  CHECK_FALSE(members[2].change.next_look());
+  CHECK(members.view(0).number == 2);
+}
+
+TEST_CASE("who gets no answer to its join asks the next one") {
+  LeftOut members;
+  members[0].verdict.reset();  // cannot say yet
+  members[1].verdict.reset();
+  std::vector<int32_t> sponsors;
+  members.is_lost = [&](const Letter& letter) {
+    if (letter.message.step == ViewStep::kJoin) sponsors.push_back(letter.to.value);
+    return false;
+  };
+  members.run(milliseconds(1600));
+  CHECK(sponsors == std::vector<int32_t>{0, 1, 0, 1});
+  members[1].verdict = Status::ok();
+  members[0].verdict = Status::ok();
+  members.run(milliseconds(600));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(0).members == RankSet::full(3));
+}
+
+TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
+  LeftOut members;
+  for (const int32_t r : {0, 1}) {
+    Report& mine = members[r].mine;
+    mine = report_of(3, 6, 6);
+    mine.passed_from = Seq(5);
+    mine.passed = Seq(6);
+    mine.kept = Seq(7);
+  }
+  members.run(milliseconds(1600));
+  CHECK(members.view(0).members == set_of(3, {0, 1}));
+  CHECK(members.count(ViewStep::kJoin) > 1);
+  // One attempt for each.
+  CHECK(members.view(0).number <=
+        2 + static_cast<uint32_t>(members.count(ViewStep::kJoin)));
+}
+
+TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot return") {
+  struct Row {
+    uint64_t known, settled, first_cut;
+    const char* why;
+  };
+  for (const Row& row : {
+           Row{5, 4, 7, "how those before 7 are cut is not known any more"},
+           Row{100'000, 4, 1, "operations can be open"},
+       }) {
+    LeftOut members;
+    // As it is when many views have gone by.
+    View later = members.view(0);
+    later.number = 9;
+    later.cuts[0].first = Seq(row.first_cut);
+    later.cuts.resize(1);
+    later.cuts[0].owners = ranks_of({0, 1});
+    members[2].mine = report_of(3, row.known, row.settled);
+    ViewMessage message;
+    message.step = ViewStep::kView;
+    message.view = 9;
+    message.proposed = later;
+    CHECK(members[0].change.on_message(Rank(1), message, members.now).is_ok());
+    members.run(seconds(2));
+    REQUIRE(members[2].refusals.size() == 1);
+    CHECK(members[2].refusals[0].find(row.why) != std::string::npos);
+  }
+}

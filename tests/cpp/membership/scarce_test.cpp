@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "membership/scarce.h"
+
+#include "harness/catch.h"
+#include "harness/views.h"
+
+using namespace aikido;
+using namespace aikido::membership;
+using namespace aikido::testing;
+
+namespace {
+
+using Reports = std::map<Rank, Report>;
+constexpr Makers kAll = Makers::kParticipants;
+
+// Waits for operation 5, which needs so many.
+Report waiting(int32_t needed) {
+  Report report = report_of(4, 5, 4);
+  report.open = Seq(5);
+  report.needed = needed;
+  return report;
+}
+
+// Has had all up to `settled`, and keeps none of it.
+Report had(uint64_t settled) {
+  Report report = report_of(4, settled, settled);
+  report.kept = Seq(settled + 1);
+  return report;
+}
+
+// Rank 3 holds shard 0 of operation 5 for rank 1.
+View held_by_3() {
+  View view = View::first_of(4);
+  view.held.push_back({Seq(5), 0, Rank(3), set_of(4, {1})});
+  return view;
+}
+
+}  // namespace
+
+TEST_CASE("an open operation is scarce where too few have answered to make it") {
+  const View view = View::first_of(4);
+  const Reports three{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), had(4)}};
+  CHECK_FALSE(is_scarce(view, three, kAll));
+  const Reports two{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}};
+  CHECK(is_scarce(view, two, kAll));
+  // Nobody waits for anything.
+  CHECK_FALSE(is_scarce(view, {{Rank(0), had(5)}, {Rank(1), had(5)}}, kAll));
+  // Those that came later wait for what the others make of it.
+  View later = view;
+  later.seats[2] = {2, Seq(6)};
+  CHECK(is_scarce(later, three, kAll));
+  // Somebody has it.
+  Reports one = two;
+  one[Rank(1)] = report_of(4, 5, 5);
+  CHECK_FALSE(is_scarce(view, one, kAll));
+}
+
+TEST_CASE("a result is scarce that is with others, where too few are to make another") {
+  Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(4)}, {Rank(2), had(5)}};
+  answers[Rank(1)].open = Seq();
+  CHECK(is_scarce(held_by_3(), answers, kAll));
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(1)].needed = 3;
+  CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
+  answers[Rank(1)].needed = 4;
+  answers[Rank(2)].kept = Seq(5);
+  CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
+  answers[Rank(2)].failed = {Seq(5)};
+  CHECK(is_scarce(held_by_3(), answers, kAll));
+  answers[Rank(1)] = had(5);  // nobody lacks it
+  CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
+}
+
+TEST_CASE("who waits in vain is scarce where the others are no majority") {
+  Report passed = had(5);
+  passed.passed_from = passed.passed = Seq(5);
+  Report lacks = waiting(1);
+  lacks.open = Seq();
+  Reports answers{{Rank(0), had(5)}, {Rank(1), lacks}, {Rank(2), passed}};
+  CHECK(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(3)] = had(5);
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+}
+
+TEST_CASE("who has had a result makes no other") {
+  // What 1 waits for: 0 and 2 have had it, and keep it no more.
+  Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(2)}, {Rank(2), had(5)}};
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+  CHECK(is_scarce(View::first_of(4), answers, Makers::kLacking));
+  answers[Rank(1)].open = Seq();  // its caller is late
+  CHECK_FALSE(is_scarce(held_by_3(), answers, kAll));
+  CHECK(is_scarce(held_by_3(), answers, Makers::kLacking));
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, Makers::kLacking));
+  answers[Rank(1)].needed = 0;  // it has not even heard of it
+  View later = held_by_3();
+  later.seats[1] = {2, Seq(6)};
+  CHECK_FALSE(is_scarce(later, answers, kAll));
+  CHECK(is_scarce(later, answers, Makers::kLacking));
+  // Two that lack it make it.
+  answers[Rank(0)] = answers[Rank(1)] = waiting(2);
+  CHECK_FALSE(is_scarce(held_by_3(), answers, Makers::kLacking));
+  // And whoever keeps it sends it.
+  answers[Rank(0)] = report_of(4, 5, 5);
+  CHECK_FALSE(is_scarce(held_by_3(), answers, Makers::kLacking));
+}
