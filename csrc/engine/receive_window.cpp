@@ -14,8 +14,9 @@ bool ReceiveWindow::admit(uint64_t seq, uint64_t bytes, uint64_t called) {
     ahead_.erase(ahead_.begin());
   }
   if (seq <= called) return true;
-  const uint64_t charge = bytes + SendWindow::kMessageCharge;
-  ahead_[seq] += charge;
+  const auto [its, is_new] = ahead_.try_emplace(seq, 0);
+  const uint64_t charge = bytes + (is_new ? SendWindow::kMessageCharge : 0);
+  its->second += charge;
   ahead_bytes_ += charge;
   // What is called next may come whatever its size, and one collective alone too.
   if (seq == called + 1) return true;

@@ -22,7 +22,8 @@ class ReceiveWindow {
   explicit ReceiveWindow(uint64_t bytes) : bytes_(bytes) {}
 
   // A message of `bytes` begins for collective `seq`, while `called` are called here.
-  // False: it is beyond what the peer may send.
+  // False: it is beyond what the peer may send. What a collective takes besides its
+  // bytes counts once: of a late result the bare verdict comes first.
   [[nodiscard]] bool admit(uint64_t seq, uint64_t bytes, uint64_t called);
   // Nothing is kept here for collective `seq` any more.
   void on_over(uint64_t seq);

@@ -24,6 +24,14 @@ TEST_CASE("twice the window may come for collectives that are not called") {
   CHECK(window.admit(100, 0, 10));
 }
 
+TEST_CASE("of a collective in several messages the charge counts once") {
+  ReceiveWindow window(kWindow);
+  for (uint64_t seq = 2; seq < 2 + 2 * kWindow / kCharge; ++seq)
+    for (int part = 0; part < 3; ++part) CHECK(window.admit(seq, 0, 0));
+  CHECK(window.ahead_bytes() == 2 * kWindow);
+  CHECK_FALSE(window.admit(5, 1, 0));
+}
+
 TEST_CASE("the next collective has any size, and so has one alone") {
   ReceiveWindow window(kWindow);
   CHECK(window.admit(8, 1 << 30, 7));
