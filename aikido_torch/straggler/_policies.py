@@ -81,10 +81,10 @@ class SkipStraggler(Policy):
             it. Then one rank sums the whole tensor, in turns: a single call takes n
             times as long, n calls under way at the same time as long as before.
         log_full: when there is no room left for the results that a late rank has missed
-            (`straggler.log_bytes`), "wait" waits for it. "leave" goes on without it,
-            where more than half of the ranks and `min_contributors` are left: its calls
-            fail, until it has copied the state of another rank, as `catch_up` of
-            `aikido_torch.ddp` does.
+            (`straggler.log_bytes`, for all policies of a group together), "wait" waits
+            for it. "leave" goes on without it, where more than half of the ranks and
+            `min_contributors` are left: its calls fail, until it has copied the state
+            of another rank, as `catch_up` of `aikido_torch.ddp` does.
 
     Raises:
         ConfigError: a value is out of its range, and the text has both; or there is no

@@ -44,6 +44,7 @@ enum class Mutation : uint8_t {
   kHadMakesAnother,      // who has had a result is taken for one that can make it again
   kFailureToldOnce,      // an error is not told again to those that come back
   kBackupIsMember,       // a backup is taken for one contribution more
+  kLogPerPolicy,         // each policy of a group has a log of its own
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
@@ -52,7 +53,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 31> kMutationNames = {
+inline constexpr std::array<std::string_view, 32> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -80,6 +81,7 @@ inline constexpr std::array<std::string_view, 31> kMutationNames = {
     "had-makes-another",
     "failure-told-once",
     "backup-is-member",
+    "log-per-policy",
     "shard-twice",
     "stand-in-is-arrival",
     "ask-without-need",

@@ -78,8 +78,9 @@ const std::vector<SettingSpec>& settings_table() {
        names_of_algorithms()},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,
-       "results kept for a rank that has not called them; when full the others wait "
-       "for it, or leave it out (SkipStraggler(log_full))"},
+       "results kept for a rank that has not called them, in each group and whatever "
+       "their policies; when full the others wait for it, or leave it out "
+       "(SkipStraggler(log_full))"},
       {"memory.pool_bytes", &Settings::memory_pool_bytes, 0, 1024 * kGiB, false,
        "idle staging memory that each group keeps for reuse"},
       {"shutdown.linger_ms", &Settings::shutdown_linger_ms, 0, 600'000, false,

@@ -296,7 +296,7 @@ void PartialAllreduce::acknowledge(int32_t s) {
 uint64_t PartialAllreduce::charge(int32_t s) {
   if (std::exchange(shard(s).is_charged, true)) return 0;
   const bool is_first = !std::exchange(is_charged_, true);
-  return plan_.num_bytes(s) + (is_first ? straggler::History::kOperationCharge : 0);
+  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
 }
 
 void PartialAllreduce::had(int32_t s) {

@@ -296,7 +296,7 @@ void PartialReduceScatter::close(const straggler::Decision& decision) {
   fold(own_bytes_, verdict_.mask);
   let_go();
   group_policy_.history().on_committed(
-      seq_, verdict_.mask, call_.bytes() + straggler::History::kOperationCharge);
+      seq_, verdict_.mask, call_.bytes() + straggler::ResultLog::kOperationCharge);
   const auto encoded = encode_verdict(verdict_);
   host_->view().members.for_each([&](Rank rank) {
     if (!verdict_.mask.contains(rank))

@@ -22,7 +22,7 @@
 // its block much later. When the own block is done, what has not left is waited for no
 // longer than a copy of it would take, and then copied: from there on the engine owns
 // it. A receiver that has not called is owed no more than the log allows, because each
-// operation counts in full there (straggler/history.h). One that has called ends its
+// operation counts in full there (straggler/result_log.h). One that has called ends its
 // call only with our block in, or says that it went on without it, and the rest is
 // cancelled: so it is owed the blocks of its calls under way.
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/mutation.h"
 #include "collectives/block_exchange.h"
 #include "collectives/direct_reduction.h"
 #include "collectives/hop_reduction.h"
@@ -74,10 +75,11 @@ Group::Group(const Clock* clock, GroupOptions options)
       heartbeats_(options_.heartbeat, options_.size),
       trace_(options_.recorder, options_.name, options_.self, options_.size),
       mailbox_(this),
+      log_(std::make_shared<straggler::ResultLog>(options_.size, options_.log_bytes)),
       view_change_(options_.self, options_.size, this),
       past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
-  // A full log grows by half while its member is left out (straggler/history.h).
+  // A full log grows by half while its member is left out (straggler/result_log.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
     peers_.emplace_back(clock_, &epoch_, &called_, &settled_,
@@ -420,8 +422,11 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   for (const auto& policy : policies_) {
     if (policy->options() == options) return *policy;
   }
-  policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, options_.size,
-                                                               options_.log_bytes));
+  // What a member has to keep for its caller is bounded, whatever the policies.
+  const auto log = mutated(Mutation::kLogPerPolicy)
+                       ? std::make_shared<straggler::ResultLog>(*log_)
+                       : log_;
+  policies_.push_back(std::make_unique<straggler::GroupPolicy>(options, log));
   policies_.back()->on_timeout(options_.operation.timeout);
   straggler::History& history = policies_.back()->history();
   for (size_t r = 0; r < peers_.size(); ++r) {

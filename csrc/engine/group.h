@@ -42,11 +42,10 @@ struct GroupOptions {
   int32_t size = 1;
   collectives::OperationSettings operation;
   HeartbeatOptions heartbeat;
-  uint64_t log_bytes = 256 << 20;  // results kept for a late member
+  uint64_t log_bytes = 256 << 20;  // results kept for a late member, of all policies
   size_t pool_bytes = 256 << 20;
   bool keeps_order = false;  // of all links, see Uplink::keep_order()
-  // Of one call, as others make it: more is nonsense.
-  uint64_t largest_call_bytes = uint64_t{1} << 40;
+  uint64_t largest_call_bytes = uint64_t{1} << 40;  // more in one call is nonsense
   trace::Recorder* recorder = nullptr;  // null: nothing is traced; must outlive it
 };
 
@@ -263,6 +262,7 @@ class Group final : public transport::Timed,
   std::map<uint64_t, Active> active_;  // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
   collectives::Mailbox mailbox_;
+  std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   // What a member means to the view, besides what the view says itself.
   struct Past {

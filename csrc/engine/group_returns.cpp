@@ -171,9 +171,9 @@ void Group::note_full(uint64_t bytes) {
     if (!can_leave_one(policy->options(), view().members.count(), options_.size))
       continue;
     view().members.for_each([&](Rank r) {
-      const straggler::History& history = policy->history();
-      if (r != options_.self && history.outstanding_bytes(r) > 0 &&
-          history.would_overflow(r, bytes) && can_spare(r))
+      const straggler::ResultLog& log = policy->history().log();
+      if (r != options_.self && log.outstanding_bytes(r) > 0 &&
+          log.would_overflow(r, bytes) && can_spare(r))
         full_ = r;
     });
   }

@@ -22,7 +22,7 @@ constexpr size_t kMaxAbortText = 1024;
 constexpr size_t kMaxView = size_t{64} << 20;
 
 // Messages that wait at a receiver that has not called. Results do too, but their
-// number is bounded by the log (straggler/history.h).
+// number is bounded by the log (straggler/result_log.h).
 bool waits_for_call(FrameKind kind) {
   return kind == FrameKind::kContrib || kind == FrameKind::kReady ||
          kind == FrameKind::kData;

@@ -2,22 +2,23 @@
 // Copyright (c) the aikido authors
 #include "straggler/group_policy.h"
 
+#include <utility>
+
 #include "base/check.h"
 #include "straggler/skip.h"
 #include "straggler/wait_all.h"
 
 namespace aikido::straggler {
 
-GroupPolicy::GroupPolicy(const PolicyOptions& options, int32_t world_size,
-                         uint64_t log_limit_bytes)
+GroupPolicy::GroupPolicy(const PolicyOptions& options, std::shared_ptr<ResultLog> log)
     : options_(options),
       ceiling_(options.ceiling),
-      history_(world_size, log_limit_bytes, options.floor),
+      history_(std::move(log), options.floor),
       deadlines_(options, history_),
       times_(options),
       owner_watch_(options),
-      rebalance_(world_size) {
-  const Status status = validate(options, world_size);
+      rebalance_(history_.world_size()) {
+  const Status status = validate(options, history_.world_size());
   AIKIDO_CHECK(status.is_ok(), status.message());
 }
 

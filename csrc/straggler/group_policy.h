@@ -47,9 +47,9 @@ namespace aikido::straggler {
 
 class GroupPolicy {
  public:
-  // Requires: validate(options, world_size) is ok. `log_limit_bytes` as in History.
-  GroupPolicy(const PolicyOptions& options, int32_t world_size,
-              uint64_t log_limit_bytes);
+  // `log`: one of all policies of the group. Requires: validate(options,
+  // log->world_size()) is ok.
+  GroupPolicy(const PolicyOptions& options, std::shared_ptr<ResultLog> log);
   GroupPolicy(const GroupPolicy&) = delete;
   GroupPolicy& operator=(const GroupPolicy&) = delete;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "straggler/deadline.h"
@@ -56,24 +57,22 @@ Duration Window::longest_of_last(size_t count) const {
   return longest;
 }
 
-History::History(int32_t world_size, uint64_t log_limit_bytes, Duration floor)
-    : world_size_(world_size),
-      log_limit_bytes_(log_limit_bytes),
+History::History(std::shared_ptr<ResultLog> log, Duration floor)
+    : log_(std::move(log)),
+      world_size_(log_->world_size()),
+      participants_(RankSet::full(world_size_)),
       floor_(floor),
+      members_(static_cast<size_t>(world_size_)),
       classes_(kNumClasses),
-      recent_(kNumRecent) {
-  AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
-  members_.resize(static_cast<size_t>(world_size));
-  participants_ = RankSet::full(world_size);
-}
+      recent_(kNumRecent) {}
 
 void History::set_members(const RankSet& members) {
+  log_->set_members(members);
   members.for_each([&](Rank rank) {
     if (participants_.contains(rank)) return;
     // It is back, and has what it missed.
     Member& m = member(rank);
-    if (!log_.empty()) m.called = std::max(m.called, log_.rbegin()->first);
-    m.outstanding_bytes = 0;
+    m.called = std::max(m.called, log_->last());
     m.consecutive = m.consecutive_before = 0;
   });
   participants_ = members;
@@ -191,22 +190,6 @@ Seq History::called(Rank rank) const {
   return member(rank).called;
 }
 
-uint64_t History::outstanding_bytes(Rank rank) const {
-  return member(rank).outstanding_bytes;
-}
-
-bool History::would_overflow(Rank rank, uint64_t bytes) const {
-  const uint64_t used = member(rank).outstanding_bytes;
-  return used > log_limit_bytes_ || bytes > log_limit_bytes_ - used;
-}
-
-bool History::would_overflow_far(Rank rank, uint64_t bytes) const {
-  const uint64_t more = log_limit_bytes_ / 2;
-  const uint64_t used = member(rank).outstanding_bytes;
-  const uint64_t limit = log_limit_bytes_ + more;
-  return used > 0 && (used > limit || bytes > limit - used);
-}
-
 size_t History::size_class(uint64_t bytes) {
   return bytes == 0 ? 0 : static_cast<size_t>(std::bit_width(bytes) - 1) / 2;
 }
@@ -253,10 +236,8 @@ void History::record(Recent& op, Rank rank, TimePoint now) {
 void History::note_called(Rank rank, Seq seq) {
   Member& m = member(rank);
   if (seq <= m.called) return;
-  for (auto entry = log_.upper_bound(m.called);
-       entry != log_.end() && entry->first <= seq; ++entry)
-    m.outstanding_bytes -= entry->second;
   m.called = seq;
+  log_->on_called(rank, seq);
 }
 
 // What is not known of those that are missing at the commit.
@@ -308,19 +289,6 @@ void History::note_included(Member& m, Seq seq) {
   m.consecutive = 0;
   m.late_before = m.late;
   m.late = 0;
-}
-
-// Enters a result into the log for those that have not called it, and drops what all
-// have called.
-void History::on_closed(Seq seq, uint64_t bytes) {
-  Seq lowest = seq;
-  participants_.for_each([&](Rank rank) {
-    Member& m = member(rank);
-    lowest = std::min(lowest, m.called);
-    if (m.called < seq) m.outstanding_bytes += bytes;
-  });
-  if (lowest < seq) log_[seq] += bytes;
-  log_.erase(log_.begin(), log_.upper_bound(lowest));
 }
 
 }  // namespace aikido::straggler

@@ -16,13 +16,11 @@
 // always late.
 //
 // Memory: kWindow lags per member and size class in use, the last kNumRecent
-// operations, whose late arrivals still count, and one entry per operation that a
-// member may still have to fetch from the log of results.
+// operations, whose late arrivals still count.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +28,7 @@
 #include "base/clock.h"
 #include "base/rank_set.h"
 #include "base/types.h"
+#include "straggler/result_log.h"
 
 namespace aikido::straggler {
 
@@ -61,15 +60,10 @@ class Window {
 class History {
  public:
   static constexpr size_t kNumRecent = 256;
-  // What an operation counts for in the log besides its bytes: as much as a message
-  // counts for where it is kept (engine/send_window.h).
-  static constexpr uint64_t kOperationCharge = 1024;
 
-  // `log_limit_bytes`: how many bytes of results may be kept for one member that has
-  // not called their operations. `floor`: of the price of a loss (deadline.h).
-  // Requires: world_size >= 1.
-  History(int32_t world_size, uint64_t log_limit_bytes,
-          Duration floor = Duration::zero());
+  // `log`: of the group; is told of the same events. `floor`: of the price of a loss
+  // (deadline.h).
+  explicit History(std::shared_ptr<ResultLog> log, Duration floor = Duration::zero());
 
   int32_t world_size() const { return world_size_; }
 
@@ -93,7 +87,7 @@ class History {
   // be heard from without having called is something else.
   void on_called(Rank rank, Seq seq, TimePoint now);
   // `bytes` of a result of `seq` go to those that have not called. It may be given up.
-  void on_closed(Seq seq, uint64_t bytes);
+  void on_closed(Seq seq, uint64_t bytes) { log_->on_closed(seq, bytes); }
   // A result of `seq` with the contributions of `mask` is final and kept for those that
   // have not called: `bytes` of it besides what went to them at the close. Once per
   // shard or once per operation; a member that is missing in one shard was skipped in
@@ -135,13 +129,8 @@ class History {
   Seq last_skipped(Rank rank) const;
   // The highest operation that it is known to have called; 0 if none.
   Seq called(Rank rank) const;
-  // Bytes of committed results that it is not known to have called.
-  uint64_t outstanding_bytes(Rank rank) const;
-  // Whether `bytes` more would not fit into its part of the log.
-  bool would_overflow(Rank rank, uint64_t bytes) const;
-  // The same with half as much room again, and for a single result of any size: for
-  // what goes on while a member whose log is full is being left out.
-  bool would_overflow_far(Rank rank, uint64_t bytes) const;
+  // What is kept for those that have not called, whatever the policy.
+  const ResultLog& log() const { return *log_; }
   const RankSet& members() const { return participants_; }
 
   // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1).
@@ -154,8 +143,7 @@ class History {
     uint32_t consecutive = 0;            // with the operation `counted`
     uint32_t consecutive_before = 0;     // without it
     uint32_t late = 0, late_before = 0;  // the same, since it was forgiven
-    uint64_t outstanding_bytes = 0;
-    uint32_t healthy = 0;   // in a row
+    uint32_t healthy = 0;                // in a row
     uint32_t num_owed = 0;  // recent operations that were committed without its lag
   };
   struct SizeClass {
@@ -184,14 +172,13 @@ class History {
   void note_skipped(Rank rank, Seq seq, bool is_lost);
   void note_included(Member& m, Seq seq);
 
+  std::shared_ptr<ResultLog> log_;
   int32_t world_size_;
   RankSet participants_;
-  uint64_t log_limit_bytes_;
   Duration floor_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
-  std::vector<Recent> recent_;   // operation seq is at seq % kNumRecent
-  std::map<Seq, uint64_t> log_;  // bytes of results that somebody has not called
+  std::vector<Recent> recent_;  // operation seq is at seq % kNumRecent
 };
 
 }  // namespace aikido::straggler

@@ -9,6 +9,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/ownership.cpp
   straggler/policy.cpp
   straggler/rebalance.cpp
+  straggler/result_log.cpp
   straggler/skip.cpp
   straggler/stand_in_times.cpp
   straggler/terms.cpp

@@ -69,6 +69,21 @@ TEST_CASE("nobody waits for a member whose log is full: it is out, and comes bac
   }
 }
 
+TEST_CASE("what is kept for a late member is one log, whatever the policies") {
+  Cluster cluster(small_log());
+  cluster.set_all_delays(milliseconds(1));
+  Call call = leaving_call(500);
+  for (const uint32_t num : {1U, 2U, 3U}) {
+    call.policy.warmup_operations = num;
+    CHECK(cluster.group(0).view().has(Rank(3)));
+    const auto answers = call_all(cluster, call, {0, 1, 2});
+    REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+    CHECK(all_ok(answers));
+    cluster.run_for(milliseconds(10));
+  }
+  CHECK_FALSE(cluster.group(0).view().has(Rank(3)));
+}
+
 TEST_CASE("nobody leaves where full sums need everybody in the view") {
   Cluster cluster(small_log());
   cluster.set_all_delays(milliseconds(1));

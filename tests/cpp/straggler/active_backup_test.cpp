@@ -14,6 +14,7 @@ namespace aikido::straggler {
 namespace {
 
 using testing::kBytes;
+using testing::log_of;
 using testing::ms;
 using testing::skip_options;
 
@@ -34,7 +35,7 @@ PolicyOptions backed_up(int32_t backups = 1, BackupMode mode = BackupMode::kShad
 struct Shards {
   explicit Shards(const PolicyOptions& options, int32_t members = 4,
                   uint64_t log = kNoLogLimit)
-      : size(members), group(options, members, log) {}
+      : size(members), group(options, log_of(members, log)) {}
 
   void begin(size_t most = 7) {
     policy = group.start_with_backups(Seq(++seq), kBytes, RankSet(size), most);

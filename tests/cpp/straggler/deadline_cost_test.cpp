@@ -14,6 +14,7 @@ namespace {
 
 using testing::Delays;
 using testing::Dice;
+using testing::log_of;
 using testing::ms;
 using testing::play;
 using testing::Played;
@@ -93,7 +94,7 @@ Costs cost_of_fixed(const Trace& trace, Duration deadline) {
 
 Costs cost_of_rule(const Trace& trace, Duration compute) {
   const auto n = static_cast<int32_t>(trace[0].delays.size());
-  GroupPolicy group(skip_options(), n, UINT64_MAX);
+  GroupPolicy group(skip_options(), log_of(n, UINT64_MAX));
   Costs costs;
   TimePoint start{};
   for (size_t i = 0; i < trace.size(); ++i) {
@@ -204,7 +205,7 @@ TEST_CASE("the same in many worlds, periods and lags", "[.][slow]") {
 // 10,000 of up to 15 ms.
 TEST_CASE("a healthy group with hiccups is not skipped") {
   constexpr int32_t kNum = 4;
-  GroupPolicy group(skip_options(), kNum, UINT64_MAX);
+  GroupPolicy group(skip_options(), log_of(kNum, UINT64_MAX));
   Dice dice(5);
   TimePoint start{};
   int64_t num_skipped = 0;

@@ -10,6 +10,7 @@ namespace {
 
 using testing::Dice;
 using testing::kBytes;
+using testing::log_of;
 using testing::ms;
 using testing::skip_options;
 
@@ -125,7 +126,7 @@ TEST_CASE("slack and floor scale the answer") {
 
 struct Fed {
   PolicyOptions options = skip_options();
-  History history{4, UINT64_MAX};
+  History history{log_of(4, UINT64_MAX)};
   Deadlines deadlines{options, history};
   uint64_t seq = 0;
   TimePoint now{};

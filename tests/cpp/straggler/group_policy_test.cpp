@@ -3,18 +3,21 @@
 #include "straggler/group_policy.h"
 
 #include "harness/catch.h"
+#include "straggler/play.h"
 #include "straggler/skip.h"
 #include "straggler/wait_all.h"
 
 namespace aikido::straggler {
 namespace {
 
+using testing::log_of;
+
 TEST_CASE("the group starts the policy that its options name") {
   PolicyOptions options;
-  GroupPolicy waits(options, 4, 1000);
+  GroupPolicy waits(options, log_of(4, 1000));
   CHECK(dynamic_cast<WaitAll*>(waits.start(Seq(1), 100).get()) != nullptr);
   options.kind = Kind::kSkip;
-  GroupPolicy skips(options, 4, 1000);
+  GroupPolicy skips(options, log_of(4, 1000));
   CHECK(dynamic_cast<Skip*>(skips.start(Seq(1), 100).get()) != nullptr);
   CHECK(skips.options() == options);
 }
@@ -23,7 +26,7 @@ TEST_CASE("the policies of one group share what is known of the members") {
   PolicyOptions options;
   options.kind = Kind::kSkip;
   options.warmup_operations = 2;
-  GroupPolicy group(options, 3, 1000);
+  GroupPolicy group(options, log_of(3, 1000));
   TimePoint now{};
   for (uint64_t i = 1; i <= 3; ++i) {
     now += std::chrono::milliseconds(100);
@@ -43,7 +46,7 @@ TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
   using std::chrono::seconds;
   PolicyOptions options;
   options.kind = Kind::kSkip;
-  GroupPolicy group(options, 3, 1000);
+  GroupPolicy group(options, log_of(3, 1000));
   CHECK(group.ceiling() == seconds(10));
   const auto deadline = [&] { return group.deadline_of(Rank(1), 100); };
   for (const auto& [timeout, longest] :
@@ -58,9 +61,9 @@ TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
 
 TEST_CASE("who is late for full sums is known to the group, and its run is another") {
   PolicyOptions options;
-  GroupPolicy strict(options, 3, 1000);
+  GroupPolicy strict(options, log_of(3, 1000));
   options.rebalance = true;
-  GroupPolicy exact(options, 3, 1000);
+  GroupPolicy exact(options, log_of(3, 1000));
   const auto play = [](GroupPolicy& group, uint64_t seq, bool is_noted, int lag) {
     const TimePoint now{std::chrono::seconds(seq)};
     auto policy = is_noted ? group.start(Seq(seq), 100, RankSet::full(3))
@@ -96,7 +99,7 @@ TEST_CASE("a group with options out of range is a defect of its maker") {
   PolicyOptions options;
   options.kind = Kind::kSkip;
   options.min_contributors = 5;
-  CHECK_THROWS_AS(GroupPolicy(options, 4, 1000), InternalError);
+  CHECK_THROWS_AS(GroupPolicy(options, log_of(4, 1000)), InternalError);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ namespace aikido::straggler {
 namespace {
 
 using testing::Dice;
+using testing::log_of;
 using testing::ms;
 
 constexpr uint64_t kBytes = 1 << 20;
@@ -57,13 +58,13 @@ TEST_CASE("size classes are powers of four") {
   CHECK(History::size_class((1 << 20) - 1) == 9);
   CHECK(History::size_class(1 << 20) == 10);
   CHECK(History::size_class(UINT64_MAX) == 31);
-  History history(4, 0);
+  History history(log_of(4, 0));
   history.on_quorum(Seq(1), UINT64_MAX, TimePoint(ms(1)), mask_of({0}));
   CHECK(history.lags(Rank(0), UINT64_MAX).size() == 1);
 }
 
 TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   const TimePoint t_q(ms(1000));
   history.on_arrival(Seq(1), Rank(0), t_q - ms(30));  // before the quorum: with it
   CHECK(lags_ms(history, Rank(0)).empty());
@@ -83,7 +84,7 @@ TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
 }
 
 TEST_CASE("a call that becomes known gives the lag of what was closed without it") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   history.on_called(kLate, Seq(2), TimePoint{});  // its bytes are slow
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * double(seq))),
@@ -101,7 +102,7 @@ TEST_CASE("a call that becomes known gives the lag of what was closed without it
 }
 
 TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= 50; ++seq) {
     history.on_quorum(Seq(seq), kBytes, TimePoint(ms(100.0 * double(seq))),
                       mask_of({0, 1, 2}));
@@ -116,7 +117,7 @@ TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
 }
 
 TEST_CASE("one that is forgiven was not late of late, whenever its lags become known") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   const auto play = [&](uint64_t seq, double lag) {
     const TimePoint t_q(ms(1000.0 * double(seq)));
     history.on_quorum(Seq(seq), kBytes, t_q, mask_of({0, 1, 2}));
@@ -135,7 +136,7 @@ TEST_CASE("one that is forgiven was not late of late, whenever its lags become k
 }
 
 TEST_CASE("skips of operations that were forgiven count for the limit only") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   const auto commit = [&](uint64_t seq, bool with_it) {
     history.on_committed(Seq(seq), with_it ? mask_of({0, 1, 2, 3}) : mask_of({0, 1, 2}),
                          kBytes);
@@ -168,7 +169,7 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
       GENERATE(Row{20, 99, false, 0}, Row{20, 99, true, 0}, Row{20, 101, false, 3},
                Row{20, 101, true, 3}, Row{150, 101, false, 0}, Row{150, 151, true, 3});
   CAPTURE(row.floor, row.lag, row.is_first);
-  History history(4, UINT64_MAX, ms(row.floor));
+  History history(log_of(4, UINT64_MAX), ms(row.floor));
   const auto play = [&](uint64_t seq, double lag, bool is_first) {
     const TimePoint t_q(ms(800.0 * double(seq)));
     history.on_quorum(Seq(seq), kBytes, t_q, mask_of({0, 1, 2}));
@@ -193,7 +194,7 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
 }
 
 TEST_CASE("lags and periods are kept per size class") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= 9; ++seq) {
     const bool is_small = seq % 3 == 0;  // 3, 6, 9
     const TimePoint t_q(ms(10.0 * double(seq)));
@@ -209,7 +210,7 @@ TEST_CASE("lags and periods are kept per size class") {
 }
 
 TEST_CASE("operations too old to be remembered leave no trace") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= History::kNumRecent + 10; ++seq) {
     history.on_quorum(Seq(seq), kBytes, TimePoint(ms(double(seq))), mask_of({0, 1}));
     history.on_committed(Seq(seq), mask_of({0, 1}), 0);
@@ -226,14 +227,14 @@ TEST_CASE("operations too old to be remembered leave no trace") {
 
 TEST_CASE(
     "an arrival before the quorum of another shard has no lag, and none below 0") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   history.on_quorum(Seq(1), kBytes, TimePoint(ms(100)), mask_of({0, 1, 2}));
   history.on_arrival(Seq(1), kLate, TimePoint(ms(90)));
   CHECK(lags_ms(history, kLate) == std::vector<double>{0});
 }
 
 TEST_CASE("skips in a row are counted by operation and end with an inclusion") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   const auto commit = [&](uint64_t seq, bool is_in) {
     history.on_committed(Seq(seq), is_in ? mask_of({0, 1, 2, 3}) : mask_of({0, 1, 2}),
                          10);
@@ -256,7 +257,7 @@ TEST_CASE("skips in a row are counted by operation and end with an inclusion") {
 }
 
 TEST_CASE("a member is behind while it has not called what it was skipped in") {
-  History history(4, UINT64_MAX);
+  History history(log_of(4, UINT64_MAX));
   history.on_committed(Seq(5), mask_of({0, 1, 2}), 10);
   CHECK(history.is_behind(kLate, Seq(6)));
   CHECK_FALSE(history.is_behind(kLate, Seq(5)));  // another shard of it is still open
@@ -275,59 +276,54 @@ TEST_CASE("a member is behind while it has not called what it was skipped in") {
   CHECK(history.called(kLate) == Seq(6));
 }
 
-TEST_CASE("bytes of results not called yet are counted against the log's limit") {
-  History history(4, 100);
-  CHECK_FALSE(history.would_overflow(kLate, 100));
-  CHECK(history.would_overflow(kLate, 101));
-  history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
-  history.on_committed(Seq(1), mask_of({0, 1, 2}), 10);  // its second shard
-  history.on_committed(Seq(2), mask_of({0, 1}), 20);
-  CHECK(history.outstanding_bytes(kLate) == 60);
-  CHECK(history.outstanding_bytes(Rank(2)) == 20);
-  CHECK(history.outstanding_bytes(Rank(0)) == 0);
-  CHECK_FALSE(history.would_overflow(kLate, 40));
-  CHECK(history.would_overflow(kLate, 41));
-  CHECK(history.would_overflow(kLate, UINT64_MAX));
-  history.on_called(kLate, Seq(1), TimePoint{});
-  CHECK(history.outstanding_bytes(kLate) == 20);
-  history.on_committed(Seq(1), mask_of({0, 1, 2}), 5);  // called already
-  CHECK(history.outstanding_bytes(kLate) == 20);
-  history.on_called(kLate, Seq(9), TimePoint{});
-  CHECK(history.outstanding_bytes(kLate) == 0);
-  history.on_committed(Seq(10), mask_of({0, 1, 2}), 150);  // decided by another owner
-  CHECK(history.would_overflow(kLate, 0));
-  CHECK(history.would_overflow(kLate, 1));
-  history.on_called(kLate, Seq(10), TimePoint{});
-  history.on_committed(Seq(3), mask_of({0, 1, 2}), 500);
-  CHECK(history.outstanding_bytes(kLate) == 0);
-  CHECK(history.outstanding_bytes(Rank(2)) == 0);
+TEST_CASE("what is not called is kept in one log, whatever the policy") {
+  const auto log = log_of(4, 100);
+  History first(log), second(log);
+  first.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
+  first.on_committed(Seq(1), mask_of({0, 1, 2}), 10);  // its second shard
+  second.on_closed(Seq(2), 20);
+  second.on_committed(Seq(2), mask_of({0, 1}), 5);
+  CHECK(log->outstanding_bytes(kLate) == 65);
+  CHECK(log->outstanding_bytes(Rank(2)) == 25);
+  CHECK(log->outstanding_bytes(Rank(0)) == 0);
+  CHECK(&first.log() == &second.log());
+  first.on_called(kLate, Seq(1), TimePoint{});
+  CHECK(log->outstanding_bytes(kLate) == 25);
+  second.on_arrival(Seq(2), kLate, TimePoint{});
+  CHECK(log->outstanding_bytes(kLate) == 0);
+  // Who is back has what it missed, once for all policies.
+  first.on_committed(Seq(3), mask_of({0, 1, 2}), 30);
+  for (History* history : {&first, &second}) history->set_members(mask_of({0, 1, 2}));
+  for (History* history : {&first, &second}) history->set_members(RankSet::full(4));
+  CHECK(log->outstanding_bytes(kLate) == 0);
+  CHECK(second.called(kLate) == Seq(3));
 }
 
 TEST_CASE("of a member that is out nothing is counted, and it begins anew") {
-  History history(4, 100);
+  History history(log_of(4, 100));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 1);
   history.set_members(mask_of({0, 1, 2}));
   for (uint64_t seq = 2; seq <= 5; ++seq)
     history.on_committed(Seq(seq), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 1);
-  CHECK(history.outstanding_bytes(kLate) == 30);
+  CHECK(history.log().outstanding_bytes(kLate) == 30);
   // Those that are in are counted as ever.
   history.on_committed(Seq(6), mask_of({0, 1}), 30);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
-  CHECK(history.outstanding_bytes(Rank(2)) == 30);
+  CHECK(history.log().outstanding_bytes(Rank(2)) == 30);
   history.set_members(RankSet::full(4));
   CHECK(history.consecutive_skips(kLate) == 0);
-  CHECK(history.outstanding_bytes(kLate) == 0);
+  CHECK(history.log().outstanding_bytes(kLate) == 0);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
   // It has what it missed, and is late again from here.
   history.on_committed(Seq(7), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 1);
-  CHECK(history.outstanding_bytes(kLate) == 30);
+  CHECK(history.log().outstanding_bytes(kLate) == 30);
 }
 
 TEST_CASE("a run of health is of operations in a row, each once") {
-  History history(4, 0);
+  History history(log_of(4, 0));
   CHECK(history.healthy_run(kLate) == 0);
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     history.on_committed(Seq(seq), RankSet::full(4), 8);
@@ -342,7 +338,7 @@ TEST_CASE("a run of health is of operations in a row, each once") {
 }
 
 TEST_CASE("who was covered by a backup was late, and no data were lost") {
-  History history(4, 100);  // rank 3 is a backup
+  History history(log_of(4, 100));  // rank 3 is a backup
   const RankSet nobody(4);
   for (uint64_t seq = 1; seq <= 4; ++seq) {
     history.on_committed(Seq(seq), mask_of({0, 1}), mask_of({2}), kLate, 1);
@@ -364,16 +360,16 @@ TEST_CASE("who was covered by a backup was late, and no data were lost") {
   CHECK(history.consecutive_skips(Rank(2)) == 0);
   history.on_committed(Seq(8), mask_of({0, 1, 2}), nobody, kLate, 1);
   CHECK(history.late_run(Rank(2)) == 0);
-  CHECK(history.outstanding_bytes(kLate) == 14);
+  CHECK(history.log().outstanding_bytes(kLate) == 14);
 }
 
 TEST_CASE("a backup is late only where data were lost, and never skipped") {
-  History history(4, 100);
+  History history(log_of(4, 100));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), RankSet(4), kLate, 1);
   history.on_committed(Seq(2), mask_of({0, 1}), mask_of({2}), kLate, 1);
   CHECK(history.healthy_run(kLate) == 2);
   CHECK_FALSE(history.is_behind(kLate, Seq(3)));
-  CHECK(history.outstanding_bytes(kLate) == 2);
+  CHECK(history.log().outstanding_bytes(kLate) == 2);
   history.on_committed(Seq(3), mask_of({0, 1}), RankSet(4), kLate, 1);
   CHECK(history.is_behind(kLate, Seq(4)));
   CHECK(history.consecutive_skips(kLate) == 0);

@@ -32,6 +32,10 @@ inline PolicyOptions skip_options() {
   return options;
 }
 
+inline std::shared_ptr<ResultLog> log_of(int32_t world_size, uint64_t limit_bytes) {
+  return std::make_shared<ResultLog>(world_size, limit_bytes);
+}
+
 class Dice {
  public:
   explicit Dice(uint64_t seed) : bits_(seed) {}

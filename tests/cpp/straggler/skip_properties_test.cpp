@@ -15,6 +15,7 @@ namespace aikido::straggler {
 namespace {
 
 using testing::Dice;
+using testing::log_of;
 using testing::ms;
 using testing::skip_options;
 
@@ -53,7 +54,7 @@ constexpr uint64_t kBytes = 100;
 class Run {
  public:
   Run(const Setting& setting, uint64_t seed)
-      : s_(setting), dice_(seed), group_(s_.options, s_.n, s_.log_limit) {
+      : s_(setting), dice_(seed), group_(s_.options, log_of(s_.n, s_.log_limit)) {
     for (int32_t r = 0; r < s_.n; ++r) schedule(Rank(r), 1, TimePoint{});
   }
 
@@ -159,7 +160,8 @@ class Run {
     for (int32_t r = 0; r < s_.n; ++r) {
       if (history.consecutive_skips(Rank(r)) > s_.options.max_consecutive_skips)
         fail("skipped too often in a row");
-      if (history.outstanding_bytes(Rank(r)) > s_.log_limit) fail("log overflows");
+      if (history.log().outstanding_bytes(Rank(r)) > s_.log_limit)
+        fail("log overflows");
     }
     results_.emplace(seq, mask);
     for (Rank r : blocked_[seq + s_.depth]) schedule(r, seq + s_.depth, now_);

@@ -16,6 +16,7 @@ namespace {
 
 using testing::Delays;
 using testing::kBytes;
+using testing::log_of;
 using testing::ms;
 using testing::num_skips;
 using testing::play;
@@ -65,7 +66,7 @@ TEST_CASE("each kind of lateness meets the deadline that is cheapest for it") {
     INFO(row.name);
     PolicyOptions options = skip_options();
     options.max_consecutive_skips = 1000;
-    GroupPolicy group(options, 4, kNoLogLimit);
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
     const auto all = play_all(group, 208, ms(row.compute_ms),
                               [&](int i) { return with_lag(row.lag_ms(i)); });
     CHECK(num_skips(all, 3, 8) >= row.skips_from);
@@ -83,7 +84,7 @@ TEST_CASE("each kind of lateness meets the deadline that is cheapest for it") {
 }
 
 TEST_CASE("lateness that goes around is skipped without waiting for anybody long") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto all = play_all(group, 408, ms(400), [](int i) {
     Delays d = {ms(0), ms(1), ms(2), ms(3)};
     d[static_cast<size_t>(i % 4)] += ms(300);
@@ -97,7 +98,7 @@ TEST_CASE("lateness that goes around is skipped without waiting for anybody long
 }
 
 TEST_CASE("when everyone is slow together nobody is skipped") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto all = play_all(group, 100, ms(100), [](int i) {
     Delays d = with_lag(1);
     for (Duration& delay : d) delay += i >= 50 ? ms(5000) : ms(0);
@@ -109,7 +110,7 @@ TEST_CASE("when everyone is slow together nobody is skipped") {
 TEST_CASE("a drift is followed while waiting pays, given up, and taken back") {
   PolicyOptions options = skip_options();
   options.max_consecutive_skips = 1000;
-  GroupPolicy group(options, 4, kNoLogLimit);
+  GroupPolicy group(options, log_of(4, kNoLogLimit));
   const auto lag = [](int i) {  // up by 1 ms per operation to 300 ms, then down
     return i < 300 ? i : i < 600 ? 600.0 - i : 1.0;
   };
@@ -125,7 +126,7 @@ TEST_CASE("while warming up a member has up to the ceiling") {
   PolicyOptions options = skip_options();
   options.warmup_operations = 3;
   options.ceiling = ms(500);
-  GroupPolicy group(options, 4, kNoLogLimit);
+  GroupPolicy group(options, log_of(4, kNoLogLimit));
   TimePoint start{};
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     auto policy = group.start(Seq(seq), kBytes);
@@ -155,7 +156,7 @@ TEST_CASE("while warming up a member has up to the ceiling") {
 TEST_CASE("at the limit of skips in a row the group waits without a deadline") {
   PolicyOptions options = skip_options();
   options.max_consecutive_skips = 3;
-  GroupPolicy group(options, 4, kNoLogLimit);
+  GroupPolicy group(options, log_of(4, kNoLogLimit));
   const auto all = play_all(group, 100, ms(400), [](int) { return with_lag(300); });
   CHECK(num_skips(all, 3, 8) == 69);  // three of four
   for (size_t i = 8; i < all.size(); ++i) CHECK(all[i].skipped(3) == (i % 4 != 3));
@@ -181,7 +182,7 @@ std::unique_ptr<Policy> without_3(GroupPolicy& group, uint64_t seq, TimePoint no
 }
 
 TEST_CASE("a member that has not called an operation it was skipped in gets no time") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   TimePoint now =
       play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
   History& history = group.history();
@@ -214,7 +215,7 @@ TEST_CASE("a member that has not called an operation it was skipped in gets no t
 }
 
 TEST_CASE("a member that is back after a long stall is waited for at once") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   TimePoint now =
       play_all(group, 70, ms(100), [](int) { return with_lag(10); }).back().closed_at;
   for (uint64_t seq = 71; seq <= 150; ++seq) {
@@ -231,7 +232,7 @@ TEST_CASE("a member that is back after a long stall is waited for at once") {
 TEST_CASE("a known late member does not take the time of another that is missing") {
   PolicyOptions options = skip_options();
   options.min_contributors = 2;
-  GroupPolicy group(options, 4, kNoLogLimit);
+  GroupPolicy group(options, log_of(4, kNoLogLimit));
   const auto all = play_all(group, 30, ms(400), [](int) { return with_lag(300); });
   TimePoint now = all.back().closed_at + ms(400);
   auto policy = group.start(Seq(31), kBytes);
@@ -248,7 +249,7 @@ TEST_CASE("a known late member does not take the time of another that is missing
 TEST_CASE("of two that get no time, the one that might have come is the reason") {
   PolicyOptions options = skip_options();
   options.min_contributors = 2;
-  GroupPolicy group(options, 4, kNoLogLimit);
+  GroupPolicy group(options, log_of(4, kNoLogLimit));
   TimePoint now = play_all(group, 30, ms(400),
                            [](int) {
                              return Delays{ms(0), ms(1), ms(300), ms(2)};
@@ -265,7 +266,7 @@ TEST_CASE("of two that get no time, the one that might have come is the reason")
   CHECK(policy->decide(now).rank == Rank(2));
 
   // The same with the ranks the other way round.
-  GroupPolicy other(options, 4, kNoLogLimit);
+  GroupPolicy other(options, log_of(4, kNoLogLimit));
   now =
       play_all(other, 30, ms(400), [](int) { return with_lag(300); }).back().closed_at;
   RankSet all_but_2(4);
@@ -279,7 +280,7 @@ TEST_CASE("of two that get no time, the one that might have come is the reason")
 }
 
 TEST_CASE("a member whose log is full is waited for") {
-  GroupPolicy group(skip_options(), 4, 2 * kBytes + kBytes / 2);
+  GroupPolicy group(skip_options(), log_of(4, 2 * kBytes + kBytes / 2));
   TimePoint now =
       play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
   for (uint64_t seq = 21; seq <= 22; ++seq) {
@@ -300,7 +301,7 @@ TEST_CASE("a member whose log is full is waited for") {
 TEST_CASE("a member that is left out for a full log is not waited for") {
   PolicyOptions options = skip_options();
   options.log_full = LogFull::kLeave;
-  GroupPolicy group(options, 4, 2 * kBytes + kBytes / 2);
+  GroupPolicy group(options, log_of(4, 2 * kBytes + kBytes / 2));
   TimePoint now =
       play_all(group, 20, ms(100), [](int) { return with_lag(1); }).back().closed_at;
   for (uint64_t seq = 21; seq <= 22; ++seq) {
@@ -318,7 +319,7 @@ TEST_CASE("a member that is left out for a full log is not waited for") {
   group.history().on_committed(Seq(23), policy->arrived(), kBytes);
   CHECK_FALSE(without_3(group, 24, now)->decide(now + std::chrono::hours(1)).closes());
   // And where nobody can be spared.
-  GroupPolicy two(options, 4, kBytes / 2);
+  GroupPolicy two(options, log_of(4, kBytes / 2));
   RankSet left(4);
   left.insert(Rank(0));
   left.insert(Rank(3));
@@ -333,7 +334,7 @@ TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
       PolicyOptions options = skip_options();
       options.min_contributors = k;
       options.warmup_operations = 1;
-      GroupPolicy group(options, n, kNoLogLimit);
+      GroupPolicy group(options, log_of(n, kNoLogLimit));
       const int32_t quorum = k == 0 ? n / 2 + 1 : k;
       TimePoint now{};
       for (uint64_t seq = 1; seq <= 2; ++seq) {  // the first warms up
@@ -362,7 +363,7 @@ TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
 
 TEST_CASE(
     "who is not expected is not waited for, and a quorum is needed all the same") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   const auto policy = group.start(Seq(1), kBytes);
   RankSet members = RankSet::full(4);
   members.erase(Rank(3));
@@ -377,7 +378,7 @@ TEST_CASE(
   // Fewer than the quorum are waited for, whoever is expected.
   PolicyOptions options = skip_options();
   options.min_contributors = 3;
-  GroupPolicy strict(options, 4, kNoLogLimit);
+  GroupPolicy strict(options, log_of(4, kNoLogLimit));
   const auto few = strict.start(Seq(1), kBytes);
   members.erase(Rank(2));
   few->expect(members);
@@ -386,7 +387,7 @@ TEST_CASE(
 }
 
 TEST_CASE("who has let its time pass in one shard gets none in another") {
-  GroupPolicy group(skip_options(), 4, kNoLogLimit);
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
   play_all(group, 20, ms(400), [](int) { return with_lag(1); });
   const auto at = [](double after_ms) {
     return TimePoint(std::chrono::hours(1)) + ms(after_ms);
