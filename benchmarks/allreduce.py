@@ -214,7 +214,7 @@ def main(
     ] = False,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
-    console = Console()
+    console = common.console_for_tables()
     if tcp:
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
     transport = TCP if tcp or mbit is not None else SHARED_MEMORY
