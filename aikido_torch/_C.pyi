@@ -223,6 +223,8 @@ def collective_time(
     gamma_s: float,
     message_s: float,
     shard_bytes: float,
+    hosts: list[int],
+    local: LinkCost,
 ) -> float: ...
 def choose_collective(
     *,
@@ -232,6 +234,8 @@ def choose_collective(
     gamma_s: float,
     message_s: float,
     shard_bytes: float,
+    hosts: list[int],
+    local: LinkCost,
     among: list[str],
 ) -> tuple[str, float]: ...
 def pipelining_depth(
@@ -562,15 +566,14 @@ class AikidoBackend(Backend):
     ) -> AikidoWork: ...
     def handle(self) -> str: ...
     def change_members(
-        self,
-        uuid: int,
-        handles: list[str],
-        is_ordered: bool,
-        timeout: timedelta | None,
+        self, uuid: int, handles: list[str], is_ordered: bool, timeout: timedelta | None
     ) -> Work: ...
     @property
     def place(self) -> tuple[int, int]: ...
-    def set_link(self, link: LinkCost, message_s: float) -> None: ...
+    def set_link(self, link: LinkCost, message_s: float, local: LinkCost) -> None: ...
+    def set_hosts(self, hosts: list[int]) -> None: ...
+    @property
+    def host(self) -> str: ...
     @property
     def group_name(self) -> str: ...
     @property

@@ -197,8 +197,11 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             stacklevel=1,
         )
     _backends.add(backend)
-    if connect and pg_options.value("collectives_algorithm") == "auto":
-        _links.measure(backend, request.timeout)
+    algorithm = pg_options.value("collectives_algorithm")
+    if connect and algorithm in ("auto", "two_level"):
+        hosts = _links.find_hosts(backend, request.timeout)
+        if algorithm == "auto":
+            _links.measure(backend, hosts, request.timeout)
     return backend
 
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a message between ranks takes, measured for collectives_algorithm="auto"."""
+"""Where the ranks are, and what a message between them takes: for their algorithms.
 
+The algorithm "two_level" needs the first, "auto" both.
+"""
+
+import hashlib
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
@@ -12,7 +16,7 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 
-__all__ = ["link_of", "measure"]
+__all__ = ["find_hosts", "link_of", "measure", "pairs_of"]
 
 _TAG = 0
 # Both larger ones wait for their receiver: what that takes is in neither difference.
@@ -37,32 +41,90 @@ def link_of(
     return alpha, beta, min(max(0.0, message), alpha)
 
 
-def measure(backend: _C.AikidoBackend, timeout: timedelta) -> None:
-    """Tells the backend what ranks 0 and 1 find; all ranks call it at the same place.
+def find_hosts(backend: _C.AikidoBackend, timeout: timedelta) -> list[int]:
+    """Tells the backend who is on one host; all ranks call it at the same place.
 
-    What rank 0 says counts on all of them, so that they choose alike.
+    Those are who is found at the same address.
+
+    Returns:
+        The host of each rank, numbered in the order of their first ranks.
+    """
+    rank, size = backend.place
+    told = torch.zeros(size, dtype=torch.int64)
+    told[rank] = int.from_bytes(hashlib.sha256(backend.host.encode()).digest()[:7])
+    _all_reduce(backend, told, timeout)
+    numbers: dict[int, int] = {}
+    hosts = [numbers.setdefault(address, len(numbers)) for address in told.tolist()]
+    backend.set_hosts(hosts)
+    return hosts
+
+
+def pairs_of(hosts: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Two ranks on different hosts, and two on one; of two ranks or more.
+
+    Where there are none, the others stand in for them.
+    """
+    remote = next(((0, r) for r, host in enumerate(hosts) if host != hosts[0]), None)
+    local = None
+    first_on: dict[int, int] = {}
+    for r, host in enumerate(hosts):
+        if host in first_on:
+            local = first_on[host], r
+            break
+        first_on[host] = r
+    one = remote or local
+    if one is None:
+        raise ValueError(f"{len(hosts)} ranks are no pair")
+    return one, local or one
+
+
+def measure(
+    backend: _C.AikidoBackend, hosts: Sequence[int], timeout: timedelta
+) -> None:
+    """Tells the backend what a message takes; all ranks call it at the same place.
+
+    What the first of two ranks says counts on all of them, so that they choose alike.
+
+    Args:
+        hosts: of each rank.
     """
     rank, size = backend.place
     if size == 1:
         return
-    one_way_s = {n: _one_way(backend, n, timeout) for n in _REPEATS} if rank < 2 else {}
+    remote, local = pairs_of(hosts)
+    one_way_s = {
+        pair: {n: _one_way(backend, pair, n, timeout) for n in _REPEATS}
+        for pair in dict.fromkeys((remote, local))
+        if rank in pair
+    }
     small = torch.zeros(SMALL // 8, dtype=torch.float64)
     all_reduce_s = _median(
         _REPEATS[SMALL], lambda: _all_reduce(backend, small, timeout)
     )
-    said = torch.zeros(3, dtype=torch.float64)
-    if rank == 0:
-        said = torch.tensor(link_of(one_way_s, all_reduce_s, size), dtype=said.dtype)
+    said = torch.zeros(2, 3, dtype=torch.float64)
+    for row, pair in enumerate((remote, local)):
+        if rank == pair[0]:
+            found = link_of(one_way_s[pair], all_reduce_s, size)
+            said[row] = torch.tensor(found, dtype=said.dtype)
     _all_reduce(backend, said, timeout)
-    alpha, beta, message = said.tolist()
-    backend.set_link(_C.LinkCost(alpha_s=alpha, beta_s=beta), message)
+    (alpha, beta, message), (local_alpha, local_beta, _) = said.tolist()
+    backend.set_link(
+        _C.LinkCost(alpha_s=alpha, beta_s=beta),
+        message,
+        _C.LinkCost(alpha_s=local_alpha, beta_s=local_beta),
+    )
 
 
-def _one_way(backend: _C.AikidoBackend, num_bytes: int, timeout: timedelta) -> float:
-    """Half of what a message takes there and back, between ranks 0 and 1."""
+def _one_way(
+    backend: _C.AikidoBackend,
+    pair: tuple[int, int],
+    num_bytes: int,
+    timeout: timedelta,
+) -> float:
+    """Half of what a message takes there and back, between two ranks."""
     tensor = torch.zeros(num_bytes, dtype=torch.uint8)
     rank, _ = backend.place
-    other = 1 - rank
+    other = sum(pair) - rank
 
     def send() -> None:
         backend.send_message(tensor, other, _TAG, None, timeout).wait()
@@ -70,7 +132,7 @@ def _one_way(backend: _C.AikidoBackend, num_bytes: int, timeout: timedelta) -> f
     def receive() -> None:
         backend.receive_message(tensor, other, _TAG).wait()
 
-    first, second = (send, receive) if rank == 0 else (receive, send)
+    first, second = (send, receive) if rank == pair[0] else (receive, send)
 
     def there_and_back() -> None:
         first()

@@ -4,8 +4,9 @@
 
 Both take turns, with each algorithm that is asked for; allreduce_ranks.py says how an
 operation is timed. Sums are checked for equality on every rank. With --mbit each rank
-is on a host of its own (lab/), whose link is that fast each way. Ranks of one host
-share memory, or use TCP with --tcp.
+is on a host of its own (lab/), whose link is that fast each way; with --hosts there are
+so many, with several ranks each, which share its link. Ranks of one host share memory,
+or use TCP with --tcp.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ BARS = {
         64 * MIB: 0.45,
     },
 }
-ALGORITHMS = ("direct", "ring", "halving_doubling", "tree")
+ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level")
 LIMIT_S = 900
 RANKS_FILE = "allreduce_ranks.py"
 
@@ -66,20 +67,40 @@ def parse_size(text: str) -> int:
 
 
 def parse_algorithms(text: str) -> list[str]:
-    """Names of algorithms from "ring,tree", or all of them."""
+    """Names of algorithms from "ring,tree", or all of them; auto takes one of them."""
     names = list(ALGORITHMS) if text == "all" else text.split(",")
     for name in names:
-        if name not in ALGORITHMS:
+        if name not in (*ALGORITHMS, "auto"):
             raise typer.BadParameter(
-                f"{name!r}: an algorithm is {', '.join(ALGORITHMS)}, or all"
+                f"{name!r}: an algorithm is {', '.join(ALGORITHMS)}, auto, or all"
             )
     return names
+
+
+def spread(
+    ranks: int, hosts: int | None, mbit: float | None, *, interleaved: bool = False
+) -> list[int]:
+    """The host of each rank; neighbours are on one, or on different ones."""
+    if hosts is not None and mbit is None:
+        raise typer.BadParameter("hosts have links: give their rate with --mbit")
+    if hosts is not None and hosts > ranks:
+        raise typer.BadParameter(
+            f"{hosts} hosts for {ranks} ranks; each has one or more"
+        )
+    if interleaved and hosts is None:
+        raise typer.BadParameter(
+            "ranks are interleaved on hosts: say how many (--hosts)"
+        )
+    num_hosts = hosts or ranks
+    return [
+        r % num_hosts if interleaved else r * num_hosts // ranks for r in range(ranks)
+    ]
 
 
 def measure(
     console: Console,
     *,
-    ranks: int,
+    host_of: list[int],
     algorithms: list[str],
     sizes: list[int],
     iterations: int,
@@ -112,14 +133,16 @@ def measure(
             run_ranks(
                 RANKS_FILE,
                 json.dumps(plan),
-                num_ranks=ranks,
+                num_ranks=len(host_of),
                 limit_s=LIMIT_S,
                 on_event=on_event,
             )
         else:
-            with Lab([Link(up_mbit=mbit, down_mbit=mbit)] * ranks) as lab:
+            links = [Link(up_mbit=mbit, down_mbit=mbit)] * len(set(host_of))
+            with Lab(links) as lab:
                 lab.run(
                     [sys.executable, str(FOLDER / RANKS_FILE), json.dumps(plan)],
+                    host_of=host_of,
                     deadline_s=LIMIT_S,
                     on_event=lambda rank, event: on_event(event),
                 )
@@ -130,8 +153,9 @@ def table_of(
     taken: dict[int, dict[str, common.Samples]],
     transport: str,
     mbit: float | None = None,
+    hosts: int | None = None,
 ) -> Table:
-    title = f"allreduce over {transport}{at_rate(mbit)}, ms"
+    title = f"allreduce over {transport}{at_rate(mbit, hosts)}, ms"
     table = Table(title=title, title_justify="left")
     for column in (
         "size", "algorithm", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"
@@ -139,7 +163,7 @@ def table_of(
         table.add_column(column, justify="right", no_wrap=True)
     for num_bytes, algorithm, samples in cases(taken):
         ours, reference = samples[algorithm], samples["gloo"]
-        result = judged(num_bytes, algorithm, samples, transport)
+        result = judged(num_bytes, algorithm, samples, transport, mbit, hosts)
         verdict = ""
         if result.bar is not None:
             verdict = f"{result.bar:g} " + ("holds" if result.holds else "[red]no[/]")
@@ -168,8 +192,9 @@ def cases(
     ]
 
 
-def at_rate(mbit: float | None) -> str:
-    return "" if mbit is None else f" at {mbit:g} Mbit/s"
+def at_rate(mbit: float | None, hosts: int | None) -> str:
+    on_hosts = "" if hosts is None else f" on {hosts} hosts"
+    return on_hosts if mbit is None else f"{on_hosts} at {mbit:g} Mbit/s"
 
 
 def judged(
@@ -178,15 +203,17 @@ def judged(
     samples: dict[str, common.Samples],
     transport: str,
     mbit: float | None = None,
+    hosts: int | None = None,
 ) -> common.Result:
-    is_direct = algorithm == "direct"
-    by = "" if is_direct else f" by {algorithm}"
+    # The bars are for ranks that have a link each.
+    has_bar = algorithm == "direct" and hosts is None
+    by = "" if algorithm == "direct" else f" by {algorithm}"
     return common.Result.judge(
-        f"allreduce {size_name(num_bytes)}{by}{at_rate(mbit)}",
+        f"allreduce {size_name(num_bytes)}{by}{at_rate(mbit, hosts)}",
         unit="ms",
         value=samples[algorithm].median,
         reference=samples["gloo"].median,
-        bar=BARS[transport].get(num_bytes) if is_direct else None,
+        bar=BARS[transport].get(num_bytes) if has_bar else None,
     )
 
 
@@ -209,6 +236,13 @@ def main(
         float | None,
         typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
     ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(min=1, help="The ranks are spread over so many; with --mbit."),
+    ] = None,
+    interleaved: Annotated[
+        bool, typer.Option("--interleaved", help="Neighbours are on different hosts.")
+    ] = False,
     tcp: Annotated[
         bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
     ] = False,
@@ -221,7 +255,7 @@ def main(
     try:
         taken, num_late = measure(
             console,
-            ranks=ranks,
+            host_of=spread(ranks, hosts, mbit, interleaved=interleaved),
             algorithms=parse_algorithms(algorithm),
             sizes=[parse_size(text) for text in sizes.split(",")],
             iterations=iterations,
@@ -231,7 +265,7 @@ def main(
     except (RanksFailedError, LabError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    console.print(table_of(taken, transport, mbit))
+    console.print(table_of(taken, transport, mbit, hosts))
     if num_late:
         num_all = sum(len(s.values) for by in taken.values() for s in by.values())
         console.print(
@@ -242,7 +276,7 @@ def main(
     if json_file:
         facts = common.machine_facts()
         rows = [
-            dataclasses.asdict(judged(num_bytes, name, samples, transport, mbit))
+            dataclasses.asdict(judged(num_bytes, name, samples, transport, mbit, hosts))
             | {
                 "p95": samples[name].p95,
                 "spread": samples[name].spread,
@@ -252,6 +286,8 @@ def main(
                 "num_late": num_late,
                 "ranks": ranks,
                 "mbit": mbit,
+                "hosts": hosts,
+                "interleaved": interleaved,
                 "transport": transport,
                 "machine": facts,
             }

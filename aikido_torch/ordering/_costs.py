@@ -9,7 +9,7 @@ from aikido_torch import _C
 
 __all__ = ["choose_collective", "collective_time", "pipelining_depth"]
 
-Collective = Literal["direct", "ring", "halving_doubling", "tree"]
+Collective = Literal["direct", "ring", "halving_doubling", "tree", "two_level"]
 
 
 def collective_time(
@@ -21,20 +21,26 @@ def collective_time(
     gamma_s: float = 0,
     message_s: float = 0,
     shard_bytes: float = 0,
+    hosts: Sequence[int] = (),
+    local: _C.LinkCost | None = None,
 ) -> float:
     """Seconds of an allreduce; csrc/ordering/collective_cost.h has the formulas.
 
     Args:
         bytes: of the tensor.
-        link: of one message.
+        link: of one message; with `hosts`, between two of them.
         gamma_s: of adding up a byte.
         message_s: of `link.alpha_s`, for how long a sender is busy with a message: what
             keeps messages of "direct" from being sent at once.
         shard_bytes: in "direct" no member owns a smaller part of the tensor than this
             (the setting collectives_min_shard_bytes).
+        hosts: how many members are on each, which share its link; empty: each member is
+            on a host of its own.
+        local: of one message inside a host; None: as `link`.
 
     Raises:
-        ConfigError: a figure is negative or no number, or a name none of these.
+        ConfigError: a figure is negative or no number, a name none of these, or the
+            hosts have other members.
     """
     return _C.collective_time(
         collective,
@@ -44,6 +50,8 @@ def collective_time(
         gamma_s=gamma_s,
         message_s=message_s,
         shard_bytes=shard_bytes,
+        hosts=list(hosts),
+        local=local or link,
     )
 
 
@@ -55,6 +63,8 @@ def choose_collective(
     gamma_s: float = 0,
     message_s: float = 0,
     shard_bytes: float = 0,
+    hosts: Sequence[int] = (),
+    local: _C.LinkCost | None = None,
     among: Sequence[Collective] = get_args(Collective),
 ) -> tuple[str, float]:
     """The collective of `among` that takes least, and its seconds.
@@ -69,6 +79,8 @@ def choose_collective(
         gamma_s=gamma_s,
         message_s=message_s,
         shard_bytes=shard_bytes,
+        hosts=list(hosts),
+        local=local or link,
         among=list(among),
     )
 

@@ -267,6 +267,7 @@ class Lab:
         *,
         deadline_s: float,
         num_ranks: int | None = None,
+        host_of: Sequence[int] | None = None,
         events: str | Iterable[script.Event] = "",
         script_from: Literal["ready", "start"] = "ready",
         check: bool = True,
@@ -274,13 +275,15 @@ class Lab:
         on_event: Callable[[int, dict[str, Any]], None] | None = None,
         on_line: Callable[[int, str], None] | None = None,
     ) -> list[RankEnd]:
-        """Runs the command as rank i on host i and returns how each ended.
+        """Runs the command as ranks on the hosts and returns how each ended.
 
-        Rank i tells results with benchmarks.launch.emit. Links that the script changed
+        A rank tells results with benchmarks.launch.emit. Links that the script changed
         are afterwards what they were before.
 
         Args:
-            num_ranks: the first so many hosts; None: all. Others may carry traffic.
+            num_ranks: one on each of the first so many hosts; None: on all. Others may
+                carry traffic.
+            host_of: the host of each rank instead.
             events: the script (script.py), as text or events.
             script_from: time 0 of it: when all ranks have called rank.ready(), or when
                 they have been started.
@@ -291,9 +294,11 @@ class Lab:
             RanksFailedError: with the last lines of the ranks and, at the deadline, the
                 Python stacks of those that hung.
         """
-        num_ranks = len(self._links) if num_ranks is None else num_ranks
-        if not 1 <= num_ranks <= len(self._links):
-            raise ValueError(f"{num_ranks} ranks on {len(self._links)} hosts")
+        if host_of is None:
+            host_of = range(len(self._links) if num_ranks is None else num_ranks)
+        num_ranks = len(host_of)
+        if not host_of or not set(host_of) <= set(range(len(self._links))):
+            raise ValueError(f"ranks on hosts {[*host_of]} of {len(self._links)}")
         events = script.parse(events) if isinstance(events, str) else tuple(events)
         script.check_targets(events, num_members=num_ranks, num_hosts=len(self._links))
         for event in events:  # so that none has to start while the script plays
@@ -302,9 +307,9 @@ class Lab:
         self._runs += 1
         starts = [
             Start(
-                command=network.inside(self.name.host(rank), command),
+                command=network.inside(self.name.host(host_of[rank]), command),
                 env=os.environ
-                | self._rank_env(rank, num_ranks, events)
+                | self._rank_env(rank, host_of, events)
                 | dict(env or {}),
             )
             for rank in range(num_ranks)
@@ -323,15 +328,16 @@ class Lab:
             self._undo(events, links_before, cut_before)
 
     def _rank_env(
-        self, rank: int, num_ranks: int, events: Iterable[script.Event]
+        self, rank: int, host_of: Sequence[int], events: Iterable[script.Event]
     ) -> dict[str, str]:
+        host = host_of[rank]
         late = [e for e in events if e.verb == "late" and e.target == rank]
         return {
             "RANK": str(rank),
-            "LOCAL_RANK": "0",
-            "WORLD_SIZE": str(num_ranks),
-            "LOCAL_WORLD_SIZE": "1",
-            "MASTER_ADDR": self.address(0),
+            "LOCAL_RANK": str(host_of[:rank].count(host)),
+            "WORLD_SIZE": str(len(host_of)),
+            "LOCAL_WORLD_SIZE": str(host_of.count(host)),
+            "MASTER_ADDR": self.address(host_of[0]),
             "MASTER_PORT": str(FIRST_PORT + self._runs % 1000),
             "AIKIDO_SOCKET_IFNAME": DEVICE,
             "GLOO_SOCKET_IFNAME": DEVICE,

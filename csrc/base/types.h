@@ -59,8 +59,8 @@ inline constexpr int kNumReduceOps = 8;
 
 // How an allreduce goes between the members: collectives/README.md has their steps and
 // bytes, ordering/collective_cost.h what they take.
-enum class Algorithm : uint8_t { kDirect, kRing, kHalvingDoubling, kTree };
-inline constexpr int kNumAlgorithms = 4;
+enum class Algorithm : uint8_t { kDirect, kRing, kHalvingDoubling, kTree, kTwoLevel };
+inline constexpr int kNumAlgorithms = 5;
 
 // Bytes of one element.
 constexpr size_t size_of(DType t) {
@@ -111,7 +111,7 @@ constexpr const char* name_of(ReduceOp op) {
 }
 constexpr const char* name_of(Algorithm algorithm) {
   constexpr const char* kNames[kNumAlgorithms] = {"direct", "ring", "halving_doubling",
-                                                  "tree"};
+                                                  "tree", "two_level"};
   const auto i = static_cast<size_t>(algorithm);
   return i < static_cast<size_t>(kNumAlgorithms) ? kNames[i] : "unknown algorithm";
 }

@@ -298,38 +298,44 @@ void register_orders(py::module_& m) {
 }
 
 ordering::CollectiveCosts costs_of(const LinkCost& message, double gamma_s,
-                                   double message_s, double shard_bytes) {
-  return {message, gamma_s, message_s, shard_bytes};
+                                   double message_s, double shard_bytes,
+                                   std::vector<int> hosts, const LinkCost& local) {
+  return {message, gamma_s, message_s, shard_bytes, std::move(hosts), local};
 }
 
 void register_costs(py::module_& m) {
   m.def(
       "collective_time",
       [](const std::string& collective, int members, double bytes,
-         const LinkCost& message, double gamma_s, double message_s,
-         double shard_bytes) {
+         const LinkCost& message, double gamma_s, double message_s, double shard_bytes,
+         std::vector<int> hosts, const LinkCost& local) {
         const auto which = value_or_raise(ordering::algorithm_named(collective));
-        return value_or_raise(ordering::cost_of(
-            which, members, bytes, costs_of(message, gamma_s, message_s, shard_bytes)));
+        return value_or_raise(
+            ordering::cost_of(which, members, bytes,
+                              costs_of(message, gamma_s, message_s, shard_bytes,
+                                       std::move(hosts), local)));
       },
       py::arg("collective"), py::kw_only(), py::arg("members"), py::arg("bytes"),
       py::arg("message"), py::arg("gamma_s"), py::arg("message_s"),
-      py::arg("shard_bytes"),
+      py::arg("shard_bytes"), py::arg("hosts"), py::arg("local"),
       "aikido_torch.ordering.collective_time without its defaults.");
   m.def(
       "choose_collective",
       [](int members, double bytes, const LinkCost& message, double gamma_s,
-         double message_s, double shard_bytes, const Names& among) {
+         double message_s, double shard_bytes, std::vector<int> hosts,
+         const LinkCost& local, const Names& among) {
         std::vector<Algorithm> some;
         for (const auto& name : among)
           some.push_back(value_or_raise(ordering::algorithm_named(name)));
         const auto choice = value_or_raise(ordering::choose_collective(
-            members, bytes, costs_of(message, gamma_s, message_s, shard_bytes), some));
+            members, bytes,
+            costs_of(message, gamma_s, message_s, shard_bytes, std::move(hosts), local),
+            some));
         return std::pair(std::string(name_of(choice.algorithm)), choice.time_s);
       },
       py::kw_only(), py::arg("members"), py::arg("bytes"), py::arg("message"),
       py::arg("gamma_s"), py::arg("message_s"), py::arg("shard_bytes"),
-      py::arg("among"),
+      py::arg("hosts"), py::arg("local"), py::arg("among"),
       "aikido_torch.ordering.choose_collective without its defaults.");
   m.def(
       "pipelining_depth",

@@ -316,11 +316,21 @@ void register_members(BackendClass& backend) {
           "Connects the group to the members whose handles these are.")
       .def(
           "set_link",
-          [](AikidoBackend& self, const ordering::LinkCost& link, double message_s) {
-            adapter::raise_if_failed(self.set_link(link, message_s));
+          [](AikidoBackend& self, const ordering::LinkCost& link, double message_s,
+             const ordering::LinkCost& local) {
+            adapter::raise_if_failed(self.set_link(link, message_s, local));
           },
-          py::arg("link"), py::arg("message_s"),
+          py::arg("link"), py::arg("message_s"), py::arg("local"),
           "What a message takes: the same on all ranks, between the same calls.")
+      .def("set_hosts", &AikidoBackend::set_hosts, py::arg("hosts"),
+           py::call_guard<py::gil_scoped_release>(),
+           "The host of each rank, told at the same place by all. Waits for all.")
+      .def_property_readonly(
+          "host",
+          [](AikidoBackend& self) {
+            return self.communicator()->engine().address().host;
+          },
+          "The address at which the others find this process, numeric.")
       .def_property_readonly(
           "place",
           [](AikidoBackend& self) {

@@ -79,10 +79,21 @@ engine::GroupOptions AikidoBackend::group_options() const {
   return options;
 }
 
-Status AikidoBackend::set_link(const ordering::LinkCost& link, double message_s) {
+void AikidoBackend::set_hosts(const std::vector<int32_t>& hosts) {
+  if (const auto num_hosts = static_cast<int>(hosts.size()); num_hosts != getSize())
+    raise({Code::kInvalidArgument, concat(num_hosts, " hosts for the ", getSize(),
+                                          " ranks of group \"", group_name_, "\"")});
+  communicator_->set_hosts(hosts);
+  // Who is through with it may call by two_level: by then all know the hosts.
+  barrier(::c10d::BarrierOptions())->wait();
+  selector_.set_hosts(hosts);
+}
+
+Status AikidoBackend::set_link(const ordering::LinkCost& link, double message_s,
+                               const ordering::LinkCost& local) {
   const auto shard_bytes =
       static_cast<double>(settings_.values.collectives_min_shard_bytes);
-  return selector_.set_costs({link, 0, message_s, shard_bytes});
+  return selector_.set_costs({link, 0, message_s, shard_bytes, {}, local});
 }
 
 uint64_t AikidoBackend::getSequenceNumberForGroup() {

@@ -188,8 +188,10 @@ class AikidoBackend final : public ChangingBackend {
   const std::string& group_name() const {
     return group_name_;
   }
-  // Of what a message between two ranks takes, for collectives_algorithm="auto".
-  Status set_link(const ordering::LinkCost& link, double message_s);
+  // For engine/selector.h; all ranks make them at one place. The first waits for all.
+  void set_hosts(const std::vector<int32_t>& hosts);
+  Status set_link(const ordering::LinkCost& link, double message_s,
+                  const ordering::LinkCost& local);
 
  private:
   // The work of a call: its own, or the batch that this thread has started.
@@ -288,8 +290,7 @@ class AikidoBackend final : public ChangingBackend {
   std::map<int64_t, AbortHook> abort_hooks_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
-  bool is_aborted_ = false;
-  bool is_shut_down_ = false;
+  bool is_aborted_ = false, is_shut_down_ = false;
 
   Milliseconds timeout_;                         // guarded by mutex_
   std::unordered_map<uint64_t, Batch> batches_;  // by thread; guarded by mutex_

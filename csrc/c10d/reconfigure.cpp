@@ -84,9 +84,9 @@ void AikidoBackend::adopt(const membership::Roster& roster,
   {
     const std::lock_guard lock(mutex_);
     former = communicator_.exchange(next);
+    selector_.forget();  // new members do not know what it was told
     set_place(roster.self().value, roster.size());
-    selector_.forget_costs();  // new members do not know them
-    store_.reset();            // knows the former members only
+    store_.reset();  // knows the former members only
     joining_.reset();
     is_shut_down = is_shut_down_;
   }

@@ -2,21 +2,28 @@
 // Copyright (c) the aikido authors
 #include "collectives/hop_plan.h"
 
+#include <algorithm>
 #include <bit>
+#include <map>
 
 #include "base/check.h"
 
 namespace aikido::collectives {
 
-HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self)
+HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self,
+                 std::span<const int32_t> hosts)
     : algorithm_(algorithm), size_(size), self_(self.value) {
   AIKIDO_CHECK(algorithm != Algorithm::kDirect, "direct has no hops");
+  AIKIDO_CHECK(hosts.empty() || hosts.size() == static_cast<size_t>(size),
+               concat(hosts.size(), " hosts of ", size, " ranks"));
   const auto n = static_cast<uint32_t>(size);
   switch (algorithm) {
     case Algorithm::kDirect:
     case Algorithm::kRing:
       num_shards_ = size;
       num_folds_ = size - 1;
+      circle_ = {size, self_, Rank((self_ + 1) % size),
+                 Rank((self_ + size - 1) % size)};
       break;
     case Algorithm::kHalvingDoubling:
       num_shards_ = static_cast<int32_t>(std::bit_floor(n));
@@ -26,8 +33,41 @@ HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self)
     case Algorithm::kTree:
       num_folds_ = static_cast<int32_t>(std::bit_width(n - 1));
       break;
+    case Algorithm::kTwoLevel:
+      place_on(hosts);
+      num_shards_ = local_.num_leaders * circle_.length;
+      num_folds_ = local_.num_hops + circle_.length - 1;
+      break;
   }
   num_copies_ = num_folds_;
+}
+
+void HopPlan::place_on(std::span<const int32_t> hosts) {
+  std::map<int32_t, std::vector<int32_t>> ranks_of;
+  for (int32_t r = 0; r < size_; ++r)
+    ranks_of[hosts.empty() ? r : hosts[static_cast<size_t>(r)]].push_back(r);
+  const auto own =
+      ranks_of.find(hosts.empty() ? self_ : hosts[static_cast<size_t>(self_)]);
+  local_.ranks = own->second;
+  const auto in_order = std::find(local_.ranks.begin(), local_.ranks.end(), self_);
+  local_.place = static_cast<int32_t>(in_order - local_.ranks.begin());
+  local_.num_leaders = size_;
+  for (const auto& [host, ranks] : ranks_of) {
+    const auto count = static_cast<int32_t>(ranks.size());
+    local_.num_leaders = std::min(local_.num_leaders, count);
+    local_.num_hops = std::max(local_.num_hops, count - 1);
+  }
+  circle_.length = static_cast<int32_t>(ranks_of.size());
+  circle_.place = static_cast<int32_t>(std::distance(ranks_of.begin(), own));
+  circle_.first_shard = local_.place * circle_.length;
+  if (local_.place >= local_.num_leaders) return;  // in no circle
+  const auto leader_on = [&](auto host) {
+    return Rank(host->second[static_cast<size_t>(local_.place)]);
+  };
+  circle_.next =
+      leader_on(std::next(own) == ranks_of.end() ? ranks_of.begin() : std::next(own));
+  circle_.previous =
+      leader_on(std::prev(own == ranks_of.begin() ? ranks_of.end() : own));
 }
 
 Hop HopPlan::hop(int32_t k) const {
@@ -39,19 +79,43 @@ Hop HopPlan::hop(int32_t k) const {
       return halving_doubling(k);
     case Algorithm::kTree:
       return tree(k);
+    case Algorithm::kTwoLevel:
+      return two_level(k);
   }
-  return ring(k);
+  return around(k);
 }
 
 // A copying hop sends what the hop before has brought, as a folding one does: so
 // they count on.
-Hop HopPlan::ring(int32_t k) const {
+Hop HopPlan::around(int32_t k) const {
+  const int32_t n = circle_.length;
   const auto shard = [&](int32_t behind) {
-    const int32_t s = (self_ - behind + 2 * size_) % size_;
+    const int32_t s = circle_.first_shard + (circle_.place - behind + 2 * n) % n;
     return Shards{s, s + 1};
   };
-  return {{Rank((self_ + 1) % size_), shard(k)},
-          {Rank((self_ + size_ - 1) % size_), shard(k + 1)}};
+  return {{circle_.next, shard(k)}, {circle_.previous, shard(k + 1)}};
+}
+
+// What is sent inside the host before the circle is the sender's own, and behind it the
+// result of its part: no hop there waits for what another has brought.
+Hop HopPlan::two_level(int32_t k) const {
+  const bool is_leader = local_.place < local_.num_leaders;
+  const int32_t behind = num_hops() - local_.num_hops;  // hops before these are around
+  if (k >= local_.num_hops && k < behind)
+    return is_leader ? around(k - local_.num_hops) : Hop{};
+  const bool folds = k < local_.num_hops;
+  const auto count = static_cast<int32_t>(local_.ranks.size());
+  const int32_t distance = 1 + (folds ? k : k - behind);
+  if (distance >= count) return {};
+  const auto part_with = [&](int32_t leader, int32_t place) {
+    if (leader >= local_.num_leaders) return Transfer{};
+    const Shards part{leader * circle_.length, (leader + 1) * circle_.length};
+    return Transfer{Rank(local_.ranks[static_cast<size_t>(place)]), part};
+  };
+  const int32_t to = (local_.place + distance) % count;
+  const int32_t from = (local_.place - distance + count) % count;
+  return {part_with(folds ? to : local_.place, to),
+          part_with(folds ? local_.place : from, from)};
 }
 
 // What `rank` has to fold or to give once its shards were halved so often: where bit i

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// An allreduce in hops, by ring, halving-doubling or tree: what a rank sends and gets
-// in each of them. Pure, and follows from the algorithm, the number of ranks and the
-// rank: no memory but its own. Any thread.
+// An allreduce in hops, by ring, halving-doubling, tree or two-level: what a rank sends
+// and gets in each of them. Pure, and follows from the algorithm, the number of ranks,
+// the rank and, two-level only, the hosts: no memory but its own. Any thread.
 //
 // Note [hops]
 // First the hops that fold: what comes is folded into what this rank has of the same
@@ -22,12 +22,23 @@
 //                     in a hop behind.
 //   tree              1 shard. C hops fold: in hop k rank r + 2^k sends to rank r, if
 //                     2^(k+1) divides r. C hops copy, back in the opposite order.
+//   two-level         h hosts, m leaders on each: the first ranks of it, as many as the
+//                     host with the fewest has. m h shards, part l of them is leader
+//                     l's. First hops inside each host, c-1 with c ranks: in hop k its
+//                     i-th rank sends part l to leader l = i+k+1, modulo c. Then the
+//                     leaders with the same l go around the hosts as a ring does, h-1
+//                     hops that fold and h-1 that copy, with their part. Last the first
+//                     hops again, in which each leader sends its part. A host with
+//                     fewer ranks than another rests in hops that only that one needs.
 //
 // Each shard is folded along one chain or tree of ranks, whose last one has the only
 // result: all others copy it. So all ranks have the same bits, and the order of the sum
-// depends on nothing but n. Sources and costs: ordering/collective_cost.h.
+// depends on nothing but n and the hosts. Sources and costs:
+// ordering/collective_cost.h.
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/types.h"
 
@@ -51,8 +62,11 @@ struct Hop {
 
 class HopPlan {
  public:
-  // Requires: not kDirect, which has no hops; 1 <= size, 0 <= self < size.
-  HopPlan(Algorithm algorithm, int32_t size, Rank self);
+  // `hosts`: of each rank, any numbers; none: each rank is on a host of its own.
+  // Requires: not kDirect, which has no hops; 1 <= size, 0 <= self < size; as many
+  // hosts as ranks, or none.
+  HopPlan(Algorithm algorithm, int32_t size, Rank self,
+          std::span<const int32_t> hosts = {});
 
   // The same on all ranks.
   int32_t num_shards() const { return num_shards_; }
@@ -64,7 +78,24 @@ class HopPlan {
   Hop hop(int32_t k) const;
 
  private:
-  Hop ring(int32_t k) const;
+  // Ranks that pass shards on around a circle: all, or leaders of one part.
+  struct Circle {
+    int32_t length = 0;
+    int32_t place = 0;  // of this rank
+    Rank next, previous;
+    int32_t first_shard = 0;
+  };
+  // The ranks of this host.
+  struct Local {
+    std::vector<int32_t> ranks;
+    int32_t place = 0;  // of this rank among them
+    int32_t num_leaders = 1;
+    int32_t num_hops = 0;  // inside hosts before the others, and as many behind them
+  };
+
+  void place_on(std::span<const int32_t> hosts);
+  Hop around(int32_t k) const;
+  Hop two_level(int32_t k) const;
   Hop halving_doubling(int32_t k) const;
   Hop tree(int32_t k) const;
   Shards half_after(int32_t rank, int32_t num_halvings) const;
@@ -75,6 +106,8 @@ class HopPlan {
   int32_t num_shards_ = 1;
   int32_t num_folds_ = 0;
   int32_t num_copies_ = 0;
+  Circle circle_;  // ring and two-level only
+  Local local_;    // two-level only
 };
 
 }  // namespace aikido::collectives

@@ -12,7 +12,7 @@ using transport::FrameKind;
 
 HopReduction::HopReduction(OperationHost* host, Seq seq, Call call, Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      plan_(call_.algorithm, host->size(), host->self()),
+      plan_(call_.algorithm, host->size(), host->self(), host->settings().hosts),
       shards_(call_.count, size_of(call_.dtype), plan_.num_shards(), 1),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The strict allreduce in the hops of a HopPlan: by ring, halving-doubling or tree.
-// The caller's output holds what this rank has of each shard; a folding hop sends
-// parts of it as kContrib and folds what comes, a copying one sends kResult and is
-// written to where it lies. The number of the hop is in the place of the shard.
+// The strict allreduce in the hops of a HopPlan: by ring, halving-doubling, tree or
+// two-level. The caller's output holds what this rank has of each shard; a folding hop
+// sends parts of it as kContrib and folds what comes, a copying one sends kResult and
+// is written to where it lies. The number of the hop is in the place of the shard.
 //
 // Note [what comes before its hop]
 // Peers go ahead. A contribution waits in a buffer of its own until its hop, since it

@@ -69,6 +69,7 @@ struct OperationSettings {
   size_t min_shard_bytes = 16 << 10;
   uint64_t window_bytes = 64 << 20;    // what may wait at a peer that has not called
   Duration timeout = Duration::max();  // of calls that say nothing else
+  std::vector<int32_t> hosts{};        // of each rank; empty: not known
 };
 
 // What an operation may use of the group around it.

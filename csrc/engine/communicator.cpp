@@ -244,6 +244,10 @@ RankSet Communicator::members() {
   return members;
 }
 
+void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
+  engine_->run_and_wait([&] { group_->set_hosts(hosts); });
+}
+
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
   engine_->enqueue([this, shared] {

@@ -50,6 +50,8 @@ class Communicator final : private transport::Doorkeeper {
   bool is_settled(Seq seq, Rank except);
   // Who takes part in calls that may skip. Blocks as well.
   RankSet members();
+  // Group::set_hosts(). Blocks as well. Requires: as many as ranks.
+  void set_hosts(const std::vector<int32_t>& hosts);
 
   // Returns the number of the collective, counted from 1. Never blocks.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);

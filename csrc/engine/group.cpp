@@ -99,6 +99,10 @@ void Group::attach(Rank rank, std::unique_ptr<transport::Link> link) {
   if (!closed_) peer(rank).send_abort(Seq(0), closed_);
 }
 
+void Group::set_hosts(const std::vector<int32_t>& hosts) {
+  options_.operation.hosts = hosts;
+}
+
 // ---- calls of the local member ----
 
 void Group::call(Call call, collectives::LocalCall local, Duration timeout) {

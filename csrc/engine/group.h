@@ -63,6 +63,8 @@ class Group final : public transport::Timed,
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
   // The number of the view, once all members know it; 1 before.
   void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
+  // Of each rank: before any call by two_level, here or elsewhere.
+  void set_hosts(const std::vector<int32_t>& hosts);
   bool has_gone(Rank rank) const override;
   // Why the group is of no use any more: it was aborted, or a member is lost.
   Status failure() const;
@@ -256,8 +258,7 @@ class Group final : public transport::Timed,
   std::deque<Peer> peers_;  // by rank; they stay where they are
   Heartbeats heartbeats_;
   GroupTrace trace_;
-  uint64_t called_ = 0;
-  uint64_t last_partial_ = 0;          // of those that may skip
+  uint64_t called_ = 0, last_partial_ = 0;  // the last of those that may skip
   uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
   std::map<uint64_t, Active> active_;  // by seq
   std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
@@ -291,8 +292,7 @@ class Group final : public transport::Timed,
   Rank full_ = kNoRank;            // to be left out: its log is full
   bool is_owner_due_ = false;      // owner_changes() has some
   bool is_full_sum_over_ = false;  // which shows who is late for them
-  std::atomic<uint64_t> known_up_to_{0};
-  std::atomic<uint64_t> called_elsewhere_{0};
+  std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
   std::atomic<Standing> standing_here_{Standing::kMember};
   GroupCounters counters_;
 };

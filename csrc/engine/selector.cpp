@@ -2,6 +2,11 @@
 // Copyright (c) the aikido authors
 #include "engine/selector.h"
 
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
 #include "base/check.h"
 
 namespace aikido::engine {
@@ -9,26 +14,49 @@ namespace aikido::engine {
 using ordering::choose_collective;
 using ordering::kAlgorithms;
 
-Status Selector::set_costs(const ordering::CollectiveCosts& costs) {
-  AIKIDO_TRY(choose_collective(2, 1, costs, kAlgorithms).status());
+namespace {
+// Without hosts with several members, and others, two_level is a ring.
+constexpr auto kOneLevel = std::span(kAlgorithms).first(kAlgorithms.size() - 1);
+static_assert(kAlgorithms.back() == Algorithm::kTwoLevel);
+}  // namespace
+
+void Selector::set_hosts(std::span<const int32_t> hosts) {
+  std::map<int32_t, int> members_on;
+  for (const int32_t host : hosts) ++members_on[host];
   const std::lock_guard lock(mutex_);
-  costs_ = costs;
+  hosts_.clear();
+  for (const auto& [host, count] : members_on) hosts_.push_back(count);
+  if (costs_) costs_->hosts = hosts_;
+}
+
+Status Selector::set_costs(ordering::CollectiveCosts costs) {
+  const std::lock_guard lock(mutex_);
+  costs.hosts = hosts_;
+  const int members = std::accumulate(hosts_.begin(), hosts_.end(), 0);
+  AIKIDO_TRY(choose_collective(std::max(members, 1), 1, costs, kAlgorithms).status());
+  costs_ = std::move(costs);
   return Status::ok();
 }
 
-void Selector::forget_costs() {
+void Selector::forget() {
   const std::lock_guard lock(mutex_);
   costs_.reset();
+  hosts_.clear();
 }
 
 Algorithm Selector::choose(const collectives::Call& call, int32_t members) const {
   if (call.kind != collectives::CallKind::kAllreduce || call.is_partial())
     return Algorithm::kDirect;
-  if (fixed_) return *fixed_;
+  if (fixed_ && *fixed_ != Algorithm::kTwoLevel) return *fixed_;
   const std::lock_guard lock(mutex_);
+  if (fixed_) return hosts_.empty() ? Algorithm::kDirect : *fixed_;
   if (!costs_) return Algorithm::kDirect;
+  const bool is_mixed =
+      hosts_.size() > 1 && hosts_.size() < static_cast<size_t>(members);
   const auto bytes = static_cast<double>(call.bytes());
-  auto choice = choose_collective(members, bytes, *costs_, kAlgorithms);
+  auto choice =
+      choose_collective(members, bytes, *costs_,
+                        is_mixed ? std::span<const Algorithm>(kAlgorithms) : kOneLevel);
   AIKIDO_CHECK(choice.is_ok(), choice.status().message());
   return choice->algorithm;
 }

@@ -8,6 +8,8 @@
 
 #include <mutex>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "collectives/call.h"
 #include "ordering/collective_cost.h"
@@ -19,11 +21,14 @@ class Selector {
   // `fixed`: what all calls take that can, whatever it costs.
   explicit Selector(std::optional<Algorithm> fixed = std::nullopt) : fixed_(fixed) {}
 
-  // Calls take what takes least by these costs (ordering/collective_cost.h), from now
-  // on. Before, and after forget_costs(), they go direct. kInvalidArgument with a
-  // sentence for costs that make no sense.
-  Status set_costs(const ordering::CollectiveCosts& costs);
-  void forget_costs();
+  // The host of each member, as the plans of two_level have it. Before, and after
+  // forget(), what would go by it goes direct.
+  void set_hosts(std::span<const int32_t> hosts);
+  // Calls take what takes least by these costs (ordering/collective_cost.h), whose
+  // hosts are those of set_hosts(), from now on. Before, and after forget(), they go
+  // direct. kInvalidArgument with a sentence for costs that make no sense.
+  Status set_costs(ordering::CollectiveCosts costs);
+  void forget();
 
   // kDirect for all calls but strict all_reduces.
   Algorithm choose(const collectives::Call& call, int32_t members) const;
@@ -33,6 +38,7 @@ class Selector {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<ordering::CollectiveCosts> costs_;
+  std::vector<int> hosts_;  // members on each
 };
 
 }  // namespace aikido::engine

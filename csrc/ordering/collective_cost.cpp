@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -34,7 +35,34 @@ Status check(int members, double bytes, const CollectiveCosts& costs) {
     return invalid(concat("message_s is ", costs.message_s, " and alpha ",
                           costs.message.alpha_s,
                           "; what a sender is busy with is a part of alpha"));
+  if (costs.hosts.empty()) return Status::ok();
+  AIKIDO_TRY(validate(costs.local));
+  const int placed = std::accumulate(costs.hosts.begin(), costs.hosts.end(), 0);
+  const bool is_empty = std::count_if(costs.hosts.begin(), costs.hosts.end(),
+                                      [](int count) { return count < 1; }) > 0;
+  if (placed != members || is_empty)
+    return invalid(concat("the hosts have ", placed, " of ", members,
+                          " members; it takes one or more on each, and all of them"));
   return Status::ok();
+}
+
+// Of n members, or hosts.
+double ring(double n, double alpha, double wire, double add) {
+  return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
+}
+
+// What the bytes take in a step of direct: on the link of the busiest host, and inside.
+double direct_wire(double n, double owners, double bytes,
+                   const CollectiveCosts& costs) {
+  const double remote = bytes * costs.message.beta_s;
+  const double local = bytes * costs.local.beta_s;
+  if (costs.hosts.empty()) return (n - 1) / owners * remote;
+  double most = 0;
+  for (const double a : costs.hosts) {
+    const double uplink = (n - a) * std::min(a, owners) / owners * remote;
+    most = std::max(most, uplink + (a - 1) / owners * local);
+  }
+  return most;
 }
 
 // By the note in the header.
@@ -49,10 +77,10 @@ double formula(Algorithm algorithm, int members, double bytes,
       const double owners =
           is_cut ? std::max(1.0, std::floor(bytes / costs.shard_bytes)) : n;
       return 2 * (alpha + (n - 2) * costs.message_s) +
-             (n - 1) / owners * (2 * wire + add);
+             2 * direct_wire(n, owners, bytes, costs) + (n - 1) / owners * add;
     }
     case Algorithm::kRing:
-      return 2 * (n - 1) * alpha + (n - 1) / n * (2 * wire + add);
+      return ring(n, alpha, wire, add);
     case Algorithm::kHalvingDoubling: {
       const double p = std::bit_floor(number);
       const double beyond = p < n ? 2 * (alpha + wire) + add : 0;
@@ -61,6 +89,16 @@ double formula(Algorithm algorithm, int members, double bytes,
     case Algorithm::kTree: {
       const double c = std::bit_width(number - 1);
       return c * (2 * (alpha + wire) + add);
+    }
+    case Algorithm::kTwoLevel: {
+      if (costs.hosts.empty()) return ring(n, alpha, wire, add);
+      const auto [fewest, most] =
+          std::minmax_element(costs.hosts.begin(), costs.hosts.end());
+      const double leaders = *fewest, local_hops = *most - 1;
+      const auto h = static_cast<double>(costs.hosts.size());
+      return ring(h, alpha, wire, add / leaders) +
+             2 * local_hops * costs.local.alpha_s +
+             local_hops / leaders * (2 * bytes * costs.local.beta_s + add);
     }
   }
   return 0;

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import pytest
+import torch
 
 from aikido_torch import _links
-from aikido_torch._links import LARGE, MIDDLE, SMALL, link_of
+from aikido_torch._links import LARGE, MIDDLE, SMALL, find_hosts, link_of, pairs_of
 
 
 def one_way(alpha, beta, waiting):
@@ -35,4 +36,42 @@ def test_a_group_of_one_measures_nothing():
     class One:
         place = (0, 1)
 
-    _links.measure(One(), None)
+    _links.measure(One(), [0], None)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "remote", "local"),
+    [
+        ([0, 0], (0, 1), (0, 1)),
+        ([0, 1], (0, 1), (0, 1)),
+        ([0, 0, 1, 1], (0, 2), (0, 1)),
+        ([0, 1, 0, 1], (0, 1), (0, 2)),
+        ([0, 1, 2, 1, 2], (0, 1), (1, 3)),
+        ([0, 0, 0], (0, 1), (0, 1)),
+    ],
+)
+def test_a_pair_is_measured_of_each_kind_that_there_is(hosts, remote, local):
+    assert pairs_of(hosts) == (remote, local)
+
+
+def test_ranks_at_one_address_are_on_one_host(monkeypatch):
+    class Backend:
+        def __init__(self, rank, host):
+            self.place, self.host = (rank, 4), host
+
+        def set_hosts(self, hosts):
+            self.hosts = hosts
+
+    addresses = ["10.0.0.9", "fd00::1", "10.0.0.9", "10.0.0.1"]
+    told = torch.zeros(4, dtype=torch.int64)
+
+    def tell(backend, tensor, timeout):
+        told.add_(tensor)
+
+    monkeypatch.setattr(_links, "_all_reduce", tell)
+    backends = [Backend(rank, host) for rank, host in enumerate(addresses)]
+    for backend in backends:
+        find_hosts(backend, None)
+    monkeypatch.setattr(_links, "_all_reduce", lambda _, tensor, __: tensor.copy_(told))
+    for backend in backends:
+        assert find_hosts(backend, None) == backend.hosts == [0, 1, 0, 2]

@@ -78,7 +78,7 @@ TEST_CASE("bytes that are no call are refused") {
                                   {1, 12},
                                   {2, 8},
                                   {3, 0x87},
-                                  {3, 0xc2},
+                                  {3, 0xd2},
                                   {15, 1},
                                   {32, 9}}) {
     auto bad = good;
@@ -116,6 +116,8 @@ TEST_CASE("a call is described as its user wrote it") {
   Call call = sample(false);
   call.algorithm = Algorithm::kHalvingDoubling;
   CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by halving_doubling");
+  call.algorithm = Algorithm::kTwoLevel;
+  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by two_level");
   call.algorithm = Algorithm::kDirect;
   call.kind = CallKind::kBarrier;
   CHECK(describe(call) == "barrier()");

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/catch.h"
@@ -22,10 +24,43 @@ constexpr Algorithm kAll[] = {Algorithm::kRing, Algorithm::kHalvingDoubling,
                               Algorithm::kTree};
 constexpr int32_t kMost = 64;
 
-std::vector<HopPlan> plans_of(Algorithm algorithm, int32_t n) {
+using Hosts = std::vector<int32_t>;  // by rank
+
+std::vector<HopPlan> plans_of(Algorithm algorithm, int32_t n, const Hosts& hosts = {}) {
   std::vector<HopPlan> plans;
-  for (int32_t r = 0; r < n; ++r) plans.emplace_back(algorithm, n, Rank(r));
+  for (int32_t r = 0; r < n; ++r) plans.emplace_back(algorithm, n, Rank(r), hosts);
   return plans;
+}
+
+// All ways to place 2 to 8 ranks on 1 to 4 hosts, but for the names of the hosts.
+std::vector<Hosts> placements() {
+  std::vector<Hosts> all, last{{0}};
+  for (int32_t n = 2; n <= 8; ++n) {
+    std::vector<Hosts> longer;
+    for (const Hosts& hosts : last) {
+      const int32_t used = *std::max_element(hosts.begin(), hosts.end()) + 1;
+      for (int32_t host = 0; host <= std::min(used, 3); ++host) {
+        longer.push_back(hosts);
+        longer.back().push_back(host);
+      }
+    }
+    all.insert(all.end(), longer.begin(), longer.end());
+    last = std::move(longer);
+  }
+  return all;
+}
+
+std::vector<int> ranks_on(const Hosts& hosts) {
+  std::vector<int> counts;
+  for (int32_t host = 0; std::count(hosts.begin(), hosts.end(), host) > 0; ++host)
+    counts.push_back(static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
+  return counts;
+}
+
+std::string text_of(const Hosts& hosts) {
+  std::string text;
+  for (const int32_t host : hosts) text += std::to_string(host);
+  return text;
 }
 
 int32_t length(const Transfer& t) {
@@ -154,6 +189,115 @@ TEST_CASE("hop after hop a plan takes what the cost formulas say") {
       auto expected = ordering::cost_of(algorithm, n, bytes, costs);
       INFO(name_of(algorithm) << " of " << n);
       CHECK(std::abs(taken / *expected - 1) < 1e-9);
+    }
+  }
+}
+
+TEST_CASE("by two levels all ranks have the sum of all, and the same bits") {
+  std::mt19937_64 random(5);
+  std::lognormal_distribution<double> some(0, 4);
+  const auto all = placements();
+  REQUIRE(all.size() == 2 + 5 + 15 + 51 + 187 + 715 + 2795);
+  for (const Hosts& hosts : all) {
+    INFO("ranks on hosts " << text_of(hosts));
+    const auto n = static_cast<int32_t>(hosts.size());
+    const auto plans = plans_of(Algorithm::kTwoLevel, n, hosts);
+    const auto shards = static_cast<size_t>(plans.front().num_shards());
+    std::vector<Numbers> whole, rounded;
+    double sum = 0;
+    for (int32_t r = 0; r < n; ++r) {
+      whole.emplace_back(shards, std::ldexp(1.0, 4 * r));
+      sum += whole.back().front();
+      rounded.emplace_back(shards);
+      for (double& number : rounded.back()) number = some(random);
+    }
+    for (const Numbers& numbers : run(plans, whole))
+      REQUIRE(numbers == Numbers(shards, sum));
+    const auto sums = run(plans, rounded);
+    for (const Numbers& numbers : sums)
+      REQUIRE(std::memcmp(numbers.data(), sums[0].data(), sizeof(double) * shards) ==
+              0);
+  }
+}
+
+TEST_CASE("by two levels a host sends and gets what a ring of hosts does") {
+  for (const Hosts& hosts : placements()) {
+    INFO("ranks on hosts " << text_of(hosts));
+    const auto n = static_cast<int32_t>(hosts.size());
+    const auto plans = plans_of(Algorithm::kTwoLevel, n, hosts);
+    const auto counts = ranks_on(hosts);
+    const auto num_hosts = static_cast<int32_t>(counts.size());
+    const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end());
+    REQUIRE(plans.front().num_shards() == *fewest * num_hosts);
+    std::vector<int32_t> up(counts.size()), down(counts.size());
+    for (size_t r = 0; r < plans.size(); ++r) {
+      REQUIRE(plans[r].num_hops() == 2 * (*most - 1 + num_hosts - 1));
+      REQUIRE(plans[r].num_folds() == *most - 1 + num_hosts - 1);
+      for (int32_t k = 0; k < plans[r].num_hops(); ++k) {
+        const Transfer out = plans[r].hop(k).send;
+        if (out.peer == kNoRank) continue;
+        const int32_t from = hosts[r], to = hosts[static_cast<size_t>(out.peer.value)];
+        if (from == to) continue;
+        up[static_cast<size_t>(from)] += length(out);
+        down[static_cast<size_t>(to)] += length(out);
+      }
+    }
+    // 2 (h-1)/h of all.
+    const std::vector<int32_t> each(counts.size(), 2 * (num_hosts - 1) * *fewest);
+    REQUIRE(up == each);
+    REQUIRE(down == each);
+  }
+}
+
+TEST_CASE("by two levels plans take what the cost formula says") {
+  const double bytes = 1 << 20;
+  for (const Hosts& hosts : placements()) {
+    ordering::CollectiveCosts costs{{50e-6, 1e-9}, 3e-10};
+    costs.hosts = ranks_on(hosts);
+    costs.local = {5e-6, 2e-10};
+    const auto n = static_cast<int32_t>(hosts.size());
+    const auto plans = plans_of(Algorithm::kTwoLevel, n, hosts);
+    double taken = 0;
+    for (int32_t k = 0; k < plans.front().num_hops(); ++k) {
+      std::vector<double> up(costs.hosts.size());  // ranks of a host share its link
+      double inside = 0, most = 0;
+      for (size_t r = 0; r < plans.size(); ++r) {
+        const Transfer out = plans[r].hop(k).send;
+        const double part = bytes * length(out) / plans[r].num_shards();
+        most = std::max(most, part);
+        if (out.peer == kNoRank) continue;
+        if (hosts[static_cast<size_t>(out.peer.value)] == hosts[r]) {
+          inside = std::max(inside, part);
+        } else {
+          up[static_cast<size_t>(hosts[r])] += part;
+        }
+      }
+      const double uplink = *std::max_element(up.begin(), up.end());
+      REQUIRE((uplink == 0 || inside == 0));
+      const auto& link = uplink > 0 ? costs.message : costs.local;
+      taken += link.alpha_s + (uplink + inside) * link.beta_s;
+      if (k < plans.front().num_folds()) taken += most * costs.gamma_s;
+    }
+    auto expected = ordering::cost_of(Algorithm::kTwoLevel, n, bytes, costs);
+    INFO("ranks on hosts " << text_of(hosts));
+    REQUIRE(std::abs(taken / *expected - 1) < 1e-9);
+  }
+}
+
+TEST_CASE("two levels without hosts, or each rank on its own, are a ring") {
+  const auto are_equal = [](const Transfer& a, const Transfer& b) {
+    return a.peer == b.peer && a.shards.first == b.shards.first &&
+           a.shards.end == b.shards.end;
+  };
+  for (const Hosts& hosts : {Hosts{}, Hosts{-4, 2, 7, 8, 900}}) {
+    for (int32_t r = 0; r < 5; ++r) {
+      const HopPlan ring(Algorithm::kRing, 5, Rank(r));
+      const HopPlan plan(Algorithm::kTwoLevel, 5, Rank(r), hosts);
+      REQUIRE(plan.num_hops() == ring.num_hops());
+      for (int32_t k = 0; k < ring.num_hops(); ++k) {
+        CHECK(are_equal(plan.hop(k).send, ring.hop(k).send));
+        CHECK(are_equal(plan.hop(k).receive, ring.hop(k).receive));
+      }
     }
   }
 }

@@ -14,7 +14,14 @@ using namespace aikido::testing;
 namespace {
 
 constexpr Algorithm kAll[] = {Algorithm::kRing, Algorithm::kHalvingDoubling,
-                              Algorithm::kTree};
+                              Algorithm::kTree, Algorithm::kTwoLevel};
+
+// Two hosts, or three, that take turns; some with fewer ranks than others.
+ClusterOptions group_of(int32_t size) {
+  ClusterOptions options{.size = size};
+  for (int32_t r = 0; r < size; ++r) options.hosts.push_back(r % (size < 7 ? 2 : 3));
+  return options;
+}
 
 Call call_by(Algorithm algorithm, DType dtype, size_t count,
              ReduceOp op = ReduceOp::kSum) {
@@ -38,7 +45,7 @@ Bytes by_plan(const Call& call, std::vector<Bytes> have) {
   const auto reduce = kernels::find_reduce(call.op, call.dtype);
   const double mean = call.op == ReduceOp::kAvg ? 1.0 / n : 1.0;
   const auto plan_of = [&](int32_t r) {
-    return collectives::HopPlan(call.algorithm, n, Rank(r));
+    return collectives::HopPlan(call.algorithm, n, Rank(r), group_of(n).hosts);
   };
   const collectives::ShardPlan cut(call.count, element, plan_of(0).num_shards(), 1);
   for (int32_t k = 0; k < plan_of(0).num_hops(); ++k) {
@@ -121,18 +128,20 @@ TEST_CASE("by every algorithm each size is what its hops make of it, on all rank
     for (int32_t n = 1; n <= 9; ++n)
       for (const size_t count : {0u, 1u, 3u, 64u, 1001u, 3000u})
         for (const DType dtype : {DType::kFloat32, DType::kInt32})
-          check({.size = n}, call_by(algorithm, dtype, count),
+          check(group_of(n), call_by(algorithm, dtype, count),
                 {.in_place = n % 2 == 0, .seed = count});
 }
 
 TEST_CASE("by every algorithm each op and dtype that is defined can be reduced") {
   for (const Algorithm algorithm : kAll)
-    for (const int32_t n : {2, 3})
+    for (const int32_t n : {2, 3}) {
+      auto options = group_of(n);
+      options.chunk_bytes = 100;  // no multiple of 8 or 16
       for (const DType dtype : all_dtypes())
         for (const ReduceOp op : all_ops())
-          if (is_pair_defined(op, dtype))  // a chunk is no multiple of 8 or 16
-            check({.size = n, .chunk_bytes = 100}, call_by(algorithm, dtype, 77, op),
-                  {});
+          if (is_pair_defined(op, dtype))
+            check(options, call_by(algorithm, dtype, 77, op), {});
+    }
 }
 
 TEST_CASE("by every algorithm one late rank is waited for, wherever it is") {
@@ -140,24 +149,24 @@ TEST_CASE("by every algorithm one late rank is waited for, wherever it is") {
     for (const int32_t n : {4, 5})
       for (int32_t late = 0; late < n; ++late)
         for (const size_t count : {3u, 1000u})
-          check({.size = n}, call_by(algorithm, DType::kFloat32, count),
+          check(group_of(n), call_by(algorithm, DType::kFloat32, count),
                 {.in_place = false, .late = late});
 }
 
 TEST_CASE("the bits of a sum do not depend on what comes first") {
   for (const Algorithm algorithm : kAll)
     for (uint64_t seed = 1; seed <= 40; ++seed)
-      check({.size = 7}, call_by(algorithm, DType::kFloat32, 700), {.seed = seed});
+      check(group_of(7), call_by(algorithm, DType::kFloat32, 700), {.seed = seed});
 }
 
 TEST_CASE("calls by different algorithms are under way at once, of any priority") {
-  Cluster cluster({.size = 5});
+  Cluster cluster(group_of(5));
   cluster.set_all_delays(milliseconds(2));
   cluster.set_all_rates(200'000);
   std::vector<AnswerPtr> answers;
   std::vector<Bytes> expected;
   for (size_t i = 0; i < 32; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i % 4);
+    const auto algorithm = static_cast<Algorithm>(i % kNumAlgorithms);
     const Call call = call_by(algorithm, DType::kInt64, 40 * i);
     const auto inputs = inputs_of(5, call);
     expected.push_back(folded(call, inputs, all_ranks(5), 1.0));
@@ -173,19 +182,47 @@ TEST_CASE("calls by different algorithms are under way at once, of any priority"
   }
 }
 
+TEST_CASE("by two levels little goes between hosts, wherever their ranks are") {
+  // A link of the cluster is one of two ranks, so the one of a host is not shared: but
+  // what is slow between hosts makes the first and last hops free.
+  for (const bool is_interleaved : {true, false}) {
+    ClusterOptions options{.size = 6};
+    for (int32_t r = 0; r < 6; ++r)
+      options.hosts.push_back(is_interleaved ? r % 2 : r / 3);
+    Cluster cluster(options);
+    for (int32_t a = 0; a < 6; ++a)
+      for (int32_t b = 0; b < 6; ++b)
+        if (a != b)
+          cluster.network.set_rate(Rank(a), Rank(b),
+                                   options.hosts[static_cast<size_t>(a)] ==
+                                           options.hosts[static_cast<size_t>(b)]
+                                       ? 1'000'000'000
+                                       : 100'000);
+    const Call call = call_by(Algorithm::kTwoLevel, DType::kInt64, 6000);
+    const auto inputs = inputs_of(6, call);
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 6; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+    // 2 hops with a sixth of 48 kB each way: 160 ms; a ring would take 10 of them.
+    REQUIRE(cluster.run_until_done(answers, milliseconds(250)));
+    for (const auto& a : answers)
+      CHECK(a->output == folded(call, inputs, all_ranks(6), 1.0));
+  }
+}
+
 TEST_CASE("ranks that go different ways are told both") {
   Cluster cluster({.size = 3});
   std::vector<AnswerPtr> answers;
   for (int32_t r = 0; r < 3; ++r) {
     const Call call =
-        call_by(r == 1 ? Algorithm::kTree : Algorithm::kRing, DType::kFloat32, 100);
+        call_by(r == 1 ? Algorithm::kTwoLevel : Algorithm::kRing, DType::kFloat32, 100);
     answers.push_back(cluster.allreduce(r, call, inputs_of(3, call)[0]));
   }
   REQUIRE(cluster.run_until_done(answers, milliseconds(2000)));
   for (const auto& a : answers) {
     CHECK(a->status.code() == Code::kInvalidArgument);
     CHECK(has(a->status.message(), "all_reduce(sum, float32[100]) by ring"));
-    CHECK(has(a->status.message(), "all_reduce(sum, float32[100]) by tree"));
+    CHECK(has(a->status.message(), "all_reduce(sum, float32[100]) by two_level"));
   }
 }
 
@@ -195,7 +232,7 @@ TEST_CASE("a rank that dies at any moment is named by all, and no memory is writ
     for (int32_t dead = 0; dead < 5; ++dead) {
       for (int moment = 0; moment < 60; moment += 7) {
         INFO(describe(call) << ", rank " << dead << " after " << moment << " ms");
-        Cluster cluster({.size = 5});
+        Cluster cluster(group_of(5));
         cluster.set_all_delays(milliseconds(2));
         cluster.set_all_rates(500'000);
         std::vector<AnswerPtr> answers;
@@ -223,7 +260,7 @@ TEST_CASE("a rank that dies at any moment is named by all, and no memory is writ
 
 TEST_CASE("a time-out names who has not called, though others wait for others") {
   for (const Algorithm algorithm : kAll) {
-    Cluster cluster({.size = 6});
+    Cluster cluster(group_of(6));
     cluster.set_all_delays(milliseconds(1));
     const Call call = call_by(algorithm, DType::kFloat32, 500);
     std::vector<AnswerPtr> answers;
@@ -243,7 +280,9 @@ TEST_CASE("a time-out names who has not called, though others wait for others") 
 TEST_CASE("a rank that stands still ends the calls that wait for it, on all") {
   for (const Algorithm algorithm : kAll) {
     for (int32_t still = 0; still < 5; ++still) {
-      Cluster cluster({.size = 5, .heartbeat = {milliseconds(100), milliseconds(500)}});
+      auto options = group_of(5);
+      options.heartbeat = {milliseconds(100), milliseconds(500)};
+      Cluster cluster(options);
       cluster.set_all_delays(milliseconds(1));
       cluster.run_for(milliseconds(200));
       cluster.stop(still, milliseconds(20'000));

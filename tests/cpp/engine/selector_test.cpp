@@ -3,6 +3,7 @@
 #include "engine/selector.h"
 
 #include <string>
+#include <vector>
 
 #include "harness/catch.h"
 
@@ -92,6 +93,46 @@ TEST_CASE("costs that make no sense are refused, and forgotten ones are not used
   CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kDirect);
   REQUIRE(selector.set_costs(costs(1)).is_ok());
   CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kHalvingDoubling);
-  selector.forget_costs();
+  selector.forget();
   CHECK(selector.choose(all_reduce(8), 8) == Algorithm::kDirect);
+}
+
+TEST_CASE("two levels are taken where it is known which ranks are on one host") {
+  Selector selector(Algorithm::kTwoLevel);
+  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
+  for (const auto& hosts :
+       {std::vector<int32_t>{0, 1, 0, 1}, {0, 0, 0, 0}, {3, 2, 1, 0}}) {
+    selector.set_hosts(hosts);
+    CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kTwoLevel);
+  }
+  Call call = all_reduce(8);
+  call.policy.kind = straggler::Kind::kSkip;
+  CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+  selector.forget();
+  CHECK(selector.choose(all_reduce(8), 4) == Algorithm::kDirect);
+}
+
+TEST_CASE("by costs two levels are for large sums of hosts with several ranks") {
+  auto of_links = costs(100e-6);
+  of_links.local = {5e-6, 1e-10};
+  const auto chosen = [&](const std::vector<int32_t>& hosts, uint64_t bytes) {
+    Selector first, last;
+    first.set_hosts(hosts);
+    REQUIRE(first.set_costs(of_links).is_ok());
+    REQUIRE(last.set_costs(of_links).is_ok());
+    last.set_hosts(hosts);
+    const Algorithm algorithm = first.choose(all_reduce(bytes), 8);
+    CHECK(last.choose(all_reduce(bytes), 8) == algorithm);
+    return algorithm;
+  };
+  const std::vector<int32_t> two{0, 1, 1, 0, 0, 1, 0, 1};
+  CHECK(chosen(two, 4 << 20) == Algorithm::kTwoLevel);
+  // More hosts with fewer ranks each: as many hops as a ring, and as many bytes.
+  CHECK(chosen({0, 0, 1, 2, 3, 4, 5, 6}, 4 << 10) == Algorithm::kHalvingDoubling);
+  // Only one of the levels is there.
+  CHECK(chosen({0, 1, 2, 3, 4, 5, 6, 7}, 4 << 20) == Algorithm::kHalvingDoubling);
+  // Where going inside takes as long as going between, and all are inside.
+  of_links.local = of_links.message;
+  CHECK(chosen({0, 0, 0, 0, 0, 0, 0, 0}, 4 << 20) == Algorithm::kHalvingDoubling);
+  CHECK(chosen(two, 4 << 10) == Algorithm::kHalvingDoubling);
 }

@@ -56,6 +56,7 @@ struct ClusterOptions {
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
+  std::vector<int32_t> hosts{};          // of each rank; empty: not known
   // Of each rank, beside the clock of the cluster; none: nothing is traced.
   std::function<trace::Recorder*(int32_t rank, const Clock& clock)> recorder{};
 };
@@ -89,6 +90,7 @@ class Cluster {
       o.operation.eager_bytes = options.eager_bytes;
       o.operation.min_shard_bytes = options.min_shard_bytes;
       o.operation.window_bytes = options.window_bytes;
+      o.operation.hosts = options.hosts;
       o.log_bytes = options.log_bytes;
       o.heartbeat = options.heartbeat;
       if (options.recorder) o.recorder = options.recorder(r, clock);

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ constexpr auto kDirect = Algorithm::kDirect;
 constexpr auto kRing = Algorithm::kRing;
 constexpr auto kHalving = Algorithm::kHalvingDoubling;
 constexpr auto kTree = Algorithm::kTree;
+constexpr auto kTwoLevel = Algorithm::kTwoLevel;
 
 double cost(Algorithm algorithm, int members, double bytes,
             const CollectiveCosts& costs) {
@@ -48,6 +50,44 @@ TEST_CASE("with fewer owners than members direct has more bytes on a link") {
   REQUIRE(direct(8, 5) == 20 + 4 * (36 + 6));
   REQUIRE(direct(8, 100) == direct(8, 5));
   REQUIRE(direct(0, 5) == 20);
+}
+
+CollectiveCosts on_hosts(std::vector<int> hosts) {
+  return {{10, 3}, 1, 0, 0, std::move(hosts), {2, 0.5}};
+}
+
+TEST_CASE("on hosts with several members their links are shared") {
+  // Two hosts of three: 2 hops of half, 4 hops of a third inside.
+  REQUIRE(cost(kTwoLevel, 6, 6, on_hosts({3, 3})) ==
+          (20 + 2 * 9 + 1) + (4 * 2 + 4 * 1 + 2 * 2));
+  // One leader on each of three: 4 hops of a third, 2 with all inside.
+  REQUIRE(cost(kTwoLevel, 5, 6, on_hosts({2, 1, 2})) ==
+          (40 + 4 * 6 + 2 * 2) + (2 * 2 + 2 * 3 + 6));
+  // Three of six send half of theirs each, and a third of it inside.
+  REQUIRE(cost(kDirect, 6, 6, on_hosts({3, 3})) == 20 + 2 * (3 * 9 + 2 * 0.5) + 5);
+  // The busiest host is not the largest one.
+  REQUIRE(cost(kDirect, 6, 6, on_hosts({5, 1})) ==
+          cost(kDirect, 6, 6, on_hosts({1, 5})));
+  // With one owner all others send all of theirs to its host.
+  auto few = on_hosts({2, 2});
+  few.shard_bytes = 100;
+  REQUIRE(cost(kDirect, 4, 8, few) == 20 + 2 * (2 * 24 + 1 * 4) + 3 * 8);
+}
+
+TEST_CASE("two levels of which one is empty are a ring") {
+  for (const int n : {2, 3, 8}) {
+    const auto each = on_hosts(std::vector<int>(static_cast<size_t>(n), 1));
+    CollectiveCosts one = on_hosts({n});
+    const CollectiveCosts local{one.local, 1};
+    one.message = {1e6, 1e6};
+    for (const double bytes : {0.0, 7.0, 1e6}) {
+      REQUIRE(cost(kTwoLevel, n, bytes, each) == cost(kRing, n, bytes, each));
+      REQUIRE(cost(kTwoLevel, n, bytes, on_hosts({})) == cost(kRing, n, bytes, each));
+      REQUIRE(cost(kDirect, n, bytes, each) == cost(kDirect, n, bytes, on_hosts({})));
+      REQUIRE(std::abs(cost(kTwoLevel, n, bytes, one) / cost(kRing, n, bytes, local) -
+                       1) < 1e-12);
+    }
+  }
 }
 
 TEST_CASE("two members exchange halves, and one does nothing") {
@@ -97,6 +137,21 @@ TEST_CASE("a tree never takes less than halving, and less than a ring for few by
   REQUIRE(chosen(7, 1e3, costs, {kRing, kTree}).algorithm == kTree);
 }
 
+TEST_CASE("two levels pay where the links inside of hosts are fast enough") {
+  CollectiveCosts costs{{100e-6, 40e-9}, 0, 20e-6};
+  costs.hosts = {2, 2};
+  costs.local = {5e-6, 0.5e-9};
+  REQUIRE(chosen(4, 4e6, costs, {kDirect, kRing, kHalving, kTwoLevel}).algorithm ==
+          kTwoLevel);
+  // 2 hops of half in the place of 6 of a quarter.
+  costs.local = {0, 0};
+  costs.message.alpha_s = costs.message_s = 0;
+  REQUIRE(std::abs(cost(kTwoLevel, 4, 4e6, costs) / cost(kRing, 4, 4e6, costs) -
+                   2.0 / 3) < 1e-12);
+  costs.local = {100e-6, 40e-9};
+  REQUIRE(chosen(4, 4e6, costs, {kRing, kTwoLevel}).algorithm == kRing);
+}
+
 TEST_CASE("the sizes at which the choice changes grow with alpha") {
   double before = 0;
   for (const double alpha : {10e-6, 100e-6, 1e-3}) {
@@ -127,6 +182,21 @@ TEST_CASE("costs that make no sense are refused") {
           "alpha of the link is -1; it takes a finite number from 0 up");
   REQUIRE(refusal(2, 1, {{1, 1}, 0, 2}) ==
           "message_s is 2 and alpha 1; what a sender is busy with is a part of alpha");
+  const auto of_hosts = [&](std::vector<int> hosts, LinkCost local) {
+    CollectiveCosts costs{{1, 1}};
+    costs.hosts = std::move(hosts);
+    costs.local = local;
+    return refusal(3, 1, costs);
+  };
+  REQUIRE(of_hosts({1, 2}, {-1, 0}) ==
+          "alpha of the link is -1; it takes a finite number from 0 up");
+  for (const auto& [hosts, placed] : {std::pair(std::vector<int>{1, 1}, "2"),
+                                      {{4}, "4"},
+                                      {{4, -1}, "3"},
+                                      {{0, 3}, "3"}})
+    REQUIRE(of_hosts(hosts, {}) == std::string("the hosts have ") + placed +
+                                       " of 3 members; it takes one or more on each, "
+                                       "and all of them");
   REQUIRE(choose_collective(2, 1, {}, {}).status().message() ==
           "there is no collective to choose from; it takes one or more");
 }
@@ -135,12 +205,14 @@ TEST_CASE("collectives have names") {
   for (const auto& [collective, name] : {std::pair(kDirect, "direct"),
                                          {kRing, "ring"},
                                          {kTree, "tree"},
-                                         {kHalving, "halving_doubling"}}) {
+                                         {kHalving, "halving_doubling"},
+                                         {kTwoLevel, "two_level"}}) {
     REQUIRE(std::string_view(name_of(collective)) == name);
     REQUIRE(*algorithm_named(name) == collective);
   }
   REQUIRE(algorithm_named("star").status().message() ==
-          R"(the collective is "star"; it takes direct, ring, halving_doubling, tree)");
+          "the collective is \"star\"; it takes direct, ring, halving_doubling, tree, "
+          "two_level");
 }
 
 }  // namespace

@@ -47,15 +47,32 @@ def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, bar, holds):
     assert result.ratio == 1.5
     shaped = allreduce.judged(num_bytes, "direct", samples, transport, 200)
     assert shaped.case == f"{result.case} at 200 Mbit/s"
+    shared = allreduce.judged(num_bytes, "direct", samples, transport, 200, 2)
+    assert shared.case == f"{result.case} on 2 hosts at 200 Mbit/s"
+    assert shared.bar is None
     ring = allreduce.judged(num_bytes, "ring", samples, transport)
     assert (ring.case, ring.ratio, ring.bar) == (f"{result.case} by ring", 2, None)
     assert allreduce.table_of({num_bytes: samples}, transport).row_count == 2
 
 
 def test_algorithms_are_read_by_name():
-    assert allreduce.parse_algorithms("ring,direct") == ["ring", "direct"]
+    assert allreduce.parse_algorithms("ring,auto") == ["ring", "auto"]
     assert set(allreduce.parse_algorithms("all")) == {
-        "direct", "ring", "halving_doubling", "tree"
+        "direct", "ring", "halving_doubling", "tree", "two_level"
     }  # fmt: skip
     with pytest.raises(typer.BadParameter, match="'star': an algorithm is direct, "):
         allreduce.parse_algorithms("ring,star")
+
+
+def test_ranks_are_spread_over_hosts():
+    assert allreduce.spread(3, None, None) == [0, 1, 2]
+    assert allreduce.spread(3, None, 200) == [0, 1, 2]
+    assert allreduce.spread(4, 2, 200) == [0, 0, 1, 1]
+    assert allreduce.spread(5, 2, 200) == [0, 0, 0, 1, 1]
+    assert allreduce.spread(5, 2, 200, interleaved=True) == [0, 1, 0, 1, 0]
+    with pytest.raises(typer.BadParameter, match="say how many"):
+        allreduce.spread(4, None, 200, interleaved=True)
+    with pytest.raises(typer.BadParameter, match="give their rate with --mbit"):
+        allreduce.spread(4, 2, None)
+    with pytest.raises(typer.BadParameter, match="5 hosts for 4 ranks"):
+        allreduce.spread(4, 5, 200)

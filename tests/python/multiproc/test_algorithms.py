@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict all_reduce by ring, halving-doubling and tree, among processes."""
+"""Strict all_reduce by ring, halving-doubling, tree and two-level, among processes."""
 
 import hashlib
+from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 
 import aikido_torch
-from aikido_torch import Options
+from aikido_torch import Options, _backend, _links
 from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import die, late, run_ranks
@@ -17,7 +18,7 @@ from harness.failures import failure_of
 from harness.memory import COMPLEX, DTYPES, is_close, same_bits, values
 from harness.operations import fold, ops_of
 
-ALGORITHMS = ("ring", "halving_doubling", "tree")
+ALGORITHMS = ("ring", "halving_doubling", "tree", "two_level")
 # Fewer elements than ranks, uneven shards, more than one chunk per shard.
 COUNTS = (0, 1, 3, 5_000, 300_001)
 VICTIM = 1
@@ -61,6 +62,33 @@ def test_each_dtype_and_op_gives_the_reference_and_the_same_bits(algorithm, size
         assert bits == results[0][1]
 
 
+def on_hosts(rank, size, folder, hosts, algorithm, program):
+    """As if ranks with other addresses of loopback were on other hosts."""
+    _backend.own_address = lambda *_: f"127.0.0.{hosts[rank] + 2}"
+    dist.init_process_group(
+        "aikido",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=size,
+        pg_options=Options(collectives_algorithm=algorithm),
+    )
+    backend = _backend.backend_of(None)
+    found = _links.find_hosts(backend, timedelta(seconds=30))
+    return found, program(rank, size)
+
+
+@pytest.mark.parametrize(
+    "hosts", [[0, 0, 1, 1], [0, 1, 0, 1], [0, 1, 1, 0, 1], [0, 1, 2], [0, 0, 0]]
+)
+def test_by_two_levels_ranks_may_be_on_any_hosts(hosts, tmp_path):
+    args = (str(tmp_path), hosts, "two_level", reduce_everything)
+    results = run_ranks(len(hosts), on_hosts, *args, backend=None)
+    for found, (wrong, bits) in results:
+        assert found == hosts
+        assert wrong == []
+        assert bits == results[0][1][1]
+
+
 def mix(rank, size):
     """Calls that may skip and strict ones, at once."""
     given = torch.arange(10_000.0)
@@ -93,6 +121,14 @@ def choose(rank, size):
         dist.all_reduce(tensor, group=group)
         sums.append(torch.equal(tensor, given[: 1 << exponent] * 15))
     return sums
+
+
+def test_ranks_on_hosts_choose_alike(tmp_path):
+    hosts = [0, 1, 0, 1, 1]
+    args = (str(tmp_path), hosts, "auto", choose)
+    for found, sums in run_ranks(5, on_hosts, *args, backend=None):
+        assert found == hosts
+        assert sums == [True] * 21
 
 
 def test_ranks_choose_alike():

@@ -211,6 +211,32 @@ def test_ranks_of_the_backend_meet_through_their_links():
         assert end.events[0]["seconds"] > 0.14
 
 
+def test_two_levels_send_all_of_a_sum_once_over_a_shared_link():
+    code = """
+        import os
+        import torch
+        import torch.distributed as dist
+        from aikido_torch import Options
+        from benchmarks.launch import emit
+
+        options = Options(collectives_algorithm="two_level")
+        dist.init_process_group("aikido", pg_options=options)
+        tensor = torch.ones(1 << 20)
+        dist.all_reduce(tensor)
+        emit(local_rank=os.environ["LOCAL_RANK"], sum=tensor.sum().item())
+        dist.destroy_process_group()
+    """
+    with Lab([Link(), Link()]) as lab:
+        before = [lab.traffic(host).up_bytes for host in (0, 1)]
+        ends = lab.run(python(code), host_of=[0, 1, 1, 0], deadline_s=60, env=ENV)
+        sent = [lab.traffic(host).up_bytes - before[host] for host in (0, 1)]
+    assert [end.events[0]["local_rank"] for end in ends] == ["0", "0", "1", "1"]
+    assert {end.events[0]["sum"] for end in ends} == {4 << 20}
+    # 4 MiB, headers and what it takes to meet; direct would send twice as much.
+    for num_bytes in sent:
+        assert 1 << 22 < num_bytes < 1.2 * (1 << 22)
+
+
 # ---- Nothing is left -----------------------------------------------------------------
 
 OWNER = """

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from aikido_torch import _backend
+from aikido_torch import Options, _backend
 from aikido_torch.errors import AikidoError
 from aikido_torch.testing import die, run_ranks
+from harness.failures import failure_of
 
 # Before 2.14 torch splits nothing that is not bound to a device.
 needs_split = pytest.mark.skipif(
@@ -84,6 +85,27 @@ def leave_split_open(rank, size):
 @needs_split
 def test_a_split_that_is_not_destroyed_ends_with_the_process():
     assert run_ranks(2, leave_split_open) == [1, 1]
+
+
+def differ(rank, size):
+    """What a call is named as, in a part of the group and in the group."""
+    part = dist.split_group(split_ranks=[list(range(size))])
+    seen = [total(part, 2**rank)]
+    for group in (part, None):
+        tensor = torch.ones(3 + rank)
+        told = failure_of(lambda t=tensor, g=group: dist.all_reduce(t, group=g))
+        seen.append(told.text)
+    return seen
+
+
+@needs_split
+def test_a_split_does_not_know_hosts_and_goes_direct():
+    options = Options(collectives_algorithm="two_level")
+    for value, told_in_part, told in run_ranks(3, differ, options=options):
+        assert value == 7
+        assert "all_reduce(sum, float32[3])" in told_in_part
+        assert " by " not in told_in_part
+        assert "all_reduce(sum, float32[3]) by two_level" in told
 
 
 def shrink(rank, size, is_default, how):

@@ -21,6 +21,7 @@ LINK = LinkCost(alpha_s=10, beta_s=3)
         ("ring", 60 + 36 + 6),
         ("halving_doubling", 40 + 36 + 6),
         ("tree", 2 * (2 * (10 + 24) + 8)),
+        ("two_level", 60 + 36 + 6),
     ],
 )
 def test_a_collective_takes_what_its_formula_says(collective, time_s):
@@ -38,6 +39,23 @@ def test_in_direct_few_own_what_is_small():
     )
     assert choose_collective(**given)[0] == "direct"
     assert choose_collective(**given, shard_bytes=8)[0] == "halving_doubling"
+
+
+def test_ranks_of_one_host_share_its_link():
+    given = {"members": 4, "bytes": 8, "link": LINK, "hosts": [2, 2]}
+    local = LinkCost(alpha_s=2, beta_s=0.5)
+    assert collective_time("two_level", **given, local=local) == pytest.approx(
+        20 + 24 + 4 + 4
+    )
+    assert collective_time("two_level", **given) == pytest.approx(20 + 24 + 20 + 24)
+    assert collective_time("direct", **given, local=local) == pytest.approx(
+        20 + 2 * (24 + 1)
+    )
+    assert choose_collective(**given, local=local) == (
+        "two_level", pytest.approx(52)
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="the hosts have 3 of 4 members"):
+        choose_collective(members=4, bytes=8, link=LINK, hosts=[1, 2])
 
 
 def test_the_one_that_takes_least_is_chosen():
