@@ -14,12 +14,6 @@ namespace aikido::engine {
 using ordering::choose_collective;
 using ordering::kAlgorithms;
 
-namespace {
-// Without hosts with several members, and others, two_level is a ring.
-constexpr auto kOneLevel = std::span(kAlgorithms).first(kAlgorithms.size() - 1);
-static_assert(kAlgorithms.back() == Algorithm::kTwoLevel);
-}  // namespace
-
 void Selector::set_hosts(std::span<const int32_t> hosts) {
   std::map<int32_t, int> members_on;
   for (const int32_t host : hosts) ++members_on[host];
@@ -51,12 +45,9 @@ Algorithm Selector::choose(const collectives::Call& call, int32_t members) const
   const std::lock_guard lock(mutex_);
   if (fixed_) return hosts_.empty() ? Algorithm::kDirect : *fixed_;
   if (!costs_) return Algorithm::kDirect;
-  const bool is_mixed =
-      hosts_.size() > 1 && hosts_.size() < static_cast<size_t>(members);
   const auto bytes = static_cast<double>(call.bytes());
-  auto choice =
-      choose_collective(members, bytes, *costs_,
-                        is_mixed ? std::span<const Algorithm>(kAlgorithms) : kOneLevel);
+  // Where there is one level, or none known, two_level is a ring, which comes first.
+  auto choice = choose_collective(members, bytes, *costs_, kAlgorithms);
   AIKIDO_CHECK(choice.is_ok(), choice.status().message());
   return choice->algorithm;
 }

@@ -135,4 +135,13 @@ TEST_CASE("by costs two levels are for large sums of hosts with several ranks") 
   of_links.local = of_links.message;
   CHECK(chosen({0, 0, 0, 0, 0, 0, 0, 0}, 4 << 20) == Algorithm::kHalvingDoubling);
   CHECK(chosen(two, 4 << 10) == Algorithm::kHalvingDoubling);
+  // A ring is called one, also where its hosts are not known.
+  of_links = costs(10e-6);
+  of_links.local = of_links.message;
+  for (const auto& hosts : {std::vector<int32_t>{}, {0, 0, 0}, {0, 1, 2}}) {
+    Selector selector;
+    selector.set_hosts(hosts);
+    REQUIRE(selector.set_costs(of_links).is_ok());
+    CHECK(selector.choose(all_reduce(4 << 10), 3) == Algorithm::kRing);
+  }
 }
