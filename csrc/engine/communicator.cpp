@@ -198,7 +198,8 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
     // Under the lock, so that numbers and the order of posting agree.
     const std::lock_guard lock(mutex_);
     engine_->enqueue([this, call = std::move(call), shared, timeout]() mutable {
-      engine_->uplink().note(shared->priority);
+      engine_->uplink().note(shared->priority,
+                             call.policy.kind != straggler::Kind::kWaitAll);
       group_->call(std::move(call), std::move(*shared), timeout);
       group_->end_turn();
     });

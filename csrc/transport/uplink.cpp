@@ -40,9 +40,10 @@ void Uplink::remove(Sender* sender) {
   entries_.erase(it);
 }
 
-void Uplink::note(Priority priority) {
+void Uplink::note(Priority priority, bool may_cancel) {
   if (std::exchange(has_priority_, true) && priority != last_priority_)
-    ordered_until_ = loop_->now() + kOrderedFor;
+    urgent_until_ = loop_->now() + kOrderedFor;
+  if (may_cancel) stale_until_ = loop_->now() + kOrderedFor;
   last_priority_ = priority;
 }
 
@@ -65,6 +66,7 @@ bool Uplink::can_start(const Entry& entry) const {
 // What all links have on their way. Without a bound it matters for the rate alone.
 void Uplink::look() {
   const TimePoint now = loop_->now();
+  credit_.set_aim(is_urgent() ? UplinkCredit::kUrgent : UplinkCredit::kStale);
   if (credit_.credit() == UplinkCredit::kNoBound && now - looked_ < RateMeter::kSample)
     return;
   looked_ = now;

@@ -3,11 +3,12 @@
 #pragma once
 //
 // What this process sends to other hosts, over all links: while calls of different
-// priority are made, or a group expects to make them, the links do not write by
-// themselves, but ask for a turn. The next chunk is that of the highest class of all
-// links whose peer takes anything; those that are equal take turns. No more is given to
-// the kernel than the credit (uplink_credit.h), so that little is in front of what is
-// urgent. Else nothing of this happens, and nothing is counted or asked of the kernel.
+// priority are made, or a group expects to make them, or calls whose messages may be
+// cancelled, the links do not write by themselves, but ask for a turn. The next chunk
+// is that of the highest class of all links whose peer takes anything; those that are
+// equal take turns. No more is given to the kernel than the credit (uplink_credit.h),
+// so that little is in front of what is urgent, and little leaves that is of no use any
+// more. Else nothing of this happens, and nothing is counted or asked of the kernel.
 // Progress thread only.
 
 #include <optional>
@@ -24,7 +25,8 @@ namespace aikido::transport {
 
 class Uplink final : private Flushable, private FdHandler {
  public:
-  // After a call of another priority than the one before it, so long.
+  // After a call of another priority than the one before it, or one whose messages may
+  // be cancelled, so long.
   static constexpr Duration kOrderedFor = std::chrono::seconds(10);
 
   // A link that leaves this host.
@@ -54,13 +56,14 @@ class Uplink final : private Flushable, private FdHandler {
   void add(Sender* sender);
   void remove(Sender* sender);
 
-  // A call of that priority is made here.
-  void note(Priority priority);
+  // A call of that priority is made here. `may_cancel`: what it sends may be of no use
+  // before it has left, as to the owner of a shard that was closed without it.
+  void note(Priority priority, bool may_cancel = false);
   // From here on calls may differ in priority, until end_order() was called as often.
   void keep_order() { ++num_keepers_; }
   void end_order() { --num_keepers_; }
   // Links ask for turns.
-  bool is_ordered() const { return num_keepers_ > 0 || ordered_until_ > loop_->now(); }
+  bool is_ordered() const { return is_urgent() || stale_until_ > loop_->now(); }
   // `sender` has something to write, or may have: it gets its turn at the end of this
   // turn of the loop, or when there is credit.
   void ask();
@@ -74,6 +77,7 @@ class Uplink final : private Flushable, private FdHandler {
     size_t flow;  // in credit_
   };
 
+  bool is_urgent() const { return num_keepers_ > 0 || urgent_until_ > loop_->now(); }
   void flush() override;
   void on_events(uint32_t events) override;
   void look();
@@ -96,7 +100,8 @@ class Uplink final : private Flushable, private FdHandler {
   SendCounters counters_;
   Priority last_priority_ = 0;
   bool has_priority_ = false;
-  TimePoint ordered_until_{};
+  TimePoint urgent_until_{};
+  TimePoint stale_until_{};
   int num_keepers_ = 0;
   TimePoint looked_{};
   Duration wait_{};  // until the last look again that brought nothing

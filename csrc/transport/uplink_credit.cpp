@@ -60,7 +60,7 @@ double UplinkCredit::counted(const Flow& flow) const {
   const auto all = static_cast<double>(flow.outstanding);
   const double rate = flow.meter.bytes_per_s();
   if (rate == 0 || fixed_ > 0) return all;
-  return std::min(all, 2 * steps_ * rate * to_seconds(kResidence));
+  return std::min(all, 2 * steps_ * rate * to_seconds(aim_.residence));
 }
 
 void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
@@ -167,14 +167,15 @@ void UplinkCredit::end_learning(TimePoint now) {
 
 size_t UplinkCredit::credit_of(double bytes_per_s) const {
   if (bytes_per_s == 0 || steps_ > kMostSteps) return kNoBound;
-  const double worth = bytes_per_s * to_seconds(kResidence);
+  const double worth = bytes_per_s * to_seconds(aim_.residence);
   const double credit = std::max(static_cast<double>(least_), worth);
   if (credit >= kMost) return kNoBound;
   return static_cast<size_t>(steps_ * credit);
 }
 
 size_t UplinkCredit::chunk_bytes() const {
-  return credit_ == kNoBound ? kNoBound : std::max(kLeastChunk, credit_ / kChunks);
+  return credit_ == kNoBound ? kNoBound
+                             : std::max(kLeastChunk, credit_ / aim_.num_chunks);
 }
 
 size_t UplinkCredit::room(size_t link, bool is_ahead) const {
@@ -185,7 +186,7 @@ size_t UplinkCredit::room(size_t link, bool is_ahead) const {
       rate > 0 && fixed_ == 0 && !is_ahead) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
-    const double worth = 2 * steps_ * rate * to_seconds(kResidence);
+    const double worth = 2 * steps_ * rate * to_seconds(aim_.residence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
   }
   const auto counted = static_cast<size_t>(std::max(0.0, outstanding_));

@@ -5,7 +5,7 @@
 // How many bytes of all links that leave this host may be on their way at a time (our
 // design). What has left is out of our hands, and what is urgent waits behind it: in
 // the kernel, in the queue of the uplink, in that of the peer's downlink. With a credit
-// of rate x residence, all of these together hold it for `kResidence`, whatever the
+// of rate x residence, all of these together hold it for the residence, whatever the
 // rate: where the bytes need less than that to get there and be acknowledged, the rate
 // grows with the credit until the link is full, and where the link gets slower the
 // credit follows it down. PURE; one thread.
@@ -63,7 +63,15 @@ class RateMeter {
 
 class UplinkCredit {
  public:
-  static constexpr Duration kResidence = std::chrono::microseconds(500);
+  // What is on its way may take so long, and is so many chunks: while something may be
+  // urgent, and where stale bytes are all that would be in the way. Fewer bytes take
+  // more headers, and keep the link less full.
+  struct Aim {
+    Duration residence;
+    size_t num_chunks;
+  };
+  static constexpr Aim kUrgent{std::chrono::microseconds(500), 4};
+  static constexpr Aim kStale{std::chrono::milliseconds(1), 2};
   // At least that, and so many full segments: with fewer the acknowledgements of a peer
   // come by its timer.
   static constexpr size_t kLeast = 12 << 10;
@@ -71,8 +79,7 @@ class UplinkCredit {
   // From here on what is on its way costs nobody time: no bound.
   static constexpr size_t kMost = 96 << 10;
   static constexpr size_t kNoBound = std::numeric_limits<size_t>::max();
-  // A credit is given out in so many chunks, of so many bytes at least.
-  static constexpr size_t kChunks = 4;
+  // A chunk has so many bytes at least.
   static constexpr size_t kLeastChunk = 4 << 10;
   // A link on which nothing has moved for so long does not count.
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
@@ -100,6 +107,9 @@ class UplinkCredit {
 
   // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
   explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
+
+  // From the next look on.
+  void set_aim(const Aim& aim) { aim_ = aim; }
 
   // A link, by the number that is returned; numbers are used again.
   size_t add(size_t segment_bytes);
@@ -146,6 +156,7 @@ class UplinkCredit {
   void begin(Mode mode);
 
   size_t fixed_;
+  Aim aim_ = kUrgent;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
   int num_samples_ = 0;    // in this mode; when bound, up to kLowSamples

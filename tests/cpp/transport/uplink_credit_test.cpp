@@ -125,19 +125,33 @@ TEST_CASE("a rate is that of the time in which something waited") {
 }
 
 TEST_CASE("the credit fills a link of any rate, and holds what is urgent up shortly") {
+  const bool is_urgent = GENERATE(true, false);
+  const auto aim = is_urgent ? UplinkCredit::kUrgent : UplinkCredit::kStale;
   for (const double mbit : {50., 100., 200., 500., 1000.}) {
     for (const size_t num_links : {1u, 3u, 7u}) {
+      const double worth = to_seconds(aim.residence) * mbit * kMbit;
+      if (worth >= UplinkCredit::kMost) continue;  // no bound
       Net net(num_links, mbit * kMbit, microseconds(150));
+      net.credit.set_aim(aim);
       net.run(milliseconds(1000));
-      CAPTURE(mbit, num_links);
+      CAPTURE(mbit, num_links, is_urgent);
       CHECK(net.used(milliseconds(200)) > 0.96);
       const double least = 1.5 * std::max(double{UplinkCredit::kLeast},
                                           double{UplinkCredit::kLeastSegments * 1448} *
                                               double(num_links));
-      CHECK(net.queued() <
-            std::max(least, 1.5 * to_seconds(UplinkCredit::kResidence) * mbit * kMbit));
+      CHECK(net.queued() < std::max(least, 1.5 * worth));
     }
   }
+}
+
+TEST_CASE("where what is on its way may take longer the credit is larger") {
+  Net net(3, 500 * kMbit, microseconds(150));
+  net.run(milliseconds(1000));
+  const size_t urgent = net.credit.credit();
+  net.credit.set_aim(UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  CHECK(net.credit.credit() > 50'000);
+  CHECK(urgent < 40'000);
 }
 
 TEST_CASE("a link that is fast has no bound within some samples") {

@@ -15,7 +15,7 @@ using namespace aikido::transport;
 namespace {
 
 constexpr size_t kCredit = 64 << 10;
-constexpr size_t kChunk = kCredit / UplinkCredit::kChunks;
+constexpr size_t kChunk = kCredit / UplinkCredit::kUrgent.num_chunks;
 
 struct Start {
   int link;
@@ -115,6 +115,14 @@ TEST_CASE("links ask for turns once calls differ in priority") {
   net.uplink.note(3);
   CHECK_FALSE(net.uplink.is_ordered());
   net.uplink.note(4);
+  CHECK(net.uplink.is_ordered());
+}
+
+TEST_CASE("links ask for turns once what is sent may be cancelled") {
+  Net net(1);
+  net.uplink.note(3, false);
+  CHECK_FALSE(net.uplink.is_ordered());
+  net.uplink.note(3, true);
   CHECK(net.uplink.is_ordered());
 }
 
