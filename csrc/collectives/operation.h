@@ -106,6 +106,8 @@ class OperationHost {
   virtual uint64_t settled_by(Rank rank) const = 0;
   // What a member has found wrong outside of a frame or call ends it for all of them.
   virtual void fail_everywhere(Seq seq, const Status& why) = 0;
+  // A shard is closed here: of what `rank` contributes to it so much was here.
+  virtual void note_share(Rank rank, size_t here, size_t total) = 0;
   // So many bytes go out as the contribution of a backup.
   virtual void note_given(size_t bytes) = 0;
   // The result of a shard has come, with the contribution of a backup.

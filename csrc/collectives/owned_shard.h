@@ -41,6 +41,7 @@ class OwnedShard {
   // Its contribution begins again, or is not wanted any more.
   void forget(Rank from) { source(from) = {}; }
   bool has(Rank from) const { return source(from).is_whole; }
+  size_t bytes_here(Rank from) const { return source(from).bytes; }
   // How many bytes of all of `members` are here; ours are if `own` is not null.
   size_t ready(const RankSet& members, const std::byte* own) const;
   // Folds [begin, end) of what is counted, in the order of the data shards. Requires:

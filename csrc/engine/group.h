@@ -163,6 +163,7 @@ class Group final : public transport::Timed,
   uint64_t called_by(Rank rank) const override;
   uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override;
+  void note_share(Rank rank, size_t here, size_t total) override;
   void note_given(size_t bytes) override;
   void note_stand_in(const straggler::StandIn& stand_in) override;
   void fail_everywhere(Seq seq, const Status& why) override;
@@ -174,8 +175,7 @@ class Group final : public transport::Timed,
   bool can_do_without(Rank rank) const override;
   void on_promise() override;
   void on_install(const membership::View& view) override;
-  std::optional<Status> compare(Rank rank,
-                                const membership::Report& report) const override;
+  std::optional<Status> compare(Rank, const membership::Report&) const override;
   void on_refused(const Status& why) override;
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }

@@ -67,6 +67,10 @@ void Group::fail_everywhere(Seq seq, const Status& why) {
   fail(*operation, why, true);
 }
 
+void Group::note_share(Rank rank, size_t here, size_t total) {
+  peer(rank).uplink.on_close(here, total, clock_->now());
+}
+
 void Group::note_given(size_t bytes) {
   counters_.given_bytes.fetch_add(bytes, std::memory_order_relaxed);
 }

@@ -369,9 +369,7 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
     }
     if (has_full_sums) all.keeps_up = false;
     if (view().is_owner(r)) return all;  // no trial for it
-    all.uplink = ownership_.demand().judge(
-        peers_[static_cast<size_t>(r.value)].uplink.bytes_per_second(clock_->now()),
-        view().members.count());
+    all.uplink = peers_[static_cast<size_t>(r.value)].uplink.suits(clock_->now());
     return all;
   };
   return ownership_.changes(options_.self, view().members,

@@ -113,7 +113,7 @@ class Peer {
   bool has_left = false;
   Status left_for;           // not ok: the loss for which it leaves, as it said
   Status lost;               // not ok: see set_lost
-  straggler::Uplink uplink;  // as its contributions come
+  straggler::Uplink uplink;  // while it owns nothing
 
  private:
   class Notice;

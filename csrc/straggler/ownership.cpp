@@ -16,11 +16,11 @@ uint64_t Ownership::operations_to_trial() const {
   return uint64_t{kTrialCost} * kDiscount * members_.size();
 }
 
-bool Ownership::has_waited(Rank rank, const Now& now, uint32_t part) const {
+bool Ownership::has_waited(Rank rank, const Now& now, uint32_t quarters) const {
   const uint64_t operations = operations_to_trial() << doublings(rank);
   const Duration time = kTrialAfter * (1 << doublings(rank));
-  return held(rank, now) >= operations / part &&
-         now.time - member(rank).since.time >= time / part;
+  return 4 * held(rank, now) >= operations * quarters &&
+         4 * (now.time - member(rank).since.time) >= time * quarters;
 }
 
 std::vector<Ownership::Change> Ownership::on_owners(const RankSet& owners,
@@ -53,8 +53,16 @@ bool Ownership::may_return(Rank rank, const Now& now, const Seen& seen) const {
   // What it was in before it was moved does not count.
   const uint64_t in_time = std::min<uint64_t>(seen.healthy_run, held(rank, now));
   if (in_time >= uint64_t{kReturnAfter} << doublings(rank)) return true;
-  if (!seen.keeps_up || seen.uplink == Suits::kNo) return false;
-  return has_waited(rank, now, seen.uplink == Suits::kYes ? kSuitsPart : 1);
+  if (!seen.keeps_up) return false;
+  switch (seen.uplink) {
+    case Suits::kYes:
+      return has_waited(rank, now, 1);
+    case Suits::kNo:
+      return has_waited(rank, now, 16);
+    case Suits::kUnknown:
+      break;
+  }
+  return has_waited(rank, now);
 }
 
 }  // namespace aikido::straggler

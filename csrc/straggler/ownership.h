@@ -20,9 +20,8 @@
 // are all there is, everybody keeps up, and only being in time counts.
 //
 // To keep up takes no uplink: results come down, and late contributions are cancelled.
-// What still comes of them shows how fast it is (uplink.h). One whose uplink is too
-// slow gets no trial, and one whose uplink would do waits the kSuitsPart-th part of the
-// time.
+// What still comes of them shows how fast it is (uplink.h). One whose uplink would do
+// waits a quarter of the time, and one whose uplink is too slow four times as long.
 //
 // Note [advice]
 // Lags say that a member is late and not why. Whoever sees the traces of all ranks
@@ -55,7 +54,6 @@ class Ownership {
   static constexpr uint32_t kTrialCost = 4;     // operations
   static constexpr Duration kTrialAfter = std::chrono::seconds(1);
   static constexpr uint32_t kMaxDoublings = 8;
-  static constexpr uint32_t kSuitsPart = 4;
 
   struct Change {
     Rank rank;
@@ -77,10 +75,6 @@ class Ownership {
   };
 
   explicit Ownership(int32_t world_size);
-
-  // What the calls of the local member need of owners.
-  Demand& demand() { return demand_; }
-  const Demand& demand() const { return demand_; }
 
   // What is said of `rank`, until something else is said.
   void advise(Rank rank, Advice advice) {
@@ -129,14 +123,13 @@ class Ownership {
   }
   uint32_t doublings(Rank rank) const;
   uint64_t operations_to_trial() const;
-  // The `part`-th part of the wait for a trial.
-  bool has_waited(Rank rank, const Now& now, uint32_t part = 1) const;
+  // So many quarters of the wait for a trial.
+  bool has_waited(Rank rank, const Now& now, uint32_t quarters = 4) const;
   bool is_late(Rank rank, const Seen& seen, bool gains) const;
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;
 
   RankSet owners_;
   std::vector<Member> members_;
-  Demand demand_;
 };
 
 }  // namespace aikido::straggler

@@ -117,7 +117,7 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
            Row{"skipped, and keeps up", skipped(1000), 32},
            Row{"skipped, and behind", {1000, 0, false, false}, 0},
            Row{"slow for full sums", {0, 1000, true, true}, 0},
-           Row{"an uplink that is too slow", skipped(1000, Suits::kNo), 0},
+           Row{"an uplink that is too slow", skipped(1000, Suits::kNo), 128},
            Row{"one that would do", skipped(1000, Suits::kYes), 8},
        }) {
     INFO(row.name);
@@ -147,6 +147,7 @@ TEST_CASE("a trial waits for some time as well, and who is in time for none") {
   };
   CHECK(first(skipped(1000)) == 100);
   CHECK(first(skipped(1000, Suits::kYes)) == 25);
+  CHECK(first(skipped(1000, Suits::kNo)) == 400);
   CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
 }
 
