@@ -32,6 +32,7 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
       num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
       said_(static_cast<size_t>(host->size() - num_data_shards_)),
       computed_(host->size()),
+      moved_(host->size()),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
 }
@@ -573,6 +574,8 @@ void PartialAllreduce::renew(int32_t s) {
                        owner == mine.owner && !mine.contribution.empty();
   if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
   mine.contributed_in = host_->view().number;
+  if (owner != mine.owner && !host_->view().is_owner(mine.owner))
+    moved_.insert(mine.owner);
   mine.owner = owner;
   if (mine.is_had) {
     cancel_results(s);

@@ -259,6 +259,7 @@ class PartialAllreduce final : public Operation {
   bool is_partial_ = false;  // some shard is not full
   bool is_charged_ = false;  // some shard of it
   bool is_passed_ = false;
+  RankSet moved_;               // owned a shard of it, and was too slow
   bool is_input_gone_ = false;  // a result that counts no more was written over it
   std::vector<Sending> sending_;
   // The whole bucket as committed. Results are read from here, not from the caller's

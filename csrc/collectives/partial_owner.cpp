@@ -50,9 +50,10 @@ void PartialAllreduce::take_over(int32_t s) {
   }
 }
 
-// Who is missing in another shard of this operation, where it was waited for.
+// Who is missing in another shard of this operation, where it was waited for, or was
+// waited for with the result of its own.
 RankSet PartialAllreduce::late_elsewhere() const {
-  RankSet late(host_->size());
+  RankSet late = moved_;
   for (const Shard& other : shards_)
     if (other.mask.count() > 0)
       for (int32_t r = 0; r < num_data_shards_; ++r)
@@ -455,11 +456,11 @@ void PartialAllreduce::on_called(Rank rank) {
 // slow. One whose verdict is here waits for nobody, nor does one whose own contribution
 // was too late everywhere: it is what is slow. What only its holder has comes from it
 // or not at all. One for whose contribution another shard has waited in vain was late
-// before the clock started: half of the time is spared it, at most what was waited.
-// None of this holds of one whose caller is late: that says nothing of its link, and
-// its own shard waits for that caller, too, and has one more result to send than the
-// others. With each view that this operation goes through it takes twice as long: where
-// every link is slow, somebody must get the time to finish.
+// before the clock started: the time begins with that wait. None of this holds of one
+// whose caller is late: that says nothing of its link, and its own shard waits for that
+// caller, too, and has one more result to send than the others. With each view that
+// this operation goes through it takes twice as long: where every link is slow,
+// somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -506,7 +507,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
   const Duration spared =
-      is_partial_ ? std::min(patience / 2, waited_in_vain()) : Duration::zero();
+      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
 }
