@@ -6,6 +6,7 @@ A late rank catches up by `aikido_torch.ddp`'s handle. Without data it trains on
 on random numbers; with it, the digits of demo.py.
 """
 
+import gc
 import json
 import sys
 import time
@@ -175,6 +176,9 @@ def run_block(
     task = DigitsTask(data) if data else FlatTask(block)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
+    # Else a full collection stops a rank for a quarter of a second now and then.
+    gc.collect()
+    gc.freeze()
     meeting.meet("block", index)
     trainer.run()
     if not block.check_every:
