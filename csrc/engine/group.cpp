@@ -24,6 +24,11 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
+// Of smaller contributions the share does (straggler/contribution_share.h).
+bool tells_rate(const FrameHeader& header) {
+  return header.kind == FrameKind::kContrib &&
+         header.total_bytes > straggler::ContributionShare::kMostBytes;
+}
 
 // Windows and the log end far below: a number beyond it is nonsense.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
@@ -115,7 +120,10 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   if (call.policy.kind != straggler::Kind::kWaitAll)
     counters_.partial_operations.fetch_add(1, std::memory_order_relaxed);
   local.called_at = clock_->now();
-  if (call.is_partial()) last_partial_ = seq;
+  if (call.is_partial()) {
+    last_partial_ = seq;
+    ownership_.demand().on_call(call.bytes(), clock_->now());
+  }
   auto it = active_.find(seq);
   if (it == active_.end()) {
     it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
@@ -294,6 +302,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (is_about_view(header.kind)) return peer(from).place_view(header);
   if (is_notice(header.kind)) return nowhere;
   if (is_p2p(header.kind)) return mailbox_.place(from, header);
+  if (tells_rate(header)) peer(from).uplink.on_begin(clock_->now());
   auto found = find(from, header, extension);
   if (!found) return found.status();
   if (!found->operation) return nowhere;
@@ -390,6 +399,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     mailbox_.arrived(from, header);
     return;
   }
+  if (tells_rate(header)) peer(from).uplink.on_end(header.payload_bytes, clock_->now());
   const auto it = active_.find(header.seq);
   if (it == active_.end()) return;
   const auto operation = it->second.operation;

@@ -68,7 +68,7 @@ void Group::fail_everywhere(Seq seq, const Status& why) {
 }
 
 void Group::note_share(Rank rank, size_t here, size_t total) {
-  peer(rank).uplink.on_close(here, total, clock_->now());
+  peer(rank).share.on_close(here, total, clock_->now());
 }
 
 void Group::note_given(size_t bytes) {

@@ -233,6 +233,7 @@ void Group::note_owners(const View& view) {
   for (const auto& change : ownership_.on_owners(owners, now)) {
     // How it was before it was moved says nothing.
     peer(change.rank).uplink = {};
+    peer(change.rank).share = {};
     for (const auto& policy : policies_)
       policy->on_moved(change.rank, change.owns, now.seq);
   }
@@ -369,7 +370,11 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
     }
     if (has_full_sums) all.keeps_up = false;
     if (view().is_owner(r)) return all;  // no trial for it
-    all.uplink = peers_[static_cast<size_t>(r.value)].uplink.suits(clock_->now());
+    const Peer& its = peers_[static_cast<size_t>(r.value)];
+    all.uplink = its.share.suits(clock_->now());
+    if (all.uplink == straggler::Suits::kUnknown)
+      all.uplink = ownership_.demand().judge(its.uplink.bytes_per_second(clock_->now()),
+                                             view().members.count());
     return all;
   };
   return ownership_.changes(options_.self, view().members,

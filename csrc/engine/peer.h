@@ -19,6 +19,7 @@
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
 #include "membership/view_message.h"
+#include "straggler/contribution_share.h"
 #include "straggler/uplink.h"
 #include "transport/link.h"
 
@@ -111,9 +112,11 @@ class Peer {
   void set_lost(const Status& why);
 
   bool has_left = false;
-  Status left_for;           // not ok: the loss for which it leaves, as it said
-  Status lost;               // not ok: see set_lost
-  straggler::Uplink uplink;  // while it owns nothing
+  Status left_for;  // not ok: the loss for which it leaves, as it said
+  Status lost;      // not ok: see set_lost
+  // Of its contributions, while it owns nothing.
+  straggler::Uplink uplink;
+  straggler::ContributionShare share;
 
  private:
   class Notice;

@@ -20,8 +20,10 @@
 // are all there is, everybody keeps up, and only being in time counts.
 //
 // To keep up takes no uplink: results come down, and late contributions are cancelled.
-// What still comes of them shows how fast it is (uplink.h). One whose uplink would do
-// waits a quarter of the time, and one whose uplink is too slow four times as long.
+// What still comes of them shows how fast it is: of large ones how fast bytes come
+// (uplink.h), of small ones what part is here at the close (contribution_share.h). One
+// whose uplink would do waits a quarter of the time, and one whose uplink is too slow
+// four times as long.
 //
 // Note [advice]
 // Lags say that a member is late and not why. Whoever sees the traces of all ranks
@@ -75,6 +77,10 @@ class Ownership {
   };
 
   explicit Ownership(int32_t world_size);
+
+  // What the calls of the local member need of owners.
+  Demand& demand() { return demand_; }
+  const Demand& demand() const { return demand_; }
 
   // What is said of `rank`, until something else is said.
   void advise(Rank rank, Advice advice) {
@@ -130,6 +136,7 @@ class Ownership {
 
   RankSet owners_;
   std::vector<Member> members_;
+  Demand demand_;
 };
 
 }  // namespace aikido::straggler

@@ -2,46 +2,75 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether the uplink of a member that owns nothing would carry what an owner sends (our
-// design). One thread, no clock.
+// How fast bytes come from a member, and how many are asked of one that owns shards
+// (our design). One thread, no clock.
 //
-// Where a shard is closed without the rest of its contribution, the part that is here
-// shows how much slower than the others' its uplink is: theirs have just come whole.
-// How fast those bytes came shows less: what it could not send in the last steps a
-// shaper lets pass at once, and bytes gather in the kernel and are then read at once.
-// Where nothing is here it had not begun yet, because it has called late: that says
-// nothing of its link.
+// Of large contributions only: a shaper lets pass at once what was not sent before, and
+// in the few ms until a shard is closed a small one is not more than that
+// (contribution_share.h).
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 
 namespace aikido::straggler {
 
-enum class Suits : uint8_t { kUnknown, kNo, kYes };
-
+// Measured from the beginning of a payload to its end, so that neither the computation
+// of the member nor its silence count. Small payloads say nothing: they are here at
+// once on any link. Nor does a single one: behind a lost packet, or while this rank had
+// no processor, payloads gather in the kernel and are then read at once, whatever the
+// link is. So it is the median of the last ones.
 class Uplink {
  public:
-  static constexpr uint64_t kLeastBytes = 4 << 10;  // of a contribution that counts
-  static constexpr size_t kContributions = 4;       // the last ones count,
-  static constexpr size_t kLeastForNo = 2;          // but for a no fewer do
+  static constexpr uint64_t kLeastBytes = 4 << 10;
+  static constexpr size_t kPayloads = 8;       // the last ones count,
+  static constexpr size_t kLeastPayloads = 4;  // and fewer say nothing
   static constexpr Duration kFresh = std::chrono::seconds(2);
-  // One that is well begins after the others, since it gets results last. It also sends
-  // a part to each owner, where an owner has its own. So this is enough, as the lower
-  // median: much more comes of a slow one, too, where the others close late for once.
-  static constexpr double kEnough = 1.0 / 3;
 
-  // A shard was closed: of the `total` bytes of its contribution `here` were here.
-  void on_close(uint64_t here, uint64_t total, TimePoint now);
-  // kUnknown: too few have come, or none for kFresh.
-  Suits suits(TimePoint now) const;
+  void on_begin(TimePoint now) { begun_ = now; }
+  void on_end(uint64_t bytes, TimePoint now);
+
+  // The lower median; nothing if too few have come, or nothing for kFresh; infinite if
+  // they came at once.
+  std::optional<double> bytes_per_second(TimePoint now) const;
 
  private:
-  std::array<double, kContributions> shares_{};  // contribution i at i % kContributions
-  size_t num_ = 0;
+  TimePoint begun_{};
   TimePoint last_{};
+  std::array<double, kPayloads> rates_{};  // payload i at i % kPayloads
+  size_t num_ = 0;
+};
+
+enum class Suits : uint8_t { kUnknown, kNo, kYes };
+
+// What calls need of each owner: as long as they are what takes the time, it is about
+// what the uplinks of the others carry.
+class Demand {
+ public:
+  static constexpr size_t kCalls = 16;  // the last ones count
+  // In less time they are the buckets of one step, and say nothing.
+  static constexpr Duration kLeastTime = std::chrono::milliseconds(100);
+
+  void on_call(uint64_t bytes, TimePoint now);
+
+  // That each of `num_owners` sends for the contributions and results of these calls:
+  // 2 (n-1)/n of their bytes. 0 while too few are known.
+  double bytes_per_second(int32_t num_owners) const;
+
+  // Whether a member that sends so much to each owner could be one of `num_owners`. The
+  // others get as much at the same time.
+  Suits judge(std::optional<double> bytes_per_second, int32_t num_owners) const;
+
+ private:
+  struct Called {
+    uint64_t bytes = 0;
+    TimePoint at{};
+  };
+  std::array<Called, kCalls> last_{};
+  uint64_t num_calls_ = 0;
 };
 
 }  // namespace aikido::straggler
