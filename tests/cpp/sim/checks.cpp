@@ -101,6 +101,7 @@ Checks::Checks(const Script& script, int32_t members_tolerated)
     : script_(script),
       tolerated_(members_tolerated),
       newest_{1, all_of(script.members)},
+      members_{{newest_.number, newest_.members}},
       fewest_(script.members),
       views_(static_cast<size_t>(script.members), newest_),
       since_(static_cast<size_t>(script.members), 1),
@@ -207,6 +208,7 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
     broken(concat("S1: view ", view.number, " has members ", mask_text(view.members),
                   " on rank ", rank, " and ", mask_text(newest_.members),
                   " elsewhere"));
+  members_.emplace(view.number, view.members);
   if (view.number <= newest_.number) return;
   if (2 * std::popcount(view.members & newest_.members) <=
       std::popcount(newest_.members))
@@ -264,17 +266,23 @@ void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
 }
 
 // An owner closes with more than half of its view heard from, so that what it exposes
-// alone it does not expose as one of a few.
+// alone it does not expose as one of a few. The frame may leave when there is another
+// view: that of the close is the one it names.
 void Checks::check_heard(int32_t rank, uint64_t op,
                          const transport::FrameHeader& header) {
   Op& o = at(op);
-  if (!has_one_result(o.call) || !o.closed.insert(header.shard).second) return;
-  const SeenView& view = views_[static_cast<size_t>(rank)];
-  const uint64_t heard = o.by_rank[static_cast<size_t>(rank)].heard | uint64_t{1}
-                                                                          << rank;
-  if (!has_majority(heard, view.members))
+  if (!has_one_result(o.call)) return;
+  const bool is_first = o.closed.insert(header.shard).second;
+  const auto view = members_.find(header.view);
+  if (view == members_.end()) return;  // nobody was seen in it
+  const uint64_t members = view->second, self = uint64_t{1} << rank;
+  if ((members & self) == 0)
+    broken(concat("S1: rank ", rank, " sends a result of operation ", op, " in view ",
+                  view->first, " of ", mask_text(members)));
+  const uint64_t heard = o.by_rank[static_cast<size_t>(rank)].heard | self;
+  if (is_first && !has_majority(heard, members))
     broken(concat("S1: rank ", rank, " closes operation ", op, " having heard from ",
-                  mask_text(heard), " of ", mask_text(view.members)));
+                  mask_text(heard), " of ", mask_text(members)));
 }
 
 void Checks::on_taken(int32_t rank, int32_t from, const transport::FrameHeader& header,

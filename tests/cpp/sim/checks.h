@@ -147,9 +147,10 @@ class Checks {
   // By operation, first byte, mask, and ranks of stand-ins.
   std::map<std::array<uint64_t, 4>, Bytes> folds_;
   SeenView newest_;
-  int32_t fewest_;               // members of a view so far
-  std::vector<SeenView> views_;  // by rank
-  std::vector<uint64_t> since_;  // by rank: the view it came in
+  std::map<uint64_t, uint64_t> members_;  // by view so far
+  int32_t fewest_;                        // members of a view so far
+  std::vector<SeenView> views_;           // by rank
+  std::vector<uint64_t> since_;           // by rank: the view it came in
   // By operation: who had called it when the newest view was first seen.
   std::vector<uint64_t> called_at_view_;
   std::vector<TimePoint> stopped_until_;            // by rank

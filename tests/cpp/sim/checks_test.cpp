@@ -118,6 +118,28 @@ TEST_CASE("views of one number differ, go back or have no majority: noticed") {
   CHECK(few.promise() == "S1");
 }
 
+TEST_CASE("a result is of the view that it names, and from a member of it") {
+  const auto send = [](Told& told, uint32_t view, uint64_t heard) {
+    transport::FrameHeader header;
+    header.seq = header.called = 1;
+    for (int32_t r = 0; r < 3; ++r)
+      if ((heard >> r & 1) != 0) told.checks.on_taken(0, r, header, false);
+    told.checks.on_view(0, {2, 0b110});
+    header.kind = transport::FrameKind::kResult;
+    header.view = view;
+    told.checks.on_sent(0, header);
+    return told.checks.violation();
+  };
+  Told late;
+  CHECK(send(late, 1, 0b010).empty());
+  Told few;
+  CHECK(send(few, 1, 0) ==
+        "S1: rank 0 closes operation 1 having heard from {0} of {0,1,2}");
+  Told removed;
+  CHECK(send(removed, 2, 0b110) ==
+        "S1: rank 0 sends a result of operation 1 in view 2 of {1,2}");
+}
+
 TEST_CASE("who is back while an operation is open is not in it") {
   const auto come_back = [](Told& told) {
     told.checks.on_view(0, {2, 0b011});
