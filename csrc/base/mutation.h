@@ -43,6 +43,7 @@ enum class Mutation : uint8_t {
   kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
   kHadMakesAnother,      // who has had a result is taken for one that can make it again
   kFailureToldOnce,      // an error is not told again to those that come back
+  kFailedSends,          // a call that has failed sends results to those that are late
   kBackupIsMember,       // a backup is taken for one contribution more
   kLogPerPolicy,         // each policy of a group has a log of its own
   kShardTwice,           // both copies of a data shard are counted
@@ -53,7 +54,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 32> kMutationNames = {
+inline constexpr std::array<std::string_view, 33> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -80,6 +81,7 @@ inline constexpr std::array<std::string_view, 32> kMutationNames = {
     "leave-out-needed",
     "had-makes-another",
     "failure-told-once",
+    "failed-sends",
     "backup-is-member",
     "log-per-policy",
     "shard-twice",

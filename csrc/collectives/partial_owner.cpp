@@ -303,6 +303,8 @@ RankSet PartialAllreduce::last_to_get(const RankSet& members,
 void PartialAllreduce::send_to_late(int32_t s) {
   Shard& mine = shard(s);
   if (mine.late.count() == 0) return;
+  // A call that has failed hears of no view, and what it closed is of an earlier one.
+  if (has_failed() && !mutated(Mutation::kFailedSends)) return;
   // An owner whose caller is late itself has nothing else to send.
   const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
   if (!is_free && host_->clock().now() < mine.late_due) return;

@@ -163,6 +163,27 @@ TEST_CASE("a result that nobody has got goes at once to a late member that calls
   CHECK(first->is_ok());
 }
 
+TEST_CASE("a call that has failed sends no result to a late member") {
+  Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});  // rank 0 owns it
+  const Call call = skip_call(10);
+  const auto inputs = inputs_of(3, call, 1);
+  int num_sent = 0, num_late = 0;
+  cluster.network.set_tap([&](Rank, Rank to, const FrameHeader& header, TimePoint at) {
+    if (header.kind == FrameKind::kResult && header.payload_bytes > 0)
+      ++(to == Rank(2) ? num_late : num_sent);
+    return at;
+  });
+  cluster.network.stall(Rank(0), Rank(1), cluster.clock.now() + milliseconds(200));
+  const auto first = cluster.allreduce(0, call, inputs[0], milliseconds(150));
+  cluster.allreduce(1, call, inputs[1]);
+  cluster.run_for(milliseconds(160));
+  REQUIRE(first->is_done());  // closed without rank 2, and not acknowledged
+  CHECK_FALSE(first->is_ok());
+  cluster.run_for(milliseconds(1000));
+  CHECK(num_sent == 1);
+  CHECK(num_late == 0);
+}
+
 TEST_CASE("the divisor is what is in it, or the world") {
   const auto result = [](ReduceOp op, straggler::Divisor divisor) {
     Cluster cluster({.size = 4});
