@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """Groups made from a group: split, shrunk, merged."""
 
+import re
 import time
 from datetime import timedelta
 
@@ -103,9 +104,10 @@ def test_a_split_does_not_know_hosts_and_goes_direct():
     options = Options(collectives_algorithm="two_level")
     for value, told_in_part, told in run_ranks(3, differ, options=options):
         assert value == 7
-        assert "all_reduce(sum, float32[3])" in told_in_part
+        # Whose calls are named is a matter of who is first.
+        assert re.search(r"all_reduce\(sum, float32\[\d\]\) and", told_in_part)
         assert " by " not in told_in_part
-        assert "all_reduce(sum, float32[3]) by two_level" in told
+        assert re.search(r"all_reduce\(sum, float32\[\d\]\) by two_level and", told)
 
 
 def shrink(rank, size, is_default, how):
