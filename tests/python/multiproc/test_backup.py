@@ -137,6 +137,7 @@ class Training:
 
 
 def learn(rank, size, policy, steps, late_steps, accumulate=1, options=None):
+    at_the_end = dist.new_group()
     training = Training(rank, policy, accumulate=accumulate, **(options or {}))
 
     def on_step(step):
@@ -144,8 +145,9 @@ def learn(rank, size, policy, steps, late_steps, accumulate=1, options=None):
             late(LATE_S)
 
     training.run(steps, on_step)
-    # A rank that has left is no member, and who is late still chooses.
-    dist.barrier()
+    # A rank that has left is no member, and who is late still chooses. It may wait for
+    # the end of a state, too, which nobody sends from within a barrier of torch.
+    training.handle.barrier(at_the_end)
     return training.facts()
 
 
