@@ -241,10 +241,12 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.reason = decision.reason;
   mine.deadline = decision.deadline;
   own.is_closed = true;
-  participants_.for_each([&](Rank r) {
-    if (!is_backup(r) && !host_->view().is_owner(r))
-      host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
-  });
+  // As a rule all own something, and nobody has to be looked up.
+  if (std::ssize(host_->view().cuts.back().owners) < host_->size())
+    participants_.for_each([&](Rank r) {
+      if (!is_backup(r) && !host_->view().is_owner(r))
+        host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
+    });
   // It is sent now, and had when somebody has acknowledged it.
   group_policy_.history().on_closed(seq_, charge(s));
   const size_t first = plan_.first_byte(s);
