@@ -144,6 +144,14 @@ def lognormal(ops: int, *, median_s: float, ratio: float, seed: int) -> list[flo
     return [median_s * math.exp(sigma * draw.gauss(0, 1)) for _ in range(ops)]
 
 
+def stalls(
+    ops: int, *, median_s: float, ratio: float, share: float, seed: int
+) -> list[float]:
+    """The same, where nearly all are equal and a share takes `ratio` times as long."""
+    more = late_in_share(ops, share=share, seconds=(ratio - 1) * median_s, seed=seed)
+    return [median_s + seconds for seconds in more]
+
+
 def bound_s(num_bytes: int, ranks: int, mbit: float = MBIT) -> float:
     """What a healthy allreduce takes at least: its bytes by the rate that TCP gets."""
     return 2 * num_bytes * (ranks - 1) / ranks * 8e-6 / (0.957 * mbit)

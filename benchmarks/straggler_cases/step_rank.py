@@ -3,7 +3,7 @@
 """One rank that trains with DistributedDataParallel, block by block; see runs.py.
 
 A late rank catches up by `aikido_torch.ddp`'s handle. Without data it trains one vector
-on random numbers; with it, the digits of demo.py.
+on random numbers; with it, a model of models.py.
 """
 
 import gc
@@ -25,7 +25,7 @@ from benchmarks.demo_plan import ShardedBatches
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import Flat, fingerprint, make_digits_model
+from benchmarks.models import RECIPES, Flat, Recipe, Task, fingerprint
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -37,10 +37,13 @@ from benchmarks.straggler_cases.op_rank import (
 )
 from benchmarks.straggler_cases.plan import BATCH, PLAN_FILE, Block, from_json
 
+TEST_ITEMS = 512  # at most: all copies are tested
 SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
 
 
 class FlatTask:
+    learning_rate = 0.05
+
     def __init__(self, block: Block):
         self.model: nn.Module = Flat(block.num_bytes)
         self._draw = torch.Generator().manual_seed(dist.get_rank())
@@ -58,10 +61,13 @@ class FlatTask:
         return []
 
 
-class DigitsTask:
-    def __init__(self, data: dict[str, torch.Tensor]):
+class LearningTask:
+    """A small model of the demo, and its data."""
+
+    def __init__(self, recipe: Recipe, data: dict[str, torch.Tensor]):
         torch.manual_seed(0)
-        self.model = make_digits_model()
+        self.learning_rate = recipe.learning_rate
+        self.model = recipe.make()
         self._data = data
         self._batches = ShardedBatches(
             len(data["train_y"]),
@@ -83,7 +89,10 @@ class DigitsTask:
             self._snapshots.take_if_due(step, seconds)
 
     def curve(self) -> list[dict]:
-        return self._snapshots.evaluate(self._data["test_x"], self._data["test_y"])
+        stride = -(-len(self._data["test_y"]) // TEST_ITEMS)
+        return self._snapshots.evaluate(
+            *(self._data[name][::stride] for name in ("test_x", "test_y"))
+        )
 
 
 class Trainer:
@@ -93,7 +102,7 @@ class Trainer:
         self,
         block: Block,
         notices: set[int],
-        task: FlatTask | DigitsTask,
+        task: FlatTask | LearningTask,
         group: dist.ProcessGroup,
         meeting: Meeting,
     ):
@@ -102,7 +111,7 @@ class Trainer:
             task.model, process_group=group
         )
         self._optimizer = torch.optim.SGD(
-            task.model.parameters(), lr=0.05, momentum=0.9
+            task.model.parameters(), lr=task.learning_rate, momentum=0.9
         )
         policy = policy_of(block.arm)
         self.handle = policy and aikido_torch.ddp.register(
@@ -171,9 +180,9 @@ def run_block(
     groups: Groups,
     meeting: Meeting,
     notes: Notes,
-    data: dict[str, torch.Tensor] | None,
+    learns: tuple[Recipe, dict[str, torch.Tensor]] | None,
 ) -> None:
-    task = DigitsTask(data) if data else FlatTask(block)
+    task = LearningTask(*learns) if learns else FlatTask(block)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
     # Else a full collection stops a rank for a quarter of a second now and then.
@@ -207,10 +216,11 @@ def run_block(
 def main() -> None:
     argument = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    data = None
+    learns = None
     if path := argument.get("data"):
         with np.load(path) as arrays:
             data = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+        learns = RECIPES[Task(argument["task"])], data
     dist.init_process_group("gloo", timeout=timedelta(seconds=WITHIN_S))
     meeting = Meeting(argument["folder"], dist.get_rank(), within_s=WITHIN_S)
     lab_rank.ready()
@@ -225,7 +235,7 @@ def main() -> None:
                 groups=groups,
                 meeting=meeting,
                 notes=notes,
-                data=data,
+                learns=learns,
             )
         dist.destroy_process_group()
     except RuntimeError as error:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Training of the demo's network while one uplink is bad for 2 s in every 10 s."""
+"""Training of small models while one uplink is bad for 2 s in every 10 s."""
 
+import functools
 import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.models import save_digits
+from benchmarks.models import RECIPES, Task
 from benchmarks.straggler_cases import records, runs
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 from benchmarks.straggler_cases.links import KIB, measure
@@ -16,7 +17,9 @@ from benchmarks.straggler_cases.runs import Record
 BAD_MBIT = 10.0
 PERIOD_S, BAD_S = 10.0, 2.0
 FIRST_S = 2.0  # so that a short run has a bad time in it
-TARGET = 0.97
+# Accuracies that are timed. They are those of a model that has learnt most of what it
+# will, so that what was skipped has had time to tell.
+TARGETS = {Task.DIGITS: 0.97, Task.TEXT: 0.4}
 
 
 def bad_times(until_s: float) -> tuple[Action, ...]:
@@ -30,20 +33,20 @@ def bad_times(until_s: float) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def to_target(record: Record) -> tuple[float, float, int]:
+def to_target(record: Record, target: float) -> tuple[float, float, int]:
     """Seconds, samples and steps until the accuracy was there.
 
     A sample counts when its gradient is in the parameters.
     """
     first = record.by_rank[0]
     for look in first["curve"]:
-        if look["accuracy"] >= TARGET:
+        if look["accuracy"] >= target:
             step = look["step"]
             samples = BATCH * sum(first["contributors"][:step])
             return look["seconds"], samples, step
     best = max((c["accuracy"] for c in record.by_rank[0]["curve"]), default=0.0)
     raise CaseError(
-        f"'{record.block.name}' has not reached {TARGET:.0%} but {best:.1%}"
+        f"'{record.block.name}' has not reached {target:.0%} but {best:.1%}"
     )
 
 
@@ -53,7 +56,7 @@ def rate(record: Record) -> float:
     return 1e3 * len(times) / sum(times)
 
 
-def training(case: Case, context: Context) -> list[Row]:
+def training(task: Task, case: Case, context: Context) -> list[Row]:
     steps, repeats = context.pick(400, 1500), context.pick(3, 10)
     actions = bad_times(600.0)
     blocks = [
@@ -70,14 +73,14 @@ def training(case: Case, context: Context) -> list[Row]:
         for arm in ("skip", "gloo")
     ]
     with tempfile.TemporaryDirectory() as folder, runs.lab_of() as lab:
-        data = Path(folder) / "digits.npz"
-        save_digits(data, seed=0)
+        data = Path(folder) / "data.npz"
+        RECIPES[task].save(data, 0)
         found = measure(
             lab,
             interleaved(blocks, repeats),
             context,
             program=runs.STEP_RANK,
-            extra={"data": str(data)},
+            extra={"data": str(data), "task": task},
         )
     rates = {
         block.name: statistics.median(map(rate, records.named(found, block.name)))
@@ -102,13 +105,13 @@ def training(case: Case, context: Context) -> list[Row]:
             note="worst five: " + " ".join(f"{t:.0f}" for t in sorted(times)[-5:]),
         ),
     ]
-    return rows + _target_rows(case, found)
+    return rows + _target_rows(case, found, TARGETS[task])
 
 
-def _target_rows(case: Case, found: list[Record]) -> list[Row]:
+def _target_rows(case: Case, found: list[Record], target: float) -> list[Row]:
     try:
         reached = {
-            name: [to_target(record) for record in records.named(found, name)]
+            name: [to_target(r, target) for r in records.named(found, name)]
             for name in ("skip bad", "skip clean")
         }
     except CaseError as error:
@@ -129,11 +132,12 @@ def _target_rows(case: Case, found: list[Record]) -> list[Row]:
     ]
 
 
-CASES = [
-    Case(
-        name="training",
-        what=f"digits, one uplink at {BAD_MBIT:g} Mbit/s for {BAD_S:g} s in every "
-        f"{PERIOD_S:g} s",
+def _case(name: str, task: Task) -> Case:
+    target = f"{TARGETS[task]:.0%}"
+    return Case(
+        name=name,
+        what=f"{task.value}, one uplink at {BAD_MBIT:g} Mbit/s for {BAD_S:g} s in "
+        f"every {PERIOD_S:g} s",
         bars=(
             Bar(
                 what="steps per second",
@@ -143,9 +147,11 @@ CASES = [
                 better="higher",
             ),
             Bar(what="worst step", of="its median", bar=3.0),
-            Bar(what="time to 97 %", of="clean", bar=1.05, unit="s"),
-            Bar(what="samples to 97 %", of="clean", bar=1.05, unit="samples"),
+            Bar(what=f"time to {target}", of="clean", bar=1.05, unit="s"),
+            Bar(what=f"samples to {target}", of="clean", bar=1.05, unit="samples"),
         ),
-        measure=training,
+        measure=functools.partial(training, task),
     )
-]
+
+
+CASES = [_case("training", Task.DIGITS), _case("training-text", Task.TEXT)]

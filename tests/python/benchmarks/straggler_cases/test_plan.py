@@ -56,6 +56,13 @@ def test_computation_is_as_uneven_as_asked(ratio):
     assert math.isclose(times[19_800] / p50, ratio, rel_tol=0.08)
 
 
+def test_stalls_are_a_share_of_computations_that_are_otherwise_equal():
+    times = plan.stalls(40, median_s=0.2, ratio=3.0, share=0.075, seed=1)
+    assert sorted(times) == [0.2] * 37 + [pytest.approx(0.6)] * 3
+    assert times != plan.stalls(40, median_s=0.2, ratio=3.0, share=0.075, seed=2)
+    assert plan.stalls(40, median_s=0.2, ratio=1.0, share=0.075, seed=1) == [0.2] * 40
+
+
 def test_an_allreduce_takes_at_least_its_bytes_by_the_rate():
     # 2 * 3/4 of 4 MiB at 95.7 % of 200 Mbit/s.
     assert math.isclose(plan.bound_s(4 << 20, 4), 0.26297, rel_tol=1e-4)
