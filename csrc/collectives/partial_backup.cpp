@@ -115,6 +115,10 @@ void PartialAllreduce::start_policy(int32_t s) {
   } else {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
+  for (int32_t r = 0; r < host_->size(); ++r)
+    if (r == host_->self().value ? is_started()
+                                 : host_->called_by(Rank(r)) >= seq_.value)
+      own.policy->on_called(Rank(r), host_->clock().now());
 }
 
 // The caller of the owner is here.

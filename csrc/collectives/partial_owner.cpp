@@ -431,6 +431,9 @@ void PartialAllreduce::note_lag() {
 }
 
 void PartialAllreduce::on_called(Rank rank) {
+  for (const Shard& mine : shards_)
+    if (mine.own && !mine.own->is_closed)
+      mine.own->policy->on_called(rank, host_->clock().now());
   if (rank != host_->self() && host_->view().is_owner(rank)) send_to_caller(rank);
   if (has_quorum_) {
     if (host_->clock().now() - quorum_at_ > call_.policy.floor) computed_.insert(rank);

@@ -123,6 +123,10 @@ class Policy {
   // Only these are waited for; at first everybody. Again only with fewer.
   virtual void expect(const RankSet& members) = 0;
 
+  // `rank` is known to have called the operation; who has contributed has. Requires
+  // what on_arrival() does.
+  virtual void on_called(Rank, TimePoint) {}
+
   // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
   // world, and that `now` never goes backwards. A second arrival changes nothing.
   virtual void on_arrival(Rank rank, TimePoint now) = 0;

@@ -7,6 +7,7 @@
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
 
+#include "straggler/call_times.h"
 #include "straggler/deadline.h"
 #include "straggler/history.h"
 #include "straggler/policy.h"
@@ -23,6 +24,7 @@ class Skip final : public Policy {
        uint64_t bytes, const RankSet& had_time);
 
   void expect(const RankSet& members) override { expected_ = members; }
+  void on_called(Rank rank, TimePoint now) override { calls_.on_called(rank, now); }
   void on_arrival(Rank rank, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
@@ -30,9 +32,12 @@ class Skip final : public Policy {
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override { return t_q_; }
 
  private:
+  Terms longest() const;
+
   int32_t quorum_;
   History& history_;
   TermsOf terms_;
+  CallTimes calls_;
   Seq seq_;
   uint64_t bytes_;
   RankSet expected_;

@@ -13,21 +13,6 @@ TermsOf::TermsOf(const PolicyOptions& options, const History& history,
       bytes_(bytes),
       had_time_(had_time) {}
 
-Terms TermsOf::longest(const RankSet& expected, const RankSet& arrived) const {
-  Terms longest;
-  expected.for_each([&](Rank rank) {
-    if (longest.is_open_ended || arrived.contains(rank)) return;
-    const Terms t = of(rank);
-    const bool is_stronger = t.deadline == longest.deadline &&
-                             longest.reason == Reason::kKnownBehind &&
-                             t.reason != Reason::kKnownBehind;
-    if (longest.rank == kNoRank || t.is_open_ended || t.deadline > longest.deadline ||
-        is_stronger)
-      longest = t;
-  });
-  return longest;
-}
-
 bool TermsOf::is_left_out(Rank rank) const {
   return can_leave_one(options_, history_.members().count(), history_.world_size()) &&
          !history_.log().would_overflow_far(rank, bytes_);

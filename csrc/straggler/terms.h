@@ -40,7 +40,27 @@ class TermsOf {
 
   Terms of(Rank rank) const;
   // Of the one of `expected` without `arrived` that holds the shard open longest.
-  Terms longest(const RankSet& expected, const RankSet& arrived) const;
+  Terms longest(const RankSet& expected, const RankSet& arrived) const {
+    return longest(expected, arrived, [](const Terms& t) { return t.deadline; });
+  }
+  // The same where one has `time_left(its terms)` instead of its deadline.
+  template <class TimeLeft>
+  Terms longest(const RankSet& expected, const RankSet& arrived,
+                TimeLeft&& time_left) const {
+    Terms longest;
+    expected.for_each([&](Rank rank) {
+      if (longest.is_open_ended || arrived.contains(rank)) return;
+      Terms t = of(rank);
+      if (!t.is_open_ended) t.deadline = time_left(t);
+      const bool is_stronger = t.deadline == longest.deadline &&
+                               longest.reason == Reason::kKnownBehind &&
+                               t.reason != Reason::kKnownBehind;
+      if (longest.rank == kNoRank || t.is_open_ended || t.deadline > longest.deadline ||
+          is_stronger)
+        longest = t;
+    });
+    return longest;
+  }
   // The log has no room for what `rank` would have to be sent later.
   bool is_log_full(Rank rank) const;
 

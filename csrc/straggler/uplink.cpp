@@ -10,9 +10,9 @@ namespace aikido::straggler {
 void Uplink::on_end(uint64_t bytes, TimePoint now) {
   if (bytes < kLeastBytes) return;
   last_ = now;
-  rates_[num_++ % kPayloads] = now > begun_
-                                   ? static_cast<double>(bytes) / to_seconds(now - begun_)
-                                   : std::numeric_limits<double>::infinity();
+  rates_[num_++ % kPayloads] =
+      now > begun_ ? static_cast<double>(bytes) / to_seconds(now - begun_)
+                   : std::numeric_limits<double>::infinity();
 }
 
 std::optional<double> Uplink::bytes_per_second(TimePoint now) const {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// When the members have called one operation, and what that says of contributions that
+// are missing (our design). One thread, no clock.
+//
+// Note [late by its call]
+// A deadline counts from t_q, when K contributions are here. Where a contribution takes
+// long to send, who is late is known before that: c_q is the time of the K-th call, and
+// one that calls later than its deadline after c_q comes that much after t_q, too. Then
+// nobody waits for it at t_q, and for one that has not called until c_q and its
+// deadline. Calls come behind other bytes, and where links are slow not at the same
+// time everywhere: so one is late by its call only if it is so by a part of what the
+// contributions themselves have taken, whatever its deadline is.
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rank_set.h"
+
+namespace aikido::straggler {
+
+class CallTimes {
+ public:
+  // Of what K contributions took from c_q to t_q.
+  static constexpr int kLeastPart = 2;
+
+  // `quorum` is K.
+  CallTimes(int32_t world_size, int32_t quorum)
+      : quorum_(quorum), called_(world_size) {}
+
+  // `rank` is known to have called. A second time changes nothing.
+  void on_called(Rank rank, TimePoint now);
+
+  // For how long after `t_q` one is waited for whose contribution is missing and that
+  // may be late by `deadline`: at most that. Requires: K members have called, and `t_q`
+  // is not before that.
+  Duration time_left(Rank rank, Duration deadline, TimePoint t_q) const;
+
+ private:
+  int32_t quorum_;
+  RankSet called_;
+  TimePoint c_q_{};
+  std::vector<std::pair<Rank, TimePoint>> later_;  // those after c_q
+};
+
+}  // namespace aikido::straggler
