@@ -25,7 +25,7 @@ from benchmarks.demo_plan import ShardedBatches
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import RECIPES, Flat, Recipe, Task, fingerprint
+from benchmarks.models import RECIPES, Flat, Task, fingerprint
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -64,10 +64,10 @@ class FlatTask:
 class LearningTask:
     """A small model of the demo, and its data."""
 
-    def __init__(self, recipe: Recipe, data: dict[str, torch.Tensor]):
+    def __init__(self, task: Task, learning_rate: float, data: dict[str, torch.Tensor]):
         torch.manual_seed(0)
-        self.learning_rate = recipe.learning_rate
-        self.model = recipe.make()
+        self.learning_rate = learning_rate
+        self.model = RECIPES[task].make()
         self._data = data
         self._batches = ShardedBatches(
             len(data["train_y"]),
@@ -180,7 +180,7 @@ def run_block(
     groups: Groups,
     meeting: Meeting,
     notes: Notes,
-    learns: tuple[Recipe, dict[str, torch.Tensor]] | None,
+    learns: tuple[Task, float, dict[str, torch.Tensor]] | None,
 ) -> None:
     task = LearningTask(*learns) if learns else FlatTask(block)
     group = groups.of(block.arm, fresh=block.fresh)
@@ -220,7 +220,7 @@ def main() -> None:
     if path := argument.get("data"):
         with np.load(path) as arrays:
             data = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-        learns = RECIPES[Task(argument["task"])], data
+        learns = Task(argument["task"]), argument["learning_rate"], data
     dist.init_process_group("gloo", timeout=timedelta(seconds=WITHIN_S))
     meeting = Meeting(argument["folder"], dist.get_rank(), within_s=WITHIN_S)
     lab_rank.ready()

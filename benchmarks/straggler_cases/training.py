@@ -20,6 +20,9 @@ FIRST_S = 2.0  # so that a short run has a bad time in it
 # Accuracies that are timed. They are those of a model that has learnt most of what it
 # will, so that what was skipped has had time to tell.
 TARGETS = {Task.DIGITS: 0.97, Task.TEXT: 0.4}
+# So small that it takes more than one period to get there.
+LEARNING_RATES = {Task.DIGITS: 0.005, Task.TEXT: 0.2}
+STEPS = {Task.DIGITS: 1000, Task.TEXT: 400}  # enough for the target
 
 
 def bad_times(until_s: float) -> tuple[Action, ...]:
@@ -57,13 +60,13 @@ def rate(record: Record) -> float:
 
 
 def training(task: Task, case: Case, context: Context) -> list[Row]:
-    steps, repeats = context.pick(400, 1500), context.pick(3, 10)
+    steps, repeats = context.pick(STEPS[task], 2 * STEPS[task]), context.pick(3, 10)
     actions = bad_times(600.0)
     blocks = [
         Block(
             name=f"{arm} {'bad' if bad else 'clean'}",
             arm=arm,
-            ops=steps,
+            ops=steps if arm == "skip" else steps // 3,
             num_bytes=340 * KIB,  # of its gradients
             warm_up=10,
             actions=bad,
@@ -80,7 +83,11 @@ def training(task: Task, case: Case, context: Context) -> list[Row]:
             interleaved(blocks, repeats),
             context,
             program=runs.STEP_RANK,
-            extra={"data": str(data), "task": task},
+            extra={
+                "data": str(data),
+                "task": task,
+                "learning_rate": LEARNING_RATES[task],
+            },
         )
     rates = {
         block.name: statistics.median(map(rate, records.named(found, block.name)))
