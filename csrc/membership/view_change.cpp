@@ -22,8 +22,8 @@ using std::chrono::milliseconds;
 constexpr Duration kAnswerFloor = milliseconds(100);
 constexpr int kPatience = 4;
 // The least where the one that is missing loses nothing (who cannot have exposed
-// anything).
-constexpr Duration kSparedFloor = milliseconds(10);
+// anything): one that is well answers in less.
+constexpr Duration kSparedFloor = milliseconds(3);
 // And where it may have exposed something, and nothing says that it is stopped: its
 // answer may be behind what its link still has to send. Below kOutcome.
 constexpr Duration kExposedFloor = milliseconds(400);

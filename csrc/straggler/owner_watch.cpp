@@ -22,7 +22,7 @@ Duration OwnerWatch::deadline(uint64_t bytes, Duration took) const {
     if (scaled < static_cast<double>(took.count()))
       patience = std::max(took / kLeastPart, Duration(static_cast<int64_t>(scaled)));
   }
-  return std::clamp(patience, options_.floor, options_.ceiling);
+  return std::clamp(patience, options_.floor / kFloorPart, options_.ceiling);
 }
 
 }  // namespace aikido::straggler

@@ -27,12 +27,15 @@ class OwnerWatch {
   void on_lag(uint64_t bytes, Duration lag);
   // kHeadRoom * slack times the 19th of 20 lags, and at least took / kLeastPart; or
   // `took` if that is shorter or fewer than warmup_operations lags are known; between
-  // floor and ceiling. `took`: from the call to when all else was here.
+  // floor / kFloorPart and ceiling: the floor is for callers, who compute and are not
+  // scheduled, and owners do not wait for those. `took`: from the call to when all else
+  // was here.
   [[nodiscard]] Duration deadline(uint64_t bytes, Duration took) const;
 
  private:
   static constexpr double kHeadRoom = 2;
   static constexpr int kLeastPart = 4;
+  static constexpr int kFloorPart = 2;
   PolicyOptions options_;
   std::array<std::unique_ptr<Window>, 32> lags_;  // by size class
 };

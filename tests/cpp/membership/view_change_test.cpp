@@ -306,11 +306,11 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
     row.prepare(members);
     members.is_lost = without({3});
     members[0].change.suspect(Rank(3), members.now);
-    members.run(milliseconds(9));
+    members.run(milliseconds(2));
     CHECK(members.view(0).number == 1);
     members.run(milliseconds(3));
     CHECK(members.view(0).has(Rank(3)) != row.is_spared);
-    members.run(milliseconds(380));
+    members.run(milliseconds(387));
     CHECK(members.view(0).number == (row.is_spared ? 2 : 1));
     members.run(milliseconds(20));
     CHECK_FALSE(members.view(0).has(Rank(3)));

@@ -63,7 +63,7 @@ TEST_CASE("the deadline is of the 19th of 20 lags, with bounds") {
 TEST_CASE("an owner has no longer than all else took") {
   OwnerWatch watch(watched());
   CHECK(watch.deadline(kSize, ms(300)) == ms(300));
-  CHECK(watch.deadline(kSize, ms(1)) == ms(5));
+  CHECK(watch.deadline(kSize, ms(1)) == ms(2.5));  // half of the floor
   for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(200));
   CHECK(watch.deadline(kSize, ms(300)) == ms(300));
   CHECK(watch.deadline(kSize, ms(700)) == ms(600));
@@ -75,7 +75,7 @@ TEST_CASE("old lags are forgotten, and one before its time is none") {
   CHECK(watch.deadline(kSize, kLong) == ms(600));
   for (int i = 0; i < 64; ++i) watch.on_lag(kSize, ms(-3));
   CHECK(watch.deadline(kSize, ms(400)) == ms(100));
-  CHECK(watch.deadline(kSize, ms(8)) == ms(5));
+  CHECK(watch.deadline(kSize, ms(8)) == ms(2.5));
 }
 
 }  // namespace
