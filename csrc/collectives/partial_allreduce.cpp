@@ -120,6 +120,8 @@ void PartialAllreduce::contribute(int32_t s) {
     fold_ahead(s);
     return close_if_due(s);
   }
+  // What is had by its owner comes without any contribution.
+  if (host_->view().held_at(seq_, number_of(s)) != nullptr) return;
   if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
@@ -249,9 +251,13 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
     if (mutated(Mutation::kOverwriteInputEarly) && is_started())
       std::memcpy(local_.output + plan_.first_byte(s), result() + plan_.first_byte(s),
                   mine.bytes);
-    if (mine.bytes == header.total_bytes) {
+    // Note [what was closed here before]
+    const bool is_known = mine.sealed && mine.sealed->mask == mine.mask &&
+                          mine.sealed->stand_ins == mine.stand_ins;
+    if (is_known || mine.bytes == header.total_bytes) {
       note_lag();
       had(s);
+      if (is_known) acknowledge(s);
       have_own();
     }
   }
@@ -265,6 +271,7 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
   OwnedShard* own = shard(s).own.get();
+  if (header.kind == FrameKind::kAck && own == nullptr) cancel_results(s, from);
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
     own->is_acknowledged = own->is_closed;
@@ -291,13 +298,6 @@ void PartialAllreduce::acknowledge(int32_t s) {
   if (mine.owner == host_->self() || host_->is_promised()) return;
   if (std::exchange(mine.is_acknowledged, true)) return;
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
-}
-
-// What a shard counts for with those that have not called, the first time it is asked.
-uint64_t PartialAllreduce::charge(int32_t s) {
-  if (std::exchange(shard(s).is_charged, true)) return 0;
-  const bool is_first = !std::exchange(is_charged_, true);
-  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
 }
 
 void PartialAllreduce::had(int32_t s) {
@@ -467,13 +467,8 @@ void PartialAllreduce::start_over() {
 
 void PartialAllreduce::on_settled(Rank rank) {
   if (has_failed()) return;
-  if (pending_sends_ > 0) {
-    std::erase_if(sending_, [&](const Sending& piece) {
-      if (piece.to == rank) host_->cancel(rank, piece.id);
-      return piece.to == rank;
-    });
-  }
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    if (pending_sends_ > 0) cancel_results(s, rank);
     if (shard(s).late.count() > 0) shard(s).late.erase(rank);
     OwnedShard* own = shard(s).own.get();
     if (own == nullptr || own->is_closed) continue;
@@ -500,6 +495,7 @@ void PartialAllreduce::on_promise() {
     if (mine.is_had) continue;
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
     if (mine.own) {
+      if (mine.own->is_closed) mine.sealed = mine.verdict();
       cancel_results(s);
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
@@ -526,6 +522,7 @@ void PartialAllreduce::on_removed() {
     is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
     shard(s).bytes = 0;
+    shard(s).sealed.reset();
     shard(s).open_again();
   }
   if (!is_whole) shards_left_ = plan_.num_shards();

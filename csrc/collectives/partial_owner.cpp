@@ -35,6 +35,7 @@ void PartialAllreduce::take_over(int32_t s) {
   if (own.is_closed) return;  // with a mutation only
   start_policy(s);
   own.policy->expect(expected());
+  shard(s).sealed.reset();
   own.folded = own.sent = 0;
   own.has_asked = own.is_due = false;
   own.present = RankSet(host_->size());
@@ -141,6 +142,7 @@ void PartialAllreduce::fold_ahead(int32_t s) {
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
+    shard(s).sealed.reset();
     own->fold(result() + first, reduce_, {wanted(), {}},
               is_one ? local_.input + first : nullptr, own->folded, end, element,
               scale_of(call_, wanted().count(), host_->size()));
@@ -350,6 +352,22 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
     sending_.push_back({s, rank, id});
   }
   local_.priority = priority;
+}
+
+// What a shard counts for with those that have not called, the first time it is asked.
+uint64_t PartialAllreduce::charge(int32_t s) {
+  if (std::exchange(shard(s).is_charged, true)) return 0;
+  const bool is_first = !std::exchange(is_charged_, true);
+  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
+}
+
+// It has the result.
+void PartialAllreduce::cancel_results(int32_t s, Rank to) {
+  std::erase_if(sending_, [&](const Sending& piece) {
+    const bool is_one = piece.shard == s && piece.to == to;
+    if (is_one) host_->cancel(to, piece.id);
+    return is_one;
+  });
 }
 
 void PartialAllreduce::cancel_results(int32_t s) {
