@@ -46,17 +46,54 @@ Status DirectReduction::on_start() {
         return misfit(Rank(r), source.total, *own_bytes_);
     }
   }
-  // Each member begins with another owner, so that no owner is everybody's first.
+  if (local_.parts) {
+    contributed_.resize(static_cast<size_t>(n));
+    local_.parts->on_more([weak = weak_from_this()] {
+      const auto self = std::static_pointer_cast<DirectReduction>(weak.lock());
+      if (self && !self->is_over()) self->on_more();
+    });
+  }
+  contribute();
+  fold_what_is_ready();
+  finish_if_done();
+  return Status::ok();
+}
+
+// Of `bytes` of a shard of ours, so many are here.
+size_t DirectReduction::own_here(size_t bytes) const {
+  return local_.parts ? std::min(bytes, local_.parts->ready()) : bytes;
+}
+
+// Sends what is here and has not been sent. Each member begins with another owner, so
+// that no owner is everybody's first.
+void DirectReduction::contribute() {
+  const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
     const Rank to((host_->self().value + step) % n);
     const auto shard = shard_of(to);
     if (!shard) continue;
     const Piece mine = piece(*shard);
-    post(to, FrameKind::kContrib, *shard, mine.data, mine.bytes, 0, mine.bytes, true);
+    if (!local_.parts) {
+      post(to, FrameKind::kContrib, *shard, mine.data, mine.bytes, 0, mine.bytes, true);
+      continue;
+    }
+    std::optional<size_t>& sent = contributed_[static_cast<size_t>(to.value)];
+    const size_t begin = sent.value_or(0);
+    const size_t end = own_here(mine.bytes);
+    if (sent && end == begin) continue;
+    post(to, FrameKind::kContrib, *shard, mine.data + begin, end - begin, begin,
+         mine.bytes, !sent);
+    sent = end;
   }
+}
+
+void DirectReduction::on_more() {
+  if (const Status& why = local_.parts->failure(); !why)
+    return host_->fail_everywhere(seq_, why);
+  contribute();
   fold_what_is_ready();
   finish_if_done();
-  return Status::ok();
+  if (is_over()) host_->on_over(seq_);
 }
 
 Result<std::byte*> DirectReduction::place(Rank from,
@@ -101,6 +138,10 @@ void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
   } else if (header.kind == FrameKind::kResult) {
     const size_t shard = header.shard;
     result_bytes_[shard] += header.payload_bytes;
+    if (local_.parts) {
+      const size_t begin = plan_.first_byte(header.shard) + header.offset;
+      local_.parts->tell_result(begin, begin + header.payload_bytes);
+    }
     if (result_bytes_[shard] == header.total_bytes && !result_has_come_[shard]) {
       result_has_come_[shard] = true;
       --results_left_;
@@ -132,7 +173,7 @@ void DirectReduction::fold_what_is_ready() {
 
 // How many bytes can be folded next: as far as the first frame of everybody reaches.
 size_t DirectReduction::ready() const {
-  size_t ready = std::min(*own_bytes_ - folded_, whole_elements());
+  size_t ready = std::min(own_here(*own_bytes_) - folded_, whole_elements());
   for (int32_t r = 0; r < host_->size(); ++r) {
     if (Rank(r) == host_->self()) continue;
     const Source& source = sources_[static_cast<size_t>(r)];
@@ -181,6 +222,10 @@ void DirectReduction::fold(size_t begin, size_t end) {
     reduce_(out, inputs, n, (end - begin) / size_of(call_.dtype), scale_);
   }
   folded_ = end;
+  if (local_.parts) {
+    const size_t first = plan_.first_byte(*own_shard_);
+    local_.parts->tell_result(first + begin, first + end);
+  }
   send_result(out, begin, end);
 }
 

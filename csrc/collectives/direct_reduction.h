@@ -6,8 +6,9 @@
 // folds the contributions in rank order and sends the result to whom it is for: all
 // (allreduce), the root (reduce), or nobody (reduce_scatter, where every member owns
 // the block that it wants). Two hops whatever the number of members. Pieces of a shard
-// are folded and returned as soon as all members' bytes for them are in. With zero
-// elements the allreduce is the barrier. Strict: the result needs every member.
+// are folded and returned as soon as all members' bytes for them are in, our own in
+// parts too (parts.h). With zero elements the allreduce is the barrier. Strict: the
+// result needs every member.
 //
 // Note [frames that wait for the fold]
 // Each frame of a contribution has a buffer of its own, which goes back to the pool
@@ -51,6 +52,9 @@ class DirectReduction final : public Operation {
   };
 
   Status on_start() override;
+  void contribute();
+  void on_more();
+  size_t own_here(size_t bytes) const;
   void on_message_sent(uint32_t) override { finish_if_done(); }
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib || !scratch_;
@@ -87,8 +91,11 @@ class DirectReduction final : public Operation {
   // Bytes of it. Blocks of a reduce_scatter may differ: known once called here.
   std::optional<size_t> own_bytes_;
   std::vector<Source> sources_;  // by rank, when a shard is ours
-  Buffer scratch_;               // its result, where it is not for this member
-  size_t folded_ = 0;            // bytes of it
+  // With parts: bytes on their way to each owner, by rank; none: nothing was sent to
+  // it.
+  std::vector<std::optional<size_t>> contributed_;
+  Buffer scratch_;     // its result, where it is not for this member
+  size_t folded_ = 0;  // bytes of it
   bool own_done_ = false;
   std::vector<size_t> result_bytes_;  // by shard
   std::vector<bool> result_has_come_;

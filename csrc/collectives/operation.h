@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "collectives/call.h"
 #include "collectives/outcome.h"
+#include "collectives/parts.h"
 #include "membership/view_message.h"
 #include "straggler/data_shard.h"
 #include "straggler/group_policy.h"
@@ -61,6 +62,9 @@ struct LocalCall {
   TimePoint traced_at{};
   Completion on_done;
   std::shared_ptr<void> keep_alive;
+  // Where data comes later: null where it is there (parts.h). Of `input` only.
+  std::shared_ptr<Hold> hold;
+  std::shared_ptr<Parts> parts;
 };
 
 struct OperationSettings {

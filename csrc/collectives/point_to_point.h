@@ -39,6 +39,7 @@ struct SendCall {
   TimePoint deadline{};
   MessageCompletion on_done;
   std::shared_ptr<void> keep_alive;  // as in LocalCall
+  std::shared_ptr<Hold> hold;
 };
 
 struct ReceiveCall {

@@ -197,10 +197,17 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
   {
     // Under the lock, so that numbers and the order of posting agree.
     const std::lock_guard lock(mutex_);
-    engine_->enqueue([this, call = std::move(call), shared, timeout]() mutable {
-      engine_->uplink().note(shared->priority,
-                             call.policy.kind != straggler::Kind::kWaitAll);
-      group_->call(std::move(call), std::move(*shared), timeout);
+    enter(shared->hold, [this, call = std::move(call), shared, timeout]() mutable {
+      if (shared->hold && !shared->hold->failure) {
+        group_->refuse(shared->hold->failure);
+        collectives::Outcome outcome;
+        outcome.kind = collectives::OutcomeKind::kAborted;
+        shared->on_done(shared->hold->failure, outcome);
+      } else {
+        engine_->uplink().note(shared->priority,
+                               call.policy.kind != straggler::Kind::kWaitAll);
+        group_->call(std::move(call), std::move(*shared), timeout);
+      }
       group_->end_turn();
     });
     number = ++num_calls_;
@@ -210,15 +217,68 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
 }
 
 uint64_t Communicator::refuse(const Status& why) {
-  const std::lock_guard lock(mutex_);
-  engine_->post([this, why] {
-    group_->refuse(why);
-    group_->end_turn();
-  });
-  return ++num_calls_;
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    enter(nullptr, [this, why] {
+      group_->refuse(why);
+      group_->end_turn();
+    });
+    number = ++num_calls_;
+  }
+  engine_->drive();
+  return number;
+}
+
+// Requires mutex_.
+void Communicator::enter(const std::shared_ptr<collectives::Hold>& hold,
+                         std::function<void()> work) {
+  if (!hold && held_.empty()) return engine_->enqueue(std::move(work));
+  held_.push_back({hold, std::move(work)});
+  num_held_ = held_.size();
+}
+
+void Communicator::release(collectives::Hold& hold, const Status& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (hold.is_released) return;
+    hold.is_released = true;
+    hold.failure = failure;
+    enter_released();
+  }
+  engine_->drive();
+}
+
+// Requires mutex_.
+void Communicator::enter_released() {
+  while (!held_.empty()) {
+    Held& first = held_.front();
+    if (first.hold && !first.hold->is_released) break;
+    engine_->enqueue(std::move(first.enter));
+    held_.pop_front();
+  }
+  num_held_ = held_.size();
+}
+
+// Whatever a device still does for them, nobody waits for it any more.
+void Communicator::give_up_held(const Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Held& held : held_) {
+      if (!held.hold || held.hold->is_released) continue;
+      held.hold->is_released = true;
+      held.hold->failure = why;
+    }
+    enter_released();
+  }
+  engine_->drive();
 }
 
 Status Communicator::pass_over(Seq seq) {
+  if (num_held_ > 0)
+    return {Code::kInvalidArgument,
+            "calls are under way whose data is still coming from a device; wait for "
+            "their works first"};
   Status passed;
   engine_->run_and_wait([&] {
     passed = group_->pass_over(seq);
@@ -251,10 +311,19 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 
 void Communicator::send(collectives::SendCall call) {
   const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
-  engine_->enqueue([this, shared] {
+  const auto work = [this, shared] {
+    if (shared->hold && !shared->hold->failure)
+      return shared->on_done(shared->hold->failure, kNoRank);
     engine_->uplink().note(shared->priority);
     group_->send(std::move(*shared));
-  });
+  };
+  // What is called on another thread meanwhile has no order with it.
+  if (!shared->hold && num_held_ == 0) {
+    engine_->enqueue(work);
+  } else {
+    const std::lock_guard lock(mutex_);
+    enter(shared->hold, work);
+  }
   engine_->drive();
 }
 
@@ -307,6 +376,7 @@ std::optional<trace::ClockLine> Communicator::clock_of_rank_0() {
 void Communicator::abort(const Status& why) {
   if (engine_->is_forked()) return;
   engine_->post([this, why] { group_->abort(why); });
+  give_up_held(why);
 }
 
 void Communicator::shutdown(Duration linger) {
@@ -320,8 +390,13 @@ void Communicator::shutdown(Duration linger) {
   // others may need it, so it goes first, and so do the calls that others are still to
   // make: a caller that has dropped the work of a call relies on it nevertheless.
   engine_->run_and_wait([this] { group_->ask_settled(); });
-  wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
+  wait_until(
+      [this] { return num_held_ == 0 && !group_->is_busy() && group_->is_drained(); },
+      deadline);
   engine_->run_and_wait([this] { group_->leave(); });
+  give_up_held({Code::kAborted, concat("group \"", options_.name,
+                                       "\" was shut down before the data of the call "
+                                       "had come from its device")});
   wait_until([this] { return group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);

@@ -6,7 +6,10 @@
 // numbers in the order of the calls, and hands them to the progress thread. All methods
 // from any thread but the progress thread, unless said otherwise.
 
+#include <atomic>
 #include <condition_variable>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,13 +56,20 @@ class Communicator final : private transport::Doorkeeper {
   // Group::set_hosts(). Blocks as well. Requires: as many as ranks.
   void set_hosts(const std::vector<int32_t>& hosts);
 
-  // Returns the number of the collective, counted from 1. Never blocks.
+  // Returns the number of the collective, counted from 1. Never blocks. One with a hold
+  // waits for release(), and so do the calls after it, sends as well: all members take
+  // calls up in the order of their numbers.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
   // A collective that its caller refuses to make: takes a number, which is returned,
   // and fails at all.
   uint64_t refuse(const Status& why);
   void send(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
+  // The data of a held call is there, or will not come: then the call fails with
+  // `failure`, a collective on all members. After the first time nothing.
+  void release(collectives::Hold& hold, const Status& failure);
+  // `work` on the progress thread: what goes on with a call that is under way.
+  void post(std::function<void()> work) { engine_->post(std::move(work)); }
 
   // Group::advise().
   void advise(Rank rank, straggler::Advice advice);
@@ -111,6 +121,10 @@ class Communicator final : private transport::Doorkeeper {
   Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, transport::Connections connections);
   void wait_until(const std::function<bool()>& is_so, TimePoint deadline);
+  void enter(const std::shared_ptr<collectives::Hold>& hold,
+             std::function<void()> work);
+  void enter_released();
+  void give_up_held(const Status& why);
 
   // Doorkeeper, on the progress thread.
   bool knows(const transport::Hello& hello) const override;
@@ -134,6 +148,13 @@ class Communicator final : private transport::Doorkeeper {
   std::string sharing_failure_;  // guarded by mutex_
   std::string turned_away_;      // why somebody else was
   uint64_t num_calls_ = 0;
+  // Calls in the order of their numbers, from the first that waits for its data.
+  struct Held {
+    std::shared_ptr<collectives::Hold> hold;  // null: only for those before it
+    std::function<void()> enter;
+  };
+  std::deque<Held> held_;
+  std::atomic<size_t> num_held_ = 0;  // those; read without the lock
   Epoch epoch_{1};
   bool is_shut_down_ = false;
 };

@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "collectives/direct_reduction.h"
 
+#include <set>
+
 #include "harness/catch.h"
 #include "harness/cluster.h"
 
@@ -215,4 +217,127 @@ TEST_CASE("many operations in flight keep their own data") {
     REQUIRE(answers[i]->output == expected[i / 3]);
     REQUIRE(answers[i]->outcome.seq.value == i / 3 + 1);
   }
+}
+
+namespace {
+
+// Allreduces whose input comes shard by shard in steps of `step` bytes. What is not
+// there yet is garbage.
+struct InParts {
+  InParts(const ClusterOptions& options, Call called, bool in_place)
+      : call(std::move(called)),
+        plan(call.count, size_of(call.dtype), options.size, options.min_shard_bytes),
+        cluster(options),
+        inputs(inputs_of(options.size, call, 5)) {
+    cluster.set_all_delays(milliseconds(1));
+    for (const Bytes& input : inputs) {
+      sources.emplace_back(input.size(), 0xcd);
+      outputs.emplace_back(in_place ? 0 : input.size(), 0xab);
+      results.emplace_back(input.size(), 0xab);
+    }
+    ends.resize(inputs.size());
+    readies.resize(inputs.size());
+    parts.resize(inputs.size());
+  }
+
+  void give(size_t rank, size_t ready) {
+    for (int32_t s = 0; s < plan.num_shards(); ++s) {
+      const size_t first = plan.first_byte(s);
+      const size_t bytes = std::min(ready, plan.num_bytes(s));
+      for (size_t i = std::min(readies[rank], bytes); i < bytes; ++i)
+        sources[rank][first + i] = inputs[rank][first + i];
+    }
+    readies[rank] = ready;
+    if (parts[rank]) parts[rank]->advance(ready);
+  }
+
+  void start(size_t rank, size_t ready) {
+    give(rank, ready);
+    Bytes& output = outputs[rank].empty() ? sources[rank] : outputs[rank];
+    parts[rank] = std::make_shared<collectives::Parts>(
+        ready, [this, rank, &output](size_t begin, size_t end) {
+          for (size_t i = begin; i < end; ++i) {
+            REQUIRE(told.emplace(rank, i).second);  // once
+            results[rank][i] = output[i];
+          }
+        });
+    collectives::LocalCall local;
+    local.input = bytes_of(sources[rank]);
+    local.output = bytes_of(output);
+    local.parts = parts[rank];
+    local.on_done = [this, rank](const Status& s, const collectives::Outcome&) {
+      ends[rank] = s;
+    };
+    cluster.group(static_cast<int32_t>(rank))
+        .call(call, std::move(local), milliseconds(60'000));
+  }
+
+  Call call;
+  collectives::ShardPlan plan;
+  Cluster cluster;
+  std::vector<Bytes> inputs, sources, outputs, results;
+  std::vector<std::shared_ptr<collectives::Parts>> parts;
+  std::vector<size_t> readies;
+  std::set<std::pair<size_t, size_t>> told;  // rank and byte
+  std::vector<std::optional<Status>> ends;
+};
+
+}  // namespace
+
+TEST_CASE("an input that comes in parts is folded and returned in parts") {
+  constexpr size_t kStep = 512;
+  for (const int32_t n : {1, 2, 3, 5}) {
+    for (const bool in_place : {true, false}) {
+      for (const size_t count : {3u, 1001u, 5000u}) {
+        InParts run({.size = n}, allreduce_call(DType::kFloat32, count), in_place);
+        INFO(count << " elements on " << n << ", in place " << in_place);
+        const auto size = static_cast<size_t>(n);
+        const size_t shard = run.plan.num_bytes(0);
+        for (size_t r = 0; r < size; ++r) run.start(r, std::min(kStep, shard));
+        for (size_t ready = 2 * kStep; ready < shard + kStep; ready += kStep) {
+          run.cluster.run_for(milliseconds(10));
+          // What all have given is there everywhere, and no more.
+          size_t here = 0;
+          for (int32_t s = 0; s < run.plan.num_shards(); ++s)
+            here += std::min(ready - kStep, run.plan.num_bytes(s));
+          REQUIRE(run.told.size() == size * here);
+          // The last rank is a step behind the others.
+          for (size_t r = 0; r + 1 < size; ++r) run.give(r, ready);
+          run.cluster.run_for(milliseconds(10));
+          if (size > 1) REQUIRE(run.told.size() == size * here);
+          run.give(size - 1, ready);
+        }
+        run.cluster.run_for(milliseconds(50));
+        const Bytes expected = folded(run.call, run.inputs, all_ranks(n), 1.0);
+        for (size_t r = 0; r < size; ++r) {
+          REQUIRE(run.ends[r].has_value());
+          REQUIRE(run.ends[r]->is_ok());
+          REQUIRE(run.results[r] == expected);
+          REQUIRE((in_place ? run.sources : run.outputs)[r] == expected);
+        }
+        run.give(0, shard + 2 * kStep);  // too late for anything
+        run.cluster.run_idle();
+      }
+    }
+  }
+}
+
+TEST_CASE("a part that does not come fails the call on all members, and no other") {
+  InParts run({.size = 3}, allreduce_call(DType::kFloat32, 3000), true);
+  for (size_t r = 0; r < 3; ++r) run.start(r, 512);
+  run.cluster.run_for(milliseconds(10));
+  run.parts[1]->fail({Code::kInternal, "the copy of a part failed", Rank(1)});
+  run.cluster.run_for(milliseconds(10));
+  for (const auto& end : run.ends) {
+    REQUIRE(end.has_value());
+    CHECK(end->message().find("the copy of a part failed") != std::string::npos);
+  }
+  for (size_t r = 0; r < 3; ++r) run.give(r, 1024);  // nobody listens any more
+  run.cluster.run_idle();
+  CHECK(run.told.size() == 3u * 3 * 512);
+  std::vector<AnswerPtr> next;
+  for (int32_t r = 0; r < 3; ++r)
+    next.push_back(run.cluster.allreduce(r, run.call, run.inputs[0]));
+  REQUIRE(run.cluster.run_until_done(next, milliseconds(10'000)));
+  for (const auto& answer : next) CHECK(answer->is_ok());
 }

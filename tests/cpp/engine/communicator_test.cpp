@@ -395,3 +395,135 @@ TEST_CASE("strangers on the port leave a group unharmed", "[tcp]") {
     CHECK(m.engine->num_strangers() == 4);
   }
 }
+
+namespace {
+
+// A sum of one element in each of three calls, of which the first waits for its data.
+struct HeldCalls {
+  explicit HeldCalls(Communicator& c) : communicator(c) {}
+
+  std::future<End> call(std::shared_ptr<collectives::Hold> hold, float& value) {
+    collectives::Call call;
+    call.dtype = DType::kFloat32;
+    call.count = 1;
+    collectives::LocalCall local;
+    local.input = local.output = reinterpret_cast<std::byte*>(&value);
+    local.hold = std::move(hold);
+    auto promise = std::make_shared<std::promise<End>>();
+    local.on_done = [promise](const Status& s, const collectives::Outcome& o) {
+      promise->set_value({s, o});
+    };
+    auto future = promise->get_future();
+    numbers.push_back(communicator.call(call, std::move(local), seconds(20)));
+    return future;
+  }
+
+  Communicator& communicator;
+  std::vector<uint64_t> numbers;
+};
+
+bool is_over(const std::future<End>& end, milliseconds after) {
+  return end.wait_for(after) == std::future_status::ready;
+}
+
+}  // namespace
+
+TEST_CASE("a call whose data is still to come has its number, and later ones wait",
+          "[tcp]") {
+  auto members = connect_all(2);
+  HeldCalls first(*members[0].communicator), second(*members[1].communicator);
+  std::array<float, 3> a{}, b{1, 10, 100};
+  const auto hold = std::make_shared<collectives::Hold>();
+  const auto next = std::make_shared<collectives::Hold>();
+  std::vector<std::future<End>> ends;
+  ends.push_back(first.call(hold, a[0]));
+  ends.push_back(first.call(next, a[1]));
+  ends.push_back(first.call(nullptr, a[2]));
+  for (float& value : b) ends.push_back(second.call(nullptr, value));
+  CHECK(first.numbers == std::vector<uint64_t>{1, 2, 3});
+  // Out of order: the first call still waits, and so do those behind it.
+  a[1] = 20;
+  first.communicator.release(*next, Status::ok());
+  CHECK_FALSE(is_over(ends[1], milliseconds(50)));
+  CHECK_FALSE(is_over(ends[2], milliseconds(0)));
+  a = {2, 20, 200};
+  first.communicator.release(*hold, Status::ok());
+  first.communicator.release(*hold, {Code::kInternal, "the second time nothing"});
+  for (auto& end : ends) CHECK(end.get().status.is_ok());
+  CHECK(a == std::array<float, 3>{3, 30, 300});
+  CHECK(b == a);
+  // Nothing is left over: the next call does not wait.
+  auto last = first.call(nullptr, a[0]), other = second.call(nullptr, b[0]);
+  CHECK(last.get().status.is_ok());
+  CHECK(other.get().status.is_ok());
+}
+
+TEST_CASE("a call whose data never comes fails for all, and the next ones work",
+          "[tcp]") {
+  auto members = connect_all(2);
+  HeldCalls first(*members[0].communicator), second(*members[1].communicator);
+  float a = 1, b = 2;
+  const auto hold = std::make_shared<collectives::Hold>();
+  auto lost = first.call(hold, a), told = second.call(nullptr, b);
+  first.communicator.refuse({Code::kUnsupported, "a refused call behind it"});
+  auto refused = second.call(nullptr, b);
+  auto next = first.call(nullptr, a), other = second.call(nullptr, b);
+  first.communicator.release(*hold, {Code::kInternal, "the device is broken"});
+  CHECK(lost.get().status.message() == "the device is broken");
+  CHECK(told.get().status.message().find("the device is broken") != std::string::npos);
+  CHECK(refused.get().status.message().find("a refused call") != std::string::npos);
+  CHECK(next.get().status.is_ok());
+  CHECK(other.get().status.is_ok());
+  CHECK(a == 3);
+  CHECK(b == 3);
+}
+
+TEST_CASE("sends stay behind held ones, and the end of the group ends those", "[tcp]") {
+  auto members = connect_all(2);
+  Communicator& from = *members[0].communicator;
+  std::array<char, 2> sent{'x', 'b'}, got{};
+  const auto hold = std::make_shared<collectives::Hold>();
+  std::vector<std::future<Status>> ends;
+  const auto ending = [&] {
+    auto promise = std::make_shared<std::promise<Status>>();
+    ends.push_back(promise->get_future());
+    return [promise](const Status& s, Rank) { promise->set_value(s); };
+  };
+  const auto send = [&](char& byte, std::shared_ptr<collectives::Hold> held) {
+    collectives::SendCall call;
+    call.to = Rank(1);
+    call.data = reinterpret_cast<const std::byte*>(&byte);
+    call.bytes = 1;
+    call.deadline = SystemClock().now() + seconds(20);
+    call.on_done = ending();
+    call.hold = std::move(held);
+    from.send(std::move(call));
+  };
+  send(sent[0], hold);
+  send(sent[1], nullptr);
+  for (char& byte : got) {
+    collectives::ReceiveCall call;
+    call.from = Rank(0);
+    call.data = reinterpret_cast<std::byte*>(&byte);
+    call.bytes = 1;
+    call.deadline = SystemClock().now() + seconds(20);
+    call.on_done = ending();
+    members[1].communicator->receive(std::move(call));
+  }
+  sent[0] = 'a';
+  from.release(*hold, Status::ok());
+  for (auto& end : ends) CHECK(end.get().is_ok());
+  CHECK(got == std::array<char, 2>{'a', 'b'});
+
+  HeldCalls calls(from);
+  float value = 1;
+  const bool is_abort = GENERATE(true, false);
+  auto open = calls.call(std::make_shared<collectives::Hold>(), value);
+  CHECK(from.pass_over(Seq(1)).code() == Code::kInvalidArgument);
+  if (is_abort) {
+    from.abort({Code::kAborted, "enough"});
+  } else {
+    from.shutdown(milliseconds(10));
+  }
+  CHECK(open.get().status.code() == Code::kAborted);
+}
