@@ -5,6 +5,7 @@
 // Every difference between the torch versions that we build for (2.11 to 2.15) is
 // answered here and nowhere else.
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -34,6 +35,18 @@
 namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;
+
+// Whether `stream` records a graph. An older torch cannot tell; there the device
+// refuses what a call does with a stream that does.
+template <class Guard = c10::impl::VirtualGuardImpl>
+bool is_capturing(const c10::Stream& stream) {
+  const Guard guard(stream.device_type());
+  if constexpr (requires { guard.isStreamCapturing(stream); }) {
+    return guard.isStreamCapturing(stream);
+  } else {
+    return false;
+  }
+}
 
 // A time-out that can be added to a time: the centuries that some give for "never" are
 // more nanoseconds than there are numbers.

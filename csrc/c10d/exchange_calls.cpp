@@ -20,12 +20,6 @@ using collectives::LocalCall;
 
 namespace {
 
-// What a rank has for itself.
-void copy_own(const at::Tensor& from, const at::Tensor& to) {
-  if (bytes_of(from) != bytes_of(to) && from.nbytes() > 0)
-    std::memmove(mutable_bytes_of(to), bytes_of(from), from.nbytes());
-}
-
 collectives::OutBlock out_block(size_t to, const at::Tensor& t) {
   return {Rank(static_cast<int32_t>(to)), bytes_of(t), t.nbytes()};
 }
@@ -57,8 +51,8 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_of(CallKind::kBroadcast, tensor);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
-  AikidoWork::Copies copies;
-  const at::Tensor host = is_root ? stage_in(tensor) : stage_out(tensor, copies);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host = is_root ? staging.in(tensor) : staging.out(tensor);
   LocalCall local = local_call();
   if (is_root) {
     for (int r = 0; r < getSize(); ++r) {
@@ -69,7 +63,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
     local.in_blocks.push_back(in_block(static_cast<size_t>(opts.rootRank), host));
   }
   return submit(std::move(call), OpType::BROADCAST, "aikido:broadcast",
-                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
+                std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
                 opts.timeout);
 }
 
@@ -84,7 +78,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
   LocalCall local = local_call();
   for (size_t r = 0; r < blocks.size(); ++r) {
     if (static_cast<int>(r) == getRank()) {
-      copy_own(input, blocks[r]);
+      copy_own(memory.staged, input, blocks[r]);
       continue;
     }
     local.out_blocks.push_back(out_block(r, input));
@@ -103,14 +97,14 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
   for (const at::Tensor& output : list)
     check_same(site, "tensor", input, "tensor_list", output);
-  AikidoWork::Copies copies;
+  Staging staging(site, services_.transfers);
   Tensors blocks;
-  const at::Tensor host = stage_in(input);
-  for (const at::Tensor& output : list) blocks.push_back(stage_out(output, copies));
+  const at::Tensor host = staging.in(input);
+  for (const at::Tensor& output : list) blocks.push_back(staging.out(output));
   Tensors held = blocks;
   held.push_back(host);
   return gather_all("aikido:all_gather", OpType::ALLGATHER, host, blocks,
-                    {list, std::move(copies), std::move(held)}, opts.timeout);
+                    {list, staging.take(), std::move(held)}, opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
@@ -119,12 +113,12 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
   check_tensor(site, "input_tensor", input, Use::kRead);
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
-  AikidoWork::Copies copies;
-  const at::Tensor host_in = stage_in(input);
-  const at::Tensor host_out = stage_out(output, copies);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host_in = staging.in(input);
+  const at::Tensor host_out = staging.out(output);
   return gather_all("aikido:all_gather_into_tensor", OpType::_ALLGATHER_BASE, host_in,
                     equal_blocks(host_out, getSize()),
-                    {{output}, std::move(copies), {host_in, host_out}}, opts.timeout);
+                    {{output}, staging.take(), {host_in, host_out}}, opts.timeout);
 }
 
 // outputs[r][i] is input i of rank r.
@@ -175,7 +169,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
   }
   for (size_t r = 0; r < blocks.size(); ++r) {
     if (static_cast<int64_t>(r) == root) {
-      copy_own(input, blocks[r]);
+      copy_own(memory.staged, input, blocks[r]);
     } else {
       local.in_blocks.push_back(in_block(r, blocks[r]));
     }
@@ -190,7 +184,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
   const Attempt site = collective("gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
-  AikidoWork::Copies copies;
+  Staging staging(site, services_.transfers);
   Tensors blocks;
   Tensors results;
   if (getRank() == opts.rootRank) {
@@ -198,16 +192,16 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
     check_list(site, "gather_list", results, getSize(), Use::kWrite);
     for (const at::Tensor& output : results) {
       check_same(site, "tensor", input, "gather_list", output);
-      blocks.push_back(stage_out(output, copies));
+      blocks.push_back(staging.out(output));
     }
   } else if (!outputs.empty()) {
     check_count(site, "gather_list", outputs[0].size(), 0);
   }
-  const at::Tensor host = stage_in(input);
+  const at::Tensor host = staging.in(input);
   Tensors held = blocks;
   held.push_back(host);
   return gather_to_root("aikido:gather", host, blocks,
-                        {std::move(results), std::move(copies), std::move(held)},
+                        {std::move(results), staging.take(), std::move(held)},
                         opts.rootRank, opts.timeout);
 }
 
@@ -216,20 +210,20 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
   const Attempt site = collective("gather_single");
   check_contiguous(site, "input", input);
   check_rank(site, "dst", opts.rootRank, getSize());
-  AikidoWork::Copies copies;
-  Tensors held{stage_in(input)};
+  Staging staging(site, services_.transfers);
+  Tensors held{staging.in(input)};
   Tensors blocks;
   Tensors results;
   if (getRank() == opts.rootRank) {
     check_contiguous(site, "output", output);
     check_times(site, "input", input, "output", output, getSize());
-    held.push_back(stage_out(output, copies));
+    held.push_back(staging.out(output));
     blocks = equal_blocks(held.back(), getSize());
     results = {output};
   }
   const at::Tensor host = held.front();
   return gather_to_root("aikido:gather_single", host, blocks,
-                        {std::move(results), std::move(copies), std::move(held)},
+                        {std::move(results), staging.take(), std::move(held)},
                         opts.rootRank, opts.timeout);
 }
 
@@ -241,9 +235,9 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   check_rank(site, "src", opts.rootRank, getSize());
   Call call = call_of(CallKind::kScatter, output);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
-  AikidoWork::Copies copies;
+  Staging staging(site, services_.transfers);
   LocalCall local = local_call();
-  Tensors held{stage_out(output, copies)};
+  Tensors held{staging.out(output)};
   if (getRank() == opts.rootRank) {
     const Tensors& list = check_single_list(site, "scatter_list", inputs);
     check_list(site, "scatter_list", list, getSize(), Use::kRead);
@@ -252,17 +246,21 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
     const auto own = static_cast<size_t>(getRank());
     const Tensors output_alone = held;
     for (size_t r = 0; r < list.size(); ++r) {
-      held.push_back(apart(stage_in(list[r]), output_alone, r == own ? 0 : kNoOutput));
+      held.push_back(
+          apart(staging.in(list[r]), output_alone, r == own ? 0 : kNoOutput));
       if (r != own) local.out_blocks.push_back(out_block(r, held.back()));
     }
-    copy_own(held[1 + own], output_alone.front());
   } else {
     if (!inputs.empty()) check_count(site, "scatter_list", inputs[0].size(), 0);
     local.in_blocks.push_back(
         in_block(static_cast<size_t>(opts.rootRank), held.front()));
   }
+  AikidoWork::Memory memory{{output}, staging.take(), std::move(held)};
+  if (getRank() == opts.rootRank)
+    copy_own(memory.staged, memory.held[1 + static_cast<size_t>(getRank())],
+             memory.held.front());
   return submit(std::move(call), OpType::SCATTER, "aikido:scatter", std::move(local),
-                {output}, {{output}, std::move(copies), std::move(held)}, opts.timeout);
+                {output}, std::move(memory), opts.timeout);
 }
 
 // inputs[r] goes to rank r, outputs[r] comes from it. Sizes may differ between any two
@@ -279,7 +277,7 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
     inputs[r] = apart(inputs[r], outputs, r == own ? own : kNoOutput);
     memory.held.push_back(inputs[r]);
   }
-  copy_own(inputs[own], outputs[own]);
+  copy_own(memory.staged, inputs[own], outputs[own]);
   Call call;
   call.kind = CallKind::kAlltoall;
   call.dtype = dtype_for_copy(inputs[own]);
@@ -300,15 +298,15 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
   check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
   check_same_kind(site, "input_tensor_list", inputs[0], "output_tensor_list", outputs);
-  AikidoWork::Copies copies;
+  Staging staging(site, services_.transfers);
   Tensors host_in;
   Tensors host_out;
-  for (const at::Tensor& t : inputs) host_in.push_back(stage_in(t));
-  for (const at::Tensor& t : outputs) host_out.push_back(stage_out(t, copies));
+  for (const at::Tensor& t : inputs) host_in.push_back(staging.in(t));
+  for (const at::Tensor& t : outputs) host_out.push_back(staging.out(t));
   Tensors held = host_in;
   held.insert(held.end(), host_out.begin(), host_out.end());
   return exchange_all(OpType::ALLTOALL, "aikido:all_to_all", inputs, host_in, host_out,
-                      {outputs, std::move(copies), std::move(held)}, opts.timeout);
+                      {outputs, staging.take(), std::move(held)}, opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
@@ -320,13 +318,13 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   check_same_kind(site, "input", input, "output", {output});
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
-  AikidoWork::Copies copies;
-  const at::Tensor host_in = stage_in(input);
-  const at::Tensor host_out = stage_out(output, copies);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host_in = staging.in(input);
+  const at::Tensor host_out = staging.out(output);
   return exchange_all(OpType::ALLTOALL_BASE, "aikido:all_to_all_single", {input},
                       parts_of(host_in, input_splits, getSize()),
                       parts_of(host_out, output_splits, getSize()),
-                      {{output}, std::move(copies), {host_in, host_out}}, opts.timeout);
+                      {{output}, staging.take(), {host_in, host_out}}, opts.timeout);
 }
 
 }  // namespace aikido::adapter

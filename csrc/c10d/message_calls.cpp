@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "c10d/call_of.h"
+#include "c10d/departure.h"
 #include "c10d/error.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
@@ -37,7 +38,9 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   check_tensor(site, "tensor", tensor, Use::kRead);
   check_rank(site, "dst", to, getSize());
   check_process();
-  const at::Tensor host = stage_in(tensor);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host = staging.in(tensor);
+  Staged staged = staging.take();
   Slot of_call = slot(OpType::SEND, "aikido:send", {tensor});
   collectives::SendCall call;
   call.to = Rank(to);
@@ -49,8 +52,13 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   call.deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);
-  of_call.work->open({{}, {}, {host}});
-  communicator_->send(std::move(call));
+  Departure departure(staged);
+  call.hold = departure.hold();
+  of_call.work->open({{}, std::move(staged), {host}});
+  const Current::Pointer communicator = communicator_.operator->();
+  const TimePoint deadline = call.deadline;
+  communicator->send(std::move(call));
+  if (departure.hold()) departure.follow(*services_.transfers, communicator, deadline);
   return close(std::move(of_call));
 }
 
@@ -68,8 +76,8 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
   check_process();
-  AikidoWork::Copies copies;
-  const at::Tensor host = stage_out(tensor, copies);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host = staging.out(tensor);
   Slot of_call = from ? slot(OpType::RECV, "aikido:recv", tensors)
                       : slot(OpType::RECVANYSOURCE, "aikido:recvAnySource", tensors);
   collectives::ReceiveCall call;
@@ -80,7 +88,7 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   call.deadline = SystemClock().now() + timeout();
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);
-  of_call.work->open({tensors, std::move(copies), {host}});
+  of_call.work->open({tensors, staging.take(), {host}});
   communicator_->receive(std::move(call));
   return close(std::move(of_call));
 }

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "c10d/departure.h"
 #include "c10d/error.h"
 #include "c10d/store_adapter.h"
 
@@ -224,10 +225,17 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
                                         const collectives::Outcome& outcome) mutable {
     AikidoWork::complete(std::move(work), status, outcome);
   };
+  Departure departure(memory.staged);
+  local.hold = departure.hold();
+  local.parts = departure.parts();
   of_call.work->open(std::move(memory));
-  of_call.work->set_sequence_number(communicator_->call(
-      std::move(call), std::move(local), timeout_or(timeout, this->timeout())));
+  const Current::Pointer communicator = communicator_.operator->();
+  const Milliseconds limit = timeout_or(timeout, this->timeout());
+  of_call.work->set_sequence_number(
+      communicator->call(std::move(call), std::move(local), limit));
   ++numbers_taken();
+  if (departure.hold())
+    departure.follow(*services_.transfers, communicator, SystemClock().now() + limit);
   return close(std::move(of_call));
 }
 

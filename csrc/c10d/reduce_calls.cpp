@@ -18,6 +18,16 @@ using collectives::CallKind;
 using collectives::LocalCall;
 using collectives::Shape;
 
+namespace {
+
+// Other algorithms begin when all of the input is there.
+bool may_go_in_parts(const Call& call, const at::Tensor& tensor) {
+  return !tensor.device().is_cpu() && !call.is_partial() &&
+         call.algorithm == Algorithm::kDirect;
+}
+
+}  // namespace
+
 AikidoBackend::WorkPtr AikidoBackend::allreduce(Tensors& tensors,
                                                 const ::c10d::AllreduceOptions& opts) {
   if (tensors.size() == 1 && tensors[0].defined() && tensors[0].is_sparse())
@@ -39,15 +49,22 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
-  AikidoWork::Copies copies;
-  const at::Tensor host = stage_in_out(tensor, copies);
+  Staging staging(site, services_.transfers);
+  const auto min_shard_bytes =
+      static_cast<size_t>(settings_.values.collectives_min_shard_bytes);
+  const at::Tensor host =
+      may_go_in_parts(call, tensor)
+          ? staging.in_out(
+                tensor, {call.count, size_of(call.dtype), getSize(), min_shard_bytes},
+                services_.finisher)
+          : staging.in_out(tensor);
   LocalCall local = local_call();
   local.input = bytes_of(host);
   local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
   return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
-                std::move(local), {tensor}, {{tensor}, std::move(copies), {host}},
+                std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
                 timeout);
 }
 
@@ -72,13 +89,13 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   check_rank(site, "dst", opts.rootRank, getSize());
   Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
-  AikidoWork::Copies copies;
-  const at::Tensor host = is_root ? stage_in_out(tensor, copies) : stage_in(tensor);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host = is_root ? staging.in_out(tensor) : staging.in(tensor);
   LocalCall local = local_call();
   local.input = bytes_of(host);
   local.output = is_root ? mutable_bytes_of(host) : nullptr;
   return submit(std::move(call), OpType::REDUCE, "aikido:reduce", std::move(local),
-                {tensor}, {{tensor}, std::move(copies), {host}}, opts.timeout);
+                {tensor}, {{tensor}, staging.take(), {host}}, opts.timeout);
 }
 
 // `blocks[r]`: what this rank gives to the result of rank r.
@@ -130,14 +147,14 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   check_same(site, "output", output, "input_list[rank]",
              list[static_cast<size_t>(getRank())]);
   Tensors blocks;
-  AikidoWork::Copies copies;
-  for (const at::Tensor& t : list) blocks.push_back(stage_in(t));
-  const at::Tensor host = stage_out(output, copies);
+  Staging staging(site, services_.transfers);
+  for (const at::Tensor& t : list) blocks.push_back(staging.in(t));
+  const at::Tensor host = staging.out(output);
   Tensors held = blocks;
   held.push_back(host);
   return scatter_reduced(
       {OpType::REDUCE_SCATTER, "reduce_scatter", "aikido:reduce_scatter"}, op, host,
-      blocks, {{output}, std::move(copies), std::move(held)}, extras, timeout);
+      blocks, {{output}, staging.take(), std::move(held)}, extras, timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
@@ -152,13 +169,13 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
   check_tensor(site, "output", output, Use::kWrite);
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
-  AikidoWork::Copies copies;
-  const at::Tensor host_in = stage_in(input);
-  const at::Tensor host_out = stage_out(output, copies);
+  Staging staging(site, services_.transfers);
+  const at::Tensor host_in = staging.in(input);
+  const at::Tensor host_out = staging.out(output);
   return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
                           "aikido:reduce_scatter_tensor"},
                          op, host_out, equal_blocks(host_in, getSize()),
-                         {{output}, std::move(copies), {host_in, host_out}}, extras,
+                         {{output}, staging.take(), {host_in, host_out}}, extras,
                          timeout);
 }
 

@@ -63,7 +63,8 @@ Layout layout_of(const at::Tensor& t) {
 
 at::Tensor pack(const at::Tensor& coalesced) {
   const at::Tensor indices = coalesced.indices().contiguous();
-  const at::Tensor values = stage_in(coalesced.values());
+  const at::Tensor values =
+      coalesced.values().resolve_conj().resolve_neg().contiguous();
   const Head head{coalesced._nnz(), coalesced.sparse_dim()};
   at::Tensor out =
       at::empty({static_cast<int64_t>(kHeadBytes + indices.nbytes() + values.nbytes())},
@@ -122,6 +123,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   Call call = call_of(CallKind::kSparseAllreduce, site, tensor, opts.reduceOp);
   check_sum(site, call.op, "a sparse tensor");
   call.count = 0;  // entries may differ; the shape is compared
+  if (!tensor.device().is_cpu()) check_not_capturing(site, tensor.device());
   const at::Tensor own = tensor.cpu().coalesce();
   const at::Tensor packed = pack(own);
 

@@ -128,7 +128,8 @@ void check_tensor(const CallSite& site, const char* argument, const at::Tensor& 
     refuse(site, "argument ", argument, " has layout ", tensor.layout(),
            ", only dense (strided) tensors are taken; use to_dense()");
   }
-  if (!tensor.device().is_cpu() && !tensor.device().is_cuda()) {
+  const at::Device device = tensor.device();
+  if (!device.is_cpu() && !device.is_cuda() && !device.is_privateuseone()) {
     refuse(site, "argument ", argument, " is on device ", tensor.device(),
            ", only cpu and cuda are supported");
   }

@@ -34,7 +34,8 @@ ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype
 // What a call does with a tensor. One that is written has a place for each element.
 enum class Use : uint8_t { kRead, kWrite };
 
-// Dense, of any strides, on a CPU or CUDA device, with memory for all its elements.
+// Dense, of any strides, on a CPU or CUDA device or one that an extension of torch
+// brings, with memory for all its elements.
 void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
                   Use use);
 // Contiguous as well: for calls where c10d itself asks for it.

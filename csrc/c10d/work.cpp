@@ -3,8 +3,10 @@
 #include "c10d/work.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -47,17 +49,9 @@ class WaitSpan {
   const int64_t begin_ns_;
 };
 
-void copy_back(const AikidoWork::Copy& copy) {
-  if (copy.tensor.device().is_cpu()) {
-    copy.tensor.copy_(copy.host);
-    return;
-  }
-  // The stream of this thread, which the caller's knows nothing of.
-  const c10::impl::VirtualGuardImpl device(copy.tensor.device().type());
-  const c10::Stream stream = device.getStream(copy.tensor.device());
-  if (copy.pending) copy.pending->block(stream);
-  copy.tensor.copy_(copy.host);
-  stream.synchronize();  // strided tensors are written by a kernel
+// "all_reduce" of "aikido:all_reduce".
+const char* operation_of(const char* title) {
+  return std::strchr(title, ':') + 1;
 }
 
 }  // namespace
@@ -86,11 +80,12 @@ AikidoWork::~AikidoWork() {
   unmarked_result_.reset();
   services_.finisher->run([results = std::move(results_), held = std::move(held_),
                            copies = std::move(copies_), finishes = std::move(finishes_),
-                           future = std::move(future_),
+                           landed = std::move(landed_), future = std::move(future_),
                            future_result = std::move(future_result_)]() mutable {
     results.clear();
     held.clear();
     copies.clear();
+    landed.clear();
     finishes.clear();
     future.reset();
     future_result.reset();
@@ -98,13 +93,20 @@ AikidoWork::~AikidoWork() {
 }
 
 void AikidoWork::open(Memory memory) {
+  for (const at::Tensor& result : memory.results) {
+    if (result.device().is_cpu()) continue;
+    const std::lock_guard lock(mutex_);
+    if (std::find(devices_.begin(), devices_.end(), result.device()) == devices_.end())
+      devices_.push_back(result.device());
+  }
   const auto append = [](auto& to, auto& from) {
     to.insert(to.end(), std::make_move_iterator(from.begin()),
               std::make_move_iterator(from.end()));
   };
   append(results_, memory.results);
   append(held_, memory.held);
-  append(copies_, memory.copies);
+  append(held_, memory.staged.sources);
+  append(copies_, memory.staged.copies);
   if (memory.finish) finishes_.push_back(std::move(memory.finish));
   ++num_open_;
 }
@@ -173,15 +175,18 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     self->finished_ = SystemClock().now();
     self->work_result_ = work_result(self->failure_);
     if (!self->failure_) {
-      const char* operation = std::strchr(self->title_, ':') + 1;
-      error = std::make_exception_ptr(Error(self->failure_, operation, self->seq_));
+      error = std::make_exception_ptr(
+          Error(self->failure_, operation_of(self->title_), self->seq_));
     }
   }
   const auto owed = self->services_.num_owed;
-  if (!error && (!self->copies_.empty() || !self->finishes_.empty())) {
+  const bool has_parts = std::any_of(self->copies_.begin(), self->copies_.end(),
+                                     [](const Copy& c) { return c.parts != nullptr; });
+  if ((!error && (!self->copies_.empty() || !self->finishes_.empty())) || has_parts) {
     ++*owed;
-    finisher->run([self = std::move(self), owed]() mutable {
-      self->end_here(self->finish_on_host());
+    finisher->run([self = std::move(self), owed, error]() mutable {
+      if (!error) error = self->finish_on_host();
+      self->end_here(self->mark_results(error));
       --*owed;
       owed->notify_all();
       self->mark_futures();
@@ -190,10 +195,17 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     return;
   }
   // A barrier closes what came before it: also results that are still to be made.
-  if (!error && self->opType_ == ::c10d::OpType::BARRIER && *owed > 0) {
+  if (!error && self->opType_ == ::c10d::OpType::BARRIER &&
+      (*owed > 0 || self->services_.transfers->has_copied_up())) {
     finisher->run([self = std::move(self), owed]() mutable {
       while (const int num = *owed) owed->wait(num);
-      self->end_here(nullptr);
+      std::exception_ptr failed;
+      try {
+        self->services_.transfers->wait_for_copies_up();
+      } catch (...) {
+        failed = std::current_exception();
+      }
+      self->end_here(failed);
       self->mark_futures();
       self.reset();
     });
@@ -212,6 +224,10 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
 }
 
 void AikidoWork::end_here(const std::exception_ptr& error) {
+  if (error) {
+    const std::lock_guard lock(mutex_);
+    if (failure_) work_result_ = ::c10d::WorkResult::COMM_ERROR;
+  }
   finish(error);
   services_.listeners->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
@@ -229,12 +245,45 @@ std::exception_ptr AikidoWork::finish_on_host() {
   // Plain writes, as to the memory of other tensors: autograd has no say in them.
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
-    for (const Copy& copy : copies_) copy_back(copy);
+    for (const Copy& copy : copies_) write_back(copy);
     for (const auto& finish : finishes_) finish();
   } catch (...) {
     return std::current_exception();
   }
   return nullptr;
+}
+
+void AikidoWork::write_back(const Copy& copy) {
+  if (copy.tensor.device().is_cpu()) {
+    copy.tensor.copy_(copy.host);
+    return;
+  }
+  if (copy.parts) return copy.parts->flush();
+  const c10::Device device = copy.tensor.device();
+  if (copy.pending) copy.pending->hold_up(services_.transfers->up(device));
+  services_.transfers->copy_up(
+      copy.host, copy.tensor,
+      {concat(operation_of(title_), " on rank ", rank_, ": the copy from the host"),
+       device, copy.tensor.nbytes()});
+}
+
+// The last of what is done on devices, also of what has failed in the middle: parts of
+// its result may be on their way up. Returns the first failure.
+std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
+  try {
+    for (const Copy& copy : copies_) {
+      if (error && copy.parts) copy.parts->drop();
+      const c10::Device device = copy.tensor.device();
+      const bool is_marked = std::any_of(landed_.begin(), landed_.end(),
+                                         [&](auto& m) { return m.device == device; });
+      if (device.is_cpu() || is_marked) continue;
+      landed_.push_back(Mark::of(services_.transfers->up(device)));
+    }
+  } catch (...) {
+    if (!error) error = std::current_exception();
+  }
+  has_landed_ = !landed_.empty();
+  return error;
 }
 
 // Requires: completed. Whoever takes a future marks it: exactly one does.
@@ -247,6 +296,11 @@ void AikidoWork::mark_futures() {
   if (future && error) {
     future->setError(error);
   } else if (future) {
+    // Whoever waits for it waits for what these streams have to do.
+    std::vector<c10::Stream> streams;
+    for (const Mark& mark : landed_)
+      streams.push_back(services_.transfers->up(mark.device));
+    const c10::MultiStreamGuard guard(streams);
     future->markCompleted(c10::IValue(results_));
   }
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
@@ -275,8 +329,32 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
     return is_over;
   } catch (...) {
     ::c10d::unregister_work(self);
+    // What had come before the failure is in no kernel's way.
+    if (::c10d::Work::isCompleted()) synchronize();
     throw;
   }
+}
+
+// Also called by Work::wait, under its lock.
+void AikidoWork::synchronize() {
+  if (!has_landed_) return;
+  for (const Mark& mark : landed_) {
+    const c10::Stream stream = current_stream(mark.device);
+    if (is_capturing(stream)) {
+      raise({Code::kUnsupported,
+             concat("the current stream of ", mark.device.str(),
+                    " captures a graph, and a call of aikido cannot be part of one: "
+                    "wait for its work before the capture")},
+            operation_of(title_), seq_);
+    }
+    mark.hold_up(stream);
+  }
+}
+
+bool AikidoWork::isCompleted() {
+  return ::c10d::Work::isCompleted() &&
+         std::all_of(landed_.begin(), landed_.end(),
+                     [](const Mark& m) { return m.event->query(); });
 }
 
 std::optional<collectives::Outcome> AikidoWork::outcome() {
@@ -313,9 +391,8 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
   end_batch_of_this_thread();
   std::unique_lock lock(mutex_);
   if (!future_) {
-    // On a device the result is there when the copy is: no stream to wait for.
     future_ = c10::make_intrusive<c10::ivalue::Future>(
-        c10::ListType::create(c10::TensorType::get()));
+        c10::ListType::create(c10::TensorType::get()), devices_);
     unmarked_ = future_;
   }
   const auto future = future_;

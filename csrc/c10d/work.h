@@ -6,8 +6,6 @@
 // outcome or with the first failure. Dropping it neither cancels a call nor frees its
 // tensors early. All methods from any thread.
 
-#include <c10/core/Event.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "c10d/compat.h"
 #include "c10d/finisher.h"
 #include "c10d/listeners.h"
+#include "c10d/staging.h"
 #include "collectives/outcome.h"
 #include "engine/engine.h"
 #include "trace/recorder.h"
@@ -25,20 +24,13 @@ namespace aikido::adapter {
 
 class AikidoWork final : public ::c10d::Work {
  public:
-  // A tensor and what stands in for it (staging.h): written back before the work
-  // completes, on a device after `pending`, if there is such.
-  struct Copy {
-    at::Tensor tensor;
-    at::Tensor host;
-    std::shared_ptr<c10::Event> pending;
-  };
-  using Copies = std::vector<Copy>;
-  // `results`: what result() and the future give.
-  // `held`: whatever else the engine reads or writes. `finish`: what is left to do on
-  // the host when the bytes are there; runs on the finisher's thread.
+  // `results`: what result() and the future give. `staged`: of its copies those that
+  // are written back before the work completes, on a device by then queued. `held`:
+  // whatever else the engine reads or writes. `finish`: what is left to do on the host
+  // when the bytes are there; runs on the finisher's thread.
   struct Memory {
     std::vector<at::Tensor> results;
-    Copies copies;
+    Staged staged;
     std::vector<at::Tensor> held;
     std::function<void()> finish = {};
   };
@@ -53,6 +45,7 @@ class AikidoWork final : public ::c10d::Work {
     // outlive the group.
     std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<trace::Recorder> recorder = {};
+    std::shared_ptr<Transfers> transfers = std::make_shared<Transfers>();
   };
   // `title`: "aikido:" and the operation, of static life.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
@@ -92,9 +85,14 @@ class AikidoWork final : public ::c10d::Work {
 
   int sourceRank() const override;
   std::vector<at::Tensor> result() override { return results_; }
-  // Also takes the work out of torch's registry of works under way.
+  // On devices: the copies of the result are through.
+  bool isCompleted() override;
+  // Returns when the call has ended on the host, and holds up the current streams of
+  // its devices until the result is there. Also takes the work out of torch's registry
+  // of works under way.
   bool wait(std::chrono::milliseconds timeout) override;
-  void synchronize() override {}
+  // The second of these alone. Requires: the call has ended.
+  void synchronize() override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
@@ -109,6 +107,8 @@ class AikidoWork final : public ::c10d::Work {
   static void end(c10::intrusive_ptr<AikidoWork> self);
   void end_here(const std::exception_ptr& error);
   std::exception_ptr finish_on_host();
+  void write_back(const Copy& copy);
+  std::exception_ptr mark_results(std::exception_ptr error);
   void mark_futures();
   void help(std::chrono::milliseconds timeout);
 
@@ -120,7 +120,10 @@ class AikidoWork final : public ::c10d::Work {
   // Changed before the last call ends, read after that.
   std::vector<at::Tensor> results_;
   std::vector<at::Tensor> held_;
-  Copies copies_;
+  std::vector<Copy> copies_;
+  // When the results are on their devices; final once the flag is set.
+  std::vector<Mark> landed_;
+  std::atomic<bool> has_landed_ = false;
   std::vector<std::function<void()>> finishes_;
   std::atomic<int> num_open_ = 1;       // calls, and one more until close()
   std::atomic<uint64_t> batch_of_ = 0;  // the thread whose calls it takes; 0: none
@@ -130,6 +133,7 @@ class AikidoWork final : public ::c10d::Work {
   Status failure_;
   TimePoint finished_{};
   collectives::Outcome outcome_;
+  std::vector<c10::Device> devices_;  // of the results, without the CPU
   Rank source_;
   c10::intrusive_ptr<AikidoWork> next_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;

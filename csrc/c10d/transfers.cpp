@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/transfers.h"
+
+#include <c10/core/StreamGuard.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "c10d/error.h"
+
+namespace aikido::adapter {
+namespace {
+
+using std::chrono::microseconds;
+
+// Between two looks at a mark: an eighth of what it has taken so far, within these.
+constexpr Duration kShortestPause = microseconds(5);
+constexpr Duration kLongestPause = microseconds(200);
+
+std::string sentence(const CopySite& site, const std::string& why) {
+  return concat(site.what, " of ", site.bytes, " bytes of ", site.device.str(), ": ",
+                why);
+}
+
+}  // namespace
+
+Mark Mark::of(const c10::Stream& stream) {
+  auto event = std::make_shared<c10::Event>(stream.device_type());
+  event->record(stream);
+  return {stream.device(), std::move(event)};
+}
+
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+void rethrow(const CopySite& site) {
+  try {
+    throw;
+  } catch (const c10::OutOfMemoryError& error) {
+    throw c10::OutOfMemoryError({"aikido", "", 0},
+                                sentence(site, error.what_without_backtrace()));
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    raise({Code::kAborted, sentence(site, error.what_without_backtrace())});
+  } catch (const std::exception& error) {
+    raise({Code::kAborted, sentence(site, error.what())});
+  }
+}
+
+// ---- copies up ----
+
+// Made anew for each group: what one of them waits for holds up no other.
+Transfers::Streams Transfers::streams(c10::Device device) {
+  const std::lock_guard lock(mutex_);
+  for (const Streams& known : streams_)
+    if (known.device == device) return known;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  streams_.push_back({device, guard.getStreamFromGlobalPool(device),
+                      guard.getStreamFromGlobalPool(device)});
+  return streams_.back();
+}
+
+void Transfers::copy_up(const at::Tensor& from, const at::Tensor& to,
+                        const CopySite& site) {
+  try {
+    const c10::Stream stream = up(site.device);
+    has_copied_up_ = true;
+    const c10::StreamGuard guard(stream);
+    to.copy_(from, /*non_blocking=*/true);
+    // Its owner may drop it before the stream is there. Pinned memory is looked after
+    // by the copy itself.
+    c10::impl::VirtualGuardImpl(site.device.type())
+        .recordDataPtrOnStream(to.storage().data_ptr(), stream);
+  } catch (...) {
+    rethrow(site);
+  }
+}
+
+void Transfers::wait_for_copies_up() {
+  std::vector<Streams> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = streams_;
+  }
+  for (const Streams& streams : all) {
+    try {
+      streams.up.synchronize();
+    } catch (...) {
+      rethrow({"a copy from the host", streams.device, 0});
+    }
+  }
+}
+
+// ---- copies down ----
+
+// Note [who looks whether a copy is through]
+// c10 has no call-back of a stream. Waiting in the driver has no deadline, and by
+// default it spins on a core that the progress thread needs. So one thread looks at the
+// first mark again and again; its pauses grow with what has passed, so that they add an
+// eighth at most. It ends with its Transfers, and nobody waits for that: who lets go of
+// those last may be the progress thread, for which this one may be waiting.
+class Transfers::Watcher : public std::enable_shared_from_this<Transfers::Watcher> {
+ public:
+  struct Watch {
+    std::vector<Mark> marks;
+    CopySite site;
+    TimePoint deadline;
+    std::function<void(const Status&)> then;
+  };
+
+  void push(Watch watch) {
+    {
+      const std::lock_guard lock(mutex_);
+      watches_.push_back(std::move(watch));
+      if (!std::exchange(is_started_, true))
+        std::thread([self = shared_from_this()] { self->loop(); }).detach();
+    }
+    wake_.notify_one();
+  }
+
+  // What is being watched goes on to its end.
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  void loop() {
+    ::pthread_setname_np(::pthread_self(), "aikido-copies");
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [this] { return stop_ || !watches_.empty(); });
+      if (watches_.empty()) return;
+      Watch first = std::move(watches_.front());
+      watches_.pop_front();
+      lock.unlock();
+      first.then(wait_for(first));
+      first.then = nullptr;
+      lock.lock();
+    }
+  }
+
+  static Status wait_for(const Watch& watch) {
+    const TimePoint begin = SystemClock().now();
+    try {
+      for (const Mark& mark : watch.marks) {
+        while (!mark.event->query()) {
+          const TimePoint now = SystemClock().now();
+          if (now >= watch.deadline) {
+            return {Code::kTimedOut,
+                    sentence(watch.site,
+                             "Timed out; the streams of the device have "
+                             "not come to it within the time-out of the "
+                             "call, as behind a kernel that does not end")};
+          }
+          std::this_thread::sleep_for(
+              std::clamp((now - begin) / 8, kShortestPause, kLongestPause));
+        }
+      }
+    } catch (const c10::Error& error) {
+      return {Code::kAborted, sentence(watch.site, error.what_without_backtrace())};
+    } catch (const std::exception& error) {
+      return {Code::kAborted, sentence(watch.site, error.what())};
+    }
+    return Status::ok();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  // Guarded by mutex_.
+  std::deque<Watch> watches_;
+  bool is_started_ = false, stop_ = false;
+};
+
+Transfers::Transfers() : watcher_(std::make_shared<Watcher>()) {}
+
+Transfers::~Transfers() {
+  watcher_->stop();
+}
+
+void Transfers::watch(std::vector<Mark> marks, const CopySite& site, TimePoint deadline,
+                      std::function<void(const Status&)> then) {
+  watcher_->push({std::move(marks), site, deadline, std::move(then)});
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The device of fake_device.cpp, for what only happens with streams and copies.
+
+`library()` compiles it once; a rank calls `install(library)` with the group made, and
+then has tensors on DEVICE, streams by number and faults by order (`torch.ops.fake`).
+"""
+
+import functools
+import hashlib
+import os
+import subprocess
+import types
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+SOURCE = Path(__file__).with_suffix(".cpp")
+FOLDER = Path(__file__).resolve().parents[3] / "build" / "fake_device"
+DEVICE = "privateuseone"
+
+
+@functools.cache
+def library():
+    """Its path; of this source and this torch."""
+    root = Path(torch.__path__[0])
+    what = SOURCE.read_bytes() + torch.__version__.encode() + str(root).encode()
+    path = FOLDER / f"{hashlib.sha256(what).hexdigest()[:16]}.so"
+    if not path.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(f".{os.getpid()}")
+        include = root / "include"
+        folders = [include, include / "torch/csrc/api/include"]
+        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-fPIC"]
+        command += ["-shared", *(f"-I{folder}" for folder in folders), str(SOURCE)]
+        command += ["-o", str(new), f"-L{root}/lib", "-lc10", "-ltorch_cpu"]
+        subprocess.run(command, check=True)
+        new.rename(path)
+    return str(path)
+
+
+def install(path):
+    """Makes the device known to torch, and to the default group."""
+    module = types.ModuleType(f"torch.{DEVICE}")
+    module._lazy_init = lambda: None
+    module.is_available = lambda: True
+    module.device_count = lambda: 2
+    module.current_device = lambda: 0
+    torch._register_device_module(DEVICE, module)
+    torch.ops.load_library(path)
+    group = dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    group._register_backend(
+        torch.device(DEVICE), dist.ProcessGroup.BackendType.CUSTOM, backend
+    )
+
+
+@contextmanager
+def stream(number):
+    before = torch.ops.fake.use_stream(number)
+    try:
+        yield
+    finally:
+        torch.ops.fake.use_stream(before)
+
+
+def late(tensor, value, ms):
+    """`tensor` on the device, filled with `value` after `ms` of its stream."""
+    torch.ops.fake.keep_busy(ms)
+    return tensor.fill_(value)
