@@ -2,6 +2,8 @@
 # Copyright (c) the aikido authors
 """Calls on a stream of the caller's own: after what is pending there."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -51,3 +53,79 @@ def write_to_what_a_stream_still_fills(rank, size):
 @pytest.mark.gpu
 def test_what_a_call_writes_comes_after_what_is_pending_on_the_stream():
     assert run_ranks(2, write_to_what_a_stream_still_fills) == [[]] * 2
+
+
+def drive_a_device(rank, size):
+    """What the host does not wait for, what it gets, and what is refused."""
+    torch.cuda.init()
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    found = {}
+    count = 16 << 20  # goes in parts
+    big = (torch.arange(count, device="cuda") % 1000 + rank).float()
+    dist.all_reduce(big.clone())  # streams, pinned memory and links are there
+    dist.barrier()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(CYCLES)
+    began = time.perf_counter()
+    work = dist.all_reduce(big, async_op=True)
+    small = torch.ones(1)
+    behind = dist.all_reduce(small, async_op=True)
+    found["returned in ms"] = 1e3 * (time.perf_counter() - began)
+    work.wait()
+    doubled = big * 2  # on this stream, behind the result
+    behind.wait()
+    expected = size * (torch.arange(count, device="cuda") % 1000) + sum(range(size))
+    found["sum"] = bool((doubled == 2 * expected).all()) and small.item() == size
+    # Works and tensors that nobody keeps.
+    for _ in range(20):
+        tensor = torch.full((1 << 20,), float(rank), device="cuda")
+        dist.all_reduce(tensor, async_op=True)
+        del tensor
+        torch.full((1 << 20,), -1.0, device="cuda")
+    (kept,) = (
+        dist.all_reduce(torch.ones(4, device="cuda"), async_op=True).get_future().wait()
+    )
+    found["future"] = kept.tolist() == [float(size)] * 4
+    tensor = torch.ones(4, device="cuda")
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            dist.all_reduce(tensor)
+    except RuntimeError as error:
+        found["captured"] = "captures a graph" in str(error)
+    torch.cuda.synchronize()
+    dist.all_reduce(tensor)
+    found["after"] = tensor.tolist() == [float(size)] * 4
+    return found
+
+
+@pytest.mark.gpu
+def test_a_call_returns_at_once_and_its_result_is_in_the_order_of_the_stream():
+    for found in run_ranks(2, drive_a_device):
+        assert found.pop("returned in ms") < 100  # the sleep alone takes more
+        assert found == dict.fromkeys(("sum", "future", "captured", "after"), True)
+
+
+def run_out_of_memory(rank, size):
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    gaps = torch.ones(1 << 20, 2, device="cuda")[:, 0]  # copied on the device first
+    if rank == 0:
+        torch.cuda.set_per_process_memory_fraction(1e-9)
+    try:
+        dist.all_reduce(gaps)
+        sentence = ""
+    except RuntimeError as error:
+        sentence = str(error)
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    after = torch.ones(4, device="cuda")
+    dist.all_reduce(after)
+    return sentence, after.tolist()
+
+
+@pytest.mark.gpu
+def test_want_of_device_memory_fails_that_call_alone():
+    (own, first), (told, second) = run_ranks(2, run_out_of_memory)
+    assert (
+        "all_reduce on rank 0: the copy to the host of 4194304 bytes of cuda:0" in own
+    )
+    assert "all_reduce on rank 0: it failed there" in told
+    assert first == second == [2.0] * 4
