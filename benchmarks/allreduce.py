@@ -15,7 +15,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -43,6 +43,7 @@ BARS = {
         64 * MIB: 0.45,
     },
 }
+CPU = "cpu"
 ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level")
 LIMIT_S = 900
 RANKS_FILE = "allreduce_ranks.py"
@@ -106,6 +107,7 @@ def measure(
     iterations: int,
     alternations: int,
     mbit: float | None,
+    device: str,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
     """Milliseconds by size and algorithm or Gloo, and how many had a late start."""
     plan = {
@@ -113,6 +115,7 @@ def measure(
         "sizes": sizes,
         "iterations": iterations,
         "alternations": alternations,
+        "device": device,
     }
     taken: dict[int, dict[str, common.Samples]] = {}
     num_late = 0
@@ -154,8 +157,9 @@ def table_of(
     transport: str,
     mbit: float | None = None,
     hosts: int | None = None,
+    device: str = CPU,
 ) -> Table:
-    title = f"allreduce over {transport}{at_rate(mbit, hosts)}, ms"
+    title = f"allreduce{on_device(device)} over {transport}{at_rate(mbit, hosts)}, ms"
     table = Table(title=title, title_justify="left")
     for column in (
         "size", "algorithm", "aikido", "p95", "gloo", "p95", "spreads", "ratio", "bar"
@@ -163,7 +167,7 @@ def table_of(
         table.add_column(column, justify="right", no_wrap=True)
     for num_bytes, algorithm, samples in cases(taken):
         ours, reference = samples[algorithm], samples["gloo"]
-        result = judged(num_bytes, algorithm, samples, transport, mbit, hosts)
+        result = judged(num_bytes, algorithm, samples, transport, mbit, hosts, device)
         verdict = ""
         if result.bar is not None:
             verdict = f"{result.bar:g} " + ("holds" if result.holds else "[red]no[/]")
@@ -197,6 +201,10 @@ def at_rate(mbit: float | None, hosts: int | None) -> str:
     return on_hosts if mbit is None else f"{on_hosts} at {mbit:g} Mbit/s"
 
 
+def on_device(device: str) -> str:
+    return "" if device == CPU else f" on {device}"
+
+
 def judged(
     num_bytes: int,
     algorithm: str,
@@ -204,17 +212,38 @@ def judged(
     transport: str,
     mbit: float | None = None,
     hosts: int | None = None,
+    device: str = CPU,
 ) -> common.Result:
-    # The bars are for ranks that have a link each.
-    has_bar = algorithm == "direct" and hosts is None
+    # The bars are for ranks that have a link each, and for memory of the host.
+    has_bar = algorithm == "direct" and hosts is None and device == CPU
     by = "" if algorithm == "direct" else f" by {algorithm}"
     return common.Result.judge(
-        f"allreduce {size_name(num_bytes)}{by}{at_rate(mbit, hosts)}",
+        f"allreduce {size_name(num_bytes)}{by}{on_device(device)}"
+        f"{at_rate(mbit, hosts)}",
         unit="ms",
         value=samples[algorithm].median,
         reference=samples["gloo"].median,
         bar=BARS[transport].get(num_bytes) if has_bar else None,
     )
+
+
+def rows_of(
+    taken: dict[int, dict[str, common.Samples]], setting: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The results in `setting`, for a file."""
+    where = [setting[name] for name in ("transport", "mbit", "hosts", "device")]
+    return [
+        dataclasses.asdict(judged(num_bytes, name, samples, *where))
+        | {
+            "p95": samples[name].p95,
+            "spread": samples[name].spread,
+            "reference_p95": samples["gloo"].p95,
+            "reference_spread": samples["gloo"].spread,
+            "num_samples": len(samples[name].values),
+        }
+        | setting
+        for num_bytes, name, samples in cases(taken)
+    ]
 
 
 def main(
@@ -246,12 +275,17 @@ def main(
     tcp: Annotated[
         bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
     ] = False,
+    device: Annotated[
+        str, typer.Option(help="Where the tensors are: cpu or cuda.")
+    ] = CPU,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
     console = common.console_for_tables()
     if tcp:
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
     transport = TCP if tcp or mbit is not None else SHARED_MEMORY
+    if device not in (CPU, "cuda"):
+        raise typer.BadParameter(f"{device!r}: a device is cpu or cuda")
     try:
         taken, num_late = measure(
             console,
@@ -261,11 +295,12 @@ def main(
             iterations=iterations,
             alternations=alternations,
             mbit=mbit,
+            device=device,
         )
     except (RanksFailedError, LabError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    console.print(table_of(taken, transport, mbit, hosts))
+    console.print(table_of(taken, transport, mbit, hosts, device))
     if num_late:
         num_all = sum(len(s.values) for by in taken.values() for s in by.values())
         console.print(
@@ -274,26 +309,17 @@ def main(
             "figures with care."
         )
     if json_file:
-        facts = common.machine_facts()
-        rows = [
-            dataclasses.asdict(judged(num_bytes, name, samples, transport, mbit, hosts))
-            | {
-                "p95": samples[name].p95,
-                "spread": samples[name].spread,
-                "reference_p95": samples["gloo"].p95,
-                "reference_spread": samples["gloo"].spread,
-                "num_samples": len(samples[name].values),
-                "num_late": num_late,
-                "ranks": ranks,
-                "mbit": mbit,
-                "hosts": hosts,
-                "interleaved": interleaved,
-                "transport": transport,
-                "machine": facts,
-            }
-            for num_bytes, name, samples in cases(taken)
-        ]
-        json_file.write_text(json.dumps(rows, indent=2) + "\n")
+        setting = {
+            "num_late": num_late,
+            "ranks": ranks,
+            "mbit": mbit,
+            "hosts": hosts,
+            "interleaved": interleaved,
+            "transport": transport,
+            "device": device,
+            "machine": common.machine_facts(),
+        }
+        json_file.write_text(json.dumps(rows_of(taken, setting), indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,23 @@ class Meeting:
         return tensor.tolist()
 
 
+def finished(device: torch.device, call: Callable[..., object], *args, **kwargs):
+    """Calls and waits until the device has done what was queued."""
+    call(*args, **kwargs)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def device_of(name: str, rank: int) -> torch.device:
+    """Of this rank: ranks share devices where there are fewer."""
+    if name == "cpu":
+        return torch.device(name)
+    if not torch.cuda.is_available():
+        raise SystemExit("No CUDA device here; measure with --device cpu.")
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def measure_size(
     num_bytes: int,
     groups: dict[str, dist.ProcessGroup],
@@ -69,6 +86,7 @@ def measure_size(
     *,
     iterations: int,
     alternations: int,
+    device: torch.device,
 ) -> tuple[dict[str, list[float]], int]:
     """Seconds per operation and group, and how many of them had a late start.
 
@@ -78,6 +96,7 @@ def measure_size(
     # Whole numbers, whose sums are exact: results are equal bit by bit whatever the
     # order of addition.
     source = torch.randint(-8, 9, (num_bytes // 4,), generator=generator).float()
+    source = source.to(device)
     buffers = {name: torch.empty_like(source) for name in groups}
     seconds: dict[str, list[float]] = {name: [] for name in groups}
     num_late = 0
@@ -89,8 +108,8 @@ def measure_size(
             warm_up = WARM_UP if alternation == 0 else 1
             for i in range(warm_up + iterations):
                 taken, is_in_time = meeting.time(
-                    partial(buffer.copy_, source),
-                    partial(dist.all_reduce, buffer, group=group),
+                    partial(finished, device, buffer.copy_, source),
+                    partial(finished, device, dist.all_reduce, buffer, group=group),
                 )
                 if i >= warm_up:
                     seconds[name].append(taken)
@@ -112,6 +131,7 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     meeting = Meeting(dist.group.WORLD)
+    device = device_of(plan["device"], dist.get_rank())
     groups = {
         name: dist.new_group(
             backend="aikido", pg_options=Options(collectives_algorithm=name)
@@ -126,6 +146,7 @@ def main() -> None:
             meeting,
             iterations=plan["iterations"],
             alternations=plan["alternations"],
+            device=device,
         )
         if dist.get_rank() == 0:
             emit(num_bytes=num_bytes, seconds=seconds, num_late=num_late)

@@ -53,6 +53,8 @@ def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, bar, holds):
     ring = allreduce.judged(num_bytes, "ring", samples, transport)
     assert (ring.case, ring.ratio, ring.bar) == (f"{result.case} by ring", 2, None)
     assert allreduce.table_of({num_bytes: samples}, transport).row_count == 2
+    staged = allreduce.judged(num_bytes, "direct", samples, transport, device="cuda")
+    assert (staged.case, staged.bar) == (f"{result.case} on cuda", None)
 
 
 def test_algorithms_are_read_by_name():
