@@ -72,6 +72,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.bytes = bytes;
   m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
+  m.can_wait = !call_.is_partial();
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;

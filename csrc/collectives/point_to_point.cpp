@@ -53,6 +53,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
     m.data = call_.data;
     m.bytes = call_.bytes;
     m.priority = call_.priority;
+    m.can_wait = true;
     m.owner = shared_from_this();
     message_ = mailbox_->host_->send(call_.to, std::move(m));
   }

@@ -79,6 +79,8 @@ class Mailbox {
   std::optional<TimePoint> next_look() const;
   // Messages are to leave, or have found their receives here and are still to come.
   bool is_busy() const;
+  // A receive has found no message yet.
+  bool has_receives() const { return !receives_.empty(); }
 
  private:
   class Outbound;

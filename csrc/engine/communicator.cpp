@@ -116,8 +116,10 @@ void Communicator::attach(Rank rank, transport::Connections connections) {
     transport::Connection& connection = connections[static_cast<size_t>(lane)];
     size_t chunk_bytes = options_.operation.chunk_bytes;
     // The peer reads one while we write the next, and both stay in the cache.
-    if (connection.memory)
+    if (connection.memory) {
       chunk_bytes = std::min(chunk_bytes, connection.memory->ring_bytes() / 4);
+      link->set_shared();
+    }
     auto stream = transport::make_stream(loop, std::move(connection), lane);
     auto of_lane = std::make_unique<transport::StreamLink>(
         loop, &engine_->uplink(), std::move(stream), lane, rank, chunk_bytes,

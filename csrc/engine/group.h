@@ -126,7 +126,6 @@ class Group final : public transport::Timed,
  private:
   // For a member that does not call, stopped while the others go on.
   static constexpr uint64_t kMaxFailedAhead = 1 << 14;
-
   struct Active {
     std::shared_ptr<collectives::Operation> operation;
     TimePoint deadline{};                   // once called here
@@ -143,6 +142,7 @@ class Group final : public transport::Timed,
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return called_; }
   int32_t settled() const override;
+  bool is_awaiting() const override;
 
   // OperationHost
   Rank self() const override { return options_.self; }

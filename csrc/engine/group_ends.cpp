@@ -319,6 +319,13 @@ void Group::ask_settled() {
   for (Peer& p : peers_) p.ask_settled(last_partial_);
 }
 
+// Calls that may skip are served by members that have not called, and a trace says when
+// things came.
+bool Group::is_awaiting() const {
+  return !policies_.empty() || !closed_ || is_leaving_ || trace_.is_armed() ||
+         mailbox_.has_receives() || is_busy();
+}
+
 bool Group::is_busy() const {
   bool is_missed = false;
   if (closed_ && view().has(options_.self)) {

@@ -45,8 +45,9 @@ class GroupTrace final : private trace::Unfinished {
                const collectives::LocalCall& local);
   void on_peer_called(Rank from, uint64_t called);
   void on_over(const collectives::Operation& operation);
+  bool is_armed() const { return recorder_ != nullptr && recorder_->is_armed(); }
   void on_frame_begin(Rank from, const transport::FrameHeader& header) {
-    if (recorder_ != nullptr && recorder_->is_armed()) begin_chunk(from, header);
+    if (is_armed()) begin_chunk(from, header);
   }
   void on_frame(Rank from, const transport::FrameHeader& header) {
     if (begun_[index(from)] != 0) end_chunk(from, header);

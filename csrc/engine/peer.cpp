@@ -92,6 +92,8 @@ transport::MessageId Peer::send(OutMessage message) {
   message.is_held = is_up && (is_result ? is_held_result(seq)
                                         : waits_for_call(message.header.kind) &&
                                               !window_.admit(seq, bytes));
+  // One that has called it, and is through, has to hear of what does not fit.
+  if (waits_for_call(message.header.kind) && seq <= called_) message.can_wait = false;
   const bool is_held = message.is_held;
   if (!is_held) told_called_ = *own_called_;
   const auto id = link_->send(std::move(message));

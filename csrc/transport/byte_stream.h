@@ -23,6 +23,8 @@ class StreamHandler {
   virtual void on_readable() = 0;
   // There may be room. Comes again and again while the link waits for room.
   virtual void on_writable() = 0;
+  // What comes may be needed soon, even if its writer says that it can wait.
+  virtual bool is_awaiting() const = 0;
 };
 
 class ByteStream {
@@ -35,8 +37,9 @@ class ByteStream {
   // Takes what there is room for, of the first part first; 0: there is none. A failed
   // Status: nothing can be sent any more, but what is here can be read.
   virtual Result<size_t> write(std::span<const iovec> parts) = 0;
-  // A turn of writes is over: the peer may be woken up.
-  virtual void push() {}
+  // A turn of writes is over: the peer may be woken up; where all that was written can
+  // wait, only a peer that awaits something.
+  virtual void push([[maybe_unused]] bool can_wait) {}
   // Whether the handler is told of room.
   virtual void wait_for_room(bool waits) = 0;
   // What was written is out of this process's hands.

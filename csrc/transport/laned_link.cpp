@@ -19,7 +19,7 @@ LanedLink::LanedLink(Rank peer, LinkHandler* handler) : peer_(peer), handler_(ha
 }
 
 MessageId LanedLink::send(OutMessage message) {
-  const Lane lane = lane_of(message.header.kind);
+  const Lane lane = lane_for(message.header.kind);
   const MessageId id = end(lane).link->send(std::move(message));
   return lane == Lane::kControl ? id | kControlBit : id;
 }

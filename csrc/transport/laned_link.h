@@ -24,6 +24,8 @@ class LanedLink final : public Link {
   LinkHandler* handler(Lane lane) { return &end(lane); }
   // Once, before anything else.
   void set(Lane lane, std::unique_ptr<Link> link) { end(lane).link = std::move(link); }
+  // The bulk lane is shared memory, where a kReady wakes nobody who does not wait.
+  void set_shared() { is_shared_ = true; }
 
   MessageId send(OutMessage message) override;
   void let_go(MessageId id) override;
@@ -42,7 +44,7 @@ class LanedLink final : public Link {
   struct End final : LinkHandler {
     Result<std::byte*> on_frame_begin(Rank from, const FrameHeader& header,
                                       std::span<const std::byte> extension) override {
-      if (lane_of(header.kind) == lane)
+      if (owner->lane_for(header.kind) == lane)
         return owner->handler_->on_frame_begin(from, header, extension);
       return Status(Code::kProtocol, concat("a frame of kind ", int(header.kind),
                                             " on a lane that it does not belong to"));
@@ -56,6 +58,7 @@ class LanedLink final : public Link {
     }
     uint64_t called() const override { return owner->handler_->called(); }
     int32_t settled() const override { return owner->handler_->settled(); }
+    bool is_awaiting() const override { return owner->handler_->is_awaiting(); }
 
     LanedLink* owner = nullptr;
     Lane lane = Lane::kBulk;
@@ -66,10 +69,14 @@ class LanedLink final : public Link {
   End& end(Lane lane) { return ends_[static_cast<size_t>(lane)]; }
   const End& end(Lane lane) const { return ends_[static_cast<size_t>(lane)]; }
   void on_lane_lost(const Status& why);
+  Lane lane_for(FrameKind kind) const {
+    return is_shared_ && kind == FrameKind::kReady ? Lane::kBulk : lane_of(kind);
+  }
 
   Rank peer_;
   LinkHandler* handler_;
   std::array<End, kNumLanes> ends_;
+  bool is_shared_ = false;
   Status why_;  // of the lane that was lost first
 };
 

@@ -38,7 +38,9 @@ struct OutMessage {
   size_t bytes = 0;
   size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
-  bool is_held = false;              // stays until let_go()
+  bool is_held = false;  // stays until let_go()
+  // Of no use before the peer's next call: on one host nobody is woken up for it.
+  bool can_wait = false;
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
 };
@@ -60,6 +62,8 @@ class LinkHandler {
   virtual uint64_t called() const = 0;
   // The same for their `settled` field.
   virtual int32_t settled() const = 0;
+  // What comes may be needed before the next call here, even if it can wait.
+  virtual bool is_awaiting() const = 0;
 };
 
 class Link {

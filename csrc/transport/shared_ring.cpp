@@ -54,8 +54,10 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   return taken;
 }
 
-bool RingWriter::must_wake_reader() {
-  return state_->reader_sleeps.load() != 0 && state_->reader_sleeps.exchange(0) != 0;
+bool RingWriter::must_wake_reader(bool is_pressing) {
+  const uint32_t sleeps = state_->reader_sleeps.load();
+  if (sleeps == kCalm && !is_pressing && has_room()) return false;
+  return sleeps != 0 && state_->reader_sleeps.exchange(0) != 0;
 }
 
 bool RingWriter::has_room() const {
@@ -64,7 +66,7 @@ bool RingWriter::has_room() const {
 }
 
 bool RingWriter::rest() {
-  state_->writer_sleeps.store(1);
+  state_->writer_sleeps.store(kAsleep);
   if (!has_room()) return true;
   wake();
   return false;
@@ -101,8 +103,8 @@ bool RingReader::must_wake_writer() {
          state_->writer_sleeps.exchange(0) != 0;
 }
 
-bool RingReader::rest() {
-  state_->reader_sleeps.store(1);
+bool RingReader::rest(bool is_awaiting) {
+  state_->reader_sleeps.store(is_awaiting ? kAsleep : kCalm);
   if (!has_bytes() && state_->is_ended.load() == 0) return true;
   wake();
   return false;

@@ -9,7 +9,8 @@
 // Who is about to sleep says so in the ring, and looks once more; who has written
 // (read) looks there afterwards. All four steps are sequentially consistent, so at
 // least one of the two sees the other: nobody sleeps over bytes (room), and nobody is
-// woken who is awake.
+// woken who is awake. A reader that awaits nothing is not woken either for what can
+// wait: it looks by itself once it needs that.
 //
 // One writer and one reader, each on one thread.
 
@@ -32,13 +33,17 @@ struct RingState {
   std::atomic<uint32_t> is_ended;
   // By the reader: bytes since the beginning.
   alignas(kCacheLine) std::atomic<uint64_t> read;
-  // Set by the one that goes to sleep, taken back by either.
+  // Set by the one that goes to sleep (kAsleep, kCalm), taken back by either.
   alignas(kCacheLine) std::atomic<uint32_t> reader_sleeps;
   alignas(kCacheLine) std::atomic<uint32_t> writer_sleeps;
 };
 // PROTOCOL.md has them.
 static_assert(sizeof(RingState) == 4 * kCacheLine);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+inline constexpr uint32_t kAsleep = 1;
+// The same, of a reader that needs nothing which can wait while half of the ring is
+// free.
+inline constexpr uint32_t kCalm = 2;
 
 class RingWriter {
  public:
@@ -50,8 +55,8 @@ class RingWriter {
   std::optional<size_t> write(std::span<const iovec> parts);
   // Nothing follows.
   void end() { state_->is_ended.store(1); }
-  // The reader sleeps over what was written: wake it up.
-  bool must_wake_reader();
+  // The reader sleeps over what was written: wake it up. Not pressing: it can wait.
+  bool must_wake_reader(bool is_pressing);
 
   // There is room for much: worth a wake-up.
   bool has_room() const;
@@ -79,8 +84,9 @@ class RingReader {
   bool must_wake_writer();
 
   bool has_bytes() const { return state_->written.load() != read_; }
-  // From now on the writer wakes us; false: there is something already.
-  bool rest();
+  // From now on the writer wakes us, unless we await nothing for what can wait; false:
+  // there is something already.
+  bool rest(bool is_awaiting);
   void wake() { state_->reader_sleeps.store(0, std::memory_order_relaxed); }
 
  private:

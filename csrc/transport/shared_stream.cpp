@@ -29,6 +29,7 @@ SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory)
 
 SharedStream::~SharedStream() {
   leave_loop();
+  loop_->forget_flush(this);
 }
 
 void SharedStream::start(StreamHandler* handler) {
@@ -52,8 +53,14 @@ Result<size_t> SharedStream::write(std::span<const iovec> parts) {
   return broken();
 }
 
-void SharedStream::push() {
-  if (writer_.must_wake_reader()) ring_bell();
+void SharedStream::push(bool can_wait) {
+  is_pressing_ = is_pressing_ || !can_wait;
+  if (!std::exchange(is_bell_due_, true)) loop_->request_flush(this);
+}
+
+void SharedStream::flush() {
+  is_bell_due_ = false;
+  if (writer_.must_wake_reader(std::exchange(is_pressing_, false))) ring_bell();
 }
 
 Result<size_t> SharedStream::read(std::span<const iovec> parts) {
@@ -68,7 +75,8 @@ Result<size_t> SharedStream::read(std::span<const iovec> parts) {
 
 void SharedStream::end_sending() {
   writer_.end();
-  push();
+  is_pressing_ = true;
+  flush();
 }
 
 void SharedStream::hang_up() {
@@ -112,7 +120,7 @@ bool SharedStream::poll() {
 bool SharedStream::rest() {
   if (has_gone_) return false;
   rests_ = true;
-  return reader_.rest() && (!waits_for_room_ || writer_.rest());
+  return reader_.rest(handler_->is_awaiting()) && (!waits_for_room_ || writer_.rest());
 }
 
 }  // namespace aikido::transport

@@ -13,7 +13,10 @@
 
 namespace aikido::transport {
 
-class SharedStream final : public ByteStream, private FdHandler, private Polled {
+class SharedStream final : public ByteStream,
+                           private FdHandler,
+                           private Polled,
+                           private Flushable {
  public:
   // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
   // `loop` outlives the stream.
@@ -22,7 +25,7 @@ class SharedStream final : public ByteStream, private FdHandler, private Polled 
 
   void start(StreamHandler* handler) override;
   Result<size_t> write(std::span<const iovec> parts) override;
-  void push() override;
+  void push(bool can_wait) override;
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
   // The peer can read it, whatever becomes of this process.
   bool is_drained() const override { return true; }
@@ -35,6 +38,7 @@ class SharedStream final : public ByteStream, private FdHandler, private Polled 
   void on_events(uint32_t events) override;
   bool poll() override;
   bool rest() override;
+  void flush() override;
   void ring_bell();
   void leave_loop();
 
@@ -49,6 +53,8 @@ class SharedStream final : public ByteStream, private FdHandler, private Polled 
   bool rests_ = false;
   bool has_gone_ = false;  // the peer
   bool waits_for_room_ = false;
+  bool is_bell_due_ = false;
+  bool is_pressing_ = false;  // something that the bell is due for
 };
 
 }  // namespace aikido::transport

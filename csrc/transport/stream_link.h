@@ -69,6 +69,7 @@ class StreamLink final : public Link,
 
   void on_readable() override { read_some(); }
   void on_writable() override;
+  bool is_awaiting() const override { return handler_->is_awaiting(); }
   void flush() override;
   bool is_ordered() const;
   void set_waiting(bool waits);
@@ -127,6 +128,7 @@ class StreamLink final : public Link,
   std::unordered_map<MessageId, Queued> messages_;
   std::deque<Outgoing> outgoing_;
   size_t outgoing_bytes_ = 0;
+  bool is_pressing_ = false;  // something in outgoing_ cannot wait
   std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_;
   bool finishing_ = false;
   bool half_closed_ = false;

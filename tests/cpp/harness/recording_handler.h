@@ -42,6 +42,7 @@ struct RecordingHandler final : transport::LinkHandler {
   }
   uint64_t called() const override { return num_called; }
   int32_t settled() const override { return 0; }
+  bool is_awaiting() const override { return true; }
 
   std::map<uint64_t, std::vector<std::byte>> messages, extensions;  // by seq
   std::map<uint64_t, size_t> received;

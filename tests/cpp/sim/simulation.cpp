@@ -70,6 +70,7 @@ class Simulation::Door final : public transport::LinkHandler {
   }
   uint64_t called() const override { return inside_->called(); }
   int32_t settled() const override { return inside_->settled(); }
+  bool is_awaiting() const override { return inside_->is_awaiting(); }
 
  private:
   Simulation* simulation_;

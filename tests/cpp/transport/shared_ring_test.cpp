@@ -76,20 +76,42 @@ TEST_CASE("the end is seen behind the last byte", "[unit]") {
 
 TEST_CASE("only who sleeps is woken, and nobody goes to sleep over work", "[unit]") {
   Ring ring(64);
-  CHECK(ring.reader.rest());
+  const bool is_pressing = GENERATE(false, true);
+  CHECK(ring.reader.rest(true));
   ring.write(pattern(1));
-  CHECK(ring.writer.must_wake_reader());
-  CHECK_FALSE(ring.writer.must_wake_reader());  // once
-  CHECK_FALSE(ring.reader.rest());
-  CHECK_FALSE(ring.writer.must_wake_reader());  // it did not sleep
+  CHECK(ring.writer.must_wake_reader(is_pressing));
+  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // once
+  CHECK_FALSE(ring.reader.rest(true));
+  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // it did not sleep
   ring.read(1);
-  CHECK(ring.reader.rest());
+  CHECK(ring.reader.rest(true));
   ring.reader.wake();
   ring.write(pattern(1));
-  CHECK_FALSE(ring.writer.must_wake_reader());
+  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));
   ring.read(1);
   ring.writer.end();
-  CHECK_FALSE(ring.reader.rest());
+  CHECK_FALSE(ring.reader.rest(true));
+}
+
+TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[unit]") {
+  Ring ring(64);
+  CHECK(ring.reader.rest(false));
+  ring.write(pattern(32));
+  CHECK_FALSE(ring.writer.must_wake_reader(false));
+  SECTION("what is pressing") {
+    CHECK(ring.writer.must_wake_reader(true));
+  }
+  SECTION("more than half") {
+    ring.write(pattern(1));
+    CHECK(ring.writer.must_wake_reader(false));
+  }
+  SECTION("it reads before it sleeps, and awaits something by then") {
+    CHECK_FALSE(ring.reader.rest(false));
+    ring.read(32);
+    CHECK(ring.reader.rest(true));
+    ring.write(pattern(1));
+    CHECK(ring.writer.must_wake_reader(false));
+  }
 }
 
 TEST_CASE("a writer is woken when half of the ring is free", "[unit]") {
@@ -132,7 +154,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
       const size_t n =
           ring.write(std::span(data).subspan(at, std::min<size_t>(kBytes - at, 3000)));
       at += n;
-      if (ring.writer.must_wake_reader()) reader_bell.store(1);
+      if (ring.writer.must_wake_reader(true)) reader_bell.store(1);
       if (n == 0 && ring.writer.rest()) wait_for(writer_bell);
     }
   });
@@ -141,7 +163,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
     const auto part = ring.read(1700);
     got.insert(got.end(), part.begin(), part.end());
     if (ring.reader.must_wake_writer()) writer_bell.store(1);
-    if (part.empty() && ring.reader.rest()) wait_for(reader_bell);
+    if (part.empty() && ring.reader.rest(true)) wait_for(reader_bell);
   }
   writer.join();
   CHECK((got == data));

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "harness/catch.h"
@@ -13,6 +14,7 @@
 using namespace aikido;
 using namespace aikido::testing;
 using namespace aikido::transport;
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 namespace {
@@ -36,6 +38,7 @@ struct Side final : StreamHandler {
     }
   }
   void on_writable() override { write_on(); }
+  bool is_awaiting() const override { return awaits; }
   void write_on() {
     while (put < data.size()) {
       const iovec from{const_cast<std::byte*>(data.data()) + put, data.size() - put};
@@ -43,7 +46,7 @@ struct Side final : StreamHandler {
       if (!n || *n == 0) break;
       put += *n;
     }
-    stream->push();
+    stream->push(can_wait);
     stream->wait_for_room(put < data.size());
     if (put == data.size() && ends) stream->end_sending();
   }
@@ -58,7 +61,7 @@ struct Side final : StreamHandler {
   std::vector<std::byte> data, got;
   std::atomic<size_t> num_got = 0;
   size_t put = 0;
-  bool ends = true;
+  bool ends = true, awaits = true, can_wait = false;
   Status why;
   std::thread thread;
 };
@@ -114,6 +117,46 @@ TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
   two.b.stream.reset();  // which ends the other
   two.a.thread.join();
   CHECK(two.b.got.size() == 100);
+}
+
+TEST_CASE("what can wait does until its reader looks, or something is pressing",
+          "[tcp]") {
+  Pair two;
+  two.a.ends = two.b.ends = two.b.awaits = false;
+  two.a.can_wait = true;
+  two.a.run();
+  two.b.run();
+  const auto give = [&](size_t bytes, bool can_wait) {
+    std::promise<void> given;
+    two.a.loop.post([&, bytes, can_wait] {
+      two.a.can_wait = can_wait;
+      two.a.data.resize(bytes);
+      two.a.write_on();
+    });
+    two.a.loop.post([&] { given.set_value(); });  // behind the bell of the turn before
+    two.a.loop.post([] {});
+    given.get_future().wait();
+  };
+  const auto comes = [&](size_t bytes, milliseconds within) {
+    const SystemClock clock;
+    const TimePoint deadline = clock.now() + within;
+    while (two.b.num_got.load() < bytes && clock.now() < deadline)
+      std::this_thread::yield();
+    return two.b.num_got.load() >= bytes;
+  };
+  std::this_thread::sleep_for(milliseconds(50));  // both sleep
+  give(1, true);
+  CHECK_FALSE(comes(1, milliseconds(50)));
+  two.b.loop.post([] {});
+  CHECK(comes(1, seconds(10)));
+  std::this_thread::sleep_for(milliseconds(50));
+  give(2, true);
+  give(3, false);
+  CHECK(comes(3, seconds(10)));
+  two.a.loop.post([&] { two.a.stream->end_sending(); });
+  two.b.thread.join();
+  two.b.stream.reset();
+  two.a.thread.join();
 }
 
 TEST_CASE("what was written is read after its writer is gone", "[tcp]") {

@@ -80,6 +80,7 @@ struct FullStream final : ByteStream {
     written += all;
     return all;
   }
+  void push(bool can_wait) override { pushes.push_back(can_wait); }
   void wait_for_room(bool waits) override { waits_for_room = waits; }
   bool is_drained() const override { return true; }
   std::optional<size_t> unacknowledged() const override { return 0; }
@@ -93,9 +94,39 @@ struct FullStream final : ByteStream {
   bool is_full = true;
   bool waits_for_room = false;
   size_t written = 0;
+  std::vector<bool> pushes;  // whether what was written could wait
 };
 
 }  // namespace
+
+TEST_CASE("a push follows what was written, and says whether it can wait") {
+  EventLoop loop;
+  Uplink uplink(&loop, 0);
+  RecordingHandler handler;
+  auto owned = std::make_unique<FullStream>();
+  FullStream& stream = *owned;
+  stream.is_full = false;
+  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
+                  &handler);
+  const auto data = pattern(100);
+  const auto owner = std::make_shared<CountingOwner>();
+  // The end of a message is told in another flush, which has nothing to write.
+  const auto send_in_a_turn = [&](std::vector<bool> can_wait) {
+    for (const bool can : can_wait) {
+      OutMessage m = message(1, data, owner);
+      m.can_wait = can;
+      link.send(std::move(m));
+    }
+    loop.post([&] { loop.stop(); });
+    loop.run();
+    return std::exchange(stream.pushes, {});
+  };
+  CHECK(send_in_a_turn({true}) == std::vector{true});
+  CHECK(send_in_a_turn({false}) == std::vector{false});
+  CHECK(send_in_a_turn({true, true}) == std::vector{true});
+  CHECK(send_in_a_turn({true, false, true}) == std::vector{false});
+  CHECK(send_in_a_turn({}).empty());
+}
 
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
   EventLoop loop;

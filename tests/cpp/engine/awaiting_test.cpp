@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// For whom a member on the same host is woken up: what can wait for a call, and who
+// awaits it meanwhile.
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "harness/catch.h"
+#include "harness/cluster.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using transport::FrameKind;
+
+namespace {
+
+// Takes everything, and remembers what of it could wait.
+class Spy final : public transport::Link {
+ public:
+  transport::MessageId send(transport::OutMessage m) override {
+    sent.emplace_back(m.header.kind, m.can_wait);
+    return sent.size();
+  }
+  void let_go(transport::MessageId) override {}
+  size_t cancel(transport::MessageId) override { return 0; }
+  const transport::FrameHeader* incoming() const override { return nullptr; }
+  void drop_incoming() override {}
+  void hang_up() override {}
+  bool is_drained() const override { return true; }
+  void finish() override {}
+  void close() override {}
+
+  std::vector<std::pair<FrameKind, bool>> sent;
+};
+
+// Rank 1 of two: rank 0 owns what is small.
+struct Lone {
+  ManualClock clock;
+  engine::Group group{&clock, [] {
+                        engine::GroupOptions o;
+                        o.name = "test";
+                        o.self = Rank(1);
+                        o.size = 2;
+                        return o;
+                      }()};
+  Spy* spy = nullptr;
+
+  Lone() {
+    auto link = std::make_unique<Spy>();
+    spy = link.get();
+    group.attach(Rank(0), std::move(link));
+  }
+  void call(const Call& call) {
+    collectives::LocalCall local;
+    local.input = local.output = bytes_of(memory);
+    group.call(call, std::move(local), milliseconds(100));
+  }
+  // Rank 0 has called so many.
+  void hear_called(uint64_t called) {
+    transport::FrameHeader header;
+    header.kind = FrameKind::kCalled;
+    header.called = called;
+    CHECK(group.handler()->on_frame_begin(Rank(0), header, {}).is_ok());
+  }
+  Bytes memory = Bytes(64);
+};
+
+Call call_with(straggler::Kind kind) {
+  Call call = allreduce_call(DType::kFloat32, 4);
+  call.policy.kind = kind;
+  return call;
+}
+
+}  // namespace
+
+TEST_CASE("what a strict call sends can wait for that of the peer") {
+  Lone lone;
+  lone.call(call_with(straggler::Kind::kWaitAll));
+  REQUIRE(lone.spy->sent.size() == 1);
+  CHECK(lone.spy->sent[0] == std::pair{FrameKind::kContrib, true});
+}
+
+TEST_CASE("what a call that may skip sends is needed by who has not called") {
+  Lone lone;
+  lone.call(call_with(straggler::Kind::kSkip));
+  REQUIRE_FALSE(lone.spy->sent.empty());
+  for (const auto& [kind, can_wait] : lone.spy->sent) CHECK_FALSE(can_wait);
+}
+
+TEST_CASE("a peer that has called is to hear of what may not fit its call") {
+  Lone lone;
+  lone.hear_called(1);
+  lone.call(call_with(straggler::Kind::kWaitAll));
+  lone.call(call_with(straggler::Kind::kWaitAll));
+  REQUIRE(lone.spy->sent.size() == 2);
+  CHECK_FALSE(lone.spy->sent[0].second);
+  CHECK(lone.spy->sent[1].second);
+}
+
+TEST_CASE("a message can wait for its receive, and news cannot") {
+  Lone lone;
+  collectives::SendCall send;
+  send.to = Rank(0);
+  send.data = bytes_of(lone.memory);
+  send.bytes = lone.memory.size();
+  lone.group.send(std::move(send));
+  lone.group.abort({Code::kAborted, "given up"});
+  const auto& sent = lone.spy->sent;
+  REQUIRE_FALSE(sent.empty());
+  CHECK(sent.front() == std::pair{FrameKind::kP2pData, true});
+  CHECK(std::count(sent.begin(), sent.end(), std::pair{FrameKind::kAbort, false}) == 1);
+}
+
+TEST_CASE("who has nothing under way awaits nothing") {
+  Cluster cluster({.size = 2});
+  const auto awaits = [&] { return cluster.group(0).handler()->is_awaiting(); };
+  CHECK_FALSE(awaits());
+  SECTION("a collective") {
+    cluster.barrier(1);
+    cluster.run_for(milliseconds(1));
+    CHECK_FALSE(awaits());  // another's
+    cluster.barrier(0);
+    CHECK(awaits());
+    cluster.run_for(milliseconds(1));
+    CHECK_FALSE(awaits());
+  }
+  SECTION("a barrier that has not started") {
+    cluster.allreduce(0, call_with(straggler::Kind::kWaitAll), Bytes(16));
+    cluster.barrier(0);
+    CHECK(awaits());
+  }
+  SECTION("a receive") {
+    const auto received = cluster.receive(0, 1, 7, 8);
+    CHECK(awaits());
+    cluster.send(1, 0, 7, Bytes(8));
+    cluster.run_for(milliseconds(1));
+    CHECK(received->is_ok());
+    CHECK_FALSE(awaits());
+  }
+  SECTION("a call that may skip: from then on others may need this member") {
+    for (int rank : {0, 1})
+      cluster.allreduce(rank, call_with(straggler::Kind::kSkip), Bytes(16));
+    cluster.run_for(milliseconds(50));
+    CHECK(awaits());
+  }
+  SECTION("the end") {
+    cluster.group(0).abort({Code::kAborted, "given up"});
+    CHECK(awaits());
+  }
+}
