@@ -20,6 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import aikido_torch  # noqa: F401  (registers the backend)
 from benchmarks.allreduce_ranks import WARM_UP, Meeting
 from benchmarks.launch import emit, leave
+from benchmarks.least_exchange import CASES, Least
 
 ROUND_TRIPS = 200
 IDLE_S = 3.0
@@ -115,22 +116,28 @@ def make(case: dict, group: dist.ProcessGroup) -> Case:
 def measure(
     case: dict,
     groups: dict[str, dist.ProcessGroup],
+    least: Least | None,
     meeting: Meeting,
     *,
     iterations: int,
     alternations: int,
 ) -> tuple[dict[str, list[float]], int]:
-    """As measure_size() of allreduce_ranks.py."""
+    """As measure_size() of allreduce_ranks.py, with the least as a third in turns."""
     made = {name: make(case, group) for name, group in groups.items()}
+    operations = {name: operation for name, (operation, _) in made.items()}
+    if least is not None and case["name"] in CASES:
+        operations["least"] = least.operation(
+            case["name"], case["num_bytes"], ROUND_TRIPS
+        )
     times = ROUND_TRIPS * 2 if case["name"] == "ping-pong" else 1
-    seconds: dict[str, list[float]] = {name: [] for name in groups}
+    seconds: dict[str, list[float]] = {name: [] for name in operations}
     num_late = 0
     for alternation in range(alternations):
-        order = list(groups) if alternation % 2 == 0 else list(reversed(groups))
+        order = list(operations)[:: 1 if alternation % 2 == 0 else -1]
         for name in order:
             warm_up = WARM_UP if alternation == 0 else 1
             for i in range(warm_up + iterations):
-                taken, is_in_time = meeting.time(lambda: None, made[name][0])
+                taken, is_in_time = meeting.time(lambda: None, operations[name])
                 if i >= warm_up:
                     seconds[name].append(taken / times)
                     num_late += not is_in_time
@@ -164,6 +171,7 @@ def main() -> None:
     groups = {name: dist.new_group(backend=name) for name in ("aikido", "gloo")}
     for group in groups.values():  # connected from here on
         dist.all_reduce(torch.ones(1), group=group)
+    least = Least() if plan["with_least"] else None
     for number, case in enumerate(plan["cases"]):
         if case["name"] == "idle":
             share = torch.tensor([idle_share()])
@@ -173,6 +181,7 @@ def main() -> None:
             seconds, num_late = measure(
                 case,
                 groups,
+                least,
                 meeting,
                 iterations=plan["iterations"],
                 alternations=plan["alternations"],

@@ -27,7 +27,7 @@ def test_cases_are_chosen_by_name():
 def test_each_case_has_the_bar_of_its_transport(name, transport, spins, bar):
     samples = {"aikido": common.Samples((3e-3,)), "gloo": common.Samples((4e-3,))}
     case = {"name": name, "num_bytes": 8}
-    result = collectives.judged(case, samples, transport=transport, spins=spins)
+    (result,) = collectives.judged(case, samples, transport=transport, spins=spins)
     assert result.bar == bar
     assert result.holds == (None if bar is None else bar == 0.9)
     assert result.case.startswith(f"{name} 8 B, {transport}")
@@ -36,5 +36,21 @@ def test_each_case_has_the_bar_of_its_transport(name, transport, spins, bar):
 @pytest.mark.parametrize(("share", "holds"), [(0.004, True), (0.006, False)])
 def test_a_group_that_does_nothing_may_need_little(share, holds):
     samples = {"share": common.Samples((share,))}
-    result = collectives.judged({"name": "idle"}, samples, transport="TCP", spins=False)
+    (result,) = collectives.judged(
+        {"name": "idle"}, samples, transport="TCP", spins=False
+    )
     assert result.holds == holds
+
+
+@pytest.mark.parametrize(("least_ms", "bar"), [(1.9, 0.5), (2.1, None)])
+def test_a_bar_that_the_least_misses_is_not_asked_for(least_ms, bar):
+    ms = {"aikido": 3.0, "gloo": 4.0, "least": least_ms}
+    samples = {name: common.Samples((1e-3 * value,)) for name, value in ms.items()}
+    case = {"name": "broadcast", "num_bytes": 8}
+    beside_gloo, beside_least = collectives.judged(
+        case, samples, transport="shared memory", spins=False
+    )
+    assert (beside_gloo.ratio, beside_gloo.bar) == (pytest.approx(0.75), bar)
+    assert beside_least.case == "broadcast 8 B, shared memory, beside the least"
+    assert beside_least.ratio == pytest.approx(3.0 / least_ms)
+    assert beside_least.bar is None
