@@ -251,13 +251,9 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
     if (mutated(Mutation::kOverwriteInputEarly) && is_started())
       std::memcpy(local_.output + plan_.first_byte(s), result() + plan_.first_byte(s),
                   mine.bytes);
-    // Note [what was closed here before]
-    const bool is_known = mine.sealed && mine.sealed->mask == mine.mask &&
-                          mine.sealed->stand_ins == mine.stand_ins;
-    if (is_known || mine.bytes == header.total_bytes) {
+    if (mine.bytes == header.total_bytes) {
       note_lag();
       had(s);
-      if (is_known) acknowledge(s);
       have_own();
     }
   }
@@ -271,7 +267,6 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
   OwnedShard* own = shard(s).own.get();
-  if (header.kind == FrameKind::kAck && own == nullptr) cancel_results(s, from);
   if (own == nullptr) return;
   if (header.kind == FrameKind::kAck) {
     own->is_acknowledged = own->is_closed;
@@ -495,7 +490,6 @@ void PartialAllreduce::on_promise() {
     if (mine.is_had) continue;
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
     if (mine.own) {
-      if (mine.own->is_closed) mine.sealed = mine.verdict();
       cancel_results(s);
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
@@ -522,7 +516,6 @@ void PartialAllreduce::on_removed() {
     is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
     shard(s).bytes = 0;
-    shard(s).sealed.reset();
     shard(s).open_again();
   }
   if (!is_whole) shards_left_ = plan_.num_shards();

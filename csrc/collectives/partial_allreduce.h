@@ -44,11 +44,6 @@
 // others, nobody will. A slow owner can so give up a result that nobody else has got,
 // and the others need no bytes from behind its link.
 //
-// Note [what was closed here before]
-// In a new view an owner opens again what it has closed. Where others had the result by
-// then, one of them sends it back. The same verdict on the same operation has the same
-// bytes, and these are here, so the first piece is enough, and the sender is told.
-//
 // Note [passed over]
 // A member that has copied the state of another one needs no result of the operations
 // behind it, and never calls them. It takes none of what still comes for it, and those
@@ -128,7 +123,6 @@ class PartialAllreduce final : public Operation {
     std::vector<uint32_t> pieces_left;  // of them, by rank
     RankSet late;                       // who is still to get the result from us
     TimePoint late_due{};               // and when at the latest
-    std::optional<Verdict> sealed;  // whose bytes are here, by us in an earlier view
     Verdict verdict() const { return {mask, reason, deadline, stand_ins, out}; }
     void open_again() {
       mask = RankSet();

@@ -35,7 +35,6 @@ void PartialAllreduce::take_over(int32_t s) {
   if (own.is_closed) return;  // with a mutation only
   start_policy(s);
   own.policy->expect(expected());
-  shard(s).sealed.reset();
   own.folded = own.sent = 0;
   own.has_asked = own.is_due = false;
   own.present = RankSet(host_->size());
@@ -142,7 +141,6 @@ void PartialAllreduce::fold_ahead(int32_t s) {
   while (own->folded < total) {
     const size_t end = std::min(total, own->folded + chunk);
     if (end > ready) return;
-    shard(s).sealed.reset();
     own->fold(result() + first, reduce_, {wanted(), {}},
               is_one ? local_.input + first : nullptr, own->folded, end, element,
               scale_of(call_, wanted().count(), host_->size()));

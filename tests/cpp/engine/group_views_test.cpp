@@ -45,7 +45,7 @@ TEST_CASE("a group goes on in a view without a member that died") {
   }
 }
 
-TEST_CASE("what all have is not sent again when an owner is lost") {
+TEST_CASE("nobody contributes to what all have when an owner is lost") {
   constexpr size_t kCount = 1'000'000;  // floats: a shard has 1 MB
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
@@ -55,14 +55,13 @@ TEST_CASE("what all have is not sent again when an owner is lost") {
   std::vector<AnswerPtr> answers;
   for (int32_t r = 0; r < 4; ++r) answers.push_back(cluster.allreduce(r, call, input));
   // All have the results of ranks 0, 1 and 2, and that of rank 3 never comes.
-  uint64_t sent_back = 0, contributed = 0;
+  uint64_t contributed = 0;
   cluster.network.set_tap([&](Rank from, Rank to, const transport::FrameHeader& h,
                               TimePoint arrives) {
     const bool is_again = h.view > 1 && h.shard != 3;
     if (is_again && h.kind == transport::FrameKind::kContrib)
       contributed += h.payload_bytes;
     if (h.kind != transport::FrameKind::kResult) return arrives;
-    if (is_again) sent_back += h.payload_bytes;
     return from == Rank(3) && to != Rank(3) ? arrives + milliseconds(60'000) : arrives;
   });
   cluster.run_for(milliseconds(300));
@@ -74,8 +73,6 @@ TEST_CASE("what all have is not sent again when an owner is lost") {
     CHECK(answer->is_ok());
     CHECK(answer->output == answers.front()->output);
   }
-  CHECK(sent_back > 0);
-  CHECK(sent_back < kCount * sizeof(float) / 4);  // of three shards
   CHECK(contributed == 0);
   cluster.network.set_tap({});
 }
