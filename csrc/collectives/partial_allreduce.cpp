@@ -295,6 +295,13 @@ void PartialAllreduce::acknowledge(int32_t s) {
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
 
+// What a shard counts for with those that have not called, the first time it is asked.
+uint64_t PartialAllreduce::charge(int32_t s) {
+  if (std::exchange(shard(s).is_charged, true)) return 0;
+  const bool is_first = !std::exchange(is_charged_, true);
+  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
+}
+
 void PartialAllreduce::had(int32_t s) {
   Shard& mine = shard(s);
   mine.is_had = true;
@@ -462,8 +469,13 @@ void PartialAllreduce::start_over() {
 
 void PartialAllreduce::on_settled(Rank rank) {
   if (has_failed()) return;
+  if (pending_sends_ > 0) {
+    std::erase_if(sending_, [&](const Sending& piece) {
+      if (piece.to == rank) host_->cancel(rank, piece.id);
+      return piece.to == rank;
+    });
+  }
   for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    if (pending_sends_ > 0) cancel_results(s, rank);
     if (shard(s).late.count() > 0) shard(s).late.erase(rank);
     OwnedShard* own = shard(s).own.get();
     if (own == nullptr || own->is_closed) continue;

@@ -197,7 +197,6 @@ class PartialAllreduce final : public Operation {
   void send_to_late(int32_t s);
   void send_to_caller(Rank rank);
   void cancel_results(int32_t s);
-  void cancel_results(int32_t s, Rank to);
   void have_own();
   bool has_left(const Shard& shard) const;
   void on_piece_sent(int32_t s, Rank to);

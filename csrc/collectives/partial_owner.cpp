@@ -352,22 +352,6 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   local_.priority = priority;
 }
 
-// What a shard counts for with those that have not called, the first time it is asked.
-uint64_t PartialAllreduce::charge(int32_t s) {
-  if (std::exchange(shard(s).is_charged, true)) return 0;
-  const bool is_first = !std::exchange(is_charged_, true);
-  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
-}
-
-// It has the result.
-void PartialAllreduce::cancel_results(int32_t s, Rank to) {
-  std::erase_if(sending_, [&](const Sending& piece) {
-    const bool is_one = piece.shard == s && piece.to == to;
-    if (is_one) host_->cancel(to, piece.id);
-    return is_one;
-  });
-}
-
 void PartialAllreduce::cancel_results(int32_t s) {
   for (const Sending& piece : sending_)
     if (piece.shard == s) host_->cancel(piece.to, piece.id);
