@@ -295,13 +295,6 @@ void PartialAllreduce::acknowledge(int32_t s) {
   post(mine.owner, FrameKind::kAck, s, nullptr, 0, 0, 0, false);
 }
 
-// What a shard counts for with those that have not called, the first time it is asked.
-uint64_t PartialAllreduce::charge(int32_t s) {
-  if (std::exchange(shard(s).is_charged, true)) return 0;
-  const bool is_first = !std::exchange(is_charged_, true);
-  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
-}
-
 void PartialAllreduce::had(int32_t s) {
   Shard& mine = shard(s);
   mine.is_had = true;

@@ -352,6 +352,13 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   local_.priority = priority;
 }
 
+// What a shard counts for with those that have not called, the first time it is asked.
+uint64_t PartialAllreduce::charge(int32_t s) {
+  if (std::exchange(shard(s).is_charged, true)) return 0;
+  const bool is_first = !std::exchange(is_charged_, true);
+  return plan_.num_bytes(s) + (is_first ? straggler::ResultLog::kOperationCharge : 0);
+}
+
 void PartialAllreduce::cancel_results(int32_t s) {
   for (const Sending& piece : sending_)
     if (piece.shard == s) host_->cancel(piece.to, piece.id);
