@@ -60,7 +60,10 @@ void ActiveBackup::on_arrival(Rank rank, TimePoint now) {
   see(rank, now);
   count(rank, now);
   // Both copies were waited for: who came first says nothing about lateness.
-  if (options_.verify_shadows) give_way(rank);
+  if (options_.verify_shadows) return give_way(rank);
+  // What stood in for it may fill another hole, without which there may be no quorum.
+  const bool is_free = options_.backup_mode == BackupMode::kSubstitute;
+  if (is_free && arrived_.count() < num_) give_way(rank);
 }
 
 void ActiveBackup::give_way(Rank primary) {

@@ -374,6 +374,29 @@ TEST_CASE("a substitute fills the lowest data shard whose primary has no time") 
   CHECK(s.decide(902).closes());
 }
 
+TEST_CASE(
+    "a substitute fills another hole when the primary that it stood in for comes") {
+  PolicyOptions options = backed_up(1, BackupMode::kSubstitute);
+  options.min_contributors = 3;
+  Shards s(options);
+  s.begin();
+  // Rank 2 is out, and rank 0 has no time left: its shard was moved away from it.
+  RankSet late(4), members = RankSet::full(4);
+  late.insert(Rank(0));
+  members.erase(Rank(2));
+  s.policy = s.group.start_with_backups(Seq(s.seq), kBytes, late, 7);
+  s.policy->expect(members);
+  s.offer(3, kAnyDataShard, 0);
+  s.arrive(1, 0);
+  CHECK(s.ask(0) == Ranks{kBackup});
+  s.copy(3, 0);
+  CHECK(s.policy->stand_ins() == StandIns{{Rank(0), kBackup}});
+  CHECK_FALSE(s.decide(1).closes());
+  s.arrive(0, 2);
+  CHECK(s.decide(2).closes());
+  CHECK(s.policy->stand_ins() == StandIns{{Rank(2), kBackup}});
+}
+
 TEST_CASE("with replicas the first whole copy counts, and nobody is asked") {
   Shards s(backed_up(2, BackupMode::kReplicate));
   s.begin();
