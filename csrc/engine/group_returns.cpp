@@ -62,6 +62,8 @@ Status Group::pass_over(Seq upto) {
   if (!closed_) return closed_;
   AIKIDO_TRY(check_passable(seq));
   const bool is_out = view_change_.is_removed();
+  // Nothing is passed over: what it has had it can send, and says so.
+  if (!is_out && seq == called_) return {};
   const uint64_t first = std::max(called_ + 1, seq - std::min(seq, kMaxUnheard) + 1);
   for (uint64_t number = first; number <= seq; ++number)
     if (!active_.contains(number)) unheard_.insert(number);
