@@ -306,6 +306,7 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   if (operation.has_all()) return {};  // only its caller is not here yet
   Status lost;
   RankSet here(options_.size);
+  bool is_alone = true;  // without any other member of the view
   Rank absent = kNoRank;
   for (int32_t r = 0; r < options_.size; ++r)
     if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
@@ -313,6 +314,7 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   view().members.for_each([&](Rank r) {
     const Status& why = peers_[static_cast<size_t>(r.value)].lost;
     if (!why && lost) lost = why;
+    if (why && r != options_.self) is_alone = false;
     if (why && view().takes_part(r, operation.seq())) here.insert(r);
   });
   // While one of the view is gone it may have made a result of what it had.
@@ -345,8 +347,9 @@ Status Group::hopeless(const collectives::Operation& operation) const {
   if (lost) return {};
   if (operation.is_own() && live > view().members.count() / 2)
     return {};  // what more than half have called comes to its end
-  // If this member is out, too: those in the view take it in.
-  if (!view_change_.has_majority()) {
+  // One that is out is taken in by any of those in the view, or refused and told why.
+  const bool is_out = view_change_.is_removed();
+  if (is_out ? is_alone : !view_change_.has_majority()) {
     return lost.with_context(concat("only ", here.count(), " of the ",
                                     view().members.count(),
                                     " members that took part are left, not more than "
