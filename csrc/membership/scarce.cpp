@@ -3,6 +3,8 @@
 #include "membership/scarce.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "membership/next_view.h"
 
@@ -12,12 +14,35 @@ namespace {
 
 using Reports = std::map<Rank, Report>;
 
+// How many of `members` stay where of two that are cut off from each other one goes:
+// who is cut off from most goes first. Requires: all have answered.
+int32_t num_staying(const RankSet& members, const Reports& answers) {
+  std::vector<std::pair<Rank, Rank>> cut_off;
+  members.for_each([&](Rank rank) {
+    answers.at(rank).lost.for_each([&](Rank other) {
+      if (members.contains(other)) cut_off.emplace_back(rank, other);
+    });
+  });
+  int32_t num = members.count();
+  for (; !cut_off.empty(); --num) {
+    std::map<Rank, int32_t> times;
+    for (const auto& [rank, other] : cut_off) ++times[rank], ++times[other];
+    const auto worst = std::max_element(
+        times.begin(), times.end(),
+        [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::erase_if(cut_off, [&](const auto& pair) {
+      return pair.first == worst->first || pair.second == worst->first;
+    });
+  }
+  return num;
+}
+
 // A result that somebody waits for is with those alone that have not answered, and too
 // few have to make another.
 bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
                      Makers makers) {
   bool is_lacked = false;
-  int32_t num = 0;
+  RankSet making(view.members.world_size());
   // One that lacks it may not know yet how many it needs.
   int32_t needed = makers == Makers::kLacking ? 1 : 0;
   for (const auto& [rank, report] : answers) {
@@ -25,10 +50,10 @@ bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
     const bool lacks = !report.has(held.seq, held.shard);
     is_lacked |= lacks;
     const bool makes = lacks || makers == Makers::kParticipants;
-    num += makes && view.takes_part(rank, held.seq) ? 1 : 0;
+    if (makes && view.takes_part(rank, held.seq)) making.insert(rank);
     needed = std::max(needed, report.needed);
   }
-  return is_lacked && num < needed;
+  return is_lacked && num_staying(making, answers) < needed;
 }
 
 }  // namespace
@@ -44,14 +69,14 @@ bool is_scarce(const View& view, const Reports& answers, Makers makers) {
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second;
     if (report.open == Seq()) return false;
-    int32_t num = 0;
+    RankSet making(view.members.world_size());
     for (const auto& [rank, other] : answers) {
       if (report.open >= other.kept && report.open <= other.settled) return false;
       const bool makes = report.open > other.settled || makers == Makers::kParticipants;
       const bool takes_part = view.takes_part(rank, report.open);
-      num += makes && takes_part && !left_out.contains(rank) ? 1 : 0;
+      if (makes && takes_part && !left_out.contains(rank)) making.insert(rank);
     }
-    return num < report.needed;
+    return num_staying(making, answers) < report.needed;
   });
 }
 

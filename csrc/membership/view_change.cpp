@@ -151,9 +151,13 @@ void ViewChange::on_lost(Rank rank, TimePoint now) {
   now_ = now;
   if (!lost_.insert(rank)) return;
   joining_.erase(rank);
+  if (promised_) own_report_.lost.insert(rank);
   if (attempt_) {
     attempt_->answers.erase(rank);
+    attempt_->answers[self_].report = own_report_;
     propose_if_due();
+  } else if (promised_ && !lost_.contains(promised_->rank)) {
+    answer(promised_->rank);
   }
   consider();
 }
@@ -283,13 +287,18 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
 void ViewChange::answer_prepare(Rank from, const ViewMessage& message) {
   if (promised_ && message.ballot <= *promised_) return;  // the higher one gets through
   promise(message.ballot);
-  ViewMessage answer;
-  answer.step = ViewStep::kState;
-  answer.view = view_.number;
-  answer.ballot = message.ballot;
-  answer.report = own_report_;
-  answer.accepted = accepted_;
-  host_->send_view(from, answer);
+  answer(from);
+}
+
+// Again when more is lost since: the coordinator may think that enough are left.
+void ViewChange::answer(Rank coordinator) {
+  ViewMessage message;
+  message.step = ViewStep::kState;
+  message.view = view_.number;
+  message.ballot = *promised_;
+  message.report = own_report_;
+  message.accepted = accepted_;
+  host_->send_view(coordinator, message);
 }
 
 void ViewChange::on_state(Rank from, const ViewMessage& message) {

@@ -143,6 +143,7 @@ class ViewChange {
   Status check_reach(Rank from, const Report& theirs, const Report& ours) const;
   void handle(Rank from, const ViewMessage& message);
   void answer_prepare(Rank from, const ViewMessage& message);
+  void answer(Rank coordinator);
   void on_state(Rank from, const ViewMessage& message);
   void on_propose(Rank from, const ViewMessage& message);
   void on_accepted(Rank from, const ViewMessage& message);

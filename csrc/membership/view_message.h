@@ -42,7 +42,7 @@ struct Report {
   Seq passed_from;            // it copied a state behind the results from this one
   Seq passed;                 // to this one, and has none of them; 0: it did not
   std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
-  RankSet lost;               // to whom its connection is broken (kJoin)
+  RankSet lost;               // to whom its connection is broken
 
   // Is no result of this shard needed, and may one be sent to others?
   bool has(Seq seq, int32_t shard) const;

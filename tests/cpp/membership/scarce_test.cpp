@@ -56,6 +56,20 @@ TEST_CASE("an open operation is scarce where too few have answered to make it") 
   CHECK_FALSE(is_scarce(view, one, kAll));
 }
 
+TEST_CASE("of two that have lost each other one makes nothing") {
+  Reports answers{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), waiting(3)}};
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(2)].lost = set_of(4, {3});  // that has not answered
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(2)].lost = set_of(4, {1});  // the other one has not noticed yet
+  CHECK(is_scarce(View::first_of(4), answers, kAll));
+  // One that all have lost is one, and so is the end of a connection.
+  answers[Rank(0)].lost = set_of(4, {1});
+  answers[Rank(1)].lost = set_of(4, {0, 2});
+  for (auto& [rank, report] : answers) report.needed = 2;
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+}
+
 TEST_CASE("a result is scarce that is with others, where too few are to make another") {
   Reports answers{{Rank(0), had(5)}, {Rank(1), waiting(4)}, {Rank(2), had(5)}};
   answers[Rank(1)].open = Seq();

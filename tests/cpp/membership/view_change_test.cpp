@@ -136,6 +136,33 @@ TEST_CASE("one that answers although it is silent is spared, twice as long each 
   CHECK_FALSE(members.view(0).has(Rank(3)));
 }
 
+TEST_CASE("too few because two have lost each other: who is silent is waited for") {
+  for (const bool notices_late : {false, true}) {
+    Members members(4);
+    for (int32_t r = 0; r < 4; ++r) {
+      members[r].mine.open = Seq(5);
+      members[r].mine.needed = 3;
+    }
+    const auto lose = [&] {
+      for (const int32_t r : {1, 2}) {
+        members[r].mine.lost = set_of(4, {3 - r});
+        members[r].change.on_lost(Rank(3 - r), members.now);
+      }
+    };
+    members.is_lost = without({3});
+    if (!notices_late) lose();
+    members[0].change.on_silent(Rank(3), members.now);
+    members.run(milliseconds(50));
+    if (notices_late) lose();
+    members.run(milliseconds(450));
+    CHECK(members[0].installed.empty());
+    members.is_lost = nullptr;
+    members.run(seconds(3));
+    CHECK_FALSE(members[0].installed.empty());
+    for (const View& view : members[0].installed) CHECK(view.has(Rank(3)));
+  }
+}
+
 TEST_CASE("answers that take long are waited for longer") {
   Members members(3);
   members.is_lost = without({2});
