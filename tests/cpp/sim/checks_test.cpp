@@ -237,6 +237,37 @@ TEST_CASE("errors need a fault, and a rank") {
   CHECK(tolerated.promise() == "S6");
 }
 
+TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {
+  std::string lines = kScript;
+  lines.replace(lines.find("allreduce 10"), 12, "reduce_scatter 10");
+  Told told("", 0, lines);
+  const auto end = [&](int32_t rank, const std::vector<int32_t>& mask) {
+    Outcome outcome;
+    auto& own = outcome.shards.emplace_back();
+    own.owner = Rank(rank);
+    for (const int32_t r : mask) own.contributors.emplace_back(r);
+    own.scale = 3.0 / static_cast<double>(mask.size());
+    const size_t begin = static_cast<size_t>(rank) * 40;
+    std::vector<const void*> sources;
+    for (const int32_t r : mask)
+      sources.push_back(told.checks.input(r, 1).data() + begin);
+    Bytes block(40);
+    kernels::find_reduce(ReduceOp::kSum, DType::kFloat32)(
+        block.data(), sources.data(), sources.size(), 10, own.scale);
+    if (rank == 2) {  // it was told that it is not in that of rank 1
+      auto& other = outcome.shards.emplace_back();
+      other.owner = Rank(1);
+      other.contributors = {Rank(0), Rank(1)};
+    }
+    told.checks.on_end(rank, 1, Status::ok(), outcome, block, Told::start);
+  };
+  end(0, {0, 2});
+  end(1, {0, 1});
+  told.checks.on_pass(1, 0, 1);
+  end(2, {0, 1, 2});
+  CHECK(told.checks.violation().empty());
+}
+
 TEST_CASE("late, second, missing answers and touched memory are noticed") {
   Told late;
   late.end(0, {0, 2}, late.fold({0, 2}), 1.5, Told::start + milliseconds(20'001));
