@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/reduce.h"
+#include "membership/view_message.h"
 
 namespace aikido::sim {
 
@@ -88,8 +89,27 @@ int32_t num_owners(const Call& call, int32_t members) {
   return call.policy.masks == straggler::Masks::kBucket ? 1 : members;
 }
 
+// So many have a quorum whoever they are: what backups have computed others of them may
+// have as well, each primary once or as often as there are backups, unless each
+// computes something of its own.
+int32_t members_needed(const straggler::PolicyOptions& policy, int32_t members) {
+  using straggler::BackupMode;
+  const int32_t quorum = straggler::quorum_of(policy, members);
+  if (!policy.has_stand_ins() || policy.backup_mode == BackupMode::kSubstitute ||
+      quorum == 1)
+    return quorum;
+  const bool is_once = policy.backup_mode == BackupMode::kReplicate;
+  return quorum + (is_once ? std::min(quorum - 1, policy.backups) : policy.backups);
+}
+
 bool has_majority(uint64_t some, uint64_t all) {
   return 2 * std::popcount(some & all) > std::popcount(all);
+}
+
+// What a member has, for the next view.
+bool is_question(const transport::FrameHeader& header) {
+  return header.kind == FrameKind::kView &&
+         header.shard == static_cast<uint16_t>(membership::ViewStep::kPrepare);
 }
 
 // More than this is patience enough for whatever a schedule does.
@@ -102,12 +122,12 @@ Checks::Checks(const Script& script, int32_t members_tolerated)
       tolerated_(members_tolerated),
       newest_{1, all_of(script.members)},
       members_{{newest_.number, newest_.members}},
-      fewest_(script.members),
       views_(static_cast<size_t>(script.members), newest_),
       since_(static_cast<size_t>(script.members), 1),
       called_at_view_(script.ops.size() + 1),
       stopped_until_(static_cast<size_t>(script.members)),
       kept_(static_cast<size_t>(script.members)),
+      asked_(static_cast<size_t>(script.members)),
       may_fail_(script.timeout < kPatience) {
   const auto n = static_cast<size_t>(script.members);
   for (size_t i = 0; i < script.ops.size(); ++i) {
@@ -135,6 +155,8 @@ void Checks::on_call(int32_t rank, uint64_t op, TimePoint now, int32_t data_shar
   e.is_called = true;
   e.called_at = now;
   e.data_shard = data_shard;
+  e.called_in_step = ++step_;
+  if (o.first_called == TimePoint::max() && !is_too_large()) note_known(o);
   o.first_called = std::min(o.first_called, now);
   o.last_called = std::max(o.last_called, now);
   auto& kept = kept_[static_cast<size_t>(rank)];
@@ -202,6 +224,9 @@ void Checks::on_memory_touched(int32_t rank, uint64_t op) {
 void Checks::on_view(int32_t rank, const SeenView& view) {
   SeenView& mine = views_[static_cast<size_t>(rank)];
   if (mine == view || is_too_large()) return;
+  if (view.number > newest_.number)
+    for (Op& op : ops_) note_left_out(op, view);
+  asked_[static_cast<size_t>(rank)] = 0;
   if (view.number < mine.number)
     broken(concat("S1: rank ", rank, " goes back from view ", mine.number, " to ",
                   view.number));
@@ -212,12 +237,14 @@ void Checks::on_view(int32_t rank, const SeenView& view) {
                   " elsewhere"));
   members_.emplace(view.number, view.members);
   if (view.number <= newest_.number) return;
+  if (view.number > newest_.number + 1)
+    broken(concat("S1: rank ", rank, " is in view ", view.number,
+                  ", and nobody was seen in view ", newest_.number + 1));
   if (2 * std::popcount(view.members & newest_.members) <=
       std::popcount(newest_.members))
     broken(concat("S1: view ", view.number, " ", mask_text(view.members),
                   " has no majority of ", mask_text(newest_.members)));
   note_returns(std::exchange(newest_, view));
-  fewest_ = std::min(fewest_, std::popcount(view.members));
   for (uint64_t op = 1; op <= ops_.size(); ++op) check_same(op);
 }
 
@@ -238,8 +265,17 @@ void Checks::on_kill(int32_t rank) {
   ++num_lost_;
 }
 
-void Checks::on_cut(int32_t, int32_t) {
+void Checks::on_lost(int32_t rank, int32_t other) {
+  noticed_.emplace(std::pair(rank, other), ++step_);
+}
+
+void Checks::on_cut(int32_t a, int32_t b) {
   ++num_lost_;
+  on_held(a, b);
+}
+
+void Checks::on_held(int32_t from, int32_t to) {
+  if (!is_too_large()) cut_.insert(uint64_t{1} << from | uint64_t{1} << to);
 }
 
 void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
@@ -292,6 +328,8 @@ void Checks::on_taken(int32_t rank, int32_t from, const transport::FrameHeader& 
   if (is_too_large()) return;
   for (uint64_t op = 1; op <= std::min<uint64_t>(header.called, ops_.size()); ++op)
     at(op).by_rank[static_cast<size_t>(rank)].heard |= uint64_t{1} << from;
+  uint64_t& asked = asked_[static_cast<size_t>(rank)];
+  if (is_question(header) && asked == 0) asked = ++step_;
   if (header.seq < 1 || header.seq > ops_.size()) return;
   if (header.kind == FrameKind::kPresent)
     at(header.seq).by_rank[static_cast<size_t>(rank)].heard |= uint64_t{1} << from;
@@ -379,20 +417,87 @@ void Checks::check_error(int32_t rank, uint64_t op, const Status& status) {
 }
 
 bool Checks::must_succeed(int32_t rank, const Op& op) const {
-  if (may_fail_) return false;
+  if (may_fail_ || is_too_large()) return false;
   // Strict operations do not wait for who is silent.
   if (!is_partial(op.call) && script_.silent_after > Duration{}) return false;
   if (!is_partial(op.call)) return num_lost_ == 0;
   if (num_lost_ > tolerated_ || !newest_.contains(rank)) return false;
-  // Whoever is out for a while does not fill its place in operations that are open, and
-  // gives nothing to blocks of a reduce_scatter, whoever else is out at another time.
-  int32_t left = fewest_ - num_lost_;
+  for (auto it = members_.lower_bound(op.oldest_view); it != members_.end(); ++it)
+    if (2 * num_live(it->second) <= std::popcount(it->second)) return false;
+  uint64_t left = op.stayed & op.seen;
+  // Nobody gives to a block of a reduce_scatter that was out at any time.
   if (op.call.kind == CallKind::kReduceScatter)
     for (int32_t r = 0; r < script_.members; ++r)
-      if (since_[static_cast<size_t>(r)] > 1) --left;
-  return 2 * left > fewest_ &&
-         straggler::quorum_of(op.call.policy, script_.members) <=
-             (op.call.policy.has_stand_ins() ? left - op.call.policy.backups : left);
+      if (since_[static_cast<size_t>(r)] > 1) left &= ~(uint64_t{1} << r);
+  return are_enough(op, left) || are_enough(op, op.had_stayed);
+}
+
+// Note [who is out one after the other]
+// Whoever is out for a while does not fill its place in operations that are open when
+// it returns. So those that are out one after the other are missing from such an
+// operation together. A view that leaves out somebody that would be back soon (nobody
+// here is away for as long as those that are needed are waited for), and with it so
+// many that what one of the others waits for cannot end, is a defect. It is none if
+// those that it left were enough, as far as their answers told, and another one is lost
+// after that: then it is nobody's fault that too few are left. Nor if who is left out
+// was cut off from another one: one of the two has to go, and who coordinates first may
+// be the one that is back and takes no part itself.
+void Checks::note_known(Op& op) {
+  op.stayed = newest_.members;
+  op.seen = all_of(script_.members);
+  op.oldest_view = newest_.number;
+  for (int32_t r = 0; r < script_.members; ++r) {
+    const SeenView& its = views_[static_cast<size_t>(r)];
+    if ((killed_ >> r & 1) != 0 || !its.contains(r)) continue;
+    op.seen &= its.members;
+    op.oldest_view = std::min(op.oldest_view, its.number);
+  }
+}
+
+void Checks::note_left_out(Op& op, const SeenView& view) {
+  const uint64_t before = std::exchange(op.stayed, op.stayed & view.members);
+  if (before == op.stayed || op.had_stayed != 0 || !has_one_result(op.call)) return;
+  if (!op.closed.empty() || is_exposed(op, view.members)) return;
+  if (!is_known_open(op, op.stayed)) return;
+  const int32_t needed = members_needed(op.call.policy, script_.members);
+  const int32_t sure = std::popcount(op.stayed) - (is_loss_known(op.stayed) ? 1 : 0);
+  if (sure >= needed) return;
+  uint64_t cut_off = 0;
+  for (const uint64_t pair : cut_) cut_off |= pair;
+  const uint64_t could_stay = op.stayed | (before & ~cut_off);
+  if (std::popcount(could_stay) >= needed) op.had_stayed = could_stay;
+}
+
+// One of `members` had called it when it was asked what it has.
+bool Checks::is_known_open(const Op& op, uint64_t members) const {
+  for (size_t r = 0; r < op.by_rank.size(); ++r) {
+    const Exposed& e = op.by_rank[r];
+    if ((members >> r & 1) != 0 && e.is_called && !e.has_ended &&
+        e.called_in_step < asked_[r])
+      return true;
+  }
+  return false;
+}
+
+// And one knew then that it has lost another one of them.
+bool Checks::is_loss_known(uint64_t members) const {
+  return std::any_of(noticed_.begin(), noticed_.end(), [&](const auto& entry) {
+    const auto [rank, other] = entry.first;
+    return (members >> rank & 1) != 0 && (members >> other & 1) != 0 &&
+           entry.second < asked_[static_cast<size_t>(rank)];
+  });
+}
+
+bool Checks::are_enough(const Op& op, uint64_t members) const {
+  return num_live(members) >= members_needed(op.call.policy, script_.members);
+}
+
+// Of two that are cut off from each other one has to go.
+int32_t Checks::num_live(uint64_t members) const {
+  const uint64_t live = members & ~killed_;
+  return std::popcount(live) - static_cast<int32_t>(std::count_if(
+                                   cut_.begin(), cut_.end(),
+                                   [&](uint64_t pair) { return (pair & ~live) == 0; }));
 }
 
 double Checks::scale_of(const Call& call, int32_t contributors) const {

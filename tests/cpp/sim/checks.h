@@ -26,6 +26,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -77,7 +78,12 @@ class Checks {
   void on_stop(int32_t rank, TimePoint until);
   // It counts for nothing from here on.
   void on_kill(int32_t rank);
+  // `rank` notices that it has lost `other`.
+  void on_lost(int32_t rank, int32_t other);
   void on_cut(int32_t a, int32_t b);
+  // A frame never arrives, nor does what is behind it: as good as cut off, but nobody
+  // hears of it.
+  void on_held(int32_t from, int32_t to);
   // A frame leaves.
   void on_sent(int32_t from, const transport::FrameHeader& header);
   // A frame is at a member, and its payload is taken or not.
@@ -98,6 +104,7 @@ class Checks {
   struct Exposed {
     bool is_called = false, has_ended = false, is_ok = false;
     TimePoint called_at{};
+    uint64_t called_in_step = 0;
     std::vector<uint64_t> masks;                             // by shard
     std::vector<std::vector<straggler::StandIn>> stand_ins;  // the same
     std::vector<Rank> out;
@@ -110,6 +117,13 @@ class Checks {
     collectives::ShardPlan plan;
     std::vector<Exposed> by_rank;
     TimePoint first_called = TimePoint::max(), last_called{}, last_end{};
+    // Once it is called, of members as bits: in all views since then,
+    uint64_t stayed = 0;
+    // in those that they still were in at that time,
+    uint64_t seen = 0;
+    // and who had stayed until a view left out somebody that it needed.
+    uint64_t had_stayed = 0;
+    uint64_t oldest_view = 1;     // of those that they were in
     std::set<uint16_t> closed{};  // shards of which a result has left
     uint64_t num_contributions = 0, num_results = 0, num_others = 0;  // messages
   };
@@ -118,6 +132,12 @@ class Checks {
   void broken(const std::string& what);
   void check_error(int32_t rank, uint64_t op, const Status& status);
   bool must_succeed(int32_t rank, const Op& op) const;
+  void note_known(Op& op);
+  void note_left_out(Op& op, const SeenView& view);
+  bool is_known_open(const Op& op, uint64_t members) const;
+  bool is_loss_known(uint64_t members) const;
+  bool are_enough(const Op& op, uint64_t members) const;
+  int32_t num_live(uint64_t members) const;
   void check_strict(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
                     const Bytes& output);
   void check_partial(int32_t rank, uint64_t op, const collectives::Outcome& outcome,
@@ -148,7 +168,6 @@ class Checks {
   std::map<std::array<uint64_t, 4>, Bytes> folds_;
   SeenView newest_;
   std::map<uint64_t, uint64_t> members_;  // by view so far
-  int32_t fewest_;                        // members of a view so far
   std::vector<SeenView> views_;           // by rank
   std::vector<uint64_t> since_;           // by rank: the view it came in
   // By operation: who had called it when the newest view was first seen.
@@ -156,6 +175,12 @@ class Checks {
   std::vector<TimePoint> stopped_until_;            // by rank
   std::vector<std::map<uint64_t, uint64_t>> kept_;  // by rank: bytes by operation
   uint64_t killed_ = 0;                             // a bit for each rank
+  std::set<uint64_t> cut_;                          // of each pair both bits
+  // In which step a member, the first, has noticed that it has lost the second.
+  std::map<std::pair<int32_t, int32_t>, uint64_t> noticed_;
+  // By rank: in which it was asked for what it has in its view; 0: not yet.
+  std::vector<uint64_t> asked_;
+  uint64_t step_ = 0;  // of those that are counted
   int32_t num_lost_ = 0;
   bool may_fail_ = false;
   std::array<uint64_t, 3> num_ends_{};

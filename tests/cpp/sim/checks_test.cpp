@@ -2,8 +2,11 @@
 // Copyright (c) the aikido authors
 #include "sim/checks.h"
 
+#include <optional>
+
 #include "harness/catch.h"
 #include "kernels/reduce.h"
+#include "membership/view_message.h"
 
 using namespace aikido;
 using namespace aikido::sim;
@@ -116,6 +119,10 @@ TEST_CASE("views of one number differ, go back or have no majority: noticed") {
   Told few;
   few.checks.on_view(0, {2, 0b001});
   CHECK(few.promise() == "S1");
+  Told skipped;
+  skipped.checks.on_view(0, {3, 0b011});
+  CHECK(skipped.checks.violation() ==
+        "S1: rank 0 is in view 3, and nobody was seen in view 2");
 }
 
 TEST_CASE("a result is of the view that it names, and from a member of it") {
@@ -235,6 +242,52 @@ TEST_CASE("errors need a fault, and a rank") {
   CHECK(tolerated.checks.violation().empty());
   tolerated.fail(0, 1, "rank 1 is lost");
   CHECK(tolerated.promise() == "S6");
+}
+
+// Operation 1 needs two of three, and rank 2 has been out since it was called.
+TEST_CASE("who is out one after the other may leave too few, if one is lost besides") {
+  const auto fail_after = [](std::optional<int32_t> cut_from_0, int32_t tolerated = 1) {
+    Told told("", tolerated);
+    told.checks.on_view(0, {2, 0b011});
+    told.checks.on_view(0, {3, 0b111});
+    if (cut_from_0) told.checks.on_cut(0, *cut_from_0);
+    told.fail(0, 1, "rank 1 is lost");
+    return told.promise();
+  };
+  CHECK(fail_after(std::nullopt) == "S6");
+  CHECK(fail_after(1).empty());
+  // The other one goes, which takes no part any more.
+  CHECK(fail_after(2) == "S6");
+  // What never arrives is as good as lost, but nobody need hear of it.
+  Told held("", 1);
+  held.checks.on_held(1, 0);
+  held.checks.on_view(0, {2, 0b011});
+  held.fail(0, 1, "rank 1 is lost");
+  CHECK(held.checks.violation().empty());
+}
+
+// Of five, three of which make operation 1; a view leaves out rank 4, then rank 3.
+TEST_CASE("nobody is left out who is needed, unless what is lost was not known") {
+  enum class Known { kNever, kAfterTheAnswer, kBefore };
+  const auto fail_after = [](Known known) {
+    std::string lines = kScript;
+    lines.replace(0, 9, "members 5");
+    Told told("", 1, lines);
+    told.checks.on_view(0, {2, 0b01111});
+    if (known == Known::kBefore) told.checks.on_lost(0, 1);
+    transport::FrameHeader question;
+    question.kind = transport::FrameKind::kView;
+    question.shard = static_cast<uint16_t>(membership::ViewStep::kPrepare);
+    for (const int32_t r : {0, 1}) told.checks.on_taken(r, 2, question, true);
+    if (known == Known::kAfterTheAnswer) told.checks.on_lost(0, 1);
+    told.checks.on_cut(0, 1);
+    told.checks.on_view(2, {3, 0b00111});
+    told.fail(2, 1, "rank 1 is lost");
+    return told.promise();
+  };
+  CHECK(fail_after(Known::kBefore) == "S6");
+  CHECK(fail_after(Known::kAfterTheAnswer).empty());
+  CHECK(fail_after(Known::kNever).empty());
 }
 
 TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {

@@ -63,10 +63,13 @@ class Simulation::Door final : public transport::LinkHandler {
     if (header.kind == FrameKind::kResult)
       simulation_->checks_.on_result(self_, header.seq, header.payload_bytes);
     inside_->on_frame(from, header);
+    simulation_->look_at(self_);
   }
   void on_link_lost(Rank from, const Status& why) override {
     simulation_->log("rank ", self_, " loses rank ", from.value, ": ", why.message());
+    simulation_->checks_.on_lost(self_, from.value);
     inside_->on_link_lost(from, why);
+    simulation_->look_at(self_);
   }
   uint64_t called() const override { return inside_->called(); }
   int32_t settled() const override { return inside_->settled(); }
@@ -346,7 +349,7 @@ void Simulation::end(int32_t rank, Answer& answer, const Status& status,
   answer.has_ended = true;
   if (answer.op == 1 && ++num_first_ended_ == script_.members - 1)
     report_.took_first = clock_.now() - start_;
-  look_around();
+  look_at(rank);
   checks_.on_end(rank, answer.op, status, outcome, answer.memory, clock_.now());
   // The caller's again, who does what it likes with it.
   std::fill(answer.memory.begin(), answer.memory.end(), kMark);
@@ -362,8 +365,7 @@ TimePoint Simulation::on_frame_leaves(Rank from, Rank to, const FrameHeader& hea
   if (header.offset == 0) ++traffic.messages;
   traffic.bytes +=
       transport::kHeaderBytes + header.extension_bytes + header.payload_bytes;
-  if (header.kind == FrameKind::kResult && member(from.value).group)
-    checks_.on_view(from.value, view_of(*member(from.value).group));
+  if (header.kind == FrameKind::kResult) look_at(from.value);
   checks_.on_sent(from.value, header);
   for (const Hold& hold : script_.holds) {
     if ((hold.from != kEvery && Rank(hold.from) != from) ||
@@ -375,11 +377,13 @@ TimePoint Simulation::on_frame_leaves(Rank from, Rank to, const FrameHeader& hea
     arrives = hold.until == kForEver ? Wakeups::kNever
                                      : std::max(arrives, start_ + hold.until);
   }
+  if (arrives == Wakeups::kNever) checks_.on_held(from.value, to.value);
   if (options_.log != nullptr) {
     log(from.value, "->", to.value, " ", name_of(header), " op=", header.seq,
         " shard=", header.shard, " offset=", header.offset, " of ", header.total_bytes,
         arrives == Wakeups::kNever ? std::string(" never arrives")
-                                   : " view=" + std::to_string(header.view) + " begins to arrive " + to_text(arrives - start_));
+                                   : concat(" view=", header.view, " begins to arrive ",
+                                            to_text(arrives - start_)));
   }
   return arrives;
 }
@@ -400,21 +404,23 @@ void Simulation::turn() {
   for (bool did = true; std::exchange(did, false);) {
     network_.pump();
     for (int32_t r = 0; r < script_.members; ++r) {
-      if (pass_over(r)) did = true;
-      if (make_calls(r)) did = true;
-      if (next_look(r) > clock_.now()) continue;
-      member(r).group->on_time(clock_.now());
-      member(r).is_touched = true;
-      did = true;
+      bool has_acted = pass_over(r);
+      if (make_calls(r)) has_acted = true;
+      if (next_look(r) <= clock_.now()) {
+        member(r).group->on_time(clock_.now());
+        member(r).is_touched = has_acted = true;
+      }
+      if (has_acted) look_at(r);
+      did |= has_acted;
     }
     AIKIDO_CHECK(++num_turns < kMaxTurns, "a turn that does not end");
   }
-  look_around();
 }
 
-void Simulation::look_around() {
-  for (int32_t r = 0; r < script_.members; ++r)
-    if (member(r).group) checks_.on_view(r, view_of(*member(r).group));
+// After all that it does: without delays a member goes through several views in no
+// time, and each follows from the one before.
+void Simulation::look_at(int32_t rank) {
+  if (member(rank).group) checks_.on_view(rank, view_of(*member(rank).group));
 }
 
 TimePoint Simulation::next_event() {

@@ -88,7 +88,7 @@ class Simulation {
   TimePoint next_look(int32_t rank);
   TimePoint next_event();
   bool is_over() const;
-  void look_around();
+  void look_at(int32_t rank);
   void check_memory();
   void check_standing();
   TimePoint on_frame_leaves(Rank from, Rank to, const transport::FrameHeader& header,
