@@ -90,7 +90,7 @@ void Group::fail(Operation& operation, const Status& why, bool tell) {
   if (operation.has_failed() || operation.is_over()) return;
   const Seq seq = operation.seq();
   if (why.code() == Code::kPeerLost) loss_ = why;
-  if (operation.call().is_agreed()) note_failed(seq.value, why);
+  if (operation.call().is_partial()) note_failed(seq.value, why);
   // The others go on without a member that is out.
   const bool is_out = operation.call().is_partial() && view_change_.is_removed();
   if (tell && !is_out) tell_abort(seq, why);
