@@ -88,7 +88,7 @@ bool ViewChange::owns(Rank rank) const {
 // Something is to be changed that is not changed yet.
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
-  bool is_needed = !joining_.empty() || left_out_ != kNoRank;
+  bool is_needed = !joining_.empty() || left_out_ != kNoRank || is_outdated_;
   view_.members.for_each([&](Rank r) {
     if (lost_.contains(r) || silent_.contains(r) || moved_.contains(r) ||
         restored_.contains(r))
@@ -130,7 +130,9 @@ void ViewChange::rejoin(TimePoint now) {
   now_ = now;
   is_refused_ = false;
   ++num_lives_;
-  if (is_removed()) join();
+  if (!is_removed()) return;
+  is_outdated_ = is_outdated_ || num_joins_ > 0;
+  join();
 }
 
 void ViewChange::restore(Rank rank, TimePoint now) {
@@ -456,6 +458,7 @@ void ViewChange::install(const View& view) {
   num_joins_ = 0;
   left_out_ = kNoRank;
   is_refused_ = is_refused_ && is_removed();
+  is_outdated_ = is_outdated_ && !old.has(self_);
   for (auto it = joining_.begin(); it != joining_.end();)
     it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
   // Whoever is still in it has answered, and has what can be taken from it taken.

@@ -172,6 +172,9 @@ class ViewChange {
   int32_t num_joins_ = 0;    // asked for, since this member is out
   uint32_t num_lives_ = 0;   // times that it was to ask with another state
   bool is_refused_ = false;  // while it is out
+  // What it asked with before may have taken it in since, or will: it has then to say
+  // what it has now, in a change of that view.
+  bool is_outdated_ = false;
   std::optional<TimePoint> look_;
   TimePoint now_{};
 };

@@ -144,18 +144,52 @@ struct LeftOut : Members {
 
 }  // namespace
 
-TEST_CASE("a refusal of another state than the last one asked with is none") {
-  LeftOut members;
-  for (const int32_t r : {0, 1})
-    members[r].verdict = Status(Code::kPeerLost, "too far behind");
-  Member& out = members[2];
-  while (!out.change.is_removed()) {  // until it is told
+namespace {
+
+// Hands out letters until rank 2 is told, and asks.
+void tell(LeftOut& members) {
+  while (!members[2].change.is_removed()) {
     const Letter letter = members.post.front();
     members.post.pop_front();
     REQUIRE(members[letter.to.value]
                 .change.on_message(letter.from, letter.message, members.now)
                 .is_ok());
   }
+}
+
+}  // namespace
+
+TEST_CASE("who was taken in with another state says in another view what it has") {
+  LeftOut members;
+  for (int32_t r = 0; r < 3; ++r) members[r].mine = report_of(3, 5, 5);
+  tell(members);
+  const auto has = [&](uint64_t settled) {
+    members[2].mine.known = members[2].mine.settled = Seq(settled);
+    members[2].mine.kept = Seq(settled + 1);
+  };
+  const auto is_lacking = [&](const View& view) {
+    const Held* held = view.held_at(Seq(5), 0);
+    return held != nullptr && held->lacking.contains(Rank(2));
+  };
+  has(4);
+  members.is_lost = [](const Letter& letter) {
+    return letter.message.step == ViewStep::kJoin && letter.to == Rank(1);
+  };
+  members[2].change.rejoin(members.now);
+  members.run(milliseconds(50));
+  REQUIRE(members.agree({0, 1, 2}));
+  REQUIRE(members[2].installed.size() == 3);
+  CHECK(members[2].installed[1].has(Rank(2)));
+  CHECK_FALSE(is_lacking(members[2].installed[1]));
+  CHECK(is_lacking(members[2].installed[2]));
+}
+
+TEST_CASE("a refusal of another state than the last one asked with is none") {
+  LeftOut members;
+  for (const int32_t r : {0, 1})
+    members[r].verdict = Status(Code::kPeerLost, "too far behind");
+  Member& out = members[2];
+  tell(members);
   out.change.rejoin(members.now);  // its first question is on its way
   members[1].verdict = Status::ok();
   members.run(milliseconds(20));
