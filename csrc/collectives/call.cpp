@@ -60,7 +60,7 @@ Shape Shape::of(std::span<const int64_t> sizes) {
 bool operator==(const Call& a, const Call& b) {
   return a.kind == b.kind && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          a.count == b.count && a.shape == b.shape && a.algorithm == b.algorithm &&
-         a.policy == b.policy;
+         a.policy == b.policy && a.is_inner == b.is_inner;
 }
 
 double scale_of(const Call& call, int32_t contributors, int32_t members) {
@@ -93,6 +93,7 @@ std::string describe(const Call& call) {
   text += ")";
   if (call.algorithm != Algorithm::kDirect)
     text += concat(" by ", name_of(call.algorithm));
+  if (call.is_inner) text += " by the inner backend";
   if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
   return text;
 }
@@ -116,6 +117,8 @@ Status validate(const Call& call, int32_t size) {
                   "direct");
   }
   if (!call.is_partial()) return Status::ok();
+  if (call.is_inner)
+    return refuse(Code::kUnsupported, "the inner backend leaves no rank out");
   const bool is_sum = call.op == ReduceOp::kSum || call.op == ReduceOp::kAvg;
   const bool can_skip =
       call.kind == CallKind::kAllreduce || call.kind == CallKind::kReduceScatter;
@@ -141,10 +144,12 @@ Status validate(const Call& call, int32_t size) {
 
 namespace {
 
-// kind, dtype, op, a byte of three things (dimensions, algorithm, kHasPolicy), root,
-// count; then dims and policy.
+// kind, dtype, op, a byte of four things (dimensions, kIsInner, algorithm, kHasPolicy),
+// root, count; then dims and policy.
 constexpr size_t kFixedBytes = 16;
-constexpr uint8_t kDimensions = 0x0f;
+constexpr uint8_t kDimensions = 0x07;
+constexpr uint8_t kIsInner = 0x08;
+constexpr uint8_t kAlgorithm = 0x07;
 constexpr uint8_t kAlgorithmShift = 4;
 constexpr uint8_t kHasPolicy = 0x80;
 constexpr uint8_t kMaxKind = static_cast<uint8_t>(CallKind::kSparseAllreduce);
@@ -154,12 +159,13 @@ constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
 EncodedCall encode(const Call& call) {
   EncodedCall out;
-  const uint8_t has_policy = call.is_partial() ? kHasPolicy : 0;
+  const int flags =
+      (call.is_partial() ? kHasPolicy : 0) | (call.is_inner ? kIsInner : 0);
   out.bytes[0] = static_cast<std::byte>(call.kind);
   out.bytes[1] = static_cast<std::byte>(call.dtype);
   out.bytes[2] = static_cast<std::byte>(call.op);
   out.bytes[3] =
-      static_cast<std::byte>(call.shape.num_dims | has_policy |
+      static_cast<std::byte>(call.shape.num_dims | flags |
                              static_cast<int>(call.algorithm) << kAlgorithmShift);
   std::memcpy(out.bytes.data() + 4, &call.root.value, 4);
   std::memcpy(out.bytes.data() + 8, &call.count, 8);
@@ -182,7 +188,7 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   const auto op = static_cast<uint8_t>(bytes[2]);
   const auto packed = static_cast<uint8_t>(bytes[3]);
   const auto num_dims = static_cast<uint8_t>(packed & kDimensions);
-  const auto algorithm = (packed & ~kHasPolicy) >> kAlgorithmShift;
+  const auto algorithm = packed >> kAlgorithmShift & kAlgorithm;
   const bool has_policy = (packed & kHasPolicy) != 0;
   if (kind == 0 || kind > kMaxKind || dtype >= kNumDTypes || op >= kNumReduceOps ||
       num_dims > Shape::kMaxDims || algorithm >= kNumAlgorithms) {
@@ -197,6 +203,7 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   call.dtype = static_cast<DType>(dtype);
   call.op = static_cast<ReduceOp>(op);
   call.algorithm = static_cast<Algorithm>(algorithm);
+  call.is_inner = (packed & kIsInner) != 0;
   std::memcpy(&call.root.value, bytes.data() + 4, 4);
   std::memcpy(&call.count, bytes.data() + 8, 8);
   if (call.count > kMaxCount) {

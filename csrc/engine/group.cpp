@@ -195,6 +195,8 @@ void Group::start_barriers() {
 
 std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_caller) {
   collectives::OperationHost* host = this;
+  if (call.is_inner)
+    return std::make_shared<collectives::BlockExchange>(host, seq, call, first_caller);
   switch (call.kind) {
     case CallKind::kBroadcast:
     case CallKind::kAllgather:

@@ -59,7 +59,7 @@ void GroupTrace::on_call(Seq seq, const collectives::Call& call,
   if (recorder_ == nullptr || local.step == trace::Recorder::kNotTraced) return;
   Open open;
   open.may_skip = call.is_partial();
-  if (collectives::has_root(call.kind)) {
+  if (collectives::has_root(call.kind) && !call.is_inner) {
     const bool is_root = call.root == self_;
     if (!is_root) open.only = call.root;
     const bool root_gives = call.kind == collectives::CallKind::kBroadcast ||

@@ -33,6 +33,7 @@ TEST_CASE("a call comes back from the wire as it was") {
       call.kind = static_cast<CallKind>(kind);
       call.root = Rank(kind - 2);
       call.algorithm = static_cast<Algorithm>(kind % kNumAlgorithms);
+      call.is_inner = kind % 2 == 0;
       const auto bytes = encode(call);
       CHECK(bytes.size == (is_partial ? 72 : 32));
       auto decoded = decode_call(bytes.view());
@@ -106,6 +107,7 @@ TEST_CASE("calls differ by each of their parts") {
   CHECK(differs([](Call& c) { c.shape.num_dims = 1; }));
   CHECK(differs([](Call& c) { c.algorithm = Algorithm::kTree; }));
   CHECK(differs([](Call& c) { c.policy.slack = 2; }));
+  CHECK(differs([](Call& c) { c.is_inner = true; }));
 }
 
 TEST_CASE("a call is described as its user wrote it") {
@@ -119,6 +121,9 @@ TEST_CASE("a call is described as its user wrote it") {
   call.algorithm = Algorithm::kTwoLevel;
   CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by two_level");
   call.algorithm = Algorithm::kDirect;
+  call.is_inner = true;
+  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by the inner backend");
+  call.is_inner = false;
   call.kind = CallKind::kBarrier;
   CHECK(describe(call) == "barrier()");
   call.kind = CallKind::kBroadcast;
@@ -183,6 +188,13 @@ TEST_CASE("only calls that a group can do are valid") {
           c.kind = CallKind::kAllgather;
         }).find("only all_reduce and reduce_scatter may leave a rank out") !=
         std::string::npos);
+  CHECK(message([](Call& c) {
+          c.is_inner = true;
+        }).find("the inner backend leaves no rank out") != std::string::npos);
+  CHECK(message([](Call& c) {
+          c.policy = {};
+          c.is_inner = true;
+        }) == "");
   CHECK(message([](Call& c) {
           c.policy.min_contributors = 5;
         }).find("min_contributors is 5") != std::string::npos);

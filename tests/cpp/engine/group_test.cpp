@@ -439,6 +439,41 @@ TEST_CASE("closing a group answers what is under way") {
   }
 }
 
+TEST_CASE("a call by the inner backend ends when all have called, and compares calls") {
+  for (const CallKind kind : {CallKind::kAllreduce, CallKind::kReduceScatter,
+                              CallKind::kBroadcast, CallKind::kAlltoall}) {
+    Cluster cluster({.size = 3});
+    Call call = allreduce_call(DType::kFloat32, 1 << 20);
+    call.kind = kind;
+    if (has_root(kind)) call.root = Rank(1);
+    call.is_inner = true;
+    const std::vector<std::optional<Bytes>> out[] = {
+        {{}, Bytes(), Bytes()}, {Bytes(), {}, Bytes()}, {Bytes(), Bytes(), {}}};
+    const std::vector<std::optional<size_t>> in[] = {
+        {{}, 0, 0}, {0, {}, 0}, {0, 0, {}}};
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r) {
+      cluster.run_for(milliseconds(5));
+      for (const auto& a : answers) CHECK_FALSE(a->is_done());
+      answers.push_back(cluster.exchange(r, call, out[r], in[r]));
+    }
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5)));
+    for (const auto& a : answers) CHECK(a->is_ok());
+
+    answers = {cluster.exchange(0, call, out[0], in[0]),
+               cluster.exchange(1, call, out[1], in[1])};
+    Call staged = call;
+    staged.is_inner = false;
+    staged.kind = CallKind::kAllreduce;
+    answers.push_back(cluster.allreduce(2, staged, floats(1 << 20)));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(20)));
+    for (const auto& a : answers)
+      check_failed(a, Code::kInvalidArgument,
+                   {"calls " + describe(call), "calls " + describe(staged)});
+    check_idle(cluster);
+  }
+}
+
 TEST_CASE("a group of one needs nobody") {
   Cluster cluster({.size = 1});
   Call skip = allreduce_call(DType::kFloat32, 10);

@@ -279,6 +279,31 @@ TEST_CASE("who gets from the root has waited for the root alone") {
   CHECK(root[0].first_ns == root[0].begin_ns);
 }
 
+TEST_CASE("whose data goes by the inner backend waits for all, whoever is the root") {
+  Traced t(3);
+  t.recorder(1).arm();
+  Call call = with_root(CallKind::kBroadcast, 1 << 20);
+  call.is_inner = true;
+  const std::vector<std::optional<Bytes>> out(3, Bytes());
+  const std::vector<std::optional<size_t>> in(3, 0);
+  const auto tell = [&](int32_t rank) {
+    auto others_out = out;
+    auto others_in = in;
+    others_out[static_cast<size_t>(rank)].reset();
+    others_in[static_cast<size_t>(rank)].reset();
+    return t.cluster.exchange(rank, call, others_out, others_in, seconds(10),
+                              t.recorder(rank).traced_step());
+  };
+  std::vector<AnswerPtr> answers{tell(0), tell(1)};
+  t.cluster.run_for(milliseconds(20));
+  answers.push_back(tell(2));
+  REQUIRE(t.cluster.run_until_done(answers, seconds(1)));
+  const auto spans = t.take(1, SpanKind::kOperation);
+  REQUIRE(spans.size() == 1);
+  CHECK(spans[0].bytes == 4 << 20);
+  CHECK(spans[0].peer == 2);
+}
+
 TEST_CASE("a root that gives what is too large to wait elsewhere has waited itself") {
   Traced t(3);
   t.recorder(0).arm();

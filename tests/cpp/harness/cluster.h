@@ -191,7 +191,7 @@ class Cluster {
   AnswerPtr exchange(int32_t rank, const Call& call,
                      const std::vector<std::optional<Bytes>>& out,
                      const std::vector<std::optional<size_t>>& in,
-                     Duration timeout = milliseconds(10'000)) {
+                     Duration timeout = milliseconds(10'000), int64_t step = -1) {
     auto answer = std::make_shared<Answer>();
     size_t total = 0;
     for (const auto& bytes : in) total += bytes.value_or(0);
@@ -200,6 +200,8 @@ class Cluster {
     for (const auto& block : out)
       if (block) sent->insert(sent->end(), block->begin(), block->end());
     collectives::LocalCall local;
+    local.step = step;
+    local.traced_at = clock.now();
     std::byte* from = bytes_of(*sent);
     std::byte* to = bytes_of(*answer->memory);
     for (int32_t r = 0; r < size_; ++r) {
