@@ -47,6 +47,10 @@ _COUNTERS = {
         "aikido_given_bytes",
         "bytes that were given in the place of others, as a backup",
     ),
+    "inner_operations": (
+        "aikido_operations_inner",
+        "collectives whose data went by the NCCL inside",
+    ),
     "chunks": ("aikido_send_chunks", "chunks that this process sent, in all groups"),
     "preemptions": (
         "aikido_send_preemptions",

@@ -76,6 +76,15 @@ const std::vector<SettingSpec>& settings_table() {
        "is in csrc/collectives/README.md; auto: what takes least for its size, as was "
        "measured when the group was made",
        names_of_algorithms()},
+      {"devices.nccl",
+       &Settings::devices_nccl,
+       0,
+       0,
+       true,
+       "whether collectives of CUDA tensors that wait for all ranks go by an NCCL "
+       "inside: on, where each rank has a GPU of its own, else they fail; off: all go "
+       "through the host; auto: by NCCL where each rank has its own",
+       {"auto", "on", "off"}},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,
        "results kept for a rank that has not called them, in each group and whatever "

@@ -3,6 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <pybind11/chrono.h>
+#include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
 #include <cstdlib>
@@ -153,6 +154,7 @@ py::dict counters(AikidoBackend& backend) {
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
   out["given_bytes"] = c.given_bytes.load();
+  out["inner_operations"] = backend.inner()->num_calls();
   // Of this process, over all its groups.
   const transport::SendCounters& sent = communicator->engine().send_counters();
   out["chunks"] = sent.chunks.load();
@@ -352,6 +354,8 @@ void register_members(BackendClass& backend) {
 
 void register_process_group(py::module_& m) {
   register_outcome(m);
+  m.def("set_inner_finder", &adapter::Inner::set_finder, py::arg("finder"),
+        "Who says by what strict calls with tensors on devices go.");
   m.def(
       "priority_range", [] { return std::make_pair(kMinPriority, kMaxPriority); },
       "The lowest and the highest that a call may have.");

@@ -5,6 +5,7 @@
 // From tensors to what the core takes: the Call that all members compare, and bytes.
 // Pure; any thread.
 
+#include "c10d/error.h"
 #include "c10d/tensor_check.h"
 #include "collectives/call.h"
 
@@ -39,6 +40,14 @@ inline collectives::Call call_of(collectives::CallKind kind, const CallSite& sit
   call.count = static_cast<uint64_t>(t.numel());
   call.shape = collectives::Shape::of({t.sizes().data(), t.sizes().size()});
   return call;
+}
+
+// Throws where no group of `size` ranks can make it; the others are told first.
+inline void check_call(const CallSite& site, const collectives::Call& call, int size) {
+  const Status valid = collectives::validate(call, size);
+  if (valid) return;
+  const Status why(valid.code(), valid.message(), Rank(site.rank));
+  raise(why, {}, site.on_refused ? site.on_refused(why) : 0);
 }
 
 }  // namespace aikido::adapter

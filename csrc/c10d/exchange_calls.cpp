@@ -40,6 +40,25 @@ std::vector<at::Tensor> parts_of(const at::Tensor& host,
   return parts;
 }
 
+std::vector<at::Tensor> with(std::vector<at::Tensor> list, const at::Tensor& last) {
+  list.push_back(last);
+  return list;
+}
+
+Call call_with_root(CallKind kind, const at::Tensor& tensor, int64_t root) {
+  Call call = call_of(kind, tensor);
+  call.root = Rank(static_cast<int32_t>(root));
+  return call;
+}
+
+// Members compare the dtype alone: sizes may differ between any two of them.
+Call alltoall_of(const at::Tensor& tensor) {
+  Call call;
+  call.kind = CallKind::kAlltoall;
+  call.dtype = dtype_for_copy(tensor);
+  return call;
+}
+
 }  // namespace
 
 AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
@@ -49,8 +68,22 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   const at::Tensor& tensor =
       check_single(site, "tensor", tensors, is_root ? Use::kRead : Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
-  Call call = call_of(CallKind::kBroadcast, tensor);
-  call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  Call call = call_with_root(CallKind::kBroadcast, tensor, opts.rootRank);
+  if (const BackendPtr inner = inner_for(site, call, {tensor}, opts.timeout)) {
+    return submit_inner(
+        {std::move(call),
+         OpType::BROADCAST,
+         "aikido:broadcast",
+         {tensor},
+         {tensor},
+         opts.timeout},
+        [&](InnerTensors& stand_ins) {
+          Tensors given{is_root ? stand_ins.in(tensor) : stand_ins.out(tensor)};
+          ::c10d::BroadcastOptions there;
+          there.rootRank = opts.rootRank;
+          return inner->broadcast(given, there);
+        });
+  }
   Staging staging(site, services_.transfers);
   const at::Tensor host = is_root ? staging.in(tensor) : staging.out(tensor);
   LocalCall local = local_call();
@@ -97,6 +130,22 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
   for (const at::Tensor& output : list)
     check_same(site, "tensor", input, "tensor_list", output);
+  Call call = call_of(CallKind::kAllgather, input);
+  if (const BackendPtr inner = inner_for(site, call, with(list, input), opts.timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::ALLGATHER,
+                         "aikido:all_gather",
+                         {input},
+                         list,
+                         opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          std::vector<Tensors> results(1);
+                          for (const at::Tensor& output : list)
+                            results[0].push_back(stand_ins.out(output));
+                          Tensors given{stand_ins.in(input, results[0], kNoOutput)};
+                          return inner->allgather(results, given);
+                        });
+  }
   Staging staging(site, services_.transfers);
   Tensors blocks;
   const at::Tensor host = staging.in(input);
@@ -113,6 +162,22 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
   check_tensor(site, "input_tensor", input, Use::kRead);
   check_tensor(site, "output_tensor", output, Use::kWrite);
   check_times(site, "input_tensor", input, "output_tensor", output, getSize());
+  Call call = call_of(CallKind::kAllgather, input);
+  if (const BackendPtr inner = inner_for(site, call, {output, input}, opts.timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::_ALLGATHER_BASE,
+                         "aikido:all_gather_into_tensor",
+                         {input},
+                         {output},
+                         opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          at::Tensor result = stand_ins.out(output);
+                          at::Tensor given =
+                              stand_ins.in(input, equal_blocks(result, getSize()),
+                                           static_cast<size_t>(getRank()));
+                          return inner->_allgather_base(result, given);
+                        });
+  }
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
@@ -161,8 +226,6 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
 AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
     const char* title, const at::Tensor& input, const Tensors& blocks,
     AikidoWork::Memory memory, int64_t root, Milliseconds timeout) {
-  Call call = call_of(CallKind::kGather, input);
-  call.root = Rank(static_cast<int32_t>(root));
   LocalCall local = local_call();
   if (getRank() != root) {
     local.out_blocks.push_back(out_block(static_cast<size_t>(root), input));
@@ -174,8 +237,8 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
       local.in_blocks.push_back(in_block(r, blocks[r]));
     }
   }
-  return submit(std::move(call), OpType::GATHER, title, std::move(local), {input},
-                std::move(memory), timeout);
+  return submit(call_with_root(CallKind::kGather, input, root), OpType::GATHER, title,
+                std::move(local), {input}, std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
@@ -184,19 +247,39 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
   const Attempt site = collective("gather");
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   check_rank(site, "dst", opts.rootRank, getSize());
-  Staging staging(site, services_.transfers);
-  Tensors blocks;
+  const bool is_root = getRank() == opts.rootRank;
   Tensors results;
-  if (getRank() == opts.rootRank) {
+  if (is_root) {
     results = check_single_list(site, "gather_list", outputs);
     check_list(site, "gather_list", results, getSize(), Use::kWrite);
-    for (const at::Tensor& output : results) {
+    for (const at::Tensor& output : results)
       check_same(site, "tensor", input, "gather_list", output);
-      blocks.push_back(staging.out(output));
-    }
   } else if (!outputs.empty()) {
     check_count(site, "gather_list", outputs[0].size(), 0);
   }
+  Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
+  if (const BackendPtr inner =
+          inner_for(site, call, with(results, input), opts.timeout)) {
+    return submit_inner(
+        {std::move(call),
+         OpType::GATHER,
+         "aikido:gather",
+         {input},
+         results,
+         opts.timeout},
+        [&](InnerTensors& stand_ins) {
+          std::vector<Tensors> lists(is_root ? 1 : 0);
+          for (const at::Tensor& output : results)
+            lists[0].push_back(stand_ins.out(output));
+          Tensors given{stand_ins.in(input, is_root ? lists[0] : Tensors(), kNoOutput)};
+          ::c10d::GatherOptions there;
+          there.rootRank = opts.rootRank;
+          return inner->gather(lists, given, there);
+        });
+  }
+  Staging staging(site, services_.transfers);
+  Tensors blocks;
+  for (const at::Tensor& output : results) blocks.push_back(staging.out(output));
   const at::Tensor host = staging.in(input);
   Tensors held = blocks;
   held.push_back(host);
@@ -210,16 +293,38 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
   const Attempt site = collective("gather_single");
   check_contiguous(site, "input", input);
   check_rank(site, "dst", opts.rootRank, getSize());
-  Staging staging(site, services_.transfers);
-  Tensors held{staging.in(input)};
-  Tensors blocks;
   Tensors results;
   if (getRank() == opts.rootRank) {
     check_contiguous(site, "output", output);
     check_times(site, "input", input, "output", output, getSize());
+    results = {output};
+  }
+  Call call = call_with_root(CallKind::kGather, input, opts.rootRank);
+  if (const BackendPtr inner =
+          inner_for(site, call, with(results, input), opts.timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::GATHER,
+                         "aikido:gather_single",
+                         {input},
+                         results,
+                         opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          std::vector<Tensors> lists;
+                          for (const at::Tensor& t : results)
+                            lists.push_back(equal_blocks(stand_ins.out(t), getSize()));
+                          Tensors given{stand_ins.in(
+                              input, lists.empty() ? Tensors() : lists[0], kNoOutput)};
+                          ::c10d::GatherOptions there;
+                          there.rootRank = opts.rootRank;
+                          return inner->gather(lists, given, there);
+                        });
+  }
+  Staging staging(site, services_.transfers);
+  Tensors held{staging.in(input)};
+  Tensors blocks;
+  if (getRank() == opts.rootRank) {
     held.push_back(staging.out(output));
     blocks = equal_blocks(held.back(), getSize());
-    results = {output};
   }
   const at::Tensor host = held.front();
   return gather_to_root("aikido:gather_single", host, blocks,
@@ -233,16 +338,38 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   const Attempt site = collective("scatter");
   const at::Tensor& output = check_single(site, "tensor", outputs, Use::kWrite);
   check_rank(site, "src", opts.rootRank, getSize());
-  Call call = call_of(CallKind::kScatter, output);
-  call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  Call call = call_with_root(CallKind::kScatter, output, opts.rootRank);
+  Tensors list;
+  if (getRank() == opts.rootRank) {
+    list = check_single_list(site, "scatter_list", inputs);
+    check_list(site, "scatter_list", list, getSize(), Use::kRead);
+    for (const at::Tensor& input : list)
+      check_same(site, "tensor", output, "scatter_list", input);
+  } else if (!inputs.empty()) {
+    check_count(site, "scatter_list", inputs[0].size(), 0);
+  }
+  if (const BackendPtr inner =
+          inner_for(site, call, with(list, output), opts.timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::SCATTER,
+                         "aikido:scatter",
+                         {output},
+                         {output},
+                         opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          Tensors result{stand_ins.out(output)};
+                          std::vector<Tensors> lists(list.empty() ? 0 : 1);
+                          for (const at::Tensor& t : list)
+                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
+                          ::c10d::ScatterOptions there;
+                          there.rootRank = opts.rootRank;
+                          return inner->scatter(result, lists, there);
+                        });
+  }
   Staging staging(site, services_.transfers);
   LocalCall local = local_call();
   Tensors held{staging.out(output)};
   if (getRank() == opts.rootRank) {
-    const Tensors& list = check_single_list(site, "scatter_list", inputs);
-    check_list(site, "scatter_list", list, getSize(), Use::kRead);
-    for (const at::Tensor& input : list)
-      check_same(site, "tensor", output, "scatter_list", input);
     const auto own = static_cast<size_t>(getRank());
     const Tensors output_alone = held;
     for (size_t r = 0; r < list.size(); ++r) {
@@ -251,7 +378,6 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
       if (r != own) local.out_blocks.push_back(out_block(r, held.back()));
     }
   } else {
-    if (!inputs.empty()) check_count(site, "scatter_list", inputs[0].size(), 0);
     local.in_blocks.push_back(
         in_block(static_cast<size_t>(opts.rootRank), held.front()));
   }
@@ -263,8 +389,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                 {output}, std::move(memory), opts.timeout);
 }
 
-// inputs[r] goes to rank r, outputs[r] comes from it. Sizes may differ between any two
-// ranks: only the dtype is compared by all, sizes by the two.
+// inputs[r] goes to rank r, outputs[r] comes from it.
 AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* title,
                                                    const Tensors& given, Tensors inputs,
                                                    const Tensors& outputs,
@@ -278,16 +403,13 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* titl
     memory.held.push_back(inputs[r]);
   }
   copy_own(memory.staged, inputs[own], outputs[own]);
-  Call call;
-  call.kind = CallKind::kAlltoall;
-  call.dtype = dtype_for_copy(inputs[own]);
   LocalCall local = local_call();
   for (size_t r = 0; r < inputs.size(); ++r) {
     if (r == own) continue;
     local.out_blocks.push_back(out_block(r, inputs[r]));
     local.in_blocks.push_back(in_block(r, outputs[r]));
   }
-  return submit(std::move(call), type, title, std::move(local), given,
+  return submit(alltoall_of(inputs[own]), type, title, std::move(local), given,
                 std::move(memory), timeout);
 }
 
@@ -298,6 +420,22 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
   check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
   check_same_kind(site, "input_tensor_list", inputs[0], "output_tensor_list", outputs);
+  Tensors both = inputs;
+  both.insert(both.end(), outputs.begin(), outputs.end());
+  Call call = alltoall_of(inputs[0]);
+  if (const BackendPtr inner = inner_for(site, call, both, opts.timeout)) {
+    return submit_inner({std::move(call), OpType::ALLTOALL, "aikido:all_to_all", inputs,
+                         outputs, opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          Tensors results;
+                          Tensors given;
+                          for (const at::Tensor& t : outputs)
+                            results.push_back(stand_ins.out(t));
+                          for (const at::Tensor& t : inputs)
+                            given.push_back(stand_ins.in(t, results, kNoOutput));
+                          return inner->alltoall(results, given);
+                        });
+  }
   Staging staging(site, services_.transfers);
   Tensors host_in;
   Tensors host_out;
@@ -318,6 +456,21 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   check_same_kind(site, "input", input, "output", {output});
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
+  Call call = alltoall_of(input);
+  if (const BackendPtr inner = inner_for(site, call, {output, input}, opts.timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::ALLTOALL_BASE,
+                         "aikido:all_to_all_single",
+                         {input},
+                         {output},
+                         opts.timeout},
+                        [&](InnerTensors& stand_ins) {
+                          at::Tensor result = stand_ins.out(output);
+                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
+                          return inner->alltoall_base(result, given, output_splits,
+                                                      input_splits);
+                        });
+  }
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);

@@ -37,6 +37,7 @@ void AikidoBackend::abort() {
       Rank(getRank()));
   if (joining) joining->abort(why);
   if (const auto communicator = communicator_.get()) communicator->abort(why);
+  inner()->abort(why);
 }
 
 void AikidoBackend::shutdown() {
@@ -56,6 +57,7 @@ void AikidoBackend::shutdown() {
   if (const auto communicator = communicator_.get()) {
     communicator->shutdown(Milliseconds(settings_.values.shutdown_linger_ms));
   }
+  inner()->shutdown();
 }
 
 void AikidoBackend::shut_down_family() {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "c10d/call_of.h"
 #include "c10d/departure.h"
 #include "c10d/error.h"
 #include "c10d/store_adapter.h"
@@ -48,6 +49,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       group_name_(config.group_name),
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
+      inner_(std::make_shared<Inner>(config.settings.values.devices_nccl, finisher)),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
   if (!config.connect) return;
@@ -116,6 +118,7 @@ Milliseconds AikidoBackend::timeout() const {
 void AikidoBackend::setTimeout(Milliseconds timeout) {
   const std::lock_guard lock(mutex_);
   timeout_ = bounded(timeout);
+  inner_->set_timeout(timeout_);
 }
 
 // ---- submitting ----
@@ -215,14 +218,13 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char*
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
   const Attempt attempt = collective(std::strchr(title, ':') + 1);
-  if (const Status valid = collectives::validate(call, getSize()); !valid) {
-    const Status why(valid.code(), valid.message(), Rank(getRank()));
-    raise(why, {}, attempt.on_refused(why));
-  }
+  check_call(attempt, call, getSize());
   Slot of_call = slot(type, title, inputs);
   local.keep_alive = keep_alive(of_call.work);
-  local.on_done = [work = of_call.work](const Status& status,
-                                        const collectives::Outcome& outcome) mutable {
+  local.on_done = [work = of_call.work, told = std::move(local.on_done)](
+                      const Status& status,
+                      const collectives::Outcome& outcome) mutable {
+    if (told) told(status, outcome);
     AikidoWork::complete(std::move(work), status, outcome);
   };
   Departure departure(memory.staged);

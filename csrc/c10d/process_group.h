@@ -22,6 +22,7 @@
 #include "c10d/compat.h"
 #include "c10d/current.h"
 #include "c10d/finisher.h"
+#include "c10d/inner.h"
 #include "c10d/tensor_check.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
@@ -165,6 +166,20 @@ class AikidoBackend final : public ChangingBackend {
   void enableCollectivesTiming() override { services_.listeners->enable_timing(); }
   void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
   void waitForPendingWorks() override;
+
+  // Operations committed ahead of this member's next call.
+  uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
+  // Operations that another member has called ahead of it.
+  uint64_t called_ahead() const { return communicator_->called_ahead(); }
+  const Current& communicator() const { return communicator_; }
+  Milliseconds timeout() const;
+  const std::string& group_name() const { return group_name_; }
+  // Of the present members.
+  std::shared_ptr<Inner> inner() const;
+  // For engine/selector.h; all ranks make them at one place. The first waits for all.
+  void set_hosts(const std::vector<int32_t>& hosts);
+  Status set_link(const ordering::LinkCost& link, double message_s,
+                  const ordering::LinkCost& local);
 #if AIKIDO_TORCH_SINCE(15)
   bool supportsCompletionHooks() const override {
     return true;
@@ -172,26 +187,6 @@ class AikidoBackend final : public ChangingBackend {
   void registerCompletionHook(int64_t id, ::c10d::CompletionHook hook) override;
   void unregisterCompletionHook(int64_t id) override;
 #endif
-
-  // Operations committed ahead of this member's next call.
-  uint64_t committed_ahead() const {
-    return communicator_->committed_ahead();
-  }
-  // Operations that another member has called ahead of it.
-  uint64_t called_ahead() const {
-    return communicator_->called_ahead();
-  }
-  const Current& communicator() const {
-    return communicator_;
-  }
-  Milliseconds timeout() const;
-  const std::string& group_name() const {
-    return group_name_;
-  }
-  // For engine/selector.h; all ranks make them at one place. The first waits for all.
-  void set_hosts(const std::vector<int32_t>& hosts);
-  Status set_link(const ordering::LinkCost& link, double message_s,
-                  const ordering::LinkCost& local);
 
  private:
   // The work of a call: its own, or the batch that this thread has started.
@@ -265,6 +260,10 @@ class AikidoBackend final : public ChangingBackend {
                           AikidoWork::Memory memory, const ReductionExtras& extras,
                           Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
+  // What a call goes by (inner_calls.cpp); null: it is staged.
+  BackendPtr inner_for(const CallSite& site, const collectives::Call& call,
+                       const Tensors& tensors, Milliseconds timeout);
+  OwnWork submit_inner(InnerCall what, const InnerLaunch& launch);
   // With what the group says of its calls.
   collectives::LocalCall local_call() const;
   void check_process() const;
@@ -290,6 +289,7 @@ class AikidoBackend final : public ChangingBackend {
   std::map<int64_t, AbortHook> abort_hooks_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
+  std::shared_ptr<Inner> inner_;
   bool is_aborted_ = false, is_shut_down_ = false;
 
   Milliseconds timeout_;                         // guarded by mutex_

@@ -80,10 +80,14 @@ AikidoBackend::WorkPtr AikidoBackend::change_members(const Reconfiguration& want
 void AikidoBackend::adopt(const membership::Roster& roster,
                           const Current::Pointer& next) {
   Current::Pointer former;
+  std::shared_ptr<Inner> former_inner;
   bool is_shut_down = false;
   {
     const std::lock_guard lock(mutex_);
     former = communicator_.exchange(next);
+    former_inner = std::exchange(
+        inner_,
+        std::make_shared<Inner>(settings_.values.devices_nccl, services_.finisher));
     selector_.forget();  // new members do not know what it was told
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only
@@ -93,11 +97,13 @@ void AikidoBackend::adopt(const membership::Roster& roster,
   // It came between the end of joining and here.
   if (is_shut_down) next->shutdown(kFarewell);
   if (!former) return;
-  former->abort({Code::kAborted,
-                 concat("group \"", group_name_, "\" was reconfigured (uuid ",
-                        roster.uuid(), ", now ", roster.size(),
-                        " members) and this call belongs to the members of before; "
-                        "call again as a member of the new ones")});
+  const Status why(Code::kAborted,
+                   concat("group \"", group_name_, "\" was reconfigured (uuid ",
+                          roster.uuid(), ", now ", roster.size(),
+                          " members) and this call belongs to the members of before; "
+                          "call again as a member of the new ones"));
+  former->abort(why);
+  former_inner->abort(why);
   former->shutdown(kFarewell);
 }
 

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 // The calls of AikidoBackend that fold contributions with an op.
 
+#include <algorithm>
 #include <utility>
 
 #include "c10d/call_of.h"
@@ -24,6 +25,15 @@ namespace {
 bool may_go_in_parts(const Call& call, const at::Tensor& tensor) {
   return !tensor.device().is_cpu() && !call.is_partial() &&
          call.algorithm == Algorithm::kDirect;
+}
+
+// A reduce_scatter to `size` ranks that each get as much as `output`.
+Call even_scatter(const CallSite& site, const at::Tensor& output,
+                  const ::c10d::ReduceOp& op, const ReductionExtras& extras, int size) {
+  Call call = call_of(CallKind::kReduceScatter, site, output, op);
+  call.policy = extras.policy;
+  call.count *= static_cast<uint64_t>(size);
+  return call;
 }
 
 }  // namespace
@@ -49,6 +59,20 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   const int32_t data_shard =
       check_data_shard(site, call.policy, getRank(), getSize(), extras.data_shard);
+  if (const BackendPtr inner = inner_for(site, call, {tensor}, timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::ALLREDUCE,
+                         "aikido:all_reduce",
+                         {tensor},
+                         {tensor},
+                         timeout},
+                        [&](InnerTensors& stand_ins) {
+                          Tensors given{stand_ins.in_out(tensor)};
+                          ::c10d::AllreduceOptions opts;
+                          opts.reduceOp = op;
+                          return inner->allreduce(given, opts);
+                        });
+  }
   Staging staging(site, services_.transfers);
   const auto min_shard_bytes =
       static_cast<size_t>(settings_.values.collectives_min_shard_bytes);
@@ -89,6 +113,23 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   check_rank(site, "dst", opts.rootRank, getSize());
   Call call = call_of(CallKind::kReduce, site, tensor, opts.reduceOp);
   call.root = Rank(static_cast<int32_t>(opts.rootRank));
+  if (const BackendPtr inner = inner_for(site, call, {tensor}, opts.timeout)) {
+    return submit_inner(
+        {std::move(call),
+         OpType::REDUCE,
+         "aikido:reduce",
+         {tensor},
+         {tensor},
+         opts.timeout},
+        [&](InnerTensors& stand_ins) {
+          // NCCL leaves that of the others as it was, Gloo does not.
+          Tensors given{is_root ? stand_ins.in_out(tensor) : stand_ins.in(tensor)};
+          ::c10d::ReduceOptions there;
+          there.reduceOp = opts.reduceOp;
+          there.rootRank = opts.rootRank;
+          return inner->reduce(given, there);
+        });
+  }
   Staging staging(site, services_.transfers);
   const at::Tensor host = is_root ? staging.in_out(tensor) : staging.in(tensor);
   LocalCall local = local_call();
@@ -146,6 +187,30 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   check_same_kind(site, "output", output, "input_list", list);
   check_same(site, "output", output, "input_list[rank]",
              list[static_cast<size_t>(getRank())]);
+  Tensors given = list;
+  given.push_back(output);
+  const bool is_even = std::all_of(list.begin(), list.end(), [&](const at::Tensor& t) {
+    return t.numel() == output.numel();
+  });
+  Call even = even_scatter(site, output, op, extras, getSize());
+  if (const BackendPtr inner =
+          is_even ? inner_for(site, even, given, timeout) : BackendPtr()) {
+    return submit_inner({std::move(even),
+                         OpType::REDUCE_SCATTER,
+                         "aikido:reduce_scatter",
+                         {output},
+                         {output},
+                         timeout},
+                        [&](InnerTensors& stand_ins) {
+                          Tensors result{stand_ins.out(output)};
+                          std::vector<Tensors> lists(1);
+                          for (const at::Tensor& t : list)
+                            lists[0].push_back(stand_ins.in(t, result, kNoOutput));
+                          ::c10d::ReduceScatterOptions opts;
+                          opts.reduceOp = op;
+                          return inner->reduce_scatter(result, lists, opts);
+                        });
+  }
   Tensors blocks;
   Staging staging(site, services_.transfers);
   for (const at::Tensor& t : list) blocks.push_back(staging.in(t));
@@ -169,6 +234,22 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
   check_tensor(site, "output", output, Use::kWrite);
   check_tensor(site, "input", input, Use::kRead);
   check_times(site, "output", output, "input", input, getSize());
+  Call call = even_scatter(site, output, op, extras, getSize());
+  if (const BackendPtr inner = inner_for(site, call, {output, input}, timeout)) {
+    return submit_inner({std::move(call),
+                         OpType::_REDUCE_SCATTER_BASE,
+                         "aikido:reduce_scatter_tensor",
+                         {output},
+                         {output},
+                         timeout},
+                        [&](InnerTensors& stand_ins) {
+                          at::Tensor result = stand_ins.out(output);
+                          at::Tensor given = stand_ins.in(input, {result}, kNoOutput);
+                          ::c10d::ReduceScatterOptions opts;
+                          opts.reduceOp = op;
+                          return inner->_reduce_scatter_base(result, given, opts);
+                        });
+  }
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);

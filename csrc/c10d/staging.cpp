@@ -24,13 +24,7 @@ constexpr size_t kCopyBytes = size_t{256} << 10;
 constexpr size_t kFlushBytes = size_t{1} << 20;
 
 bool stands_for_itself(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.is_contiguous() && !tensor.is_conj() &&
-         !tensor.is_neg();
-}
-
-// On the device that it is on. Of the data alone: no gradient goes through it.
-at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+  return tensor.device().is_cpu() && is_plain(tensor);
 }
 
 const at::Tensor& unshared(const at::Tensor& tensor) {
@@ -45,6 +39,14 @@ at::Tensor elements(const at::Tensor& tensor, size_t begin, size_t end) {
 }
 
 }  // namespace
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().contiguous();
+}
 
 void check_not_capturing(const CallSite& site, c10::Device device) {
   if (!is_capturing(current_stream(device))) return;
@@ -90,9 +92,7 @@ void Staging::copy_down(const at::Tensor& from, const at::Tensor& to) {
     }
     const c10::StreamGuard guard(stream);
     to.copy_(plain(from), /*non_blocking=*/true);
-    // The caller may drop it before the stream is there.
-    c10::impl::VirtualGuardImpl(device.type())
-        .recordDataPtrOnStream(from.storage().data_ptr(), stream);
+    stay_with_current_stream(from);  // the caller may drop it before that is there
   } catch (...) {
     rethrow(copy_site(from, "the copy to the host"));
   }
@@ -137,8 +137,7 @@ at::Tensor Staging::in_out(const at::Tensor& tensor) {
 // From each shard as much, so that all owners get and give all the time.
 at::Tensor Staging::in_out(const at::Tensor& tensor, const collectives::ShardPlan& plan,
                            const std::shared_ptr<Finisher>& finisher) {
-  const bool is_plain = tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-  if (tensor.device().is_cpu() || !is_plain || tensor.nbytes() < 2 * kPartBytes)
+  if (tensor.device().is_cpu() || !is_plain(tensor) || tensor.nbytes() < 2 * kPartBytes)
     return in_out(tensor);
   const at::Tensor source = tensor.detach();
   const at::Tensor host = host_for(source);

@@ -111,6 +111,12 @@ class Staging {
   size_t bytes_down_ = 0;             // that no mark stands for yet
 };
 
+// Contiguous, and of the values that its memory holds.
+bool is_plain(const at::Tensor& tensor);
+// `tensor` if it is that, else a copy on its device. Of the data alone: no gradient
+// goes through it.
+at::Tensor plain(const at::Tensor& tensor);
+
 // Refuses a call whose stream records a graph.
 void check_not_capturing(const CallSite& site, c10::Device device);
 

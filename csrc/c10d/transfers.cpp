@@ -41,6 +41,12 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
+void stay_with_current_stream(const at::Tensor& tensor) {
+  const c10::Device device = tensor.device();
+  c10::impl::VirtualGuardImpl(device.type())
+      .recordDataPtrOnStream(tensor.storage().data_ptr(), current_stream(device));
+}
+
 void rethrow(const CopySite& site) {
   try {
     throw;
@@ -69,17 +75,21 @@ Transfers::Streams Transfers::streams(c10::Device device) {
   return streams_.back();
 }
 
+void Transfers::queue_up(c10::Device device, const std::function<void()>& queue) {
+  const c10::StreamGuard guard(up(device));
+  has_copied_up_ = true;
+  queue();
+}
+
 void Transfers::copy_up(const at::Tensor& from, const at::Tensor& to,
                         const CopySite& site) {
   try {
-    const c10::Stream stream = up(site.device);
-    has_copied_up_ = true;
-    const c10::StreamGuard guard(stream);
-    to.copy_(from, /*non_blocking=*/true);
-    // Its owner may drop it before the stream is there. Pinned memory is looked after
-    // by the copy itself.
-    c10::impl::VirtualGuardImpl(site.device.type())
-        .recordDataPtrOnStream(to.storage().data_ptr(), stream);
+    queue_up(site.device, [&] {
+      to.copy_(from, /*non_blocking=*/true);
+      // Its owner may drop it before the stream is there. Pinned memory is looked after
+      // by the copy itself.
+      stay_with_current_stream(to);
+    });
   } catch (...) {
     rethrow(site);
   }

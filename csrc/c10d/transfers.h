@@ -36,6 +36,9 @@ struct Mark {
 };
 
 c10::Stream current_stream(c10::Device device);
+// Its memory is not used again before the stream that is now the current one of its
+// device has come to the moment when it is freed.
+void stay_with_current_stream(const at::Tensor& tensor);
 
 // What to say of a copy that fails.
 struct CopySite {
@@ -65,6 +68,9 @@ class Transfers {
   void watch(std::vector<Mark> marks, const CopySite& site, TimePoint deadline,
              std::function<void(const Status&)> then);
 
+  // What `queue` queues on the current stream, goes to the stream for copies up of
+  // `device`, and counts as one.
+  void queue_up(c10::Device device, const std::function<void()>& queue);
   // `to`, on a device, gets what `from`, on the host, has: behind what its stream for
   // copies up has to do. Keeps the memory of both for so long.
   void copy_up(const at::Tensor& from, const at::Tensor& to, const CopySite& site);

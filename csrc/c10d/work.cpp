@@ -108,6 +108,7 @@ void AikidoWork::open(Memory memory) {
   append(held_, memory.staged.sources);
   append(copies_, memory.staged.copies);
   if (memory.finish) finishes_.push_back(std::move(memory.finish));
+  if (memory.lands_on) lands_on_.push_back(*memory.lands_on);
   ++num_open_;
 }
 
@@ -273,7 +274,9 @@ std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
   try {
     for (const Copy& copy : copies_) {
       if (error && copy.parts) copy.parts->drop();
-      const c10::Device device = copy.tensor.device();
+      lands_on_.push_back(copy.tensor.device());
+    }
+    for (const c10::Device device : lands_on_) {
       const bool is_marked = std::any_of(landed_.begin(), landed_.end(),
                                          [&](auto& m) { return m.device == device; });
       if (device.is_cpu() || is_marked) continue;

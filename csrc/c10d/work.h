@@ -33,6 +33,8 @@ class AikidoWork final : public ::c10d::Work {
     Staged staged;
     std::vector<at::Tensor> held;
     std::function<void()> finish = {};
+    // On whose stream for copies up `finish` queues what makes the results.
+    std::optional<c10::Device> lands_on = {};
   };
   // What a backend gives all its works.
   struct Services {
@@ -121,6 +123,7 @@ class AikidoWork final : public ::c10d::Work {
   std::vector<at::Tensor> results_;
   std::vector<at::Tensor> held_;
   std::vector<Copy> copies_;
+  std::vector<c10::Device> lands_on_;  // beside those of copies_
   // When the results are on their devices; final once the flag is set.
   std::vector<Mark> landed_;
   std::atomic<bool> has_landed_ = false;

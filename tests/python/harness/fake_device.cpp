@@ -23,6 +23,8 @@
 #include <set>
 #include <thread>
 
+#include "fake_device.h"
+
 namespace {
 
 constexpr c10::DeviceType kFake = c10::DeviceType::PrivateUse1;
@@ -357,11 +359,7 @@ at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
       kKeys, c10::dtype_or_default(dtype));
 }
 
-// The same memory, for the streams to compute on.
-at::Tensor on_host(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
-                       tensor.options().device(at::kCPU).pinned_memory(false));
-}
+using fake::on_host;
 
 c10::Device device_of(const at::Tensor& a, const at::Tensor& b) {
   return a.device().type() == kFake ? a.device() : b.device();
@@ -446,6 +444,8 @@ TORCH_LIBRARY(fake, m) {
   m.def("use_stream(int id) -> int", [](int64_t id) {
     return Guard().exchangeStream(stream_at(current_device, id)).id();
   });
+  m.def("use_device(int index) -> ()",
+        [](int64_t index) { current_device = static_cast<c10::DeviceIndex>(index); });
   m.def("is_idle() -> bool", [] { return stream_of(current()).is_idle(); });
   m.def("synchronize() -> ()", [] {
     for (c10::DeviceIndex d = 0; d < kNumDevices; ++d) Guard().synchronizeDevice(d);
@@ -481,3 +481,12 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 }();
 
 }  // namespace
+
+void fake::enqueue(const c10::Stream& stream, std::function<void()> task) {
+  stream_of(stream).push(std::move(task));
+}
+
+at::Tensor fake::on_host(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
+                       tensor.options().device(at::kCPU).pinned_memory(false));
+}

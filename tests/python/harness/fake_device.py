@@ -2,14 +2,18 @@
 # Copyright (c) the aikido authors
 """The device of fake_device.cpp, for what only happens with streams and copies.
 
+With it comes the backend of fake_nccl.cpp, to be inside of aikido's for its tensors.
+
 `library()` compiles it once; a rank calls `install(library)` with the group made, and
 then has tensors on DEVICE, streams by number and faults by order (`torch.ops.fake`).
 """
 
 import functools
 import hashlib
+import importlib.util
 import os
 import subprocess
+import sysconfig
 import types
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +21,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+HERE = Path(__file__).parent
+SOURCES = [HERE / "fake_device.cpp", HERE / "fake_nccl.cpp"]
 FOLDER = Path(__file__).resolve().parents[3] / "build" / "fake_device"
 DEVICE = "privateuseone"
 
@@ -26,16 +31,27 @@ DEVICE = "privateuseone"
 def library():
     """Its path; of this source and this torch."""
     root = Path(torch.__path__[0])
-    what = SOURCE.read_bytes() + torch.__version__.encode() + str(root).encode()
+    read = [*SOURCES, HERE / "fake_device.h"]
+    what = (
+        b"".join(path.read_bytes() for path in read)
+        + torch.__version__.encode()
+        + str(root).encode()
+    )
     path = FOLDER / f"{hashlib.sha256(what).hexdigest()[:16]}.so"
     if not path.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         include = root / "include"
         folders = [include, include / "torch/csrc/api/include"]
+        folders.append(sysconfig.get_paths()["include"])
         command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-fPIC"]
-        command += ["-shared", *(f"-I{folder}" for folder in folders), str(SOURCE)]
+        command += [
+            "-shared",
+            *(f"-I{folder}" for folder in folders),
+            *map(str, SOURCES),
+        ]
         command += ["-o", str(new), f"-L{root}/lib", "-lc10", "-ltorch_cpu"]
+        command += ["-ltorch_python", "-fvisibility=hidden"]
         subprocess.run(command, check=True)
         new.rename(path)
     return str(path)
@@ -57,6 +73,14 @@ def install(path):
     )
 
 
+def nccl_class(path):
+    """Of an inner backend that is made of a Gloo; after install()."""
+    spec = importlib.util.spec_from_file_location("fake_nccl", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FakeNccl
+
+
 @contextmanager
 def stream(number):
     before = torch.ops.fake.use_stream(number)
@@ -70,3 +94,15 @@ def late(tensor, value, ms):
     """`tensor` on the device, filled with `value` after `ms` of its stream."""
     torch.ops.fake.keep_busy(ms)
     return tensor.fill_(value)
+
+
+def plain(tensor):
+    """The same values on the device."""
+    return tensor.to(DEVICE)
+
+
+def strided(tensor):
+    """The same values on the device, in memory with gaps."""
+    wide = torch.empty((*tensor.shape, 2), dtype=tensor.dtype, device=DEVICE)
+    wide[..., 0].copy_(tensor)
+    return wide[..., 0]

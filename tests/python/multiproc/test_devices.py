@@ -18,7 +18,8 @@ from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness import fake_device
-from harness.fake_device import DEVICE, late, stream
+from harness.every_call import all_calls, flat_calls
+from harness.fake_device import DEVICE, late, plain, stream, strided
 
 fake = torch.ops.fake
 MIB = 1 << 20
@@ -87,76 +88,7 @@ def test_calls_enter_in_their_order_and_none_waits_for_the_device():
 # ---- every call
 
 
-def strided(tensor):
-    """The same values on the device, in memory with gaps."""
-    wide = torch.empty((*tensor.shape, 2), dtype=tensor.dtype, device=DEVICE)
-    wide[..., 0].copy_(tensor)
-    return wide[..., 0]
-
-
-def all_calls(rank, size, place):
-    """What each collective leaves, with tensors made by `place`."""
-
-    def filled(number, count=6):
-        return place(torch.arange(count, dtype=torch.float32) * (number + 1) + rank)
-
-    def empty(count=6):
-        return place(torch.full((count,), -1.0))
-
-    out = []
-    tensor = filled(0)
-    dist.all_reduce(tensor)
-    out.append(tensor)
-    tensor = filled(1)
-    dist.reduce(tensor, dst=1, op=dist.ReduceOp.MAX)
-    out.append(tensor)
-    tensor = filled(2)
-    dist.broadcast(tensor, src=size - 1)
-    out.append(tensor)
-    gathered = [empty() for _ in range(size)]
-    dist.all_gather(gathered, filled(3))
-    out += gathered
-    gathered = [empty() for _ in range(size)]
-    dist.gather(filled(4), gathered if rank == 0 else None, dst=0)
-    out += gathered
-    tensor = empty()
-    dist.scatter(tensor, [filled(r) for r in range(size)] if rank == 1 else None, src=1)
-    out.append(tensor)
-    tensor = empty()
-    dist.reduce_scatter(tensor, [filled(r) for r in range(size)])
-    out.append(tensor)
-    gathered = [empty() for _ in range(size)]
-    dist.all_to_all(gathered, [filled(r) for r in range(size)])
-    out += gathered
-    if rank == 0:
-        dist.send(filled(7), 1)
-    elif rank == 1:
-        tensor = empty()
-        dist.recv(tensor, 0)
-        out.append(tensor)
-    dist.barrier()
-    return out
-
-
-def flat_calls(size, rank, place):
-    """The same of calls that take contiguous tensors only."""
-
-    def filled(count):
-        return place(torch.arange(count, dtype=torch.float32) + 10 * rank)
-
-    whole = place(torch.full((4 * size,), -1.0))
-    dist.all_gather_into_tensor(whole, filled(4))
-    part = place(torch.full((4,), -1.0))
-    dist.reduce_scatter_tensor(part, filled(4 * size))
-    moved = place(torch.full((4 * size,), -1.0))
-    dist.all_to_all_single(moved, filled(4 * size))
-    return [whole, part, moved]
-
-
 def compare_with_the_host(rank, size):
-    def plain(tensor):
-        return tensor.to(DEVICE)
-
     expected = all_calls(rank, size, torch.clone)
     expected_flat = flat_calls(size, rank, torch.clone)
     found = [

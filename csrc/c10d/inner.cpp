@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/inner.h"
+
+#include "c10d/error.h"
+#include "c10d/overlap.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+namespace {
+
+using collectives::CallKind;
+
+// What the inner backend has longer than the call here: who is missing is named by
+// this, and NCCL's own watchdog ends the process.
+constexpr Milliseconds kGrace{30'000};
+
+// Never destroyed: the end of what Python has given takes Python's lock.
+Inner::Finder& finder() {
+  static auto* finder = new Inner::Finder;
+  return *finder;
+}
+
+}  // namespace
+
+void Inner::set_finder(Finder next) {
+  finder() = std::move(next);
+}
+
+Inner::BackendPtr Inner::find(const BackendPtr& outer, c10::Device device,
+                              const StorePtr& store, Milliseconds limit,
+                              Milliseconds timeout) {
+  const std::lock_guard finding(finding_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_found_) return backend_;
+  }
+  BackendPtr found = finder()(outer, setting_, device, store, limit);
+  if (found) found->setTimeout(timeout + kGrace);
+  const std::lock_guard lock(mutex_);
+  is_found_ = true;
+  backend_ = std::move(found);
+  device_ = device;
+  return backend_;
+}
+
+c10::Device Inner::device() const {
+  const std::lock_guard lock(mutex_);
+  return device_;
+}
+
+void Inner::set_timeout(Milliseconds timeout) {
+  const std::lock_guard lock(mutex_);
+  if (backend_) backend_->setTimeout(timeout + kGrace);
+}
+
+Status Inner::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void Inner::run(const CopySite& site, const std::function<void()>& part) {
+  try {
+    try {
+      part();
+    } catch (...) {
+      rethrow(site);
+    }
+  } catch (const c10::Error& error) {
+    abort({Code::kAborted, error.what_without_backtrace()});
+    throw;
+  }
+}
+
+// True for the first time, where there is something to end.
+bool Inner::give_up(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (!backend_ || !failure_) return false;
+  failure_ = why;
+  return true;
+}
+
+void Inner::fail(std::shared_ptr<Inner> self, const Status& why) {
+  if (!self) return;
+  const auto finisher = self->finisher_;
+  const bool is_due = self->give_up(why);
+  finisher->run([self = std::move(self), is_due] {
+    if (is_due) self->backend_->abort();
+  });
+}
+
+void Inner::abort(const Status& why) {
+  if (give_up(why)) backend_->abort();
+}
+
+void Inner::shutdown() {
+  BackendPtr backend;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure_) backend = backend_;
+  }
+  if (backend) backend->shutdown();
+}
+
+// The dtypes and ops of NCCL; but for bool, of which its sums are others than ours.
+bool inner_takes(const collectives::Call& call, at::ScalarType dtype) {
+  switch (call.kind) {
+    case CallKind::kBarrier:
+    case CallKind::kMonitoredBarrier:
+    case CallKind::kSparseAllreduce:
+      return false;
+    default:
+      break;
+  }
+  switch (dtype) {
+    case at::kByte:
+    case at::kChar:
+    case at::kInt:
+    case at::kLong:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat:
+    case at::kDouble:
+      break;
+    default:
+      return false;
+  }
+  const bool has_op = !collectives::is_reduction(call.kind) ||
+                      (call.op != ReduceOp::kBand && call.op != ReduceOp::kBor &&
+                       call.op != ReduceOp::kBxor);
+  return has_op && !call.is_partial();
+}
+
+at::Tensor InnerTensors::in(const at::Tensor& tensor) {
+  return all_.emplace_back(plain(tensor));
+}
+
+at::Tensor InnerTensors::in(const at::Tensor& tensor,
+                            const std::vector<at::Tensor>& outputs, size_t own) {
+  return all_.emplace_back(apart(plain(tensor), outputs, own));
+}
+
+at::Tensor InnerTensors::out(const at::Tensor& tensor) {
+  if (is_plain(tensor)) return all_.emplace_back(tensor.detach());
+  const at::Tensor own = at::empty(tensor.sizes(), tensor.options());
+  copies_.emplace_back(own, tensor.detach());
+  return all_.emplace_back(own);
+}
+
+at::Tensor InnerTensors::in_out(const at::Tensor& tensor) {
+  if (is_plain(tensor)) return all_.emplace_back(tensor.detach());
+  copies_.emplace_back(plain(tensor), tensor.detach());
+  return all_.emplace_back(copies_.back().first);
+}
+
+void InnerTensors::write_back() const {
+  for (const at::Tensor& tensor : all_) stay_with_current_stream(tensor);
+  for (const auto& [from, to] : copies_) {
+    to.copy_(from, /*non_blocking=*/true);
+    stay_with_current_stream(to);
+  }
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// How AikidoBackend makes a call by the inner backend: Note [a call by the inner
+// backend] in inner.h. What is called there stands where it is staged otherwise.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "c10d/call_of.h"
+#include "c10d/process_group.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+
+using collectives::LocalCall;
+
+std::shared_ptr<Inner> AikidoBackend::inner() const {
+  const std::lock_guard lock(mutex_);
+  return inner_;
+}
+
+AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
+                                                   const collectives::Call& call,
+                                                   const Tensors& tensors,
+                                                   Milliseconds timeout) {
+  const c10::Device device = tensors[0].device();
+  const auto inner = this->inner();
+  if (device.is_cpu() || inner->is_off() ||
+      !inner_takes(call, tensors[0].scalar_type()))
+    return {};
+  check_process();
+  communicator_.check();
+  check_not_capturing(site, device);
+  StorePtr store;
+  {
+    const std::lock_guard lock(mutex_);
+    store = store_;
+  }
+  const Milliseconds of_group = this->timeout();
+  BackendPtr backend = inner->find(BackendPtr::reclaim_copy(this), device, store,
+                                   timeout_or(timeout, of_group), of_group);
+  const bool is_there =
+      backend && std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& t) {
+        return t.device() == inner->device();
+      });
+  if (!is_there) return {};
+  if (const Status failure = inner->failure(); !failure) {
+    const Status why(
+        Code::kAborted,
+        concat(site.call, " on rank ", site.rank, ": the inner backend of group \"",
+               group_name_, "\" was given up (", failure.message(),
+               "); make a new group, with devices_nccl=\"off\" if it happens again"),
+        Rank(site.rank));
+    raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
+  }
+  return backend;
+}
+
+AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
+                                                   const InnerLaunch& launch) {
+  const Attempt site = collective(std::strchr(what.title, ':') + 1);
+  what.call.algorithm = Algorithm::kDirect;
+  what.call.is_inner = true;
+  check_call(site, what.call, getSize());
+  LocalCall local = local_call();
+  for (int r = 0; r < getSize(); ++r) {
+    if (r == getRank()) continue;
+    local.out_blocks.push_back({Rank(r), nullptr, 0});
+    local.in_blocks.push_back({Rank(r), nullptr, 0});
+  }
+  const auto inner = this->inner();
+  // Weak: its end may take long, and this goes on the progress thread.
+  local.on_done = [weak = std::weak_ptr(inner)](const Status& status,
+                                                const collectives::Outcome&) {
+    if (!status) Inner::fail(weak.lock(), status);
+  };
+  const c10::Device device = inner->device();
+  const CopySite where{concat(site.call, " on rank ", site.rank, ": the inner backend"),
+                       device, what.call.bytes()};
+  OwnWork made;
+  inner->run(where, [&] {
+    InnerTensors tensors;
+    const WorkPtr work = launch(tensors);
+    inner->on_called();
+    AikidoWork::Memory memory;
+    memory.results = std::move(what.results);
+    memory.held = tensors.all();
+    memory.lands_on = device;
+    memory.finish = [inner, work, where, device, tensors = std::move(tensors),
+                     transfers = services_.transfers] {
+      inner->run(where, [&] {
+        transfers->queue_up(device, [&] {
+          work->wait();
+          tensors.write_back();
+        });
+      });
+    };
+    made = submit(std::move(what.call), what.type, what.title, std::move(local),
+                  what.inputs, std::move(memory), what.timeout);
+  });
+  return made;
+}
+
+}  // namespace aikido::adapter
