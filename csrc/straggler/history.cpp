@@ -64,6 +64,7 @@ History::History(std::shared_ptr<ResultLog> log, Duration floor)
       floor_(floor),
       members_(static_cast<size_t>(world_size_)),
       classes_(kNumClasses),
+      call_lags_(world_size_),
       recent_(kNumRecent) {}
 
 void History::set_members(const RankSet& members) {
@@ -109,7 +110,14 @@ void History::on_arrival(Seq seq, Rank rank, TimePoint now) {
 
 void History::on_called(Rank rank, Seq seq, TimePoint now) {
   note_called(rank, seq);
-  if (member(rank).num_owed == 0) return;
+  call_lags_.on_called(rank, seq, now);
+  Member& m = member(rank);
+  if (m.news == seq && is_rest(rank, seq)) {
+    m.news = Seq(0);
+    if (m.counted > seq) m.late_before -= std::min(m.late_before, 1u);
+    m.late -= std::min(m.late, 1u);
+  }
+  if (m.num_owed == 0) return;
   for (Recent& op : recent_)
     if (op.is_committed && op.seq <= seq) record(op, rank, now);
 }
@@ -240,6 +248,14 @@ void History::note_called(Rank rank, Seq seq) {
   log_->on_called(rank, seq);
 }
 
+// Requires: nothing; of an operation that nobody knows any more it is none.
+bool History::is_rest(Rank rank, Seq seq) const {
+  const Recent& op = recent_[seq.value % kNumRecent];
+  const SizeClass* c = op.seq == seq ? classes_[op.size_class].get() : nullptr;
+  const Duration period = c != nullptr ? c->periods.median() : Duration::zero();
+  return call_lags_.is_rest(rank, seq, price_of_loss(period, world_size_, floor_));
+}
+
 // What is not known of those that are missing at the commit.
 void History::note_missing(Recent& op, const RankSet& in_time) {
   in_time.for_each_missing([&](Rank rank) {
@@ -261,7 +277,8 @@ void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
   m.healthy = 0;
   const Recent* op = find(seq);
   const bool is_little = op != nullptr && op->little.contains(rank);
-  const uint32_t news = seq > m.forgiven && !is_little ? 1 : 0;
+  const uint32_t news = seq > m.forgiven && !is_little && !is_rest(rank, seq) ? 1 : 0;
+  if (news > 0) m.news = std::max(m.news, seq);
   const uint32_t lost = is_lost ? 1 : 0;
   note_late(m, seq);
   if (seq > m.counted) {

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/rank_set.h"
 #include "base/types.h"
+#include "straggler/call_lags.h"
 #include "straggler/result_log.h"
 
 namespace aikido::straggler {
@@ -121,7 +122,8 @@ class History {
   uint32_t consecutive_skips(Rank rank) const;
   // The same, but of operations after those that it was forgiven, and in a row are only
   // those in which it came later than one may of whom nothing bad is known: one that is
-  // skipped for less is well but for its deadline.
+  // skipped for less is well but for its deadline. Nor do those count in which it was
+  // late by what was left of an earlier lateness (call_lags.h).
   uint32_t late_run(Rank rank) const;
   // Operations in a row, up to the last, that it was in.
   uint32_t healthy_run(Rank rank) const;
@@ -140,6 +142,7 @@ class History {
   struct Member {
     Seq called, last_skipped, skipped_before, counted, forgiven;
     Seq called_when_skipped;
+    Seq news;                            // the last that counts as late
     uint32_t consecutive = 0;            // with the operation `counted`
     uint32_t consecutive_before = 0;     // without it
     uint32_t late = 0, late_before = 0;  // the same, since it was forgiven
@@ -167,6 +170,7 @@ class History {
   Recent* find(Seq seq);
   void record(Recent& op, Rank rank, TimePoint now);
   void note_called(Rank rank, Seq seq);
+  bool is_rest(Rank rank, Seq seq) const;
   void note_missing(Recent& op, const RankSet& in_time);
   static void note_late(Member& m, Seq seq);
   void note_skipped(Rank rank, Seq seq, bool is_lost);
@@ -178,6 +182,7 @@ class History {
   Duration floor_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
+  CallLags call_lags_;
   std::vector<Recent> recent_;  // operation seq is at seq % kNumRecent
 };
 

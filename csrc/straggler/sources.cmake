@@ -1,5 +1,6 @@
 set(AIKIDO_STRAGGLER_SOURCES
   straggler/active_backup.cpp
+  straggler/call_lags.cpp
   straggler/call_times.cpp
   straggler/contribution_share.cpp
   straggler/data_shard.cpp

@@ -193,6 +193,33 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
   CHECK(history.late_run(kLate) == 2);
 }
 
+TEST_CASE("what is left of a lateness is no lateness of its own") {
+  // The late one calls 400 ms after the others, then 150, and again.
+  for (const bool is_known_first : {false, true}) {
+    CAPTURE(is_known_first);
+    History history(log_of(4, UINT64_MAX), ms(20));
+    const auto play = [&](uint64_t seq, double lag) {
+      const TimePoint start(ms(800.0 * double(seq)));
+      for (int32_t r = 0; r < 3; ++r) history.on_called(Rank(r), Seq(seq), start);
+      history.on_quorum(Seq(seq), kBytes, start, mask_of({0, 1, 2}));
+      const auto call = [&] { history.on_called(kLate, Seq(seq), start + ms(lag)); };
+      if (is_known_first) call();
+      history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
+      if (!is_known_first) call();
+    };
+    uint64_t seq = 0;
+    for (uint32_t stalls = 1; stalls <= 3; ++stalls) {
+      play(++seq, 400);
+      CHECK(history.late_run(kLate) == stalls);
+      play(++seq, 150);
+      CHECK(history.late_run(kLate) == stalls);
+    }
+    CHECK(history.consecutive_skips(kLate) == 6);
+    play(++seq, 150);  // as late as before
+    CHECK(history.late_run(kLate) == 4);
+  }
+}
+
 TEST_CASE("lags and periods are kept per size class") {
   History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= 9; ++seq) {
