@@ -195,6 +195,7 @@ class PartialAllreduce final : public Operation {
   void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
                    bool is_late);
   void send_to_late(int32_t s);
+  bool is_on_its_way(Rank rank) const;
   void send_to_caller(Rank rank);
   void cancel_results(int32_t s);
   void have_own();

@@ -283,21 +283,25 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   have_own();
 }
 
+bool PartialAllreduce::is_on_its_way(Rank rank) const {
+  return host_->called_by(rank) >= seq_.value && host_->view().is_owner(rank);
+}
+
 // Note [late results leave last]
 // Who has not called has time, and who is late again and again owns nothing any more,
 // mostly behind a link on which nothing helps: their results leave when the operation
 // is over here. Handed to a socket before, they would share the uplink with results
 // that others wait for. Where there are none of those, nobody but them can acknowledge
 // one that is not full. Who is late by chance gets them with the others: it would end
-// later, call later, and be late again. So one that calls now has waited long enough.
+// later, call later, and be late again. So one that calls now has waited long enough,
+// and what it gets comes after nothing: the links of those who get results are busy,
+// ours has room.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
   members.for_each([&](Rank r) {
-    const bool is_on_its_way =
-        host_->called_by(r) >= seq_.value && host_->view().is_owner(r);
     const bool is_here = !is_backup(r) && is_in_time(shard, r);
-    if (!is_here && !is_on_its_way) late.insert(r);
+    if (!is_here && !is_on_its_way(r)) late.insert(r);
   });
   return late;
 }
@@ -337,9 +341,9 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
       shard(s).pieces_left.resize(static_cast<size_t>(host_->size()));
       ++shard(s).pieces_left[static_cast<size_t>(rank.value)];
     }
-    local_.priority = is_late && priority > std::numeric_limits<Priority>::min()
-                          ? priority - 1
-                          : priority;
+    const bool is_last = is_late && !is_on_its_way(rank) &&
+                         priority > std::numeric_limits<Priority>::min();
+    local_.priority = is_last ? priority - 1 : priority;
     const auto id = post(
         rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
         end - begin, begin, plan_.num_bytes(s), begin == 0,
