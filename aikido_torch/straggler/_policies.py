@@ -68,7 +68,8 @@ class SkipStraggler(Policy):
 
     Attributes:
         min_contributors: contributions without which nothing ends; None is more than
-            half of the ranks.
+            half of the ranks, or half of an even number, from four on, where the others
+            are late at once.
         floor_ms, ceiling_ms: shortest and longest deadline after the quorum. A ceiling
             has to be below the timeout of the call; None is 10 s, or half of that
             timeout where it is not longer.

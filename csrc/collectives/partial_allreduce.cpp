@@ -282,8 +282,9 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
 
 // The mask of a shard is known.
 void PartialAllreduce::note_mask(int32_t s) {
-  if (is_partial_ || is_full(shard(s))) return;
-  is_partial_ = true;
+  if (is_full(shard(s))) return;
+  pass_by_missing(shard(s).mask);
+  if (std::exchange(is_partial_, true)) return;
   for (int32_t other = 0; other < plan_.num_shards(); ++other)
     if (shard(other).is_had) acknowledge(other);
 }

@@ -196,6 +196,7 @@ class PartialAllreduce final : public Operation {
                    bool is_late);
   void send_to_late(int32_t s);
   bool is_on_its_way(Rank rank) const;
+  void pass_by_missing(const RankSet& mask);
   void send_to_caller(Rank rank);
   void cancel_results(int32_t s);
   void have_own();
@@ -274,8 +275,8 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  bool has_quorum_ = false;                 // enough members have called,
-  TimePoint quorum_at_{};                   // and when
+  std::optional<TimePoint> fewest_at_;      // when enough for a result had called
+  bool has_quorum_ = false;                 // and for a quorum
   bool has_suspected_ = false;              // in this view
   std::optional<TimePoint> contribute_at_;  // not before
   int num_views_ = 0;                       // that it has gone through

@@ -115,6 +115,9 @@ void PartialAllreduce::start_policy(int32_t s) {
   } else {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
+  const membership::View& view = host_->view();
+  if (2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
+    own.policy->require_quorum();
   for (int32_t r = 0; r < host_->size(); ++r)
     if (r == host_->self().value ? is_started()
                                  : host_->called_by(Rank(r)) >= seq_.value)

@@ -223,6 +223,14 @@ bool PartialAllreduce::is_heard(int32_t s) {
   return false;
 }
 
+// In our shards nobody waits for the call of one without which another was closed.
+void PartialAllreduce::pass_by_missing(const RankSet& mask) {
+  RankSet missing = participants_;
+  mask.for_each([&](Rank r) { missing.erase(r); });
+  for (const Shard& mine : shards_)
+    if (mine.own && mine.own->policy) mine.own->policy->on_closed_without(missing);
+}
+
 void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   Shard& mine = shard(s);
   OwnedShard& own = *mine.own;
@@ -446,10 +454,9 @@ void PartialAllreduce::on_called(Rank rank) {
     if (mine.own && !mine.own->is_closed)
       mine.own->policy->on_called(rank, host_->clock().now());
   if (rank != host_->self() && host_->view().is_owner(rank)) send_to_caller(rank);
-  if (has_quorum_) {
-    if (host_->clock().now() - quorum_at_ > call_.policy.floor) computed_.insert(rank);
-    return;
-  }
+  const TimePoint now = host_->clock().now();
+  if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
+  if (has_quorum_) return;
   int32_t called = 0;
   int32_t backups = 0;    // that have called,
   int32_t uncovered = 0;  // and what they may stand in for at the most
@@ -460,10 +467,10 @@ void PartialAllreduce::on_called(Rank rank) {
       ++(is_backup(r) ? backups : called);
   });
   called += std::min(backups, uncovered);
+  if (!fewest_at_ && called >= straggler::fewest_of(call_.policy, host_->size()))
+    fewest_at_ = now;
   has_quorum_ = called >= straggler::quorum_of(call_.policy, host_->size());
-  if (!has_quorum_) return;
-  quorum_at_ = host_->clock().now();
-  note_progress();
+  if (has_quorum_) note_progress();
 }
 
 // Note [when an owner is suspected]

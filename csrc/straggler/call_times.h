@@ -28,23 +28,26 @@ class CallTimes {
   // Of what K contributions took from c_q to t_q.
   static constexpr int kLeastPart = 2;
 
-  // `quorum` is K.
-  CallTimes(int32_t world_size, int32_t quorum)
-      : quorum_(quorum), called_(world_size) {}
+  explicit CallTimes(int32_t world_size) : called_(world_size) {
+    in_order_.reserve(static_cast<size_t>(world_size));
+  }
 
   // `rank` is known to have called. A second time changes nothing.
   void on_called(Rank rank, TimePoint now);
 
+  bool has_called(Rank rank) const { return called_.contains(rank); }
+
+  // c_q for K = `quorum`. Requires: so many have called.
+  TimePoint time_of_call(int32_t quorum) const;
+
   // For how long after `t_q` one is waited for whose contribution is missing and that
-  // may be late by `deadline`: at most that. Requires: K members have called, and `t_q`
-  // is not before that.
-  Duration time_left(Rank rank, Duration deadline, TimePoint t_q) const;
+  // may be late by `deadline`: at most that. Requires: `quorum` members have called,
+  // and `t_q` is not before that.
+  Duration time_left(Rank rank, Duration deadline, int32_t quorum, TimePoint t_q) const;
 
  private:
-  int32_t quorum_;
   RankSet called_;
-  TimePoint c_q_{};
-  std::vector<std::pair<Rank, TimePoint>> later_;  // those after c_q
+  std::vector<std::pair<Rank, TimePoint>> in_order_;
 };
 
 }  // namespace aikido::straggler

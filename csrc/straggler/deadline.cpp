@@ -97,6 +97,17 @@ Deadlines::Answer Deadlines::of(Rank rank, uint64_t bytes) {
   return {std::min(made.deadline, longest_), made.is_warming_up};
 }
 
+Duration Deadlines::for_quorum(int32_t num_missing, uint64_t bytes) const {
+  const Duration as_a_rule = with_slack(history_.median_after_half(bytes), options_);
+  return std::min(std::max(num_missing * grace_of(price(bytes), options_), as_a_rule),
+                  longest_);
+}
+
+Duration Deadlines::price(uint64_t bytes) const {
+  return price_of_loss(history_.median_period(bytes), history_.world_size(),
+                       options_.floor);
+}
+
 Deadlines::Answer Deadlines::made_of(Rank rank, uint64_t bytes) {
   const Window& lags = history_.lags(rank, bytes);
   if (lags.size() < options_.warmup_operations) return {options_.ceiling, true};
@@ -104,8 +115,7 @@ Deadlines::Answer Deadlines::made_of(Rank rank, uint64_t bytes) {
   const size_t index = History::size_class(bytes) * n + static_cast<size_t>(rank.value);
   if (index >= cache_.size()) cache_.resize((index / n + 1) * n);
   Cached& cached = cache_[index];
-  const Duration price = price_of_loss(history_.median_period(bytes),
-                                       history_.world_size(), options_.floor);
+  const Duration price = this->price(bytes);
   if (cached.version != lags.version() || cached.price != price) {
     cached.version = lags.version();
     cached.price = price;

@@ -74,11 +74,15 @@ class Deadlines {
   };
   // For an operation of `bytes`. O(1), or O(window) after a change.
   Answer of(Rank rank, uint64_t bytes);
+  // For how long half of the members wait for one of `num_missing` (skip.h): what is
+  // lost without all of them, and at least slack times what a quorum takes as a rule.
+  Duration for_quorum(int32_t num_missing, uint64_t bytes) const;
   // No deadline is longer than this, whatever the options say.
   void limit(Duration longest) { longest_ = longest; }
 
  private:
   Answer made_of(Rank rank, uint64_t bytes);
+  Duration price(uint64_t bytes) const;
 
   struct Cached {
     uint64_t version = 0;  // of the lags; 0 before the first

@@ -27,6 +27,8 @@ std::string_view name_of(Reason reason) {
       return "expected_late";
     case Reason::kKnownBehind:
       return "known_behind";
+    case Reason::kHalf:
+      return "half";
     case Reason::kWaitsForAll:
       return "waits_for_all";
     case Reason::kNoQuorum:
@@ -58,6 +60,8 @@ std::string explain(const Decision& decision) {
       return concat(head, who, " is late so often that waiting for it costs more.");
     case Reason::kKnownBehind:
       return concat(head, who, " has not called an earlier operation yet.");
+    case Reason::kHalf:
+      return concat(head, "no other one came within ", ms(decision.deadline), ".");
     case Reason::kWaitsForAll:
       return concat(head, who, " is missing and the policy skips nobody.");
     case Reason::kNoQuorum:

@@ -22,6 +22,7 @@ enum class Reason : uint8_t {
   kDeadline,      // the deadlines of all missing members have passed
   kExpectedLate,  // waiting for those missing has not paid before: deadline zero
   kKnownBehind,   // those missing have not even called an earlier operation
+  kHalf,          // only half are here, and the quorum has not come in time (skip.h)
   // Wait.
   kWaitsForAll,     // the policy skips nobody
   kNoQuorum,        // fewer than min_contributors have arrived
@@ -38,9 +39,10 @@ std::string_view name_of(Reason reason);
 struct Decision {
   Verdict verdict = Verdict::kWait;
   Reason reason = Reason::kNoQuorum;
-  // The longest deadline of those missing, counted from the quorum: the most that this
-  // operation is delayed. 0 without a quorum, when complete, and when nothing but an
-  // arrival can end the wait (kWaitsForAll, kLimiter, kLogFull).
+  // The longest deadline of those missing, counted from the quorum (with kHalf from
+  // when half were here): the most that this operation is delayed. 0 without a quorum,
+  // when complete, and when nothing but an arrival can end the wait (kWaitsForAll,
+  // kLimiter, kLogFull).
   Duration deadline{0};
   // The missing member that the reason is about; kNoRank when complete or no quorum.
   Rank rank = kNoRank;

@@ -103,6 +103,11 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
   first.for_each([&](Rank rank) { record(op, rank, t_q); });
 }
 
+void History::on_quorum_after_half(uint64_t bytes, Duration lag) {
+  class_at(size_class(bytes))
+      .after_half.push(std::clamp(lag, Duration::zero(), kLongestLag));
+}
+
 void History::on_arrival(Seq seq, Rank rank, TimePoint now) {
   if (Recent* op = find(seq)) record(*op, rank, now);
   on_called(rank, seq, now);
@@ -169,6 +174,11 @@ const Window& History::lags(Rank rank, uint64_t bytes) const {
 Duration History::median_period(uint64_t bytes) const {
   const auto& c = classes_[size_class(bytes)];
   return c ? c->periods.median() : Duration::zero();
+}
+
+Duration History::median_after_half(uint64_t bytes) const {
+  const auto& c = classes_[size_class(bytes)];
+  return c ? c->after_half.median() : Duration::zero();
 }
 
 bool History::is_behind(Rank rank, Seq seq) const {

@@ -77,6 +77,8 @@ class History {
   // The K-th contribution to the first shard of `seq` that is owned here came at `t_q`;
   // `first` are those that are here. `bytes` is the size of the whole operation.
   void on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first);
+  // The K-th came so long after half of the contributions to a shard were here.
+  void on_quorum_after_half(uint64_t bytes, Duration lag);
   // `rank` has delivered its contribution to `seq`: before the close or long after.
   void on_arrival(Seq seq, Rank rank, TimePoint now);
   // The same for a contribution that came after the close.
@@ -113,6 +115,9 @@ class History {
   // Time between the quorums of consecutive operations of the class: the median of the
   // window, 0 while unknown.
   Duration median_period(uint64_t bytes) const;
+  // For how long after half of the contributions the quorum was missing in such
+  // operations: the median of the window, 0 while unknown.
+  Duration median_after_half(uint64_t bytes) const;
   // Skipped in an operation before `seq` that it is not known to have called yet, and
   // has called nothing since. One that calls again is on its way, and may be here in no
   // time: what it has missed is in its log.
@@ -153,6 +158,7 @@ class History {
     explicit SizeClass(int32_t world_size) : lags(static_cast<size_t>(world_size)) {}
     std::vector<Window> lags;
     Window periods;
+    Window after_half;
     TimePoint last_quorum{};
     bool has_quorum = false;
   };

@@ -159,6 +159,13 @@ int32_t quorum_of(const PolicyOptions& options, int32_t world_size) {
   return num_data_shards(options, world_size) / 2 + 1;
 }
 
+int32_t fewest_of(const PolicyOptions& options, int32_t world_size) {
+  const int32_t quorum = quorum_of(options, world_size);
+  const bool is_open = options.kind == Kind::kSkip && options.min_contributors == 0;
+  if (!is_open || options.backups > 0 || world_size % 2 != 0) return quorum;
+  return std::min(quorum, std::max(2, world_size / 2));
+}
+
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size) {
   // What a backup has computed may be the same as what another member has.
   const int32_t unsure = options.has_stand_ins() ? options.backups : 0;

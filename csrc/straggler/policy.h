@@ -93,6 +93,11 @@ int32_t num_data_shards(const PolicyOptions& options, int32_t world_size);
 // Requires: validated options.
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
+// The fewest contributions of which a result is made: K, or half of the members where
+// min_contributors is open, if that is more than one (skip.h). Requires: validated
+// options.
+int32_t fewest_of(const PolicyOptions& options, int32_t world_size);
+
 // Whether one of `members` may be left out for a full log: more than half of them and a
 // quorum are left, also without backups. Requires: validated options.
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size);
@@ -126,6 +131,12 @@ class Policy {
   // `rank` is known to have called the operation; who has contributed has. Requires
   // what on_arrival() does.
   virtual void on_called(Rank, TimePoint) {}
+
+  // Another shard of the operation is closed without `missing`.
+  virtual void on_closed_without(const RankSet& /*missing*/) {}
+
+  // Fewer contributions than a quorum are not enough (skip.h).
+  virtual void require_quorum() {}
 
   // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
   // world, and that `now` never goes backwards. A second arrival changes nothing.

@@ -7,30 +7,65 @@ namespace aikido::straggler {
 Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
            Seq seq, uint64_t bytes, const RankSet& had_time)
     : quorum_(quorum_of(options, history.world_size())),
+      fewest_(fewest_of(options, history.world_size())),
       history_(history),
+      deadlines_(deadlines),
       terms_(options, history, deadlines, seq, bytes, had_time),
-      calls_(history.world_size(), quorum_),
+      calls_(history.world_size()),
       seq_(seq),
       bytes_(bytes),
       expected_(RankSet::full(history.world_size())),
-      arrived_(history.world_size()) {}
+      arrived_(history.world_size()),
+      passed_by_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
   calls_.on_called(rank, now);
+  if (arrived_.count() == fewest_) t_half_ = now;
   if (t_q_ || arrived_.count() < quorum_) {
     history_.on_arrival(seq_, rank, now);
     return;
   }
   t_q_ = now;
   history_.on_quorum(seq_, bytes_, now, arrived_);
+  if (fewest_ < quorum_) history_.on_quorum_after_half(bytes_, now - *t_half_);
+}
+
+// After `time`, when `count` were here, of one that may be late by `deadline`.
+Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
+                         TimePoint time) const {
+  if (passed_by_.contains(rank) && !calls_.has_called(rank)) return Duration::zero();
+  return calls_.time_left(rank, deadline, count, time);
 }
 
 // Requires: the quorum is here.
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
-    return calls_.time_left(t.rank, t.deadline, *t_q_);
+    return time_left(t.rank, t.deadline, quorum_, *t_q_);
   });
+}
+
+// How long half of the members wait for another one; empty: until it comes.
+std::optional<Terms> Skip::half() const {
+  if (t_q_ || !t_half_ || needs_quorum_ || arrived_.covers(expected_))
+    return std::nullopt;
+  int32_t num_missing = 0;
+  expected_.for_each([&](Rank r) { num_missing += arrived_.contains(r) ? 0 : 1; });
+  const Duration worth = deadlines_.for_quorum(num_missing, bytes_);
+  const Duration took = *t_half_ - calls_.time_of_call(fewest_);
+  bool is_enough = true, is_new = false;
+  Terms t = terms_.longest(expected_, arrived_, [&](const Terms& one) {
+    is_enough &= one.reason != Reason::kWarmingUp;
+    is_new |= one.reason == Reason::kKnownBehind ||
+              history_.last_skipped(one.rank).value + 1 < seq_.value;
+    if (one.reason == Reason::kKnownBehind || one.reason == Reason::kDeadline)
+      return Duration::zero();
+    const Duration left = time_left(one.rank, worth, fewest_, *t_half_);
+    return left == worth ? std::max(worth, took) : left;
+  });
+  if (t.is_open_ended || !is_enough || !is_new) return std::nullopt;
+  t.reason = Reason::kHalf;
+  return t;
 }
 
 Decision Skip::decide(TimePoint now) const {
@@ -40,6 +75,13 @@ Decision Skip::decide(TimePoint now) const {
   if (arrived_.covers(expected_) && arrived_.count() >= quorum_) {
     decision.verdict = Verdict::kClose;
     decision.reason = Reason::kComplete;
+    return decision;
+  }
+  if (const auto t = half(); t && now >= *t_half_ + t->deadline) {
+    decision.verdict = Verdict::kClose;
+    decision.reason = Reason::kHalf;
+    decision.deadline = t->deadline;
+    decision.rank = t->rank;
     return decision;
   }
   if (!t_q_) return decision;
@@ -56,6 +98,7 @@ Decision Skip::decide(TimePoint now) const {
 }
 
 std::optional<TimePoint> Skip::next_look() const {
+  if (const auto t = half()) return *t_half_ + t->deadline;
   if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
   const Terms t = longest();
   if (t.is_open_ended) return std::nullopt;

@@ -4,6 +4,24 @@
 //
 // Skip-straggler for one shard of one operation: closes when all have arrived, or after
 // a quorum of K when the time of every missing member is over (terms.h).
+//
+// Note [half of the members]
+// Of an even number of members more than half are a quorum, where nobody has said
+// otherwise. If as many as are not here are late at once, the others would wait for the
+// first of them however late it is; of four members, each late in one step of thirteen,
+// in one step of 36. Our design: half of them, but no single one, make a result all the
+// same. For the first of the others they wait as long as all that are missing are
+// worth, but at least for the time that the contributions which are here have taken, so
+// that slow links skip nobody, and slack times as long as a quorum has come later than
+// half as a rule: half of the members may be nearer to each other than the rest is.
+// They do not wait for one that is late by its call (call_times.h) or known to be
+// behind, nor for one that has had its time in another shard.
+//   Half are not enough while too little is known of one that is missing, or it must be
+// in; nor where half of the members own no shards, who come later than they could
+// (ownership.h); nor where all that are missing were skipped in the operation before
+// and are back: with fewer bytes to wait for, the first half would stay ahead for ever.
+// What is known of lags stays as it is, they count from a quorum only.
+//
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
 
@@ -25,6 +43,10 @@ class Skip final : public Policy {
 
   void expect(const RankSet& members) override { expected_ = members; }
   void on_called(Rank rank, TimePoint now) override { calls_.on_called(rank, now); }
+  void require_quorum() override { needs_quorum_ = true; }
+  void on_closed_without(const RankSet& missing) override {
+    missing.for_each([&](Rank r) { passed_by_.insert(r); });
+  }
   void on_arrival(Rank rank, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
@@ -32,17 +54,24 @@ class Skip final : public Policy {
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override { return t_q_; }
 
  private:
+  Duration time_left(Rank rank, Duration deadline, int32_t count, TimePoint time) const;
   Terms longest() const;
+  std::optional<Terms> half() const;
 
   int32_t quorum_;
+  int32_t fewest_;
+  bool needs_quorum_ = false;
   History& history_;
+  const Deadlines& deadlines_;
   TermsOf terms_;
   CallTimes calls_;
   Seq seq_;
   uint64_t bytes_;
   RankSet expected_;
   RankSet arrived_;
+  RankSet passed_by_;  // another shard is closed without them
   std::optional<TimePoint> t_q_;
+  std::optional<TimePoint> t_half_;  // when the fewest were here, before t_q
 };
 
 }  // namespace aikido::straggler

@@ -400,7 +400,7 @@ std::string broken_promise(const std::vector<Call>& calls, Cluster& cluster,
       if (!wrong.empty()) return where + wrong;
       for (const auto& shard : a.outcome.shards)
         if (static_cast<int32_t>(shard.contributors.size()) <
-            straggler::quorum_of(calls[op].policy, cluster.size()))
+            straggler::fewest_of(calls[op].policy, cluster.size()))
           return where + "closed without a quorum";
       if (!a.memory_is_free) return where + "memory is kept";
       if (!a.memory_is_untouched()) return where + "memory was written to afterwards";

@@ -70,7 +70,7 @@ std::string wrong(const Call& call, const Inputs& inputs, int32_t rank,
   if (std::find(in.begin(), in.end(), Rank(rank)) == in.end())
     return "it is not in its own block";
   const auto n = static_cast<int32_t>(inputs.size());
-  if (static_cast<int32_t>(in.size()) < straggler::quorum_of(call.policy, n))
+  if (static_cast<int32_t>(in.size()) < straggler::fewest_of(call.policy, n))
     return "closed without a quorum";
   if (answer.output != expected(call, inputs, rank, in)) return "not its fold";
   for (const auto& shard : answer.outcome.shards) {

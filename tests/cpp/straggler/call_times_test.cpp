@@ -19,7 +19,7 @@ TimePoint at(double time_ms) {
 
 // Of four members the first three have called at 0, 1 and 2 ms.
 CallTimes three_called() {
-  CallTimes calls(4, 3);
+  CallTimes calls(4);
   for (int32_t r = 0; r < 3; ++r) calls.on_called(Rank(r), at(r));
   return calls;
 }
@@ -45,10 +45,10 @@ TEST_CASE("who calls later than its deadline after the others has no time") {
     INFO("called at " << row.called_ms << ", quorum at " << row.t_q_ms);
     CallTimes calls = three_called();
     if (row.called_ms >= 0) calls.on_called(Rank(3), at(row.called_ms));
-    CHECK(calls.time_left(Rank(3), ms(20), at(row.t_q_ms)) == ms(row.left_ms));
-    CHECK(calls.time_left(Rank(3), ms(0), at(row.t_q_ms)) == ms(0));
+    CHECK(calls.time_left(Rank(3), ms(20), 3, at(row.t_q_ms)) == ms(row.left_ms));
+    CHECK(calls.time_left(Rank(3), ms(0), 3, at(row.t_q_ms)) == ms(0));
     // One of the first is late for another reason.
-    CHECK(calls.time_left(Rank(2), ms(20), at(row.t_q_ms)) == ms(20));
+    CHECK(calls.time_left(Rank(2), ms(20), 3, at(row.t_q_ms)) == ms(20));
   }
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("the first notice of a call counts") {
   CallTimes calls = three_called();
   calls.on_called(Rank(3), at(5));
   calls.on_called(Rank(3), at(500));
-  CHECK(calls.time_left(Rank(3), ms(20), at(100)) == ms(20));
+  CHECK(calls.time_left(Rank(3), ms(20), 3, at(100)) == ms(20));
 }
 
 TEST_CASE("a shard closes with its quorum when somebody has not even called") {

@@ -26,6 +26,8 @@ TEST_CASE("every decision is one sentence with its numbers") {
        "closes with 3 of 4: rank 2 is late so often that waiting for it costs more."},
       {Verdict::kClose, Reason::kKnownBehind, "known_behind",
        "closes with 3 of 4: rank 2 has not called an earlier operation yet."},
+      {Verdict::kClose, Reason::kHalf, "half",
+       "closes with 3 of 4: no other one came within 20.0 ms."},
       {Verdict::kWait, Reason::kWaitsForAll, "waits_for_all",
        "waits with 3 of 4: rank 2 is missing and the policy skips nobody."},
       {Verdict::kWait, Reason::kNoQuorum, "no_quorum",

@@ -170,6 +170,21 @@ TEST_CASE("no backups are the same policy as to skip, byte for byte") {
       "min_contributors=None, "));
 }
 
+TEST_CASE("half of an even number of members are enough where nothing is said") {
+  PolicyOptions options = skip_options();
+  const int32_t fewest[] = {1, 2, 2, 2, 3, 3, 4, 4};
+  for (int32_t n = 1; n <= 8; ++n) {
+    INFO(n << " members");
+    CHECK(fewest_of(options, n) == fewest[n - 1]);
+    CHECK(fewest_of(PolicyOptions{}, n) == n);
+  }
+  options.min_contributors = 3;
+  CHECK(fewest_of(options, 4) == 3);
+  options = skip_options();
+  options.backups = 1;
+  CHECK(fewest_of(options, 4) == quorum_of(options, 4));
+}
+
 TEST_CASE("to wait for all means a quorum of all, and rebalancing goes by the view") {
   PolicyOptions options;
   CHECK(quorum_of(options, 4) == 4);

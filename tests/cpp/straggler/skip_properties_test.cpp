@@ -152,7 +152,7 @@ class Run {
     const RankSet mask = policy->arrived();
     log_ += concat(seq, " ", now_.time_since_epoch().count(), " ", explain(d), "\n");
     if (!d.closes()) fail("does not close");
-    if (mask.count() < quorum_of(s_.options, s_.n)) fail("below the quorum");
+    if (mask.count() < fewest_of(s_.options, s_.n)) fail("below the quorum");
     if (d.num_arrived != mask.count()) fail("miscounted");
     if ((d.reason == Reason::kComplete) != mask.is_full()) fail("wrong reason");
     History& history = group_.history();

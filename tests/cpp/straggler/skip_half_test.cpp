@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Half of four members are here, the others are late: skip.h, Note [half of the
+// members].
+#include "harness/catch.h"
+#include "straggler/play.h"
+#include "straggler/skip.h"
+
+namespace aikido::straggler {
+namespace {
+
+using testing::Delays;
+using testing::kBytes;
+using testing::log_of;
+using testing::ms;
+using testing::play_all;
+using testing::skip_options;
+
+constexpr uint64_t kNoLogLimit = UINT64_MAX;
+constexpr uint64_t kNext = 21;
+
+TimePoint at(double after_ms) {
+  return TimePoint(std::chrono::hours(1)) + ms(after_ms);
+}
+
+// Twenty operations of 400 ms in which nobody is late: what a member is worth is
+// about 50 ms.
+void warm_up(GroupPolicy& group) {
+  play_all(group, kNext - 1, ms(400), [](int) {
+    return Delays{ms(0), ms(1), ms(2), ms(3)};
+  });
+}
+
+// Members 0 and 1 have called at 0; the contribution of 1 is here at `t_half`.
+std::unique_ptr<Policy> half_here(GroupPolicy& group, double t_half_ms,
+                                  uint64_t seq = kNext) {
+  auto policy = group.start(Seq(seq), kBytes);
+  policy->on_called(Rank(1), at(0));
+  policy->on_arrival(Rank(0), at(0));
+  policy->on_arrival(Rank(1), at(t_half_ms));
+  return policy;
+}
+
+TEST_CASE("half of the members wait for another one as long as all missing are worth") {
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+  warm_up(group);
+  const double worth = 2 * to_ms(group.deadline_of(Rank(2), kBytes));
+  REQUIRE(worth > 99);
+  REQUIRE(worth < 102);
+  struct Row {
+    double called_ms;  // of member 2; negative: it has not. Member 3 never has
+    double t_half_ms, close_ms;
+  };
+  const Row rows[] = {
+      {-1, 60, worth},       // they may still call
+      {-1, 150, 150},        // they are late by their calls
+      {10, 60, 60 + worth},  // it is on its way
+      {200, 60, worth},      // too late for that
+      {10, 300, 600},        // links are slow: as long again as they have taken
+      {140, 300, 600},       // late by less than half of that
+      {160, 300, 300},       // by more
+  };
+  for (const Row& row : rows) {
+    INFO("called at " << row.called_ms << ", half at " << row.t_half_ms);
+    auto policy = half_here(group, row.t_half_ms);
+    if (row.called_ms >= 0) policy->on_called(Rank(2), at(row.called_ms));
+    const auto look = policy->next_look();
+    REQUIRE(look);
+    CHECK(to_ms(*look - at(0)) == Approx(row.close_ms));
+    CHECK_FALSE(policy->decide(*look - Duration(1)).closes());
+    const Decision decision = policy->decide(*look);
+    CHECK(decision.closes());
+    CHECK(decision.reason == Reason::kHalf);
+    CHECK(decision.num_arrived == 2);
+    CHECK(to_ms(decision.deadline) == Approx(row.close_ms - row.t_half_ms));
+    CHECK_FALSE(policy->quorum_time());
+    // The quorum in time: from then on the last one has its own deadline.
+    policy->on_arrival(Rank(2), *look - Duration(1));
+    CHECK(policy->quorum_time() == *look - Duration(1));
+    CHECK(policy->decide(*look - Duration(1)).reason != Reason::kHalf);
+  }
+}
+
+TEST_CASE("half that are near each other wait for the rest as long as they always do") {
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+  play_all(group, kNext - 1, ms(400), [](int) {
+    return Delays{ms(0), ms(1), ms(121), ms(122)};
+  });
+  CHECK(group.history().median_after_half(kBytes) == ms(120));
+  auto policy = half_here(group, 1);
+  policy->on_called(Rank(2), at(0));
+  REQUIRE(policy->next_look());
+  CHECK(*policy->next_look() == at(1 + 1.5 * 120));
+  // One that is later than that by its call is not waited for.
+  policy = half_here(group, 1);
+  policy->on_called(Rank(2), at(179));
+  CHECK(*policy->next_look() == at(1 + 1.5 * 120));
+  policy = half_here(group, 1);
+  policy->on_called(Rank(2), at(181));
+  CHECK(*policy->next_look() == at(1.5 * 120));  // until then the other may call
+}
+
+TEST_CASE("half of the members are not always enough") {
+  const auto closes = [](Policy& policy) {
+    return policy.decide(at(1e6)).closes() || policy.next_look();
+  };
+  PolicyOptions options = skip_options();
+  SECTION("where the user says otherwise") {
+    options.min_contributors = 3;
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
+    warm_up(group);
+    CHECK_FALSE(closes(*half_here(group, 60)));
+  }
+  SECTION("before much is known of those that are missing") {
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
+    CHECK_FALSE(closes(*half_here(group, 60, 1)));
+  }
+  SECTION("where the quorum is required") {
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
+    warm_up(group);
+    auto policy = half_here(group, 60);
+    CHECK(closes(*policy));
+    policy->require_quorum();
+    CHECK_FALSE(closes(*policy));
+  }
+  SECTION("where nobody is missing who could come") {
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
+    warm_up(group);
+    auto policy = half_here(group, 60);
+    RankSet left(4);
+    left.insert(Rank(0));
+    left.insert(Rank(1));
+    policy->expect(left);
+    CHECK_FALSE(closes(*policy));
+  }
+  SECTION("where one of those missing must be in") {
+    options.max_consecutive_skips = 1;
+    GroupPolicy group(options, log_of(4, kNoLogLimit));
+    warm_up(group);
+    RankSet mask = RankSet::full(4);
+    mask.erase(Rank(3));
+    group.history().on_committed(Seq(kNext), mask, kBytes);
+    CHECK_FALSE(closes(*half_here(group, 60, kNext + 1)));
+  }
+}
+
+TEST_CASE("those that were skipped last are waited for when they are back") {
+  struct Row {
+    bool both_skipped, back, closes;
+  };
+  for (const Row& row :
+       {Row{true, true, false}, Row{true, false, true}, Row{false, true, true}}) {
+    INFO(row.both_skipped << " " << row.back);
+    GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+    warm_up(group);
+    RankSet mask = RankSet::full(4);
+    mask.erase(Rank(3));
+    if (row.both_skipped) mask.erase(Rank(2));
+    group.history().on_committed(Seq(kNext), mask, kBytes);
+    if (row.back)
+      for (int32_t r = 0; r < 4; ++r)
+        group.history().on_called(Rank(r), Seq(kNext), at(-100));
+    const auto policy = half_here(group, 60, kNext + 1);
+    CHECK(policy->next_look().has_value() == row.closes);
+  }
+}
+
+TEST_CASE(
+    "one without which another shard was closed has no time unless it has called") {
+  GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+  warm_up(group);
+  RankSet late(4);
+  late.insert(Rank(3));
+  for (const bool has_called : {false, true}) {
+    const auto policy = group.start(Seq(kNext), kBytes);
+    if (has_called) policy->on_called(Rank(3), at(0));
+    for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), at(0));
+    CHECK_FALSE(policy->decide(at(0)).closes());
+    policy->on_closed_without(late);
+    CHECK(policy->decide(at(0)).closes() == !has_called);
+  }
+}
+
+}  // namespace
+}  // namespace aikido::straggler
