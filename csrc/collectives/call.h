@@ -67,10 +67,10 @@ struct Call {
   uint64_t count = 0;
   Shape shape;  // of that tensor; none where members may differ
   Algorithm algorithm = Algorithm::kDirect;  // others: of a strict all_reduce only
-  straggler::PolicyOptions policy;
   // The data goes by another backend; here the members only compare what they call,
   // and hear that all have called. Of strict calls only.
   bool is_inner = false;
+  straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
   // Goes by the view (PartialAllreduce): may leave a member out, or moves its shards.
