@@ -113,7 +113,7 @@ TEST_CASE("half of the members are not always enough") {
   }
   SECTION("before much is known of those that are missing") {
     GroupPolicy group(options, log_of(4, kNoLogLimit));
-    CHECK_FALSE(closes(*half_here(group, 60, 1)));
+    CHECK_FALSE(closes(*half_here(group, 60, 2)));
   }
   SECTION("where the quorum is required") {
     GroupPolicy group(options, log_of(4, kNoLogLimit));
