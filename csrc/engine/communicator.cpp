@@ -392,9 +392,9 @@ void Communicator::shutdown(Duration linger) {
   // others may need it, so it goes first, and so do the calls that others are still to
   // make: a caller that has dropped the work of a call relies on it nevertheless.
   engine_->run_and_wait([this] { group_->ask_settled(); });
-  wait_until(
-      [this] { return num_held_ == 0 && !group_->is_busy() && group_->is_drained(); },
-      deadline);
+  // Apart: what is released is entered first, and the group is asked behind that.
+  wait_until([this] { return num_held_ == 0; }, deadline);
+  wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
   engine_->run_and_wait([this] { group_->leave(); });
   give_up_held({Code::kAborted, concat("group \"", options_.name,
                                        "\" was shut down before the data of the call "

@@ -527,3 +527,32 @@ TEST_CASE("sends stay behind held ones, and the end of the group ends those", "[
   }
   CHECK(open.get().status.code() == Code::kAborted);
 }
+
+TEST_CASE("the end of a group waits for a call that has just been let go", "[tcp]") {
+  // In shared memory: who sends sees at once that all has come.
+  MemoryStore store;
+  auto members = connect_all(2, store, seconds(5), 1 << 20);
+  // Not rank 0, which may have a question about its clock to answer.
+  HeldCalls first(*members[1].communicator), second(*members[0].communicator);
+  float a = 1, b = 2;
+  const auto hold = std::make_shared<collectives::Hold>();
+  auto own = first.call(hold, a);
+  const auto ended =
+      std::async(std::launch::async, [&] { first.communicator.shutdown(seconds(20)); });
+  std::this_thread::sleep_for(milliseconds(20));
+  // The progress thread has a question of shutdown() before it, and then the call.
+  std::promise<void> go_on;
+  first.communicator.post([gate = go_on.get_future().share()] { gate.wait(); });
+  std::this_thread::sleep_for(milliseconds(10));
+  std::thread releasing([&] { first.communicator.release(*hold, Status::ok()); });
+  std::this_thread::sleep_for(milliseconds(10));
+  go_on.set_value();
+  releasing.join();
+  CHECK_FALSE(is_over(own, milliseconds(50)));
+  auto other = second.call(nullptr, b);
+  CHECK(own.get().status.is_ok());
+  CHECK(other.get().status.is_ok());
+  ended.wait();
+  CHECK(a == 3);
+  CHECK(b == 3);
+}
