@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // The member: contributes, takes results, exposes them. The owner: partial_owner.cpp.
+// What changes with a view: partial_views.cpp.
 #include "collectives/partial_allreduce.h"
 
 #include <algorithm>
@@ -15,18 +16,9 @@ namespace aikido::collectives {
 using transport::FrameHeader;
 using transport::FrameKind;
 
-namespace {
-constexpr int32_t kNothing = -1;
-
-constexpr int32_t code_of(FrameKind kind, int32_t s) {
-  return 2 * s + (kind == FrameKind::kResult ? 1 : 0);
-}
-}  // namespace
-
 PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      plan_(0, 1, 1, 1),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       group_policy_(host->policy(call_.policy)),
       num_data_shards_(straggler::num_data_shards(call_.policy, host->size())),
@@ -35,39 +27,6 @@ PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
       moved_(host->size()),
       receiving_(static_cast<size_t>(host->size()), kNothing) {
   cut();
-}
-
-ShardPlan PartialAllreduce::plan_in_view() const {
-  const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
-  const size_t num_owners = host_->view().cut_of(seq_).owners.size();
-  return {call_.count, size_of(call_.dtype),
-          is_whole ? 1 : static_cast<int32_t>(num_owners),
-          host_->settings().min_shard_bytes};
-}
-
-// Note [one mask for the bucket]
-int32_t PartialAllreduce::first_in_view() const {
-  if (call_.policy.masks == straggler::Masks::kShard) return 0;
-  return static_cast<int32_t>(seq_.value % host_->view().cut_of(seq_).owners.size());
-}
-
-Rank PartialAllreduce::owner_of(int32_t s) const {
-  const membership::Held* held = host_->view().held_at(seq_, number_of(s));
-  if (held != nullptr) return held->holder;
-  return host_->view().cut_of(seq_).owners[static_cast<size_t>(number_of(s))];
-}
-
-// Begins anew, with the cut of the view.
-void PartialAllreduce::cut() {
-  plan_ = plan_in_view();
-  first_ = first_in_view();
-  set_participants();
-  shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
-  shards_left_ = plan_.num_shards();
-  feed_.reset();
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) shard(s).owner = owner_of(s);
-  for (int32_t s = 0; s < plan_.num_shards(); ++s)
-    if (shard(s).owner == host_->self()) take_over(s);
 }
 
 std::byte* PartialAllreduce::result() {
@@ -81,7 +40,7 @@ Status PartialAllreduce::on_start() {
   ready_at_ = host_->clock().now();
   if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
     contribute_at_ = ready_at_ + hesitation;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+  for (const int32_t s : live_)
     if (shard(s).is_had) copy_to_caller(s);
   contribute_all();
   on_called(host_->self());
@@ -89,10 +48,9 @@ Status PartialAllreduce::on_start() {
   return Status::ok();
 }
 
-// Each member begins with another owner, so that no owner is everybody's first.
 void PartialAllreduce::contribute_all() {
-  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
-    const int32_t s = (host_->self().value + 1 + i) % plan_.num_shards();
+  for (size_t i = 0; i < live_.size(); ++i) {
+    const int32_t s = in_turn(i);
     // A mask that is known already is one without us.
     if (!shard(s).is_had && shard(s).mask.count() == 0 && !has_failed()) contribute(s);
   }
@@ -121,7 +79,7 @@ void PartialAllreduce::contribute(int32_t s) {
     return close_if_due(s);
   }
   // What is had by its owner comes without any contribution.
-  if (host_->view().held_at(seq_, number_of(s)) != nullptr) return;
+  if (host_->view().held_at(seq_, plan_.number(s)) != nullptr) return;
   if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
@@ -177,8 +135,8 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
   const bool is_now = header.view == host_->view().number;
   const bool is_known =
       header.kind == FrameKind::kContrib || header.kind == FrameKind::kResult;
-  const size_t expected = s < plan_.num_shards() ? plan_.num_bytes(s) : 0;
-  if (!is_known || s >= plan_.num_shards() || header.total_bytes != expected) {
+  const size_t expected = is_live(header.shard) ? plan_.num_bytes(s) : 0;
+  if (!is_known || !is_live(header.shard) || header.total_bytes != expected) {
     if (is_known && !is_now) return nowhere;  // another view cuts otherwise
     return misfit(from, header.total_bytes, expected);
   }
@@ -263,7 +221,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
 void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
   const bool is_now = header.view == host_->view().number && !host_->is_promised();
-  if (s >= plan_.num_shards() || !host_->view().has(from)) return;
+  if (!is_live(header.shard) || !host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
   if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
   OwnedShard* own = shard(s).own.get();
@@ -285,7 +243,7 @@ void PartialAllreduce::note_mask(int32_t s) {
   if (is_full(shard(s))) return;
   pass_by_missing(shard(s).mask);
   if (std::exchange(is_partial_, true)) return;
-  for (int32_t other = 0; other < plan_.num_shards(); ++other)
+  for (const int32_t other : live_)
     if (shard(other).is_had) acknowledge(other);
 }
 
@@ -309,8 +267,8 @@ void PartialAllreduce::had(int32_t s) {
 
 bool PartialAllreduce::is_decided() const {
   if (is_passed_) return true;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s)
-    if (!shard(s).is_had && host_->view().held_at(seq_, number_of(s)) == nullptr)
+  for (const int32_t s : live_)
+    if (!shard(s).is_had && host_->view().held_at(seq_, plan_.number(s)) == nullptr)
       return false;
   return true;
 }
@@ -338,7 +296,7 @@ bool PartialAllreduce::was_skipped() const {
 }
 
 void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  for (const int32_t s : live_) {
     if (!shard(s).is_had) continue;
     if (mutated(Mutation::kReportExposedOnly) && !is_over()) continue;
     // Equal masks of other cuts are other results.
@@ -349,8 +307,16 @@ void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
       const int32_t pair = (data_shard.value + 1) * host_->size() + backup.value;
       hash = (hash ^ static_cast<uint64_t>(pair)) * 0x100000001b3;
     }
-    had.push_back({seq_, number_of(s), hash});
+    had.push_back({seq_, plan_.number(s), hash});
   }
+}
+
+std::vector<int32_t> PartialAllreduce::divided() const {
+  std::vector<int32_t> divided;
+  for (const auto& parts : plan_.divided())
+    if (!shard(parts.shard).is_live) divided.push_back(plan_.number(parts.shard));
+  std::sort(divided.begin(), divided.end());
+  return divided;
 }
 
 void PartialAllreduce::copy_to_caller(int32_t s) {
@@ -361,26 +327,31 @@ void PartialAllreduce::copy_to_caller(int32_t s) {
 
 void PartialAllreduce::expose_if_done() {
   if (is_passed_ && !is_over() && (is_closed() || !is_needed())) {
-    for (int32_t s = 0; s < plan_.num_shards(); ++s) let_go(s);
+    for (const int32_t s : live_) let_go(s);
     set_over();
-    for (int32_t s = 0; s < plan_.num_shards(); ++s) send_to_late(s);
+    for (const int32_t s : live_) send_to_late(s);
   }
   if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
   // One that is out may have what the others have not: it joins first.
   if (!host_->view().has(host_->self())) return;
   set_over();
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) send_to_late(s);
+  for (const int32_t s : live_) send_to_late(s);
   succeed(make_outcome());
   if (contributions_in_flight_ == 0) release_caller();
 }
 
 Outcome PartialAllreduce::make_outcome() const {
   std::vector<OwnedVerdict> known;
-  for (int32_t i = 0; i < plan_.num_shards(); ++i) {
-    const Shard& mine = shard(i);
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
     known.push_back(
-        {mine.owner, mine.verdict(), plan_.first_element(i), plan_.num_elements(i)});
+        {mine.owner, mine.verdict(), plan_.first_element(s), plan_.num_elements(s)});
   }
+  // Parts are behind the shards; what is empty comes before what begins there.
+  std::stable_sort(known.begin(), known.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first_element, a.num_elements) <
+           std::pair(b.first_element, b.num_elements);
+  });
   Outcome outcome = outcome_of(call_, host_->self(), host_->size(), known);
   outcome.cancelled_bytes = cancelled_bytes_;
   outcome.was_committed = was_committed_;
@@ -391,12 +362,12 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
   if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
-    if (s < plan_.num_shards()) on_piece_sent(s, Rank(number % host_->size()));
+    if (s < plan_.size()) on_piece_sent(s, Rank(number % host_->size()));
     return;
   }
   if (token >= kFirstPieceToken) {
     const auto s = static_cast<int32_t>(token - kFirstPieceToken);
-    if (feed_ && s < plan_.num_shards()) feed_->on_left(s);
+    if (feed_ && s < plan_.size()) feed_->on_left(s);
     feed();
   } else if (token != kContributionToken) {
     return;
@@ -439,7 +410,7 @@ std::vector<Rank> PartialAllreduce::awaited() const {
 
 void PartialAllreduce::pass_over() {
   is_passed_ = true;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  for (const int32_t s : live_) {
     Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) {
       mine.own->policy->expect(expected());
@@ -454,7 +425,7 @@ void PartialAllreduce::pass_over() {
 
 void PartialAllreduce::start_over() {
   for (int32_t r = 0; r < host_->size(); ++r)
-    for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    for (const int32_t s : live_) {
       drop(Rank(r), FrameKind::kContrib, s);
       drop(Rank(r), FrameKind::kResult, s);
     }
@@ -469,7 +440,7 @@ void PartialAllreduce::on_settled(Rank rank) {
       return piece.to == rank;
     });
   }
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  for (const int32_t s : live_) {
     if (shard(s).late.count() > 0) shard(s).late.erase(rank);
     OwnedShard* own = shard(s).own.get();
     if (own == nullptr || own->is_closed) continue;
@@ -478,119 +449,6 @@ void PartialAllreduce::on_settled(Rank rank) {
   }
   if (!host_->is_promised()) have_own();
   expose_if_done();
-}
-
-// ---- views ----
-
-// What is arriving must not be written to memory that somebody else gets.
-void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
-  auto& receiving = receiving_[static_cast<size_t>(from.value)];
-  if (receiving != code_of(kind, s)) return;
-  receiving = kNothing;
-  host_->drop_incoming(from, kind, seq_.value);
-}
-
-void PartialAllreduce::on_promise() {
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    Shard& mine = shard(s);
-    if (mine.is_had) continue;
-    if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
-    if (mine.own) {
-      cancel_results(s);
-      mine.own->is_closed = mine.own->is_acknowledged = false;
-    } else {
-      if (mutated(Mutation::kAcceptAfterPromise)) continue;
-      drop(mine.owner, FrameKind::kResult, s);
-      mine.bytes = 0;
-    }
-    mine.open_again();
-  }
-}
-
-// What a member has whole that is out it keeps as it is, until it is back. Of the rest
-// it has exposed nothing, and the others make another result. It sends nothing: its cut
-// may be that of an earlier view.
-void PartialAllreduce::on_removed() {
-  set_participants();
-  const bool is_whole = shards_left_ == 0;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    withdraw(s);
-    cancel_results(s);
-    let_go(s);
-    if (is_whole) continue;
-    const bool is_in_place = is_started() && local_.input == local_.output;
-    is_input_gone_ |= is_in_place && shard(s).is_had;
-    shard(s).is_had = false;
-    shard(s).bytes = 0;
-    shard(s).open_again();
-  }
-  if (!is_whole) shards_left_ = plan_.num_shards();
-}
-
-void PartialAllreduce::on_view() {
-  if (!host_->view().has(host_->self())) {
-    on_removed();
-    return expose_if_done();
-  }
-  if (plan_in_view().num_shards() != plan_.num_shards() || first_in_view() != first_) {
-    // All have it, and the view says nothing of it any more.
-    if (is_committed() && !is_passed_) return expose_if_done();
-    // Nobody has got anything of it: it is new in this view.
-    for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-      withdraw(s);
-      cancel_results(s);
-      let_go(s);
-    }
-    cut();
-  }
-  set_participants();
-  is_partial_ = false;
-  has_suspected_ = false;
-  ++num_views_;
-  for (const Shard& mine : shards_)
-    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
-    renew(s);
-    // Two copies of a data shard that meet here may differ: all have been told.
-    if (has_failed()) return;
-  }
-  feed();
-  note_progress();
-  have_own();
-  expose_if_done();
-}
-
-// A shard in the new view.
-void PartialAllreduce::renew(int32_t s) {
-  Shard& mine = shard(s);
-  mine.is_acknowledged = mine.is_offered = false;
-  const Rank owner = owner_of(s);
-  const bool is_sent = !mutated(Mutation::kCountTwice) &&
-                       mine.contributed_in + 1 == host_->view().number &&
-                       owner == mine.owner && !mine.contribution.empty();
-  if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
-  mine.contributed_in = host_->view().number;
-  if (owner != mine.owner && !host_->view().is_owner(mine.owner))
-    moved_.insert(mine.owner);
-  mine.owner = owner;
-  if (mine.is_had) {
-    cancel_results(s);
-    const membership::Held* held = host_->view().held_at(seq_, number_of(s));
-    if (held == nullptr || owner != host_->self()) return;
-    const RankSet late = last_to_get(held->lacking, mine);
-    RankSet others = held->lacking;
-    late.for_each([&](Rank r) { others.erase(r); });
-    send_result(s, 0, plan_.num_bytes(s), others, false);
-    send_result(s, 0, plan_.num_bytes(s), late, true);
-    return;
-  }
-  if (owner != host_->self()) {
-    if (!mutated(Mutation::kOwnerKeepsClosed)) let_go(s);
-    return contribute(s);
-  }
-  take_over(s);
-  contribute(s);
-  if (mine.own && !mine.is_had && !has_failed()) close_if_due(s);
 }
 
 }  // namespace aikido::collectives

@@ -54,6 +54,14 @@
 // The result of a shard is written beside the caller's memory and copied there when it
 // is whole. Until then the input is there to be sent again, to another owner.
 //
+// Note [a divided shard]
+// Where an owner is lost or moved, all others send their contributions to its shard
+// once more. One new owner would get and send all of it while the links of the others
+// rest. So in the new view each of the g owners that are left gets a part, where nobody
+// has had the shard whole: it takes a g-th of the time. Who has the whole one said so
+// when the view changed, so all agree on what is live. A part is like a shard from
+// there on. Full sums, buckets, and calls with backups stay in one piece.
+//
 // Note [a backup only offers]
 // Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
 // and what the owner folds for one comes from its primary or from a backup, which is
@@ -68,7 +76,7 @@
 #include "collectives/even_feed.h"
 #include "collectives/operation.h"
 #include "collectives/owned_shard.h"
-#include "collectives/shard_plan.h"
+#include "collectives/shard_table.h"
 #include "collectives/verdict.h"
 
 namespace aikido::collectives {
@@ -97,14 +105,16 @@ class PartialAllreduce final : public Operation {
   void on_settled(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::HadShard>& had) const override;
+  std::vector<int32_t> divided() const override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
   std::vector<Rank> missing() const override;
   std::vector<Rank> awaited() const override;
 
  private:
-  // One shard as every member sees it.
+  // One shard, or part of one, as every member sees it.
   struct Shard {
+    bool is_live = false;  // else it goes in parts, or is a part of what goes whole
     Rank owner;
     RankSet mask;  // known with the first byte of the result, or the close
     straggler::Reason reason = straggler::Reason::kComplete;
@@ -135,6 +145,11 @@ class PartialAllreduce final : public Operation {
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
   static constexpr uint32_t kFirstPieceToken = 1u << 31;
+  // Of a frame that is being received.
+  static constexpr int32_t kNothing = -1;
+  static constexpr int32_t code_of(transport::FrameKind kind, int32_t s) {
+    return 2 * s + (kind == transport::FrameKind::kResult ? 1 : 0);
+  }
 
   // A piece of a result on its way, of this view.
   struct Sending {
@@ -153,13 +168,18 @@ class PartialAllreduce final : public Operation {
   }
   size_t contribution_bytes() const;
   size_t piece_bytes() const;
+  bool is_live(uint32_t s) const { return s < shards_.size() && shards_[s].is_live; }
+  // Each member begins with another owner, so that no owner is everybody's first.
+  int32_t in_turn(size_t i) const {
+    return live_[(static_cast<size_t>(host_->self().value) + 1 + i) % live_.size()];
+  }
   Shard& shard(int32_t s) { return shards_[static_cast<size_t>(s)]; }
   const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
   void cut();
   void on_removed();
-  ShardPlan plan_in_view() const;
-  int32_t first_in_view() const;
-  int32_t number_of(int32_t s) const { return first_ + s; }  // in the cut
+  ShardTable plan_in_view() const;
+  void divide();
+  void let_go_all();
   RankSet expected() const;
   RankSet late_elsewhere() const;
   bool is_needed() const;
@@ -247,8 +267,8 @@ class PartialAllreduce final : public Operation {
   bool is_late_itself(Rank owner) const;
   Duration waited_in_vain() const;
 
-  ShardPlan plan_;
-  int32_t first_ = 0;  // the number of the first shard in the cut
+  ShardTable plan_;
+  std::vector<int32_t> live_;  // by index, ascending
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   const int32_t num_data_shards_;
@@ -256,7 +276,7 @@ class PartialAllreduce final : public Operation {
   RankSet wanted_;                            // with backups: data shards
   std::vector<std::optional<int32_t>> said_;  // by backup: what it has computed
   RankSet computed_;                          // whose callers came late
-  std::vector<Shard> shards_;
+  std::vector<Shard> shards_;                 // by index
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full
   bool is_charged_ = false;  // some shard of it

@@ -116,7 +116,9 @@ void PartialAllreduce::start_policy(int32_t s) {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
   const membership::View& view = host_->view();
-  if (2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
+  // Who is first in a new view is who has heard of it first.
+  if (num_views_ > 0 ||
+      2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
     own.policy->require_quorum();
   for (int32_t r = 0; r < host_->size(); ++r)
     if (r == host_->self().value ? is_started()
@@ -159,7 +161,7 @@ Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) 
 // in a later one it comes again.
 void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
-  if (header.kind != FrameKind::kContrib || s >= plan_.num_shards()) return;
+  if (header.kind != FrameKind::kContrib || !is_live(header.shard)) return;
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || !said(from) || is_stale(from, header)) return;
   if (own->is_closed)

@@ -166,7 +166,7 @@ void PartialAllreduce::on_time(TimePoint now) {
     contribute_at_.reset();
     contribute_all();
   }
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  for (const int32_t s : live_) {
     close_if_due(s);
     send_to_late(s);
   }
@@ -329,7 +329,7 @@ void PartialAllreduce::send_to_late(int32_t s) {
 void PartialAllreduce::send_to_caller(Rank rank) {
   RankSet to(host_->size());
   to.insert(rank);
-  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+  for (const int32_t s : live_)
     if (shard(s).late.count() > 0 && shard(s).late.erase(rank))
       send_result(s, 0, plan_.num_bytes(s), to, true);
 }
@@ -391,12 +391,12 @@ bool PartialAllreduce::is_needed() const {
 void PartialAllreduce::have_own() {
   if (!host_->view().has(host_->self())) return;
   const bool is_alone = !is_needed();
-  const bool is_all_full =
-      std::all_of(shards_.begin(), shards_.end(), [&](const Shard& mine) {
-        return mine.mask.count() > 0 && is_full(mine) &&
-               (mine.is_had || (mine.own && mine.own->is_closed));
-      });
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  const bool is_all_full = std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
+    const Shard& mine = shard(s);
+    return mine.mask.count() > 0 && is_full(mine) &&
+           (mine.is_had || (mine.own && mine.own->is_closed));
+  });
+  for (const int32_t s : live_) {
     const OwnedShard* own = shard(s).own.get();
     if (own == nullptr || !own->is_closed) continue;
     // Most of a full sum leaves before it is closed.
@@ -496,7 +496,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   int32_t num_missing = 0;
   bool is_party = false;
   Duration waited{};
-  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+  for (const int32_t s : live_) {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     is_party |= mine.owner == host_->self();
@@ -504,8 +504,9 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     if (!mine.is_had && !mine.own) ++num_missing;
   }
   if (num_missing == 0) return std::nullopt;
-  const int32_t num_here = plan_.num_shards() - num_missing;
-  if (plan_.num_shards() > 1 && num_missing + (is_party ? 1 : 0) > num_here)
+  const auto num_shards = static_cast<int32_t>(live_.size());
+  const int32_t num_here = num_shards - num_missing;
+  if (num_shards > 1 && num_missing + (is_party ? 1 : 0) > num_here)
     return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said; for
   // one that gets no time here too.
@@ -517,7 +518,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner has nobody to be compared with.
   const Duration took =
-      plan_.num_shards() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+      num_shards == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
@@ -571,7 +572,7 @@ void PartialAllreduce::watch() {
   const auto due = suspicion();
   if (!due || *due > host_->clock().now()) return;
   has_suspected_ = true;
-  for (int32_t s = 0; s < plan_.num_shards(); ++s)
+  for (const int32_t s : live_)
     if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);
 }
 

@@ -132,6 +132,14 @@ Report Group::report() const {
     if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
   // One that is out says all that the others may see differently.
   report.had = had_from(view_change_.is_removed() ? 1 : settled_ + 1);
+  const auto note_divided = [&](Seq seq, const collectives::Operation& operation) {
+    if (seq.value <= settled_)
+      for (const int32_t shard : operation.divided())
+        report.divided.emplace_back(seq, shard);
+  };
+  for (const auto& [seq, operation] : kept_) note_divided(Seq(seq), *operation);
+  for (const auto& [seq, active] : active_) note_divided(Seq(seq), *active.operation);
+  std::sort(report.divided.begin(), report.divided.end());
   return report;
 }
 

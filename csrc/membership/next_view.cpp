@@ -13,16 +13,17 @@ namespace {
 using Reports = std::map<Rank, Report>;
 
 bool keeps_some(const View& old, const Report& report, Seq seq) {
-  const auto num_shards = static_cast<int32_t>(old.cut_of(seq).owners.size());
-  for (int32_t s = 0; s < num_shards; ++s)
-    if (report.keeps(seq, s)) return true;
+  const Cut& cut = old.cut_of(seq);
+  for (int32_t n = 0; n < cut.num_numbers(); ++n)
+    if (report.keeps(cut, seq, n)) return true;
   return false;
 }
 
 bool is_in_vain(const View& old, const Report& report, const Reports& others) {
   const auto is_lost = [&](Seq seq) {
     // In how many shards it was cut is not known here.
-    const bool is_lacked = !report.has(seq, 0) || seq == report.open;
+    const bool is_lacked =
+        !report.has_first_of(old.cut_of(seq), seq, 0) || seq == report.open;
     return is_lacked && std::none_of(others.begin(), others.end(), [&](const auto& o) {
              return &o.second != &report && keeps_some(old, o.second, seq);
            });
@@ -54,19 +55,37 @@ std::vector<Rank> healthy(const View& old, const View& next, const ViewPlan& pla
   return owners;
 }
 
+// What is owned by one that `is_gone` goes to one of `owners`, and in parts to several,
+// beginning with that one.
+template <class IsGone>
+void hand_over(Cut& cut, const std::vector<Rank>& owners, IsGone&& is_gone) {
+  for (Division& d : cut.divisions)
+    for (size_t p = 0; p < d.owners.size(); ++p)
+      if (is_gone(d.owners[p]))
+        d.owners[p] = owners[(static_cast<size_t>(d.shard) + p) % owners.size()];
+  const size_t num_parts =
+      std::min(owners.size(), static_cast<size_t>(Division::kMaxParts));
+  for (size_t s = 0; s < cut.owners.size(); ++s) {
+    if (!is_gone(cut.owners[s])) continue;
+    cut.owners[s] = owners[s % owners.size()];
+    const auto shard = static_cast<int32_t>(s);
+    if (num_parts < 2 || cut.is_divided(shard)) continue;
+    Division d{shard, {}};
+    for (size_t p = 0; p < num_parts; ++p)
+      d.owners.push_back(owners[(s + p) % owners.size()]);
+    cut.divisions.push_back(std::move(d));
+  }
+}
+
 // Cuts of operations from `oldest` on; those beyond `boundary` are cut anew.
 void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boundary) {
   const std::vector<Rank> owners = healthy(old, next, plan);
   for (size_t i = 0; i < old.cuts.size(); ++i) {
     if (i + 1 < old.cuts.size() && old.cuts[i + 1].first <= oldest)
       continue;  // nobody has anything of it
-    Cut kept = old.cuts[i];
-    for (size_t s = 0; s < kept.owners.size(); ++s) {
-      const Rank owner = kept.owners[s];
-      if (!next.has(owner) || plan.moved.contains(owner))
-        kept.owners[s] = owners[s % owners.size()];
-    }
-    next.cuts.push_back(std::move(kept));
+    next.cuts.push_back(old.cuts[i]);
+    hand_over(next.cuts.back(), owners,
+              [&](Rank r) { return !next.has(r) || plan.moved.contains(r); });
   }
   const Seq first(boundary.value + 1);
   while (!next.cuts.empty() && next.cuts.back().first >= first) next.cuts.pop_back();
@@ -74,19 +93,18 @@ void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boun
   next.members.for_each([&](Rank r) { out.erase(r); });
   if (next.cuts.empty() || next.cuts.back().owners != owners ||
       !(next.cuts.back().out == out))
-    next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out});
+    next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out, {}});
 }
 
 // A holder that is to send a result on, kNoRank if nobody has it.
-Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t shard) {
-  const Held* held = old.held_at(seq, shard);
-  const Rank owner = held != nullptr
-                         ? held->holder
-                         : old.cut_of(seq).owners[static_cast<size_t>(shard)];
+Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t number) {
+  const Held* held = old.held_at(seq, number);
+  const Cut& cut = old.cut_of(seq);
+  const Rank owner = held != nullptr ? held->holder : cut.owner(number);
   Rank best = kNoRank;
   int best_grade = -1;
   for (const auto& [rank, report] : plan.answers) {
-    if (!report.keeps(seq, shard)) continue;
+    if (!report.keeps(cut, seq, number)) continue;
     const int grade = plan.moved.contains(rank) ? 0 : rank == owner ? 2 : 1;
     if (grade > best_grade) best = rank;
     best_grade = std::max(grade, best_grade);
@@ -148,8 +166,8 @@ View next_view(const View& old, const ViewPlan& all) {
   cut(next, old, plan, std::min(oldest, Seq(low.value + 1)), boundary);
   if (mutated(Mutation::kIgnoreHad)) return next;
   for (Seq seq(low.value + 1); seq <= boundary; ++seq.value) {
-    const auto num_shards = static_cast<int32_t>(old.cut_of(seq).owners.size());
-    for (int32_t s = 0; s < num_shards; ++s) {
+    const int32_t num_numbers = old.cut_of(seq).num_numbers();
+    for (int32_t s = 0; s < num_numbers; ++s) {
       Held held{seq, s, holder_of(old, plan, seq, s),
                 RankSet(old.members.world_size())};
       if (held.holder == kNoRank) continue;

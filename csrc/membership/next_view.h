@@ -29,7 +29,9 @@ RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
 // - Who would wait in vain is left out, if the others are more than half of `old`.
 // - A result that some member has stays: a holder of it becomes owner of the shard, the
 //   old owner first and one that is moved last.
-// - Shards that nobody has keep their owner if it is a member and not moved.
+// - Shards that nobody has keep their owner if it is a member and not moved; else all
+// of
+//   the owners get a part of it, where it is large enough.
 // - Operations that nobody has heard of are cut anew, for the owners there are now.
 View next_view(const View& old, const ViewPlan& plan);
 

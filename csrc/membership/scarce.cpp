@@ -46,7 +46,7 @@ bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
   // One that lacks it may not know yet how many it needs.
   int32_t needed = makers == Makers::kLacking ? 1 : 0;
   for (const auto& [rank, report] : answers) {
-    if (report.keeps(held.seq, held.shard)) return false;
+    if (report.keeps(view.cut_of(held.seq), held.seq, held.shard)) return false;
     const bool lacks = !report.has(held.seq, held.shard);
     is_lacked |= lacks;
     const bool makes = lacks || makers == Makers::kParticipants;

@@ -44,7 +44,17 @@ const char* fault_of(const View& view) {
     last_cut = &cut;
     if (cut.owners.empty() || std::ssize(cut.owners) > view.members.world_size())
       return "a cut has no owners or too many";
-    for (const Rank owner : cut.owners)
+    std::vector<Rank> owners = cut.owners;
+    RankSet divided(static_cast<int32_t>(cut.owners.size()));
+    for (const Division& d : cut.divisions) {
+      if (d.shard < 0 || d.shard >= std::ssize(cut.owners) ||
+          !divided.insert(Rank(d.shard)))
+        return "a divided shard is none of its cut, or is so twice";
+      if (d.owners.empty() || std::ssize(d.owners) > Division::kMaxParts)
+        return "a shard has no parts or too many";
+      owners.insert(owners.end(), d.owners.begin(), d.owners.end());
+    }
+    for (const Rank owner : owners)
       if (!view.has(owner)) return "an owner is no member";
   }
   const Held* last = nullptr;
@@ -53,7 +63,7 @@ const char* fault_of(const View& view) {
         std::pair(held.seq, held.shard) <= std::pair(last->seq, last->shard))
       return "its held shards do not ascend";
     last = &held;
-    if (held.shard < 0 || held.shard >= std::ssize(view.cut_of(held.seq).owners))
+    if (held.shard < 0 || held.shard >= view.cut_of(held.seq).num_numbers())
       return "a held shard is none of its cut";
     if (!view.has(held.holder) || !view.members.covers(held.lacking))
       return "a holder, or who is to get its result, is no member";
@@ -83,10 +93,44 @@ RankSet take_set(WireReader& reader, int32_t size) {
   return set;
 }
 
+int32_t Cut::first_part(size_t division) const {
+  auto number = static_cast<int32_t>(owners.size());
+  for (size_t i = 0; i < division; ++i)
+    number += static_cast<int32_t>(divisions[i].owners.size());
+  return number;
+}
+
+int32_t Cut::num_numbers() const {
+  return first_part(divisions.size());
+}
+
+Rank Cut::owner(int32_t number) const {
+  auto i = static_cast<size_t>(number);
+  if (i < owners.size()) return owners[i];
+  i -= owners.size();
+  for (const Division& d : divisions) {
+    if (i < d.owners.size()) return d.owners[i];
+    i -= d.owners.size();
+  }
+  return kNoRank;
+}
+
+int32_t Cut::shard_of(int32_t number) const {
+  if (number < std::ssize(owners)) return number;
+  for (size_t i = divisions.size(); i-- > 0;)
+    if (number >= first_part(i)) return divisions[i].shard;
+  return number;
+}
+
+bool Cut::is_divided(int32_t shard) const {
+  return std::any_of(divisions.begin(), divisions.end(),
+                     [shard](const Division& d) { return d.shard == shard; });
+}
+
 View View::first_of(int32_t size) {
   View view;
   view.members = RankSet(size);
-  Cut cut{Seq(1), {}, RankSet(size)};
+  Cut cut{Seq(1), {}, RankSet(size), {}};
   for (int32_t r = 0; r < size; ++r) {
     view.members.insert(Rank(r));
     cut.owners.emplace_back(r);
@@ -137,6 +181,12 @@ void append(std::vector<std::byte>& out, const View& view) {
     append_value(out, static_cast<uint32_t>(cut.owners.size()));
     for (const Rank owner : cut.owners) append_value(out, owner.value);
     append(out, cut.out);
+    append_value(out, static_cast<uint32_t>(cut.divisions.size()));
+    for (const Division& d : cut.divisions) {
+      append_value(out, d.shard);
+      append_value(out, static_cast<uint32_t>(d.owners.size()));
+      for (const Rank owner : d.owners) append_value(out, owner.value);
+    }
   }
   append_value(out, static_cast<uint32_t>(view.held.size()));
   for (const Held& held : view.held) {
@@ -164,6 +214,12 @@ Result<View> read_view(std::span<const std::byte>& bytes, int32_t size) {
     cut.owners.resize(reader.take_count(sizeof(int32_t)));
     for (Rank& owner : cut.owners) owner = take_rank(reader, size);
     cut.out = take_set(reader, size);
+    cut.divisions.resize(reader.take_count(2 * sizeof(int32_t)));
+    for (Division& d : cut.divisions) {
+      d.shard = reader.take<int32_t>();
+      d.owners.resize(reader.take_count(sizeof(int32_t)));
+      for (Rank& owner : d.owners) owner = take_rank(reader, size);
+    }
   }
   view.held.resize(reader.take_count(sizeof(uint64_t) + 2 * sizeof(int32_t)));
   for (Held& held : view.held) {

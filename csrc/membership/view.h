@@ -22,6 +22,16 @@ namespace aikido::membership {
 // No operation has a higher number: what comes over the wire can be counted on.
 inline constexpr uint64_t kMaxSeq = uint64_t{1} << 62;
 
+// A shard whose owner was lost or moved, part p for owners[p]. So is it made where it
+// is large enough and nobody has had it whole: its new owners get and send at once what
+// a single one would after another.
+struct Division {
+  static constexpr int32_t kMaxParts = 8;
+  int32_t shard = 0;
+  std::vector<Rank> owners;
+  friend bool operator==(const Division&, const Division&) = default;
+};
+
 // How the operations from `first` on, up to the first of the next cut, are cut: into at
 // most owners.size() shards, shard s for owners[s]. A rank may own several.
 struct Cut {
@@ -30,13 +40,25 @@ struct Cut {
   // Members that were out when the first of them was new. It stays so in later views,
   // where one of these operations may be made again.
   RankSet out{};
+  // In the order in which the shards were lost, each once. Parts have the numbers after
+  // those of the shards, in this order: a number stays what it is.
+  std::vector<Division> divisions{};
+
+  // Of shards and parts.
+  int32_t num_numbers() const;
+  Rank owner(int32_t number) const;
+  // The shard that a number is, or is a part of.
+  int32_t shard_of(int32_t number) const;
+  // The number of the first part of a division.
+  int32_t first_part(size_t division) const;
+  bool is_divided(int32_t shard) const;
   friend bool operator==(const Cut&, const Cut&) = default;
 };
 
 // A shard whose result is there already, but not everywhere: its holder is the owner.
 struct Held {
   Seq seq;
-  int32_t shard = 0;
+  int32_t shard = 0;  // its number, or that of a part
   Rank holder;
   RankSet lacking;  // who is to get it
   friend bool operator==(const Held&, const Held&) = default;

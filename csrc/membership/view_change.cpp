@@ -81,7 +81,9 @@ int32_t ViewChange::num_live(Rank but) const {
 
 bool ViewChange::owns(Rank rank) const {
   return std::any_of(view_.cuts.begin(), view_.cuts.end(), [&](const Cut& cut) {
-    return std::find(cut.owners.begin(), cut.owners.end(), rank) != cut.owners.end();
+    for (int32_t n = 0; n < cut.num_numbers(); ++n)
+      if (cut.owner(n) == rank) return true;
+    return false;
   });
 }
 
@@ -337,17 +339,25 @@ bool ViewChange::can_spare(Rank rank) const {
     high = std::max({high, answer.report.known, answer.report.settled});
   }
   for (Seq seq(low.value + 1); seq <= high; ++seq.value) {
-    const auto num_shards = static_cast<int32_t>(view_.cut_of(seq).owners.size());
+    const Cut& cut = view_.cut_of(seq);
+    const auto is_here = [&](int32_t number) {
+      return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
+        return entry.second.report.has(seq, number);
+      });
+    };
     bool is_whole = true;    // with those that have answered
     bool lacks_own = false;  // what only `rank` itself could have
-    for (int32_t s = 0; s < num_shards; ++s) {
-      const Rank owner = view_.cut_of(seq).owners[static_cast<size_t>(s)];
-      const bool is_here = std::any_of(
-          answers.begin(), answers.end(),
-          [&](const auto& entry) { return entry.second.report.has(seq, s); });
-      is_whole &= is_here;
+    for (int32_t s = 0; s < std::ssize(cut.owners); ++s) {
+      if (is_here(s)) continue;
+      // Whether it goes in parts, who has not seen the operation does not know.
+      if (cut.is_divided(s)) {
+        for (int32_t n = 0; n < cut.num_numbers(); ++n)
+          is_whole &= cut.shard_of(n) != s || n == s || is_here(n);
+        continue;
+      }
+      is_whole = false;
       // What it holds from the view before it has.
-      lacks_own |= !is_here && owner == rank && view_.held_at(seq, s) == nullptr;
+      lacks_own |= cut.owner(s) == rank && view_.held_at(seq, s) == nullptr;
     }
     const bool is_withheld =
         lacks_own && std::binary_search(withheld_.begin(), withheld_.end(), seq);

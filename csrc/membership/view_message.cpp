@@ -42,6 +42,11 @@ void append(std::vector<std::byte>& out, const Report& report) {
     append_value(out, had.shard);
     append_value(out, had.mask);
   }
+  append_value(out, static_cast<uint32_t>(report.divided.size()));
+  for (const auto& [seq, shard] : report.divided) {
+    append_value(out, seq.value);
+    append_value(out, shard);
+  }
   membership::append(out, report.lost);
 }
 
@@ -61,16 +66,26 @@ Report take_report(WireReader& reader, int32_t size) {
     had.seq = Seq(reader.take<uint64_t>());
     had.shard = reader.take<int32_t>();
     had.mask = reader.take<uint64_t>();
-    if (had.shard < 0 || had.shard >= size || had.seq.value > kMaxSeq)
+    if (had.shard < 0 || had.shard >= size * (1 + Division::kMaxParts) ||
+        had.seq.value > kMaxSeq)
       reader.ok = false;
+  }
+  report.divided.resize(reader.take_count(sizeof(uint64_t) + sizeof(int32_t)));
+  for (auto& [seq, shard] : report.divided) {
+    seq = Seq(reader.take<uint64_t>());
+    shard = reader.take<int32_t>();
+    if (shard < 0 || shard >= size || seq.value > kMaxSeq) reader.ok = false;
   }
   const auto is_out_of_order = [](const HadShard& a, const HadShard& b) {
     return std::pair(a.seq, a.shard) >= std::pair(b.seq, b.shard);
   };
   const auto& had = report.had;
   const auto& failed = report.failed;
+  const auto& divided = report.divided;
   const bool is_sorted =
       std::adjacent_find(had.begin(), had.end(), is_out_of_order) == had.end() &&
+      std::adjacent_find(divided.begin(), divided.end(), std::greater_equal()) ==
+          divided.end() &&
       std::adjacent_find(failed.begin(), failed.end(), std::greater_equal()) ==
           failed.end();
   const Seq last_failed = failed.empty() ? Seq() : failed.back();
@@ -87,17 +102,30 @@ Report take_report(WireReader& reader, int32_t size) {
 
 }  // namespace
 
-bool Report::has(Seq seq, int32_t shard) const {
+bool Report::has(Seq seq, int32_t number) const {
   if (seq <= settled) return true;
   const auto it = std::lower_bound(
-      had.begin(), had.end(), std::pair(seq, shard),
+      had.begin(), had.end(), std::pair(seq, number),
       [](const HadShard& h, const auto& k) { return std::pair(h.seq, h.shard) < k; });
-  return it != had.end() && it->seq == seq && it->shard == shard;
+  return it != had.end() && it->seq == seq && it->shard == number;
 }
 
-bool Report::keeps(Seq seq, int32_t shard) const {
-  return has(seq, shard) && seq >= kept &&
-         !std::binary_search(failed.begin(), failed.end(), seq);
+bool Report::keeps(const Cut& cut, Seq seq, int32_t number) const {
+  if (!has(seq, number) || seq < kept ||
+      std::binary_search(failed.begin(), failed.end(), seq))
+    return false;
+  if (seq > settled) return true;
+  const int32_t shard = cut.shard_of(number);
+  const bool is_in_parts =
+      std::binary_search(divided.begin(), divided.end(), std::pair(seq, shard));
+  return is_in_parts == (shard != number);
+}
+
+bool Report::has_first_of(const Cut& cut, Seq seq, int32_t shard) const {
+  if (has(seq, shard)) return true;
+  for (size_t i = 0; i < cut.divisions.size(); ++i)
+    if (cut.divisions[i].shard == shard) return has(seq, cut.first_part(i));
+  return false;
 }
 
 std::vector<std::byte> encode(const ViewMessage& message) {

@@ -26,7 +26,7 @@ struct Ballot {
 // A result that a member has accepted, exposed to its caller or not.
 struct HadShard {
   Seq seq;
-  int32_t shard = 0;
+  int32_t shard = 0;  // its number in the cut, or that of a part
   uint64_t mask = 0;  // fingerprint: equal for equal masks
   friend bool operator==(const HadShard&, const HadShard&) = default;
 };
@@ -42,11 +42,16 @@ struct Report {
   Seq passed_from;            // it copied a state behind the results from this one
   Seq passed;                 // to this one, and has none of them; 0: it did not
   std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
-  RankSet lost;               // to whom its connection is broken
+  // What it can send of those up to `settled` are the parts of these shards; ascending.
+  std::vector<std::pair<Seq, int32_t>> divided;
+  RankSet lost;  // to whom its connection is broken
 
-  // Is no result of this shard needed, and may one be sent to others?
-  bool has(Seq seq, int32_t shard) const;
-  bool keeps(Seq seq, int32_t shard) const;
+  // Is no result of this shard or part needed, and may one be sent to others? `cut`: of
+  // the operation.
+  bool has(Seq seq, int32_t number) const;
+  bool keeps(const Cut& cut, Seq seq, int32_t number) const;
+  // Is no result of this shard needed, or none of its first part?
+  bool has_first_of(const Cut& cut, Seq seq, int32_t shard) const;
   friend bool operator==(const Report&, const Report&) = default;
 };
 

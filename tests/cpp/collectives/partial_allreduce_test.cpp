@@ -41,23 +41,21 @@ double scale_of(const Call& call, size_t contributors, int32_t size) {
 
 // Empty when `output` is, shard by shard, the scaled fold of exactly the contributors
 // that the outcome names.
-std::string wrong_shard(const Call& call, const Cluster& cluster, size_t min_shard,
+std::string wrong_shard(const Call& call, const Cluster& cluster,
                         const std::vector<Bytes>& inputs, const Answer& answer) {
-  // One owner for each shard, whoever that is.
-  const collectives::ShardPlan plan(call.count, size_of(call.dtype),
-                                    static_cast<int32_t>(answer.outcome.shards.size()),
-                                    min_shard);
-  if (static_cast<size_t>(plan.num_shards()) != answer.outcome.shards.size())
-    return "number of shards";
-  for (int32_t s = 0; s < plan.num_shards(); ++s) {
-    const auto& shard = answer.outcome.shards[static_cast<size_t>(s)];
+  const size_t element = size_of(call.dtype);
+  uint64_t next = 0;
+  for (size_t s = 0; s < answer.outcome.shards.size(); ++s) {
+    const auto& shard = answer.outcome.shards[s];
+    if (shard.first_element != next) return "where a shard begins";
+    next += shard.num_elements;
     const double scale = scale_of(call, shard.contributors.size(), cluster.size());
     if (shard.scale != scale) return "scale";
     const Bytes expected = folded(call, inputs, shard.contributors, scale);
-    for (size_t i = plan.first_byte(s); i < plan.first_byte(s + 1); ++i)
+    for (size_t i = shard.first_element * element; i < next * element; ++i)
       if (answer.output[i] != expected[i]) return concat("shard ", s, " byte ", i);
   }
-  return {};
+  return next == call.count ? "" : "where the last shard ends";
 }
 
 bool is_same(const Answer& a, const Answer& b) {
@@ -65,7 +63,8 @@ bool is_same(const Answer& a, const Answer& b) {
   const auto& y = b.outcome.shards;
   return a.output == b.output && a.outcome.kind == b.outcome.kind &&
          std::equal(x.begin(), x.end(), y.begin(), y.end(), [](auto& p, auto& q) {
-           return p.contributors == q.contributors && p.scale == q.scale;
+           return p.contributors == q.contributors && p.scale == q.scale &&
+                  p.first_element == q.first_element;
          });
 }
 
@@ -125,7 +124,7 @@ TEST_CASE("a late member is skipped, and gets the same result at once when it ca
         REQUIRE(a->outcome.kind == OutcomeKind::kPartial);
         REQUIRE(a->outcome.skipped == Ranks{Rank(late)});
         REQUIRE(a->outcome.contributors.size() == 3);
-        REQUIRE(wrong_shard(call, cluster, 64, inputs, *a).empty());
+        REQUIRE(wrong_shard(call, cluster, inputs, *a).empty());
         REQUIRE(is_same(*a, *answers.front()));
       }
       cluster.run_idle();
@@ -226,7 +225,7 @@ TEST_CASE("a member on a slow link is cancelled and does not send stale bytes") 
     CHECK(shard.owner != Rank(2));
   }
   for (const auto& a : answers) {
-    CHECK(wrong_shard(call, cluster, 64, inputs, *a).empty());
+    CHECK(wrong_shard(call, cluster, inputs, *a).empty());
     CHECK(is_same(*a, *answers[0]));
   }
   // The deadline of a contribution, of an owner, and of the new owner.
@@ -257,7 +256,7 @@ TEST_CASE("what is half received at the close goes nowhere") {
   cluster.run_idle();
   for (const auto& a : answers) {
     REQUIRE(a->is_ok());
-    CHECK(wrong_shard(call, cluster, 1 << 20, inputs, *a).empty());
+    CHECK(wrong_shard(call, cluster, inputs, *a).empty());
   }
 }
 
@@ -376,7 +375,6 @@ using Answers = std::vector<std::vector<AnswerPtr>>;  // by rank, by operation
 
 // Every promise of an allreduce, checked on what came out. Returns what is wrong.
 std::string broken_promise(const std::vector<Call>& calls, Cluster& cluster,
-                           size_t min_shard,
                            const std::vector<std::vector<Bytes>>& inputs,
                            const Answers& answers) {
   // Whom the others have left out, because it did not answer for long, ends with an
@@ -396,7 +394,7 @@ std::string broken_promise(const std::vector<Call>& calls, Cluster& cluster,
       if (a.times != 1) return where + concat(a.times, " answers");
       if (!a.status.is_ok()) return where + a.status.message();
       if (!is_same(a, *answers[first][op])) return where + "not the same result";
-      const auto wrong = wrong_shard(calls[op], cluster, min_shard, inputs[op], a);
+      const auto wrong = wrong_shard(calls[op], cluster, inputs[op], a);
       if (!wrong.empty()) return where + wrong;
       for (const auto& shard : a.outcome.shards)
         if (static_cast<int32_t>(shard.contributors.size()) <
@@ -483,7 +481,7 @@ std::string run_schedule(uint64_t seed) {
         cluster.clock.now() + microseconds(is_late ? below(200'000) : below(4'000));
   }
   cluster.run_idle();
-  return broken_promise(calls, cluster, options.min_shard_bytes, inputs, answers);
+  return broken_promise(calls, cluster, inputs, answers);
 }
 
 }  // namespace

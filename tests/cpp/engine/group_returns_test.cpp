@@ -185,6 +185,8 @@ TEST_CASE("what is queued for a member that passes over is cancelled") {
   answers = call_all(cluster, call, {0, 1, 2});
   REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
   cluster.run_for(milliseconds(300));  // late results are on their way
+  cluster.group(0).ask_settled();
+  cluster.run_for(milliseconds(5));
   REQUIRE(cluster.group(0).is_settled(Seq(2), Rank(3)));
   REQUIRE(cluster.group(3).pass_over(Seq(2)).is_ok());
   cluster.group(3).end_turn();

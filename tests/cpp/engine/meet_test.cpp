@@ -164,7 +164,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   auto waiting = connect_soon(engine, store, 0, 2, milliseconds(300));
   transport::Hello hello;
   auto greeting = transport::encode(hello);
-  greeting[6] = std::byte{9};
+  greeting[6] = std::byte{10};
   auto address = transport::to_socket_address(engine->address());
   REQUIRE(store.get("token", seconds(5)).is_ok());
   const Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -174,7 +174,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   CHECK(
       status.message() ==
       "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
-      "one that dialled here: the other side speaks protocol version 9, this build 8; "
+      "one that dialled here: the other side speaks protocol version 10, this build 9; "
       "install the same aikido on every rank");
 }
 

@@ -272,6 +272,7 @@ TEST_CASE("who is too far behind, or whose operations nobody can cut, cannot ret
     later.cuts[0].first = Seq(row.first_cut);
     later.cuts.resize(1);
     later.cuts[0].owners = ranks_of({0, 1});
+    later.cuts[0].divisions.clear();
     members[2].mine = report_of(3, row.known, row.settled);
     ViewMessage message;
     message.step = ViewStep::kView;

@@ -22,11 +22,21 @@ ViewPlan plan_of(int32_t size, std::map<Rank, Report> answers) {
   return plan;
 }
 
-bool has(const Report& report, Seq seq, int32_t shard) {
+bool has(const Report& report, Seq seq, int32_t number) {
   return seq <= report.settled ||
          std::any_of(report.had.begin(), report.had.end(), [&](const HadShard& h) {
-           return h.seq == seq && h.shard == shard;
+           return h.seq == seq && h.shard == number;
          });
+}
+
+// In the random lives: whether the result of this shard is in parts, if it has any.
+bool is_in_parts(const Cut& cut, Seq seq, int32_t shard) {
+  return cut.is_divided(shard) && (seq.value + static_cast<uint64_t>(shard)) % 2 == 0;
+}
+
+bool is_one(const Cut& cut, Seq seq, int32_t number) {
+  const int32_t shard = cut.shard_of(number);
+  return is_in_parts(cut, seq, shard) == (number != shard);
 }
 
 bool is_sound(const View& view, int32_t size) {
@@ -43,13 +53,16 @@ size_t check_open(const View& old, const View& next, const ViewPlan& plan,
                   const std::map<Rank, Report>& all, std::pair<Seq, Seq> open) {
   size_t held_here = 0;
   for (Seq seq(open.first.value + 1); seq <= open.second; ++seq.value) {
-    REQUIRE(next.cut_of(seq).owners.size() == old.cut_of(seq).owners.size());
-    for (int32_t s = 0; s < std::ssize(next.cut_of(seq).owners); ++s) {
+    const Cut& cut = old.cut_of(seq);
+    REQUIRE(next.cut_of(seq).owners.size() == cut.owners.size());
+    REQUIRE(next.cut_of(seq).num_numbers() >= cut.num_numbers());
+    for (int32_t s = 0; s < cut.num_numbers(); ++s) {
       RankSet having(old.members.world_size()), lacking = having;
       bool is_there = false;
       for (const auto& [r, report] : all) {
         (has(report, seq, s) ? having : lacking).insert(r);
-        is_there = is_there || (has(report, seq, s) && plan.answers.contains(r));
+        is_there = is_there || (has(report, seq, s) && is_one(cut, seq, s) &&
+                                plan.answers.contains(r));
       }
       const Held* held = next.held_at(seq, s);
       REQUIRE((held != nullptr) == (is_there && lacking.count() > 0));
@@ -58,9 +71,8 @@ size_t check_open(const View& old, const View& next, const ViewPlan& plan,
       REQUIRE(having.contains(held->holder));
       REQUIRE(plan.answers.contains(held->holder));
       REQUIRE(held->lacking == lacking);
-      const Rank before = old.held_at(seq, s) != nullptr
-                              ? old.held_at(seq, s)->holder
-                              : old.cut_of(seq).owners[static_cast<size_t>(s)];
+      const Rank before =
+          old.held_at(seq, s) != nullptr ? old.held_at(seq, s)->holder : cut.owner(s);
       const bool may_stay = plan.answers.contains(before) && having.contains(before) &&
                             !plan.moved.contains(before);
       if (may_stay) REQUIRE(held->holder == before);
@@ -168,6 +180,64 @@ TEST_CASE("open shards keep their owner if it is there and not moved") {
     CHECK(next.cut_of(Seq(3)).owners == ranks_of(row.open));
     CHECK(next.cut_of(Seq(4)).owners == ranks_of(row.open));
     CHECK(next.cut_of(Seq(5)).owners == ranks_of(row.coming));
+  }
+}
+
+TEST_CASE("the shard of an owner that is lost goes to all others in parts") {
+  struct Row {
+    std::vector<int32_t> answers, moved;
+    std::vector<Division> divisions;
+  };
+  const auto view_of = [](const View& old, const Row& row) {
+    ViewPlan plan = plan_of(4, {});
+    for (const int32_t r : row.answers) plan.answers[Rank(r)] = report_of(4, 4, 2);
+    for (const int32_t r : row.moved) plan.moved.insert(Rank(r));
+    return next_view(old, plan);
+  };
+  for (const Row& row : {
+           Row{{0, 1, 2, 3}, {}, {}},
+           Row{{0, 1, 2, 3}, {2}, {{2, ranks_of({3, 0, 1})}}},
+           Row{{0, 1, 3}, {}, {{2, ranks_of({3, 0, 1})}}},
+           Row{{0, 1, 3}, {0}, {{0, ranks_of({1, 3})}, {2, ranks_of({1, 3})}}},
+           // There is nobody to share it with.
+           Row{{1, 2}, {1}, {}},
+       }) {
+    const View next = view_of(View::first_of(4), row);
+    CHECK(is_sound(next, 4));
+    CHECK(next.cut_of(Seq(4)).divisions == row.divisions);
+    CHECK(next.cut_of(Seq(5)).divisions.empty());
+  }
+  // Whoever is lost later: a shard is divided once, and a part goes to one of the rest.
+  View view = view_of(View::first_of(4), {{0, 1, 2}, {}, {}});
+  CHECK(view.cut_of(Seq(4)).divisions ==
+        std::vector<Division>{{3, ranks_of({0, 1, 2})}});
+  view = view_of(view, {{1, 2}, {}, {}});
+  CHECK(view.cut_of(Seq(4)).divisions ==
+        std::vector<Division>{{3, ranks_of({2, 1, 2})}, {0, ranks_of({1, 2})}});
+  CHECK(is_sound(view, 4));
+}
+
+TEST_CASE("a large group shares a shard among some") {
+  ViewPlan plan = plan_of(20, {});
+  for (int32_t r = 0; r < 19; ++r) plan.answers[Rank(r)] = report_of(20, 4, 2);
+  const View next = next_view(View::first_of(20), plan);
+  const auto& divisions = next.cut_of(Seq(4)).divisions;
+  REQUIRE(divisions.size() == 1);
+  CHECK(divisions[0].owners == ranks_of({0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST_CASE("what is settled is sent on whole or in parts, as its holder has it") {
+  View old = View::first_of(3);
+  old.cuts[0].divisions = {{1, ranks_of({0, 2})}};
+  for (const bool is_in_parts : {false, true}) {
+    ViewPlan plan =
+        plan_of(3, {{Rank(0), report_of(3, 5, 5)}, {Rank(2), report_of(3, 5, 4)}});
+    if (is_in_parts) plan.answers[Rank(0)].divided = {{Seq(5), 1}};
+    const View next = next_view(old, plan);
+    for (int32_t n = 0; n < 5; ++n) {
+      const bool is_held = n == 1 ? !is_in_parts : n < 3 || is_in_parts;
+      CHECK((next.held_at(Seq(5), n) != nullptr) == is_held);
+    }
   }
 }
 
@@ -402,8 +472,13 @@ TEST_CASE("every view that follows keeps the rules") {
             std::max(mine.known, mine.settled).value + static_cast<uint64_t>(below(4));
         mine.had.clear();
         for (Seq seq(mine.settled.value + 1); seq <= mine.known; ++seq.value)
+          for (int32_t s = 0; s < old.cut_of(seq).num_numbers(); ++s)
+            if (is_one(old.cut_of(seq), seq, s) && below(3) == 0)
+              mine.had.push_back({seq, s, 1});
+        mine.divided.clear();
+        for (Seq seq(1); seq <= mine.settled; ++seq.value)
           for (int32_t s = 0; s < std::ssize(old.cut_of(seq).owners); ++s)
-            if (below(3) == 0) mine.had.push_back({seq, s, 1});
+            if (is_in_parts(old.cut_of(seq), seq, s)) mine.divided.emplace_back(seq, s);
       }
       ViewPlan plan = plan_of(n, {});
       old.members.for_each([&](Rank r) {

@@ -39,6 +39,7 @@ std::vector<ViewMessage> samples() {
       m.report.failed = {Seq(3), Seq(6)};
       m.report.open = Seq(5);
       m.report.needed = 2;
+      m.report.divided = {{Seq(2), 0}, {Seq(2), 2}};
     }
     if (m.step == ViewStep::kPropose || m.step == ViewStep::kView) m.proposed = next();
     if (m.step == ViewStep::kView) m.proposed->number = 2;
@@ -104,7 +105,8 @@ TEST_CASE("the messages of PROTOCOL.md are these bytes") {
         "01 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00\n"
         "02 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00\n"
         "01 00 00 00 04 00 00 00 00 00 00 00 01 00 00 00\n"
-        "77 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00");
+        "77 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n"
+        "00 00 00 00");
   m.step = ViewStep::kRefuse;
   m.text = "no";
   CHECK(to_hex(encode(m)) ==
@@ -180,11 +182,22 @@ TEST_CASE("what no member says is no message") {
   m = state;
   m.report.had[1] = m.report.had[0];
   CHECK(is_refused(m));
-  for (const int32_t shard : {-1, kSize}) {
+  for (const int32_t number : {-1, kSize * (1 + Division::kMaxParts)}) {
     m = state;
-    m.report.had[0].shard = shard;
+    m.report.had[0].shard = number;
     CHECK(is_refused(m));
   }
+  for (const int32_t shard : {-1, kSize}) {
+    m = state;
+    m.report.divided[0].second = shard;
+    CHECK(is_refused(m));
+  }
+  m = state;
+  m.report.divided[1].first = Seq(kMaxSeq + 1);
+  CHECK(is_refused(m));
+  m = state;
+  m.report.divided[1] = m.report.divided[0];
+  CHECK(is_refused(m));
   m = state;
   m.report.had[1].seq = Seq(kMaxSeq + 1);
   CHECK(is_refused(m));

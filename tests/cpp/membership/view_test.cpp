@@ -15,15 +15,20 @@ using namespace aikido::testing;
 namespace {
 
 // Of 4: rank 1 is out, rank 3 came in view 5 and takes part from operation 21 on.
+// Shards 2 and 1 had lost their owner, and have the parts 4, 5 and 6, 7, 8.
 View sample() {
   View view;
   view.number = 5;
   view.members = set_of(4, {0, 2, 3});
   view.seats.resize(4);
   view.seats[3] = {5, Seq(21)};
-  view.cuts = {{Seq(11), ranks_of({0, 2, 2, 3}), RankSet(4)},
+  view.cuts = {{Seq(11),
+                ranks_of({0, 2, 2, 3}),
+                RankSet(4),
+                {{2, ranks_of({2, 0})}, {1, ranks_of({0, 2, 3})}}},
                {Seq(21), ranks_of({0, 2}), set_of(4, {1})}};
   view.held = {{Seq(12), 3, Rank(2), set_of(4, {0, 3})},
+               {Seq(12), 8, Rank(3), set_of(4, {0})},
                {Seq(13), 0, Rank(0), set_of(4, {3})}};
   return view;
 }
@@ -76,6 +81,22 @@ TEST_CASE("an operation is cut by the last cut that begins at or before it") {
   CHECK_FALSE(view.is_owner(Rank(3)));
 }
 
+TEST_CASE("parts have the numbers behind those of the shards") {
+  const Cut cut = sample().cuts[0];
+  CHECK(cut.num_numbers() == 9);
+  CHECK(cut.first_part(0) == 4);
+  CHECK(cut.first_part(1) == 6);
+  const int32_t owners[] = {0, 2, 2, 3, 2, 0, 0, 2, 3};
+  const int32_t shards[] = {0, 1, 2, 3, 2, 2, 1, 1, 1};
+  for (int32_t n = 0; n < 9; ++n) {
+    CHECK(cut.owner(n) == Rank(owners[n]));
+    CHECK(cut.shard_of(n) == shards[n]);
+  }
+  CHECK(cut.owner(9) == kNoRank);
+  for (int32_t s = 0; s < 4; ++s) CHECK(cut.is_divided(s) == (s == 1 || s == 2));
+  CHECK(sample().cuts[1].num_numbers() == 2);
+}
+
 TEST_CASE("a held shard is found by both its numbers") {
   const View view = sample();
   REQUIRE(view.held_at(Seq(12), 3) != nullptr);
@@ -91,14 +112,16 @@ TEST_CASE("a view is these bytes") {
   view.number = 2;
   view.members = set_of(2, {1});
   view.seats.resize(2);
-  view.cuts = {{Seq(1), ranks_of({1}), set_of(2, {0})}};
+  view.cuts = {{Seq(1), ranks_of({1}), set_of(2, {0}), {{0, ranks_of({1, 1})}}}};
   view.held = {{Seq(3), 0, Rank(1), set_of(2, {1})}};
   CHECK(to_hex(encoded(view)) ==
         "02 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00\n"
         "01 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00\n"
         "00 00 00 00 01 00 00 00 01 00 00 00 01 00 00 00\n"
-        "00 00 00 00 01 00 00 00 03 00 00 00 00 00 00 00\n"
-        "00 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00");
+        "00 00 00 00 01 00 00 00 00 00 00 00 02 00 00 00\n"
+        "01 00 00 00 01 00 00 00 01 00 00 00 03 00 00 00\n"
+        "00 00 00 00 00 00 00 00 01 00 00 00 02 00 00 00\n"
+        "00 00 00 00");
 }
 
 TEST_CASE("views come back as they were, from the front of what follows") {
@@ -135,10 +158,20 @@ TEST_CASE("what makes no sense is no view, and the sentence says why") {
       {"a cut has no owners or too many",
        [](View& v) { v.cuts[1].owners.assign(5, Rank(0)); }},
       {"an owner is no member", [](View& v) { v.cuts[1].owners[0] = Rank(1); }},
+      {"an owner is no member",
+       [](View& v) { v.cuts[0].divisions[1].owners[2] = Rank(1); }},
+      {"is none of its cut", [](View& v) { v.cuts[0].divisions[0].shard = 4; }},
+      {"is none of its cut", [](View& v) { v.cuts[0].divisions[0].shard = -1; }},
+      {"or is so twice", [](View& v) { v.cuts[0].divisions[1].shard = 2; }},
+      {"no parts or too many", [](View& v) { v.cuts[0].divisions[0].owners.clear(); }},
+      {"no parts or too many",
+       [](View& v) {
+         v.cuts[0].divisions[0].owners.assign(Division::kMaxParts + 1, Rank(0));
+       }},
       {"its held shards do not ascend", [](View& v) { v.held[1] = v.held[0]; }},
       {"its held shards do not ascend",
        [](View& v) { std::swap(v.held[0], v.held[1]); }},
-      {"a held shard is none of its cut", [](View& v) { v.held[0].shard = 4; }},
+      {"a held shard is none of its cut", [](View& v) { v.held[1].shard = 9; }},
       {"a held shard is none of its cut", [](View& v) { v.held[0].shard = -1; }},
       {"is no member", [](View& v) { v.held[0].holder = Rank(1); }},
       {"is no member", [](View& v) { v.held[0].lacking = set_of(4, {1}); }},
@@ -146,7 +179,7 @@ TEST_CASE("what makes no sense is no view, and the sentence says why") {
       {"a number is none", [](View& v) { v.cuts[1].owners[0] = Rank(-1); }},
       {"a number is none", [](View& v) { v.cuts[1].first = Seq(kMaxSeq + 1); }},
       {"a number is none", [](View& v) { v.seats[2].first = Seq(kMaxSeq + 1); }},
-      {"a number is none", [](View& v) { v.held[1].seq = Seq(UINT64_MAX); }},
+      {"a number is none", [](View& v) { v.held[2].seq = Seq(UINT64_MAX); }},
   };
   for (const Row& row : rows) {
     View view = sample();

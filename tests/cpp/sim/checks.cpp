@@ -208,6 +208,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     // A block of a reduce_scatter is its own.
     if (!has_one_result(at(i).call)) continue;
     mine.masks = theirs.masks;
+    mine.ends = theirs.ends;
     mine.stand_ins = theirs.stand_ins;
     mine.out = theirs.out;
   }
@@ -510,7 +511,8 @@ double Checks::scale_of(const Call& call, int32_t contributors) const {
 const Bytes& Checks::folded(uint64_t op, size_t begin, size_t end, uint64_t mask,
                             double scale,
                             const std::vector<straggler::StandIn>& stand_ins) {
-  const auto [it, is_new] = folds_.try_emplace({op, begin, mask, digest_of(stand_ins)});
+  const auto [it, is_new] =
+      folds_.try_emplace({op, begin, end, mask, digest_of(stand_ins)});
   Bytes& out = it->second;
   if (!is_new || begin == end) return out;
   const Call& call = at(op).call;
@@ -562,19 +564,20 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   Op& o = at(op);
   Exposed& e = o.by_rank[static_cast<size_t>(rank)];
   const std::string where = concat("operation ", op, " on rank ", rank);
-  // A view may cut for fewer owners, but for the same on all members.
-  const collectives::ShardPlan plan(o.call.count, size_of(o.call.dtype),
-                                    static_cast<int32_t>(outcome.shards.size()),
-                                    script_.min_shard_bytes);
-  const bool is_whole = num_owners(o.call, script_.members) == 1;
+  const size_t element = size_of(o.call.dtype);
   e.out = outcome.out;
-  if (outcome.shards.size() != static_cast<size_t>(plan.num_shards()) ||
-      (is_whole && plan.num_shards() != 1))
+  if (outcome.shards.empty() ||
+      (num_owners(o.call, script_.members) == 1 && outcome.shards.size() != 1))
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
-  for (int32_t s = 0; s < plan.num_shards(); ++s) {
-    const auto& shard = outcome.shards[static_cast<size_t>(s)];
+  uint64_t next = 0;  // element
+  for (size_t s = 0; s < outcome.shards.size(); ++s) {
+    const auto& shard = outcome.shards[s];
+    if (shard.first_element != std::exchange(next, next + shard.num_elements))
+      return broken(concat("S2: ", where, ", shard ", s, " begins at element ",
+                           shard.first_element));
     const uint64_t mask = mask_of(shard.contributors);
     e.masks.push_back(mask);
+    e.ends.push_back(next);
     e.stand_ins.push_back(shard.stand_ins);
     const std::string what = concat(where, ", shard ", s, " of ", mask_text(mask),
                                     stand_ins_text(shard.stand_ins));
@@ -585,9 +588,11 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
       if ((own >> r & 1) != 0 && o.by_rank[static_cast<size_t>(r)].is_not_for)
         return broken(concat("S2: ", what, ", although rank ", r,
                              " came back while it was open"));
-    const size_t begin = plan.first_byte(s), end = plan.first_byte(s + 1);
+    const size_t begin = shard.first_element * element, end = next * element;
     check_shard(what, op, shard, output.data() + begin, begin, end);
   }
+  if (next != o.call.count)
+    return broken(concat("S2: ", where, " ends at element ", next));
   check_same(op);
 }
 
@@ -693,6 +698,9 @@ void Checks::check_same(uint64_t op) {
     if (e.out != first->out)
       return broken(concat("S1: operation ", op, " has others out on rank ", first_rank,
                            " than on rank ", r));
+    if (e.ends != first->ends)
+      return broken(concat("S1: operation ", op, " has other shards on rank ",
+                           first_rank, " than on rank ", r));
     for (size_t s = 0; s < e.masks.size(); ++s) {
       if (e.stand_ins != first->stand_ins)
         return broken(concat("S1: operation ", op, " has other stand-ins on rank ",

@@ -106,6 +106,7 @@ class Checks {
     TimePoint called_at{};
     uint64_t called_in_step = 0;
     std::vector<uint64_t> masks;                             // by shard
+    std::vector<uint64_t> ends;                              // the same: elements
     std::vector<std::vector<straggler::StandIn>> stand_ins;  // the same
     std::vector<Rank> out;
     int32_t data_shard = straggler::kAnyDataShard;
@@ -164,8 +165,8 @@ class Checks {
   int32_t tolerated_;
   std::vector<std::vector<Bytes>> inputs_;  // by operation and rank
   std::vector<Op> ops_;
-  // By operation, first byte, mask, and ranks of stand-ins.
-  std::map<std::array<uint64_t, 4>, Bytes> folds_;
+  // By operation, first byte, end, mask, and ranks of stand-ins.
+  std::map<std::array<uint64_t, 5>, Bytes> folds_;
   SeenView newest_;
   std::map<uint64_t, uint64_t> members_;  // by view so far
   std::vector<SeenView> views_;           // by rank

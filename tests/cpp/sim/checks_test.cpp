@@ -52,7 +52,22 @@ struct Told {
     shard.owner = Rank(0);
     shard.scale = scale;
     for (const int32_t r : mask) shard.contributors.emplace_back(r);
+    shard.num_elements = 10;
     checks.on_end(rank, 1, Status::ok(), outcome, output, at);
+  }
+  // The same with these elements in each shard.
+  void end_in_shards(int32_t rank, const std::vector<uint64_t>& counts,
+                     uint64_t gap = 0) {
+    Outcome outcome;
+    outcome.kind = OutcomeKind::kPartial;
+    uint64_t next = 0;
+    for (const uint64_t count : counts) {
+      const collectives::ShardOutcome shard{Rank(0), {Rank(0), Rank(1)}, 1.5, {}, next,
+                                            count};
+      outcome.shards.push_back(shard);
+      next += count + gap;
+    }
+    checks.on_end(rank, 1, Status::ok(), outcome, fold({0, 1}), start);
   }
   void fail(int32_t rank, uint64_t op, const char* why) {
     checks.on_end(rank, op, Status(Code::kPeerLost, why), {}, Bytes(40), start);
@@ -79,6 +94,23 @@ TEST_CASE("two masks for one shard are noticed") {
   told.answer(1, {0, 1});
   CHECK(told.checks.violation() ==
         "S1: operation 1, shard 0 is of {0,1,2} on rank 0 and of {0,1} on rank 1");
+}
+
+TEST_CASE("shards follow each other to the end, and are the same everywhere") {
+  Told told;
+  told.end_in_shards(0, {4, 4, 2});
+  told.end_in_shards(1, {4, 4, 2});
+  CHECK(told.checks.violation().empty());
+  told.end_in_shards(2, {4, 3, 3});
+  CHECK(told.checks.violation() ==
+        "S1: operation 1 has other shards on rank 0 than on rank 2");
+  Told gap;
+  gap.end_in_shards(0, {4, 4}, 1);
+  CHECK(gap.checks.violation() ==
+        "S2: operation 1 on rank 0, shard 1 begins at element 5");
+  Told less;
+  less.end_in_shards(0, {4, 4});
+  CHECK(less.checks.violation() == "S2: operation 1 on rank 0 ends at element 8");
 }
 
 TEST_CASE("two accounts of who was out are noticed") {

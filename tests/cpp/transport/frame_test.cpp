@@ -38,10 +38,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 08 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 09 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  02 00 00 00 96 01 01 aa";
+    "07 00 00 00 00 00 00 00  02 00 00 00 20 41 d6 30";
 
 }  // namespace
 
@@ -98,9 +98,9 @@ TEST_CASE("random bytes are no header") {
 
 TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
-  raw[2] = std::byte{9};
+  raw[2] = std::byte{10};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 9, this build speaks 8; install the "
+        "this is no aikido frame: protocol version 10, this build speaks 9; install the "
         "same aikido on every rank");
 }
 

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// PartialAllreduce in one view and the next: how it is cut, who owns what, and what of
+// it stays.
+#include <utility>
+
+#include "base/mutation.h"
+#include "collectives/partial_allreduce.h"
+
+namespace aikido::collectives {
+
+using transport::FrameKind;
+
+// Notes [one mask for the bucket], [a divided shard]
+ShardTable PartialAllreduce::plan_in_view() const {
+  const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
+  const membership::Cut& cut = host_->view().cut_of(seq_);
+  const size_t num_owners = cut.owners.size();
+  const size_t element = size_of(call_.dtype),
+               least = host_->settings().min_shard_bytes;
+  const ShardPlan plan(call_.count, element,
+                       is_whole ? 1 : static_cast<int32_t>(num_owners), least);
+  ShardTable table(plan, is_whole ? static_cast<int32_t>(seq_.value % num_owners) : 0,
+                   element);
+  if (!is_whole && !call_.policy.rebalance && !call_.policy.has_stand_ins())
+    table.divide(cut, least);
+  return table;
+}
+
+Rank PartialAllreduce::owner_of(int32_t s) const {
+  const int32_t number = plan_.number(s);
+  const membership::Held* held = host_->view().held_at(seq_, number);
+  return held != nullptr ? held->holder : host_->view().cut_of(seq_).owner(number);
+}
+
+// Begins anew, with the cut of the view.
+void PartialAllreduce::cut() {
+  plan_ = plan_in_view();
+  set_participants();
+  shards_ = std::vector<Shard>(static_cast<size_t>(plan_.num_shards()));
+  shards_left_ = plan_.num_shards();
+  feed_.reset();
+  for (int32_t s = 0; s < plan_.num_shards(); ++s) {
+    shard(s).is_live = true;
+    shard(s).owner = owner_of(s);
+  }
+  divide();
+  for (const int32_t s : live_)
+    if (shard(s).owner == host_->self()) take_over(s);
+}
+
+// Note [a divided shard]
+void PartialAllreduce::divide() {
+  shards_.resize(static_cast<size_t>(plan_.size()));
+  for (const auto& [s, begin, end] : plan_.divided()) {
+    Shard& whole = shard(s);
+    if (!whole.is_live || whole.is_had ||
+        host_->view().held_at(seq_, plan_.number(s)) != nullptr)
+      continue;
+    withdraw(s);
+    cancel_results(s);
+    let_go(s);
+    drop(whole.owner, FrameKind::kResult, s);
+    if (!host_->view().is_owner(whole.owner)) moved_.insert(whole.owner);
+    whole = Shard{};
+    for (int32_t part = begin; part < end; ++part) {
+      shard(part).is_live = true;
+      shard(part).owner = owner_of(part);
+    }
+    shards_left_ += end - begin - 1;
+  }
+  live_.clear();
+  for (int32_t s = 0; s < plan_.size(); ++s)
+    if (shard(s).is_live) live_.push_back(s);
+}
+
+void PartialAllreduce::let_go_all() {
+  for (const int32_t s : live_) {
+    withdraw(s);
+    cancel_results(s);
+    let_go(s);
+  }
+}
+
+// What is arriving must not be written to memory that somebody else gets.
+void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
+  auto& receiving = receiving_[static_cast<size_t>(from.value)];
+  if (receiving != code_of(kind, s)) return;
+  receiving = kNothing;
+  host_->drop_incoming(from, kind, seq_.value);
+}
+
+void PartialAllreduce::on_promise() {
+  for (const int32_t s : live_) {
+    Shard& mine = shard(s);
+    if (mine.is_had) continue;
+    if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
+    if (mine.own) {
+      cancel_results(s);
+      mine.own->is_closed = mine.own->is_acknowledged = false;
+    } else {
+      if (mutated(Mutation::kAcceptAfterPromise)) continue;
+      drop(mine.owner, FrameKind::kResult, s);
+      mine.bytes = 0;
+    }
+    mine.open_again();
+  }
+}
+
+// What a member has whole that is out it keeps as it is, until it is back. Of the rest
+// it has exposed nothing, and the others make another result. It sends nothing: its cut
+// may be that of an earlier view.
+void PartialAllreduce::on_removed() {
+  set_participants();
+  let_go_all();
+  if (shards_left_ == 0) return;
+  for (const int32_t s : live_) {
+    const bool is_in_place = is_started() && local_.input == local_.output;
+    is_input_gone_ |= is_in_place && shard(s).is_had;
+    shard(s).is_had = false;
+    shard(s).bytes = 0;
+    shard(s).open_again();
+  }
+  shards_left_ = static_cast<int32_t>(live_.size());
+}
+
+void PartialAllreduce::on_view() {
+  if (!host_->view().has(host_->self())) {
+    on_removed();
+    return expose_if_done();
+  }
+  ShardTable plan = plan_in_view();
+  if (plan_.is_extended_by(plan)) {
+    plan_ = std::move(plan);
+    divide();
+  } else {
+    // All have it, and the view says nothing of it any more.
+    if (is_committed() && !is_passed_) return expose_if_done();
+    // Nobody has got anything of it: it is new in this view.
+    let_go_all();
+    cut();
+  }
+  set_participants();
+  is_partial_ = false;
+  has_suspected_ = false;
+  ++num_views_;
+  for (const Shard& mine : shards_)
+    if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
+  for (size_t i = 0; i < live_.size(); ++i) {
+    renew(in_turn(i));
+    // Two copies of a data shard that meet here may differ: all have been told.
+    if (has_failed()) return;
+  }
+  feed();
+  note_progress();
+  have_own();
+  expose_if_done();
+}
+
+// A shard in the new view.
+void PartialAllreduce::renew(int32_t s) {
+  Shard& mine = shard(s);
+  mine.is_acknowledged = mine.is_offered = false;
+  const Rank owner = owner_of(s);
+  const bool is_sent = !mutated(Mutation::kCountTwice) &&
+                       mine.contributed_in + 1 == host_->view().number &&
+                       owner == mine.owner && !mine.contribution.empty();
+  if (!is_sent && !mutated(Mutation::kNoResend)) withdraw(s);
+  mine.contributed_in = host_->view().number;
+  if (owner != mine.owner && !host_->view().is_owner(mine.owner))
+    moved_.insert(mine.owner);
+  mine.owner = owner;
+  if (mine.is_had) {
+    cancel_results(s);
+    const membership::Held* held = host_->view().held_at(seq_, plan_.number(s));
+    if (held == nullptr || owner != host_->self()) return;
+    const RankSet late = last_to_get(held->lacking, mine);
+    RankSet others = held->lacking;
+    late.for_each([&](Rank r) { others.erase(r); });
+    send_result(s, 0, plan_.num_bytes(s), others, false);
+    send_result(s, 0, plan_.num_bytes(s), late, true);
+    return;
+  }
+  if (owner != host_->self()) {
+    if (!mutated(Mutation::kOwnerKeepsClosed)) let_go(s);
+    return contribute(s);
+  }
+  take_over(s);
+  contribute(s);
+  if (mine.own && !mine.is_had && !has_failed()) close_if_due(s);
+}
+
+}  // namespace aikido::collectives
