@@ -54,14 +54,6 @@
 // The result of a shard is written beside the caller's memory and copied there when it
 // is whole. Until then the input is there to be sent again, to another owner.
 //
-// Note [a divided shard]
-// Where an owner is lost or moved, all others send their contributions to its shard
-// once more. One new owner would get and send all of it while the links of the others
-// rest. So in the new view each of the g owners that are left gets a part, where nobody
-// has had the shard whole: it takes a g-th of the time. Who has the whole one said so
-// when the view changed, so all agree on what is live. A part is like a shard from
-// there on. Full sums, buckets, and calls with backups stay in one piece.
-//
 // Note [a backup only offers]
 // Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
 // and what the owner folds for one comes from its primary or from a backup, which is
@@ -216,6 +208,7 @@ class PartialAllreduce final : public Operation {
                    bool is_late);
   void send_to_late(int32_t s);
   bool is_on_its_way(Rank rank) const;
+  bool must_be_in_soon(Rank rank) const;
   void pass_by_missing(const RankSet& mask);
   void send_to_caller(Rank rank);
   void cancel_results(int32_t s);

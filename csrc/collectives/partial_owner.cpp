@@ -20,6 +20,9 @@ constexpr int kMaxDoublings = 12;
 // much as a few kilobytes.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
+// Operations, and at most such a part of the limit on skips, for which one that must be
+// in soon gets its results with the others.
+constexpr uint32_t kHeadStart = 8;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -291,6 +294,13 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   have_own();
 }
 
+// Note [late results leave last]
+bool PartialAllreduce::must_be_in_soon(Rank rank) const {
+  const uint32_t limit = call_.policy.max_consecutive_skips;
+  const uint32_t left = std::min(kHeadStart, limit / kHeadStart);
+  return group_policy_.history().consecutive_skips(rank) + left >= limit;
+}
+
 bool PartialAllreduce::is_on_its_way(Rank rank) const {
   return host_->called_by(rank) >= seq_.value && host_->view().is_owner(rank);
 }
@@ -303,13 +313,14 @@ bool PartialAllreduce::is_on_its_way(Rank rank) const {
 // one that is not full. Who is late by chance gets them with the others: it would end
 // later, call later, and be late again. So one that calls now has waited long enough,
 // and what it gets comes after nothing: the links of those who get results are busy,
-// ours has room.
+// ours has room. So does one that was skipped nearly as often in a row as it may be:
+// all will wait for it, and it comes later by what its results do.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
   members.for_each([&](Rank r) {
     const bool is_here = !is_backup(r) && is_in_time(shard, r);
-    if (!is_here && !is_on_its_way(r)) late.insert(r);
+    if (!is_here && !is_on_its_way(r) && !must_be_in_soon(r)) late.insert(r);
   });
   return late;
 }

@@ -50,6 +50,12 @@ void PartialAllreduce::cut() {
 }
 
 // Note [a divided shard]
+// Where an owner is lost or moved, all others send their contributions to its shard
+// once more. One new owner would get and send all of it while the links of the others
+// rest. So in the new view each of the g owners that are left gets a part, where nobody
+// has had the shard whole: it takes a g-th of the time. Who has the whole one said so
+// when the view changed, so all agree on what is live. A part is like a shard from
+// there on. Full sums, buckets, and calls with backups stay in one piece.
 void PartialAllreduce::divide() {
   shards_.resize(static_cast<size_t>(plan_.size()));
   for (const auto& [s, begin, end] : plan_.divided()) {

@@ -234,6 +234,31 @@ TEST_CASE("one shard without a member says that it cannot have exposed its own")
   CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
 }
 
+TEST_CASE("who must be in soon gets results with the others") {
+  constexpr uint32_t kLimit = 32;
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  Call call = skip_sum_call(300);
+  call.policy.max_consecutive_skips = kLimit;
+  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  // Verdicts that go ahead of a result which leaves last.
+  int num_bare = 0;
+  cluster.network.set_tap(
+      [&](Rank, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_bare = h.payload_bytes == 0 && h.total_bytes > 0;
+        if (h.kind == transport::FrameKind::kResult && to == Rank(kLate) && is_bare)
+          ++num_bare;
+        return arrives;
+      });
+  for (uint32_t op = 0; op < kLimit; ++op) {
+    num_bare = 0;
+    run_operation(cluster, call, milliseconds(80));
+    INFO("skipped " << op << " times before");
+    CHECK((num_bare > 0) == (op < kLimit - kLimit / 8));
+  }
+  cluster.network.set_tap({});
+}
+
 TEST_CASE(
     "who was too slow with its result gets no time at the new owner of its shard") {
   Cluster cluster({.size = 4});
