@@ -77,6 +77,7 @@ class Block:
     is_checked: bool = False  # the bits of each result are compared, not of the last
     fresh: bool = False  # on a group that has seen nothing yet
     check_every: int = 0  # training: parameters are compared so often
+    seed: int = 0  # training: of the first parameters and the order of the data
     settle_s: float = 0.3  # of silence before it, for what is still queued
 
     def members(self) -> tuple[int, ...]:
@@ -122,8 +123,15 @@ def links_of(block: Block, num_hosts: int) -> list[tuple[float, float]]:
 
 
 def interleaved(blocks: Sequence[Block], repeats: int) -> list[Block]:
-    """A B A B; the names stay, so that a block's repeats are found by it."""
-    return [block for _ in range(repeats) for block in blocks]
+    """A B A B; the names stay, so that a block's repeats are found by it.
+
+    Each repeat has another seed: where nothing is skipped a training would be the same.
+    """
+    return [
+        dataclasses.replace(block, seed=repeat)
+        for repeat in range(repeats)
+        for block in blocks
+    ]
 
 
 # ---- Lateness ----------------------------------------------------------------------

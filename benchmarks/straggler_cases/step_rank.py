@@ -64,8 +64,15 @@ class FlatTask:
 class LearningTask:
     """A small model of the demo, and its data."""
 
-    def __init__(self, task: Task, learning_rate: float, data: dict[str, torch.Tensor]):
-        torch.manual_seed(0)
+    def __init__(
+        self,
+        task: Task,
+        learning_rate: float,
+        data: dict[str, torch.Tensor],
+        *,
+        seed: int,
+    ):
+        torch.manual_seed(seed)
         self.learning_rate = learning_rate
         self.model = RECIPES[task].make()
         self._data = data
@@ -74,7 +81,7 @@ class LearningTask:
             rank=dist.get_rank(),
             num_ranks=dist.get_world_size(),
             batch_size=BATCH,
-            seed=0,
+            seed=seed,
         )
         self.skip = self._batches.skip
         self._snapshots = Snapshots(self.model, SNAPSHOT_STEPS)
@@ -182,7 +189,7 @@ def run_block(
     notes: Notes,
     learns: tuple[Task, float, dict[str, torch.Tensor]] | None,
 ) -> None:
-    task = LearningTask(*learns) if learns else FlatTask(block)
+    task = LearningTask(*learns, seed=block.seed) if learns else FlatTask(block)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
     # Else a full collection stops a rank for a quarter of a second now and then.

@@ -35,9 +35,15 @@ def test_every_host_has_the_usual_link_unless_the_block_says_otherwise():
     assert plan.links_of(block, 3) == [usual, (20.0, 50.0), usual]
 
 
-def test_blocks_take_turns():
+def test_blocks_take_turns_with_another_seed_in_each():
     a, b = (Block(name=name, arm="skip", ops=1) for name in "ab")
-    assert plan.interleaved([a, b], 2) == [a, b, a, b]
+    taken = plan.interleaved([a, b], 2)
+    assert [(block.name, block.seed) for block in taken] == [
+        ("a", 0),
+        ("b", 0),
+        ("a", 1),
+        ("b", 1),
+    ]
 
 
 def test_exactly_that_share_is_late_and_a_seed_repeats_it():
