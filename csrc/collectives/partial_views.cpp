@@ -54,20 +54,22 @@ void PartialAllreduce::cut() {
 // once more. One new owner would get and send all of it while the links of the others
 // rest. So in the new view each of the g owners that are left gets a part, where nobody
 // has had the shard whole: it takes a g-th of the time. Who has the whole one said so
-// when the view changed, so all agree on what is live. A part is like a shard from
-// there on. Full sums, buckets, and calls with backups stay in one piece.
+// when the view changed, so all in it agree on what is live; one that is out learns it
+// when it is back. A part is like a shard from there on. Full sums, buckets, and calls
+// with backups stay in one piece.
 void PartialAllreduce::divide() {
+  const membership::View& view = host_->view();
   shards_.resize(static_cast<size_t>(plan_.size()));
   for (const auto& [s, begin, end] : plan_.divided()) {
     Shard& whole = shard(s);
-    if (!whole.is_live || whole.is_had ||
-        host_->view().held_at(seq_, plan_.number(s)) != nullptr)
-      continue;
+    const bool stays = !whole.is_live || whole.is_had || !view.has(host_->self()) ||
+                       view.held_at(seq_, plan_.number(s)) != nullptr;
+    if (stays) continue;
     withdraw(s);
     cancel_results(s);
     let_go(s);
     drop(whole.owner, FrameKind::kResult, s);
-    if (!host_->view().is_owner(whole.owner)) moved_.insert(whole.owner);
+    if (!view.is_owner(whole.owner)) moved_.insert(whole.owner);
     whole = Shard{};
     for (int32_t part = begin; part < end; ++part) {
       shard(part).is_live = true;
