@@ -98,9 +98,13 @@ void Group::note_open(const collectives::Operation& operation, Report& report) c
   if (!call.is_partial()) return;
   report.known = std::max(report.known, operation.seq());
   if (operation.has_failed() || operation.is_committed()) return;
+  // One that came later has no block of it, and makes no result itself: it waits for
+  // one that is decided, too.
+  const bool takes_part = view().takes_part(options_.self, operation.seq());
+  if (!takes_part && !call.is_agreed()) return;
   report.needed =
       std::max(report.needed, straggler::members_of_quorum(call.policy, options_.size));
-  if (operation.is_decided()) return;
+  if (takes_part && operation.is_decided()) return;
   if (report.open == Seq()) report.open = operation.seq();
 }
 

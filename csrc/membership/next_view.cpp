@@ -19,7 +19,19 @@ bool keeps_some(const View& old, const Report& report, Seq seq) {
   return false;
 }
 
-bool is_in_vain(const View& old, const Report& report, const Reports& others) {
+// By one of those. Where it has failed they say so again.
+bool is_had(Seq seq, const Reports& reports) {
+  const auto has_failed = [&](const auto& entry) {
+    return entry.second.has_failed(seq);
+  };
+  return !mutated(Mutation::kHadMakesAnother) &&
+         std::none_of(reports.begin(), reports.end(), has_failed) &&
+         std::any_of(reports.begin(), reports.end(),
+                     [&](const auto& entry) { return seq <= entry.second.settled; });
+}
+
+bool is_in_vain(const View& old, Rank rank, const Report& report,
+                const Reports& others) {
   const auto is_lost = [&](Seq seq) {
     // In how many shards it was cut is not known here.
     const bool is_lacked =
@@ -28,6 +40,10 @@ bool is_in_vain(const View& old, const Report& report, const Reports& others) {
              return &o.second != &report && keeps_some(old, o.second, seq);
            });
   };
+  // What `rank` lacked when it came the others may have forgotten: they make no other.
+  if (report.open != Seq() && !old.takes_part(rank, report.open) &&
+      is_lost(report.open) && is_had(report.open, others))
+    return true;
   return std::any_of(others.begin(), others.end(), [&](const auto& entry) {
     const Report& other = entry.second;
     if (other.passed == Seq()) return false;
@@ -121,7 +137,7 @@ RankSet waiting_in_vain(const View& old, const Reports& answers) {
   for (size_t num = 0; num != others.size();) {
     num = others.size();
     for (auto it = others.begin(); it != others.end();) {
-      const bool waits = is_in_vain(old, it->second, others);
+      const bool waits = is_in_vain(old, it->first, it->second, others);
       if (waits) waiting.insert(it->first);
       it = waits ? others.erase(it) : std::next(it);
     }
@@ -136,7 +152,7 @@ View next_view(const View& old, const ViewPlan& all) {
   if (2 * num_left > old.members.count() && !mutated(Mutation::kKeepInVain))
     waiting.for_each([&](Rank r) { plan.answers.erase(r); });
   std::erase_if(plan.joining, [&](const auto& entry) {
-    return is_in_vain(old, entry.second, plan.answers);
+    return is_in_vain(old, entry.first, entry.second, plan.answers);
   });
   View next;
   next.number = old.number + 1;

@@ -19,9 +19,10 @@ struct ViewPlan {
 };
 
 // Who of those that have answered would wait for ever in a view of these: none of them
-// can send a result that it lacks, and one has passed it over, whose state follows from
-// it, so that nobody makes it again. Out of the view it comes back when somebody is in
-// that can send what it lacks, or copies a state as well.
+// can send a result that it lacks, and nobody makes it again, because one has passed it
+// over, whose state follows from it, or has had it and forgotten it while the one that
+// waits was out. Out of the view it comes back when somebody is in that can send what
+// it lacks, or copies a state as well.
 RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
 
 // Requires: at least one answer, all from members of `old`.

@@ -17,8 +17,8 @@ enum class Makers { kParticipants, kLacking };
 
 // With those that have answered alone, what one of them waits for could not end: no
 // one of them can send the result, and too few would make it (of two that have lost
-// each other one), or one has passed it over and the others alone are no majority.
-// Requires: all from members of `view`.
+// each other one), or it waits in vain (next_view.h) and the others alone are no
+// majority. Requires: all from members of `view`.
 bool is_scarce(const View& view, const std::map<Rank, Report>& answers, Makers makers);
 
 }  // namespace aikido::membership

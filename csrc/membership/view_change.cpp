@@ -377,7 +377,8 @@ Duration ViewChange::patience() const {
   });
   Duration floor = kAnswerFloor;
   if (num_missing == 1 && moved_.contains(missing) && !lost_.contains(missing)) {
-    if (can_spare(missing) && host_->can_do_without(missing)) {
+    const bool is_needed = waiting_in_vain(view_, reports()).count() > 0;
+    if (!is_needed && can_spare(missing) && host_->can_do_without(missing)) {
       floor = kSparedFloor;
     } else if (!silent_.contains(missing)) {
       floor = kExposedFloor;

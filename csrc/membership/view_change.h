@@ -22,7 +22,8 @@
 // it has exposed and nobody else has would keep it out for good. So it is waited for as
 // long as that can be. It cannot while the coordinator holds a shard of each operation
 // back, or has closed it without somebody: then the suspect has its own shard only when
-// another one has acknowledged it, who says so.
+// another one has acknowledged it, who says so. Nor is it left out so soon where it
+// alone keeps what somebody waits for.
 //
 // Note [one that answers is spared]
 // What a slow link brings too late for a heartbeat it brings in the end: such a member

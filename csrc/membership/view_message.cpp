@@ -111,9 +111,7 @@ bool Report::has(Seq seq, int32_t number) const {
 }
 
 bool Report::keeps(const Cut& cut, Seq seq, int32_t number) const {
-  if (!has(seq, number) || seq < kept ||
-      std::binary_search(failed.begin(), failed.end(), seq))
-    return false;
+  if (!has(seq, number) || seq < kept || has_failed(seq)) return false;
   if (seq > settled) return true;
   const int32_t shard = cut.shard_of(number);
   const bool is_in_parts =
@@ -126,6 +124,10 @@ bool Report::has_first_of(const Cut& cut, Seq seq, int32_t shard) const {
   for (size_t i = 0; i < cut.divisions.size(); ++i)
     if (cut.divisions[i].shard == shard) return has(seq, cut.first_part(i));
   return false;
+}
+
+bool Report::has_failed(Seq seq) const {
+  return std::binary_search(failed.begin(), failed.end(), seq);
 }
 
 std::vector<std::byte> encode(const ViewMessage& message) {

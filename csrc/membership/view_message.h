@@ -52,6 +52,7 @@ struct Report {
   bool keeps(const Cut& cut, Seq seq, int32_t number) const;
   // Is no result of this shard needed, or none of its first part?
   bool has_first_of(const Cut& cut, Seq seq, int32_t shard) const;
+  bool has_failed(Seq seq) const;
   friend bool operator==(const Report&, const Report&) = default;
 };
 

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "membership/next_view.h"
 
+#include <functional>
 #include <random>
 #include <set>
 
@@ -413,6 +414,45 @@ TEST_CASE("who would wait for what is passed over and nowhere is left out") {
     const View next = next_view(View::first_of(5), plan);
     CHECK(next.members == members);
     CHECK(is_sound(next, 5));
+  }
+}
+
+TEST_CASE("who came late would wait in vain for what the others have forgotten") {
+  struct Row {
+    const char* name;
+    bool is_in_vain;
+    std::function<void(View&, std::map<Rank, Report>&)> prepare;
+  };
+  // 1 came after operation 5, and waits for it; 2, 3 and 4 have had it.
+  for (const Row& row : {
+           Row{"nobody keeps it", true, [](View&, auto&) {}},
+           Row{"somebody keeps it", false,
+               [](View&, auto&all) { all[Rank(3)].kept = Seq(5); }},
+           // They keep it as long.
+           Row{"it takes part", false,
+               [](View&old, auto&) { old.seats[1].first = Seq(5); }},
+           Row{"it waits for nothing", false,
+               [](View&, auto&all) { all[Rank(1)].open = Seq(); }},
+           Row{"who had an error says so", false,
+               [](View&, auto&all) { all[Rank(4)].failed = {Seq(5)}; }},
+           Row{"those that have not had it make it", false,
+               [](View&, auto&all) {
+                 for (const int32_t r : {2, 3, 4}) all[Rank(r)] = report_of(5, 8, 4);
+               }},
+       }) {
+    View old = View::first_of(5);
+    old.seats[1] = {1, Seq(6)};
+    ViewPlan plan = plan_of(5, {});
+    for (int32_t r = 1; r < 5; ++r) {
+      plan.answers[Rank(r)] = report_of(5, 8, 6);
+      plan.answers[Rank(r)].kept = Seq(7);
+    }
+    plan.answers[Rank(1)] = report_of(5, 5, 4);
+    plan.answers[Rank(1)].open = Seq(5);
+    row.prepare(old, plan.answers);
+    INFO(row.name);
+    CHECK((waiting_in_vain(old, plan.answers).count() == 1) == row.is_in_vain);
+    CHECK(next_view(old, plan).has(Rank(1)) != row.is_in_vain);
   }
 }
 

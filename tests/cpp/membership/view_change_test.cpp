@@ -367,6 +367,32 @@ TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
   }
 }
 
+TEST_CASE("a suspect that alone keeps what somebody waits for has time to answer") {
+  for (const bool waits : {true, false}) {
+    Members members(5);
+    ViewMessage newest;
+    newest.step = ViewStep::kView;
+    newest.view = 2;
+    newest.proposed = View::first_of(5);
+    newest.proposed->number = 2;
+    newest.proposed->seats[0] = {2, Seq(6)};
+    for (int32_t r = 1; r < 5; ++r) members[r].mine = report_of(5, 6, 6);
+    for (const int32_t r : {1, 2, 4}) members[r].mine.kept = Seq(7);
+    if (waits) members[0].mine.open = Seq(5);
+    members.is_lost = without({3});
+    for (auto& m : members.all)
+      REQUIRE(m->change.on_message(Rank(3), newest, members.now).is_ok());
+    members.pump();
+    members[0].change.suspect(Rank(3), members.now);
+    members.run(milliseconds(350));
+    CHECK(members.view(0).number == (waits ? 2 : 3));
+    members.is_lost = nullptr;
+    members[0].change.on_message(Rank(3), prepare_of(Rank(3)), members.now).is_ok();
+    members.run(milliseconds(600));
+    CHECK(members.agree({0, 1, 2, 3, 4}));
+  }
+}
+
 TEST_CASE("so is one that is silent, but no two of them") {
   for (const bool are_two : {false, true}) {
     Members members(5);
