@@ -458,9 +458,10 @@ void Group::note_settled(Rank from, uint64_t settled) {
   update_known();
 }
 
-// It counts as settled, and is not had.
+// It counts as settled, and is not had. Who has not called it does not know whether it
+// may skip.
 void Group::note_failed(uint64_t seq, const Status& why) {
-  if (!policies_.empty() && refused_ && closed_) failed_.emplace(seq, why);
+  if (refused_ && closed_) failed_.emplace(seq, why);
 }
 
 // Note [an error reaches all]
