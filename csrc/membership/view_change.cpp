@@ -90,7 +90,8 @@ bool ViewChange::owns(Rank rank) const {
 // Something is to be changed that is not changed yet.
 bool ViewChange::is_needed() const {
   if (is_removed()) return false;
-  bool is_needed = !joining_.empty() || left_out_ != kNoRank || is_outdated_;
+  bool is_needed =
+      !joining_.empty() || left_out_ != kNoRank || is_outdated_ || is_followed_;
   view_.members.for_each([&](Rank r) {
     if (lost_.contains(r) || silent_.contains(r) || moved_.contains(r) ||
         restored_.contains(r))
@@ -201,6 +202,7 @@ void ViewChange::start() {
   });
   const Ballot ballot{highest_counter_ + 1, self_};
   highest_counter_ = ballot.counter;
+  is_followed_ = false;
   promise(ballot);
   attempt_ = Attempt();  // clang 14 takes no emplace() of it
   attempt_->ballot = ballot;
@@ -424,6 +426,11 @@ void ViewChange::propose_if_due() {
       earlier = &*answer.accepted;
   }
   attempt_->proposed = earlier != nullptr ? earlier->view : next_view(view_, plan);
+  // Of the view after it the others may be more than half.
+  const RankSet& members = attempt_->proposed->members;
+  RankSet left = members;
+  waiting_in_vain(view_, plan.answers).for_each([&](Rank r) { left.erase(r); });
+  attempt_->is_followed = !(left == members) && 2 * left.count() > members.count();
   // Who is not taken in asks again.
   std::erase_if(joining_, [&](const auto& entry) {
     return !attempt_->proposed->has(entry.first);
@@ -461,6 +468,7 @@ void ViewChange::on_accepted(Rank from, const ViewMessage& message) {
 void ViewChange::install(const View& view) {
   if (!promised_) host_->on_promise();
   const View old = std::exchange(view_, view);
+  is_followed_ = attempt_ && attempt_->is_followed && attempt_->proposed == view;
   promised_.reset();
   accepted_.reset();
   attempt_.reset();

@@ -119,6 +119,7 @@ class ViewChange {
     Ballot ballot;
     std::map<Rank, Answer> answers;
     std::optional<View> proposed;
+    bool is_followed = false;  // somebody would wait in vain in it
     RankSet accepted;
     TimePoint started{};
     TimePoint majority_at{};    // when more than half had answered
@@ -169,10 +170,11 @@ class ViewChange {
   std::vector<Spared> spared_;  // by rank
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
-  int num_failed_ = 0;       // attempts in a row that came to nothing
-  int32_t num_joins_ = 0;    // asked for, since this member is out
-  uint32_t num_lives_ = 0;   // times that it was to ask with another state
-  bool is_refused_ = false;  // while it is out
+  int num_failed_ = 0;        // attempts in a row that came to nothing
+  int32_t num_joins_ = 0;     // asked for, since this member is out
+  uint32_t num_lives_ = 0;    // times that it was to ask with another state
+  bool is_refused_ = false;   // while it is out
+  bool is_followed_ = false;  // this view, by one without those that wait in vain
   // What it asked with before may have taken it in since, or will: it has then to say
   // what it has now, in a change of that view.
   bool is_outdated_ = false;

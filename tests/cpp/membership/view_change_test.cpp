@@ -11,6 +11,27 @@ using namespace aikido::testing;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
+namespace {
+
+// Rank 0 came in view 2 and lacks operation 5, which `keeper` alone keeps.
+void take_back_0(Members& members, int32_t keeper) {
+  ViewMessage newest;
+  newest.step = ViewStep::kView;
+  newest.view = 2;
+  newest.proposed = View::first_of(members.size);
+  newest.proposed->number = 2;
+  newest.proposed->seats[0] = {2, Seq(6)};
+  for (int32_t r = 1; r < members.size; ++r) {
+    members[r].mine = report_of(members.size, 6, 6);
+    if (r != keeper) members[r].mine.kept = Seq(7);
+  }
+  for (auto& m : members.all)
+    REQUIRE(m->change.on_message(Rank(1), newest, members.now).is_ok());
+  members.pump();
+}
+
+}  // namespace
+
 TEST_CASE("a suspicion moves what a member owns, in one exchange, and it stays in") {
   for (const int32_t n : {2, 3, 4, 7}) {
     Members members(n);
@@ -370,19 +391,9 @@ TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
 TEST_CASE("a suspect that alone keeps what somebody waits for has time to answer") {
   for (const bool waits : {true, false}) {
     Members members(5);
-    ViewMessage newest;
-    newest.step = ViewStep::kView;
-    newest.view = 2;
-    newest.proposed = View::first_of(5);
-    newest.proposed->number = 2;
-    newest.proposed->seats[0] = {2, Seq(6)};
-    for (int32_t r = 1; r < 5; ++r) members[r].mine = report_of(5, 6, 6);
-    for (const int32_t r : {1, 2, 4}) members[r].mine.kept = Seq(7);
+    take_back_0(members, 3);
     if (waits) members[0].mine.open = Seq(5);
     members.is_lost = without({3});
-    for (auto& m : members.all)
-      REQUIRE(m->change.on_message(Rank(3), newest, members.now).is_ok());
-    members.pump();
     members[0].change.suspect(Rank(3), members.now);
     members.run(milliseconds(350));
     CHECK(members.view(0).number == (waits ? 2 : 3));
@@ -390,6 +401,21 @@ TEST_CASE("a suspect that alone keeps what somebody waits for has time to answer
     members[0].change.on_message(Rank(3), prepare_of(Rank(3)), members.now).is_ok();
     members.run(milliseconds(600));
     CHECK(members.agree({0, 1, 2, 3, 4}));
+  }
+}
+
+TEST_CASE("who waits in vain is out as soon as the others are a majority") {
+  for (const bool waits : {true, false}) {
+    Members members(4);
+    take_back_0(members, 3);
+    if (waits) members[0].mine.open = Seq(5);
+    for (auto& m : members.all) m->verdict = std::nullopt;  // not back at once
+    members.lose(Rank(3), {0, 1, 2});
+    members.run(milliseconds(100));
+    CHECK(members.view(1).number == (waits ? 4 : 3));
+    CHECK(members.view(1).members ==
+          (waits ? set_of(4, {1, 2}) : set_of(4, {0, 1, 2})));
+    CHECK(members.agree({1, 2}));
   }
 }
 
