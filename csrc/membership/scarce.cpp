@@ -56,6 +56,18 @@ bool is_out_of_reach(const View& view, const Reports& answers, const Held& held,
   return is_lacked && num_staying(making, answers) < needed;
 }
 
+// From the lowest that a member waits for on, the first that nobody can send.
+Seq first_unkept(Seq seq, const Reports& answers) {
+  const auto keeps = [&](const auto& entry) {
+    return seq >= entry.second.kept && seq <= entry.second.settled;
+  };
+  for (;;) {
+    const auto it = std::find_if(answers.begin(), answers.end(), keeps);
+    if (it == answers.end()) return seq;
+    seq = Seq(it->second.settled.value + 1);
+  }
+}
+
 }  // namespace
 
 bool is_scarce(const View& view, const Reports& answers, Makers makers) {
@@ -69,11 +81,12 @@ bool is_scarce(const View& view, const Reports& answers, Makers makers) {
   return std::any_of(answers.begin(), answers.end(), [&](const auto& entry) {
     const Report& report = entry.second;
     if (report.open == Seq()) return false;
+    const Seq open = first_unkept(report.open, answers);
+    if (open > report.known) return false;
     RankSet making(view.members.world_size());
     for (const auto& [rank, other] : answers) {
-      if (report.open >= other.kept && report.open <= other.settled) return false;
-      const bool makes = report.open > other.settled || makers == Makers::kParticipants;
-      const bool takes_part = view.takes_part(rank, report.open);
+      const bool makes = open > other.settled || makers == Makers::kParticipants;
+      const bool takes_part = view.takes_part(rank, open);
       if (makes && takes_part && !left_out.contains(rank)) making.insert(rank);
     }
     return num_staying(making, answers) < report.needed;

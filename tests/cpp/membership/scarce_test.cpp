@@ -56,6 +56,16 @@ TEST_CASE("an open operation is scarce where too few have answered to make it") 
   CHECK_FALSE(is_scarce(view, one, kAll));
 }
 
+TEST_CASE("so is one behind another that somebody can send") {
+  Reports answers{
+      {Rank(0), waiting(4)}, {Rank(1), waiting(4)}, {Rank(2), report_of(4, 5, 5)}};
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(1)].known = Seq(6);
+  CHECK(is_scarce(View::first_of(4), answers, kAll));
+  answers[Rank(1)].needed = 3;
+  CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
+}
+
 TEST_CASE("of two that have lost each other one makes nothing") {
   Reports answers{{Rank(0), waiting(3)}, {Rank(1), waiting(3)}, {Rank(2), waiting(3)}};
   CHECK_FALSE(is_scarce(View::first_of(4), answers, kAll));
