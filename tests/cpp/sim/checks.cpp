@@ -279,8 +279,19 @@ void Checks::on_held(int32_t from, int32_t to) {
   if (!is_too_large()) cut_.insert(uint64_t{1} << from | uint64_t{1} << to);
 }
 
+// Who asks the others has said itself what it has: before its last call, if it asks in
+// the course of that.
+void Checks::note_own_question(int32_t rank) {
+  uint64_t& asked = asked_[static_cast<size_t>(rank)];
+  if (asked != 0) return;
+  asked = 1;
+  for (const Op& op : ops_)
+    asked = std::max(asked, op.by_rank[static_cast<size_t>(rank)].called_in_step);
+}
+
 void Checks::on_sent(int32_t from, const transport::FrameHeader& header) {
   if (is_too_large()) return;
+  if (is_question(header)) note_own_question(from);
   if (header.seq >= 1 && header.seq <= ops_.size() && header.kind == FrameKind::kResult)
     check_heard(from, header.seq, header);
   if (script_.calm && header.seq >= 1 && header.seq <= ops_.size() &&

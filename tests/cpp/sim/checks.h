@@ -149,6 +149,7 @@ class Checks {
                    const collectives::ShardOutcome& shard, const uint8_t* data,
                    size_t begin, size_t end);
   void check_same(uint64_t op);
+  void note_own_question(int32_t rank);
   void check_heard(int32_t rank, uint64_t op, const transport::FrameHeader& header);
   void note_returns(const SeenView& before);
   bool is_exposed(const Op& op, uint64_t members) const;

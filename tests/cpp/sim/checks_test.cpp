@@ -322,6 +322,32 @@ TEST_CASE("nobody is left out who is needed, unless what is lost was not known")
   CHECK(fail_after(Known::kNever).empty());
 }
 
+TEST_CASE("what a member calls after it has asked nobody knows of") {
+  const auto fail_after = [](bool has_asked) {
+    std::string lines = kScript;
+    lines.replace(0, 9, "members 5");
+    lines.insert(lines.find("at"), "op allreduce 10 sum skip\n");
+    Told told("", 1, lines);
+    told.checks.on_view(0, {2, 0b01111});
+    told.checks.on_lost(0, 1);
+    transport::FrameHeader question;
+    question.kind = transport::FrameKind::kView;
+    question.shard = static_cast<uint16_t>(membership::ViewStep::kPrepare);
+    for (const int32_t r : {0, 1}) {
+      if (has_asked) told.checks.on_sent(r, question);
+      told.checks.on_call(r, 3, Told::start, r);
+      told.checks.on_taken(r, 2, question, true);
+    }
+    told.checks.on_cut(0, 1);
+    told.checks.on_view(2, {3, 0b00111});
+    told.checks.on_call(2, 3, Told::start, 2);
+    told.fail(2, 3, "rank 1 is lost");
+    return told.promise();
+  };
+  CHECK(fail_after(false) == "S6");
+  CHECK(fail_after(true).empty());
+}
+
 TEST_CASE("what a state is made of leaves blocks of a reduce_scatter alone") {
   std::string lines = kScript;
   lines.replace(lines.find("allreduce 10"), 12, "reduce_scatter 10");
