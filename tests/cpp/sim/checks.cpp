@@ -385,7 +385,8 @@ void Checks::on_result(int32_t rank, uint64_t op, uint64_t bytes) {
   if (op < 1 || op > ops_.size() || !is_partial(at(op).call)) return;
   if (at(op).by_rank[static_cast<size_t>(rank)].is_called) return;
   auto& kept = kept_[static_cast<size_t>(rank)];
-  kept[op] += bytes;
+  // What comes again in another view takes the same memory.
+  kept[op] = std::min(kept[op] + bytes, uint64_t{at(op).call.bytes()});
   uint64_t total = 0, largest = 0;
   for (const auto& [seq, b] : kept) {
     total += b;
