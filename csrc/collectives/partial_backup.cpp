@@ -110,7 +110,8 @@ void PartialAllreduce::start_policy(int32_t s) {
     own.policy = std::move(policy);
   } else if (num_views_ == 0) {
     RankSet owners(host_->size());
-    for (const Shard& each : shards_) owners.insert(each.owner);
+    for (const Shard& each : shards_)
+      if (each.is_live) owners.insert(each.owner);
     own.policy = group_policy_.start(seq_, call_.bytes(), owners);
   } else {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());

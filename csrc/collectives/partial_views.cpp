@@ -72,14 +72,18 @@ void PartialAllreduce::divide() {
     if (!view.is_owner(whole.owner)) moved_.insert(whole.owner);
     whole = Shard{};
     for (int32_t part = begin; part < end; ++part) {
+      shard(part) = Shard{};
       shard(part).is_live = true;
       shard(part).owner = owner_of(part);
     }
     shards_left_ += end - begin - 1;
   }
   live_.clear();
-  for (int32_t s = 0; s < plan_.size(); ++s)
+  for (int32_t s = 0; s < plan_.size(); ++s) {
     if (shard(s).is_live) live_.push_back(s);
+    // Nothing of what is not live is missing.
+    shard(s).is_had |= !shard(s).is_live;
+  }
 }
 
 void PartialAllreduce::let_go_all() {

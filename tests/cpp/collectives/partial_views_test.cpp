@@ -115,6 +115,26 @@ TEST_CASE("who has a shard in parts sends it on in parts, long after its call") 
   CHECK(answers[3]->outcome.shards.size() == 4 + 4);
 }
 
+TEST_CASE("who waits for a part names its owner, and nobody else") {
+  Cluster cluster({.size = 4, .chunk_bytes = 16 << 10});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(kCount);
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < 4; ++r)
+    answers.push_back(
+        cluster.allreduce(r, call, input, milliseconds(r == 2 ? 14 : 10'000)));
+  cluster.run_for(std::chrono::microseconds(500));
+  cluster.kill(3);
+  keep_back(cluster, 1, {2});
+  cluster.run_for(milliseconds(20));
+  REQUIRE(answers[2]->is_done());
+  const std::string& text = answers[2]->status.message();
+  INFO(text);
+  CHECK(text.find("rank 1") != std::string::npos);
+  CHECK(text.find("rank 0") == std::string::npos);
+}
+
 TEST_CASE("parts whose owner is lost as well go to one of the rest") {
   Cluster cluster({.size = 5, .chunk_bytes = 16 << 10});
   cluster.set_all_delays(milliseconds(1));
