@@ -76,19 +76,27 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   std::shared_ptr<Communicator> made(
       new Communicator(std::move(engine), std::move(options), agreed));
   const TimePoint deadline = made->clock_.now() + timeout;
-  const Status met = made->meet(store, deadline);
+  Status met = made->meet(store, deadline);
   if (met) return made;
+  // Whoever was connecting as another gave up may see no more than that it hung up.
+  if (met.code() == Code::kPeerLost) {
+    if (auto why = store.get(end_key(made->token_), kSecondThoughts))
+      met = {Code::kInvalidArgument, printable(*why), met.culprit()};
+  }
   // Those that are connected to us need not wait for the deadline, and hear why.
   made->abort(met);
-  made->shutdown(kGoodbye);
-  if (made->token_ == transport::Token{}) return met;
-  // Who comes later hears it from us, or reads it where this process is gone.
+  const bool has_met = made->token_ != transport::Token{};
   const std::string why =
       concat("rank ", made->options_.self.value, " has given group \"",
              made->options_.name, "\" up: ", met.message());
-  made->engine_->run_and_wait(
-      [&] { made->engine_->listener().refuse(made->token_, why); });
-  (void)store.set(end_key(made->token_), why);  // it has an error already
+  // Before the links end. What the store says is of no use: there is an error already.
+  if (has_met) (void)store.set(end_key(made->token_), why);
+  made->shutdown(kGoodbye);
+  // Who comes later hears it from us, or reads it where this process is gone.
+  if (has_met) {
+    made->engine_->run_and_wait(
+        [&] { made->engine_->listener().refuse(made->token_, why); });
+  }
   return met;
 }
 
