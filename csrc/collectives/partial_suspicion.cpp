@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// PartialAllreduce about other owners: whose result is missing for too long.
+#include <algorithm>
+
+#include "collectives/partial_allreduce.h"
+
+namespace aikido::collectives {
+
+namespace {
+constexpr int kMaxDoublings = 12;
+}  // namespace
+
+void PartialAllreduce::note_progress() {
+  ready_at_ = host_->clock().now();
+}
+
+// The result of another owner is here.
+void PartialAllreduce::note_lag() {
+  if (!is_started() || num_views_ > 0) return;
+  int32_t num_missing = 0;  // our own are had when another has acknowledged them
+  for (const Shard& mine : shards_)
+    if (!mine.is_had && !(mine.own && mine.own->is_closed) && ++num_missing > 1) return;
+  group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
+                                     host_->clock().now() - ready_at_);
+}
+
+// Note [when an owner is suspected]
+// A result is missing although all else is here, for longer than is usual and than its
+// owner may wait for a late member: those of most owners, ours among them, and the
+// calls of enough members. Half of them are enough for one that owns none of them
+// only, or two would suspect each other. So nobody is suspected while everything is
+// slow. One whose verdict is here waits for nobody, nor does one whose own contribution
+// was too late everywhere: it is what is slow. What only its holder has comes from it
+// or not at all. One for whose contribution another shard has waited in vain was late
+// before the clock started: the time begins with that wait. None of this holds of one
+// whose caller is late: that says nothing of its link, and its own shard waits for that
+// caller, too, and has one more result to send than the others. With each view that
+// this operation goes through it takes twice as long: where every link is slow,
+// somebody must get the time to finish.
+std::optional<TimePoint> PartialAllreduce::suspicion() const {
+  if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
+  if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
+    return std::nullopt;
+  // One that is late itself gets results late, and is no judge of others.
+  if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
+    return std::nullopt;
+  int32_t num_missing = 0;
+  bool is_party = false;
+  Duration waited{};
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
+    if (mine.own && !mine.own->is_closed) return std::nullopt;
+    is_party |= mine.owner == host_->self();
+    waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
+    if (!mine.is_had && !mine.own) ++num_missing;
+  }
+  if (num_missing == 0) return std::nullopt;
+  const auto num_shards = static_cast<int32_t>(live_.size());
+  const int32_t num_here = num_shards - num_missing;
+  if (num_shards > 1 && num_missing + (is_party ? 1 : 0) > num_here)
+    return std::nullopt;
+  // It may wait for somebody who is in time here, and for how long it has not said; for
+  // one that gets no time here too.
+  if (is_partial_) waited = std::max(waited, call_.policy.floor);
+  participants_.for_each([&](Rank r) {
+    if (r != host_->self())
+      waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
+  });
+  waited += group_policy_.stand_in_patience(call_.bytes());
+  // A single owner has nobody to be compared with.
+  const Duration took =
+      num_shards == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+  const bool may_wait =
+      std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
+        return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
+      });
+  // For one of whom nothing is known yet it would be the ceiling.
+  waited = may_wait ? std::min(waited, took) : Duration::zero();
+  // As long as for all else: full sums, of whose result bytes are on their way already,
+  // and a new owner, to whom all contributions are sent again.
+  const bool is_generous = call_.policy.rebalance || num_views_ > 0;
+  const Duration patience = std::min(
+      group_policy_.ceiling(),
+      is_generous ? std::max(took, call_.policy.floor)
+                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
+  const Duration spared =
+      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
+  return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
+         spared;
+}
+
+// For the contributions of those whose results are missing, in other shards.
+Duration PartialAllreduce::waited_in_vain() const {
+  Duration shortest = Duration::max();
+  for (const Shard& mine : shards_) {
+    if (mine.is_had || mine.own) continue;
+    if (has_late_caller(mine.owner)) return {};
+    Duration longest{};
+    for (const Shard& other : shards_)
+      if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
+        longest = std::max(longest, other.deadline);
+    shortest = std::min(shortest, longest);
+  }
+  return shortest;
+}
+
+bool PartialAllreduce::has_late_caller(Rank owner) const {
+  return computed_.contains(owner) || host_->called_by(owner) < seq_.value;
+}
+
+bool PartialAllreduce::is_late_itself(Rank owner) const {
+  if (has_late_caller(owner)) return false;
+  bool is_left_out = false;
+  for (const Shard& other : shards_) {
+    if (other.mask.count() == 0 || other.owner == owner) continue;
+    if (is_in_time(other, owner)) return false;
+    is_left_out = true;
+  }
+  return is_left_out;
+}
+
+void PartialAllreduce::watch() {
+  const auto due = suspicion();
+  if (!due || *due > host_->clock().now()) return;
+  has_suspected_ = true;
+  for (const int32_t s : live_)
+    if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);
+}
+
+}  // namespace aikido::collectives

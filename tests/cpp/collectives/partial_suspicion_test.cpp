@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Skippable operations in which the result of an owner is missing: who is blamed, after
+// what time, and who is not.
+#include "harness/late_member.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+
+namespace {
+
+// Four members with equal links, and how long a call takes there as a rule.
+struct Settled {
+  explicit Settled(int num_ops = 20, uint64_t bytes_per_second = 10'000'000)
+      : cluster({.size = 4}) {
+    cluster.set_all_delays(milliseconds(1));
+    cluster.set_all_rates(bytes_per_second);
+    for (int op = 0; op < num_ops; ++op) run_operation(cluster, call, {});
+  }
+
+  void slow_uplink(uint64_t bytes_per_second) {
+    for (int32_t r = 0; r < kLate; ++r)
+      cluster.network.set_rate(Rank(kLate), Rank(r), bytes_per_second);
+  }
+  // The answers of all, kLate last.
+  std::vector<AnswerPtr> call_all() {
+    start = cluster.clock.now();
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < cluster.size(); ++r)
+      answers.push_back(cluster.allreduce(r, call, input));
+    return answers;
+  }
+  // Until these have ended, in milliseconds since the call.
+  double took(const std::vector<AnswerPtr>& answers) {
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+    return to_ms(cluster.clock.now() - start);
+  }
+  double took_by_others(std::vector<AnswerPtr> answers) {
+    answers.pop_back();
+    return took(answers);
+  }
+
+  Cluster cluster;
+  Call call = skip_sum_call(kLarge);
+  Bytes input = random_elements(call.dtype, call.count, 7);
+  TimePoint start{};
+};
+
+}  // namespace
+
+TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere") {
+  Settled s(10);
+  // Rank 1 alone gets the bytes of the last one late, and has until the ceiling.
+  s.cluster.network.set_rate(Rank(kLate), Rank(1), 3'000'000);
+  for (int op = 0; op < 3; ++op) run_operation(s.cluster, s.call, {});
+  CHECK(owns(s.cluster, 1));
+}
+
+TEST_CASE("two owners do not suspect each other") {
+  Cluster cluster({.size = 3});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(kLarge);
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  cluster.kill(2);
+  for (int op = 0; op < 20; ++op) {
+    // After the first, what the first sends the second takes long, one way and then the
+    // other.
+    if (op > 0) cluster.network.set_rate(Rank(op % 2), Rank(1 - op % 2), 2'000'000);
+    cluster.network.set_rate(Rank(1 - op % 2), Rank(op % 2), 100'000'000);
+    std::vector<AnswerPtr> answers;
+    for (const int32_t r : {0, 1}) answers.push_back(cluster.allreduce(r, call, input));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+    for (const AnswerPtr& answer : answers) CHECK(answer->is_ok());
+  }
+  CHECK(cluster.group(0).view().is_owner(Rank(0)));
+  CHECK(cluster.group(0).view().is_owner(Rank(1)));
+  CHECK(cluster.group(0).view().number == 2);
+}
+
+TEST_CASE("when an uplink turns bad the others wait for its rank once, not per shard") {
+  struct Row {
+    uint64_t bytes_per_second;
+    double most_ms;
+  };
+  // With the first the verdict on its shard comes through, but not the shard. Each time
+  // that somebody waits in vain costs more than what is left to these.
+  const Row row = GENERATE(Row{100'000, 72}, Row{5'000, 79});
+  CAPTURE(row.bytes_per_second);
+  Settled s;
+  CHECK(s.took_by_others(s.call_all()) < 28);
+  s.slow_uplink(row.bytes_per_second);
+  const double first = s.took_by_others(s.call_all());
+  CHECK_FALSE(owns(s.cluster, kLate));
+  CHECK(first < row.most_ms);
+}
+
+TEST_CASE("an owner whose caller is late is not suspected for that") {
+  // Its uplink carries its contribution when the others close without it, so the result
+  // of its shard comes after theirs. The last lag is longer than the operation.
+  const Duration lag = milliseconds(GENERATE(50, 90, 400));
+  CAPTURE(to_ms(lag));
+  Settled s(10, 1'000'000);  // a shard in 100 ms
+  const uint32_t view = s.cluster.group(0).view().number;
+  s.cluster.network.set_tap(
+      [](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_delayed =
+            from.value == kLate && h.kind == transport::FrameKind::kResult;
+        return is_delayed ? arrives + milliseconds(45) : arrives;
+      });
+  run_operation(s.cluster, s.call, lag);
+  s.cluster.network.set_tap({});
+  CHECK(s.cluster.group(0).view().number == view);
+  CHECK(owns(s.cluster, kLate));
+}
+
+TEST_CASE("one shard without a member says that it cannot have exposed its own") {
+  Settled s;
+  // Only the first owner, who is to change the view, has its contribution.
+  s.cluster.network.set_rate(Rank(kLate), Rank(0), 16'000'000);
+  auto answers = s.call_all();
+  s.cluster.run_for(milliseconds(9));
+  s.slow_uplink(5'000);
+  const double took = s.took_by_others(answers);
+  CHECK_FALSE(owns(s.cluster, kLate));
+  CHECK(took < 78);
+  CHECK(answers[0]->outcome.shards[0].contributors == all_ranks(4));
+  CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
+}
+
+TEST_CASE(
+    "who was too slow with its result gets no time at the new owner of its shard") {
+  Settled s;
+  auto answers = s.call_all();
+  s.cluster.run_for(milliseconds(15));  // all contributions are where they belong
+  s.slow_uplink(20'000);
+  const double took = s.took_by_others(answers);
+  CHECK_FALSE(owns(s.cluster, kLate));
+  CHECK(answers[0]->outcome.shards[0].contributors == all_ranks(4));
+  CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
+  CHECK(took < 104);
+}
+
+TEST_CASE(
+    "a result that one other has is not waited for because that one has gone on") {
+  Settled s;
+  // To 1 and 2 neither the result of the last owner comes, nor an answer.
+  s.cluster.network.set_tap([](Rank from, Rank to, const transport::FrameHeader& h,
+                               TimePoint arrives) {
+    const bool is_slow =
+        from.value == kLate && to.value > 0 && h.kind != transport::FrameKind::kContrib;
+    return is_slow ? arrives + milliseconds(1000) : arrives;
+  });
+  const auto answers = s.call_all();
+  REQUIRE(s.cluster.run_until_done({answers[0], answers[kLate]}, milliseconds(200)));
+  for (const int32_t r : {0, kLate}) s.cluster.allreduce(r, s.call, s.input);
+  CHECK(s.took({answers[1], answers[2]}) < 100);
+  CHECK(answers[1]->outcome.shards[kLate].contributors == all_ranks(4));
+  CHECK(answers[1]->output == answers[kLate]->output);
+}
+
+TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
+  Cluster cluster({.size = 5, .min_shard_bytes = 128 << 10});
+  cluster.set_all_delays(milliseconds(1));
+  cluster.set_all_rates(10'000'000);
+  const Call call = skip_sum_call((256 << 10) / 4);
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
+  const auto owner = [&] {
+    const auto& owners = cluster.group(0).view().cuts.back().owners;
+    return owners.front();
+  };
+  const Rank slow = owner();
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    if (r != slow.value) cluster.network.set_rate(slow, Rank(r), 100'000);
+  run_operation(cluster, call, {});
+  CHECK_FALSE(owns(cluster, slow.value));
+}
