@@ -11,8 +11,10 @@ namespace {
 
 // Four members with equal links, and how long a call takes there as a rule.
 struct Settled {
-  explicit Settled(int num_ops = 20, uint64_t bytes_per_second = 10'000'000)
-      : cluster({.size = 4}) {
+  explicit Settled(int num_ops = 20, uint64_t bytes_per_second = 10'000'000,
+                   Duration floor = milliseconds(5))
+      : cluster({.size = 4, .chunk_bytes = 16 << 10}) {
+    call.policy.floor = floor;
     cluster.set_all_delays(milliseconds(1));
     cluster.set_all_rates(bytes_per_second);
     for (int op = 0; op < num_ops; ++op) run_operation(cluster, call, {});
@@ -156,6 +158,32 @@ TEST_CASE(
   CHECK(s.took({answers[1], answers[2]}) < 100);
   CHECK(answers[1]->outcome.shards[kLate].contributors == all_ranks(4));
   CHECK(answers[1]->output == answers[kLate]->output);
+}
+
+TEST_CASE("who sends its contribution late has less time for its result") {
+  // What the last one sends: its contributions, of 100 kB each, and then its result.
+  struct Row {
+    uint64_t contribution_rate;
+    int left_ms;  // until they have
+    uint64_t result_rate;
+    bool is_suspected;
+    double most_ms;
+  };
+  // Of the most, 3 are for the contributions and results of the others, 5 for the
+  // missing one, and 50 for its answer, which is behind its result.
+  const Row row = GENERATE(Row{7'000'000, 15, 5'000, true, 16 + 3 + 5 + 50},
+                           Row{7'000'000, 15, 50'000'000, false, 16 + 3 + 5},
+                           Row{1'000'000'000, 1, 11'000'000, false, 3 + 10});
+  CAPTURE(row.contribution_rate, row.result_rate);
+  Settled s(20, 1'000'000'000, milliseconds(20));
+  const uint32_t view = s.cluster.group(0).view().number;
+  s.slow_uplink(row.contribution_rate);
+  const auto answers = s.call_all();
+  s.cluster.run_for(milliseconds(row.left_ms));
+  s.slow_uplink(row.result_rate);
+  CHECK(s.took_by_others(answers) < row.most_ms);
+  CHECK(answers[0]->outcome.shards[0].contributors == all_ranks(4));
+  CHECK((s.cluster.group(0).view().number > view) == row.is_suspected);
 }
 
 TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
