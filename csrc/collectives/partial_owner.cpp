@@ -20,8 +20,10 @@ namespace {
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
 // Operations, and at most such a part of the limit on skips, for which one that must be
-// in soon gets its results with the others.
+// in soon gets its results with the others,
 constexpr uint32_t kHeadStart = 8;
+// and twice as many as it is behind, up to such a part of the limit.
+constexpr uint32_t kLongHeadStart = 3;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
@@ -296,7 +298,10 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
 // Note [late results leave last]
 bool PartialAllreduce::must_be_in_soon(Rank rank) const {
   const uint32_t limit = call_.policy.max_consecutive_skips;
-  const uint32_t left = std::min(kHeadStart, limit / kHeadStart);
+  const uint64_t behind = seq_.value - std::min(seq_.value, host_->called_by(rank));
+  const uint64_t left =
+      std::max<uint64_t>(std::min(kHeadStart, limit / kHeadStart),
+                         std::min<uint64_t>(2 * behind, limit / kLongHeadStart));
   return group_policy_.history().consecutive_skips(rank) + left >= limit;
 }
 
@@ -313,7 +318,9 @@ bool PartialAllreduce::is_on_its_way(Rank rank) const {
 // later, call later, and be late again. So one that calls now has waited long enough,
 // and what it gets comes after nothing: the links of those who get results are busy,
 // ours has room. So does one that was skipped nearly as often in a row as it may be:
-// all will wait for it, and it comes later by what its results do.
+// all will wait for it, and it comes later by what its results do. The further it is
+// behind, the sooner: where the links of owners are full, what leaves last comes ever
+// later, and it gains an operation or so in each that brings its results with the rest.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
