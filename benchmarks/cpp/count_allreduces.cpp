@@ -98,6 +98,7 @@ class TracedLink final : public transport::Link {
   void let_go(transport::MessageId id) override { link_->let_go(id); }
   size_t cancel(transport::MessageId id) override { return link_->cancel(id); }
   const transport::FrameHeader* incoming() const override { return link_->incoming(); }
+  size_t num_received() const override { return link_->num_received(); }
   void drop_incoming() override { link_->drop_incoming(); }
   void hang_up() override { link_->hang_up(); }
   bool is_drained() const override { return link_->is_drained(); }

@@ -92,8 +92,11 @@ class OperationHost {
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
   // The same for a message whose rest goes again from other memory.
   virtual size_t recall(Rank to, transport::MessageId id) = 0;
-  // If a payload of this kind and number (of the message or collective) is being
-  // received, the rest is thrown away: its memory is no longer touched.
+  // The bytes that are here of a payload of this kind and number (of the message or
+  // collective) that is being received; 0 if none is.
+  virtual size_t num_received(Rank from, transport::FrameKind kind,
+                              uint64_t number) const = 0;
+  // The rest of it is thrown away: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
   // Who takes part in operations that may skip, and who owns what. Stays where it is.
   virtual const membership::View& view() const = 0;

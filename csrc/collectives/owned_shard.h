@@ -5,9 +5,11 @@
 // A shard in the hands of its owner: what has come of it, folded ahead as far as
 // everybody's bytes reach. Progress thread.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/buffer_pool.h"
@@ -44,6 +46,22 @@ class OwnedShard {
   size_t bytes_here(Rank from) const { return source(from).bytes; }
   // How many bytes of all of `members` are here; ours are if `own` is not null.
   size_t ready(const RankSet& members, const std::byte* own) const;
+  // Tells the policy how much of each contribution is here, if that is due;
+  // `received(from)`: bytes of a frame of it that is coming in.
+  template <class Received>
+  void tell_progress(TimePoint now, Received&& received) {
+    const auto due = policy->progress_due();
+    if (!due || now < *due) return;
+    std::vector<uint64_t> here;
+    for (size_t r = 0; r < sources_.size(); ++r)
+      here.push_back(sources_[r].bytes + received(Rank(static_cast<int32_t>(r))));
+    policy->on_progress(std::move(here), bytes_, now);
+  }
+  // When that is due, or the policy is to be asked.
+  [[nodiscard]] std::optional<TimePoint> next_look() const {
+    const auto look = policy->next_look(), due = policy->progress_due();
+    return look && due ? std::min(look, due) : look ? look : due;
+  }
   // Folds [begin, end) of what is counted, in the order of the data shards. Requires:
   // it is here. `element`: bytes of one.
   void fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,

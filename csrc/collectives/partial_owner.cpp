@@ -187,7 +187,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
       earliest = mine.late_due;
     if (!mine.own || mine.own->is_closed || mine.own->is_due) continue;
-    const auto look = mine.own->policy->next_look();
+    const auto look = mine.own->next_look();
     if (look && (!earliest || *look < *earliest)) earliest = look;
   }
   return earliest;
@@ -198,7 +198,13 @@ void PartialAllreduce::close_if_due(int32_t s) {
   if (own == nullptr || own->is_closed || host_->is_promised()) return;
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
-  const straggler::Decision decision = own->policy->decide(host_->clock().now());
+  const TimePoint now = host_->clock().now();
+  own->tell_progress(now, [&](Rank r) {
+    const bool is_coming =
+        receiving_[static_cast<size_t>(r.value)] == code_of(FrameKind::kContrib, s);
+    return is_coming ? host_->num_received(r, FrameKind::kContrib, seq_.value) : 0;
+  });
+  const straggler::Decision decision = own->policy->decide(now);
   // Somebody may get time again while others are asked whether they are there.
   own->is_due = decision.closes();
   if (own->is_due && is_heard(s)) close(s, decision);

@@ -284,7 +284,13 @@ bool PartialReduceScatter::is_held_up() const {
 void PartialReduceScatter::close_if_due() {
   if (is_held_up()) return;
   if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
-  const straggler::Decision decision = own_->policy->decide(host_->clock().now());
+  const TimePoint now = host_->clock().now();
+  own_->tell_progress(now, [&](Rank r) {
+    return receiving_.contains(r)
+               ? host_->num_received(r, FrameKind::kContrib, seq_.value)
+               : 0;
+  });
+  const straggler::Decision decision = own_->policy->decide(now);
   if (decision.closes()) close(decision);
   finish_if_done();
 }
@@ -340,7 +346,7 @@ std::optional<TimePoint> PartialReduceScatter::next_look() const {
   if (!is_started() || is_over()) return std::nullopt;
   if (is_closed_) return copy_at_;
   if (!own_ || !takes_part() || is_held_up()) return std::nullopt;
-  return own_->policy->next_look();
+  return own_->next_look();
 }
 
 std::vector<Rank> PartialReduceScatter::missing() const {

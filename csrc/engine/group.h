@@ -109,8 +109,7 @@ class Group final : public transport::Timed,
 
   void on_time(TimePoint now) override;  // does what is due
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
-  // Once after each batch of calls: tells the others which operations were called here,
-  // if no frame has done so.
+  // Once after each batch of calls: tells the others of those that no frame has told.
   void end_turn();
 
   // The highest number up to which every operation has been called here or is
@@ -157,6 +156,8 @@ class Group final : public transport::Timed,
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
+  size_t num_received(Rank from, transport::FrameKind kind,
+                      uint64_t seq) const override;
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;

@@ -147,11 +147,17 @@ void Peer::close() {
   if (link_) link_->close();
 }
 
-void Peer::drop_incoming(FrameKind kind, uint64_t number) {
+bool Peer::is_receiving(FrameKind kind, uint64_t number) const {
   const FrameHeader* incoming = link_ ? link_->incoming() : nullptr;
-  if (incoming != nullptr && incoming->seq == number && incoming->kind == kind) {
-    link_->drop_incoming();
-  }
+  return incoming != nullptr && incoming->seq == number && incoming->kind == kind;
+}
+
+size_t Peer::num_received(FrameKind kind, uint64_t number) const {
+  return is_receiving(kind, number) ? link_->num_received() : 0;
+}
+
+void Peer::drop_incoming(FrameKind kind, uint64_t number) {
+  if (is_receiving(kind, number)) link_->drop_incoming();
 }
 
 bool Peer::note_called(uint64_t called) {

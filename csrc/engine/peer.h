@@ -46,7 +46,10 @@ class Peer {
   bool is_drained() const;
   void finish();
   void close();
-  // If a payload of this kind and number is being received, the rest is thrown away.
+  // The bytes that are here of a payload of this kind and number that is being
+  // received.
+  size_t num_received(transport::FrameKind kind, uint64_t number) const;
+  // The rest of it is thrown away.
   void drop_incoming(transport::FrameKind kind, uint64_t number);
 
   // Its highest collective that is known here.
@@ -119,6 +122,7 @@ class Peer {
   straggler::ContributionShare share;
 
  private:
+  bool is_receiving(transport::FrameKind kind, uint64_t number) const;
   class Notice;
   // It is to hear when a number of ours is `from`, and so on to `up_to`; zero: nothing.
   struct Asked {

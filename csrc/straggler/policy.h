@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/rank_set.h"
@@ -141,6 +142,14 @@ class Policy {
   // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
   // world, and that `now` never goes backwards. A second arrival changes nothing.
   virtual void on_arrival(Rank rank, TimePoint now) = 0;
+
+  // How much is here of the contribution of each member, by rank, of `total` bytes
+  // each. When progress_due() says so, which it does again until it has been told.
+  virtual void on_progress(std::vector<uint64_t> /*here*/, uint64_t /*total*/,
+                           TimePoint /*now*/) {}
+  [[nodiscard]] virtual std::optional<TimePoint> progress_due() const {
+    return std::nullopt;
+  }
 
   // What to do at `now`. With the same arrivals and the same history the answer is the
   // same, and once it is close, it is close at every later time.

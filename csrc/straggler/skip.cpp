@@ -2,7 +2,20 @@
 // Copyright (c) the aikido authors
 #include "straggler/skip.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace aikido::straggler {
+namespace {
+
+// Looks at progress, each after such a part of the deadline more.
+constexpr int kLooks = 2;
+constexpr int kLookPart = 4;
+// Of a contribution, and of a deadline, that it is worth it for.
+constexpr uint64_t kLeastBytes = 32 << 10;
+constexpr Duration kLeastDeadline = std::chrono::milliseconds(4);
+
+}  // namespace
 
 Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
            Seq seq, uint64_t bytes, const RankSet& had_time)
@@ -16,7 +29,9 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       bytes_(bytes),
       expected_(RankSet::full(history.world_size())),
       arrived_(history.world_size()),
-      passed_by_(history.world_size()) {}
+      passed_by_(history.world_size()),
+      slack_(options.slack),
+      too_slow_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
@@ -41,8 +56,39 @@ Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
 // Requires: the quorum is here.
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
-    return time_left(t.rank, t.deadline, quorum_, *t_q_);
+    const Duration left = time_left(t.rank, t.deadline, quorum_, *t_q_);
+    return too_slow_.contains(t.rank) ? std::min(left, found_after_) : left;
   });
+}
+
+// Note [a contribution that comes too slowly]
+std::optional<TimePoint> Skip::progress_due() const {
+  if (!t_q_ || num_looks_ == kLooks || arrived_.covers(expected_)) return std::nullopt;
+  const Terms t = longest();
+  if (t.is_open_ended || t.reason != Reason::kWithinDeadline ||
+      t.deadline < kLeastDeadline)
+    return std::nullopt;
+  return *t_q_ + t.deadline * (num_looks_ + 1) / kLookPart;
+}
+
+void Skip::on_progress(std::vector<uint64_t> here, uint64_t total, TimePoint now) {
+  ++num_looks_;
+  const auto before = std::exchange(here_, std::move(here));
+  const Duration window = now - std::exchange(looked_at_, now);
+  const Duration deadline = longest().deadline;
+  if (num_looks_ < kLooks || total < kLeastBytes || window < deadline / kLookPart / 2)
+    return;
+  const double left = slack_ * static_cast<double>(deadline.count()) -
+                      static_cast<double>((now - *t_q_).count());
+  expected_.for_each([&](Rank r) {
+    const uint64_t now_here = here_[static_cast<size_t>(r.value)];
+    const uint64_t was_here = before[static_cast<size_t>(r.value)];
+    if (arrived_.contains(r) || now_here == 0) return;
+    const auto gained = static_cast<double>(now_here - std::min(was_here, now_here));
+    const auto rest = static_cast<double>(total - now_here);
+    if (gained * left < rest * static_cast<double>(window.count())) too_slow_.insert(r);
+  });
+  found_after_ = now - *t_q_;
 }
 
 // How long half of the members wait for another one; empty: until it comes.

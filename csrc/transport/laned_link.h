@@ -34,6 +34,7 @@ class LanedLink final : public Link {
   const FrameHeader* incoming() const override {
     return end(Lane::kBulk).link->incoming();
   }
+  size_t num_received() const override { return end(Lane::kBulk).link->num_received(); }
   void drop_incoming() override { end(Lane::kBulk).link->drop_incoming(); }
   void hang_up() override;
   bool is_drained() const override;

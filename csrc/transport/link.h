@@ -79,6 +79,8 @@ class Link {
   virtual size_t cancel(MessageId id) = 0;
   // The frame whose payload is being received, null between frames.
   virtual const FrameHeader* incoming() const = 0;
+  // Of its payload so many bytes are here; 0 between frames.
+  virtual size_t num_received() const = 0;
   // Throws the rest of that payload away: the memory it was placed in is no longer
   // touched.
   virtual void drop_incoming() = 0;

@@ -54,6 +54,7 @@ class LoopbackLink final : public Link {
   const FrameHeader* incoming() const override {
     return is_reading_ ? &header_ : nullptr;
   }
+  size_t num_received() const override { return 0; }  // a payload comes at once
   void drop_incoming() override { place_ = nullptr; }
   void hang_up() override;
   bool is_drained() const override {

@@ -42,6 +42,9 @@ class StreamLink final : public Link,
   const FrameHeader* incoming() const override {
     return reading_ == Reading::kPayload ? &header_ : nullptr;
   }
+  size_t num_received() const override {
+    return incoming() != nullptr ? header_.payload_bytes - payload_left_ : 0;
+  }
   void drop_incoming() override { payload_ = nullptr; }
   void hang_up() override;
   bool is_drained() const override;

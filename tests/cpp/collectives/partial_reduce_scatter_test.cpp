@@ -207,6 +207,29 @@ TEST_CASE("a slow receiver holds nobody up, and still gets what was meant for it
   }
 }
 
+TEST_CASE("a contribution that comes too slowly is waited for half as long") {
+  Cluster cluster({.size = 4, .chunk_bytes = 16 << 10});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = scatter_call(4, 25'000);
+  const Inputs inputs = inputs_of(4, call, 1);
+  for (const bool is_slow : {false, true}) {
+    for (int32_t r = 0; is_slow && r < 3; ++r)
+      cluster.network.set_rate(Rank(3), Rank(r), 2'000'000);  // in 50 ms
+    for (int op = 0; op < (is_slow ? 1 : 20); ++op) {
+      std::vector<AnswerPtr> answers;
+      for (int32_t r = 0; r < 4; ++r)
+        answers.push_back(call_on(cluster, r, call, inputs));
+      const TimePoint start = cluster.clock.now();
+      answers.pop_back();
+      REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+      const double took = to_ms(cluster.clock.now() - start);
+      CHECK(took < (is_slow ? 12 : 2));
+      CHECK(took > (is_slow ? 10 : 0));
+      cluster.run_idle();
+    }
+  }
+}
+
 TEST_CASE("what is kept for a member that does not call is bounded by the log") {
   // 1200 bytes and 1024 for the operation: two fit.
   Cluster cluster({.size = 3, .window_bytes = 2000, .log_bytes = 5000});

@@ -186,6 +186,15 @@ TEST_CASE("who sends its contribution late has less time for its result") {
   CHECK((s.cluster.group(0).view().number > view) == row.is_suspected);
 }
 
+TEST_CASE("an uplink that turns bad costs half of the time that its rank has") {
+  Settled s(20, 1'000'000'000, milliseconds(20));
+  s.slow_uplink(2'000'000);  // a contribution in 50 ms
+  const auto answers = s.call_all();
+  // 12 for the contributions and half of the 20, 3 for results, 8 for another view.
+  CHECK(s.took_by_others(answers) < 12 + 3 + 8);
+  CHECK(answers[0]->outcome.skipped == std::vector<Rank>{Rank(kLate)});
+}
+
 TEST_CASE("of two owners one that is slow is found out by those that own nothing") {
   Cluster cluster({.size = 5, .min_shard_bytes = 128 << 10});
   cluster.set_all_delays(milliseconds(1));

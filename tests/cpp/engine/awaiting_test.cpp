@@ -28,6 +28,7 @@ class Spy final : public transport::Link {
   void let_go(transport::MessageId) override {}
   size_t cancel(transport::MessageId) override { return 0; }
   const transport::FrameHeader* incoming() const override { return nullptr; }
+  size_t num_received() const override { return 0; }
   void drop_incoming() override {}
   void hang_up() override {}
   bool is_drained() const override { return true; }

@@ -414,5 +414,57 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
   }
 }
 
+TEST_CASE("a contribution that comes too slowly has half of its time") {
+  struct Row {
+    const char* name;
+    double here[2];  // of the contribution, when it is looked at
+    uint64_t bytes = 1'000'000;
+    double second_look = 0.5;  // of the deadline
+    bool is_too_slow = false;
+  };
+  const Row rows[] = {
+      {.name = "slow", .here = {0.1, 0.11}, .is_too_slow = true},
+      {.name = "held up", .here = {0.1, 0.1}, .is_too_slow = true},
+      {.name = "just too slow", .here = {0, 0.19}, .is_too_slow = true},
+      {.name = "just fast enough", .here = {0, 0.21}},
+      {.name = "nearly here", .here = {0.9, 0.93}},
+      {.name = "nothing at all", .here = {0, 0}},
+      {.name = "begun again", .here = {0.5, 0.1}, .is_too_slow = true},
+      {.name = "too small to tell", .here = {0.1, 0.1}, .bytes = 32'000},
+      {.name = "looked at too soon", .here = {0.1, 0.1}, .second_look = 0.3},
+  };
+  for (const Row& row : rows) {
+    INFO(row.name);
+    GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
+    play_all(group, 20, ms(400), [](int) { return with_lag(1); });
+    const TimePoint t_q = TimePoint(std::chrono::hours(1)) + ms(2);
+    const auto policy = group.start(Seq(21), kBytes);
+    for (int32_t r = 0; r < 3; ++r) policy->on_arrival(Rank(r), t_q - ms(2 - r));
+    const Duration deadline = *policy->next_look() - t_q;
+    REQUIRE(deadline > ms(40));
+    const auto at = [&](double part) {
+      return t_q + Duration(static_cast<int64_t>(
+                       part * static_cast<double>(deadline.count())));
+    };
+    const auto look = [&](double share, double part) {
+      const auto here = static_cast<uint64_t>(share * static_cast<double>(row.bytes));
+      policy->on_progress({row.bytes, row.bytes, row.bytes, here}, row.bytes, at(part));
+    };
+    CHECK(policy->progress_due() == t_q + deadline / 4);
+    look(row.here[0], 0.25);
+    CHECK(policy->progress_due() == t_q + deadline / 2);
+    CHECK_FALSE(policy->decide(at(0.49)).closes());
+    look(row.here[1], row.second_look);
+    CHECK_FALSE(policy->progress_due());
+    const Decision decision = policy->decide(at(0.51));
+    CHECK(decision.closes() == row.is_too_slow);
+    CHECK(decision.rank == Rank(3));
+    CHECK(decision.deadline == (row.is_too_slow ? at(0.5) - t_q : deadline));
+    CHECK(policy->decide(at(1)).reason == Reason::kDeadline);
+    policy->on_arrival(Rank(3), at(0.51));
+    CHECK(policy->decide(at(0.51)).reason == Reason::kComplete);
+  }
+}
+
 }  // namespace
 }  // namespace aikido::straggler

@@ -321,12 +321,14 @@ TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]")
   REQUIRE(::send(two.raw, bytes.data(), 300, 0) == 300);
   two.run_until([&] { return two.to_b->incoming() != nullptr; });
   CHECK(two.to_b->incoming()->seq == 1);
+  CHECK(two.to_b->num_received() == 300 - kHeaderBytes);
   two.to_b->drop_incoming();
   two.a.messages[1].clear();
   two.a.messages[1].shrink_to_fit();
   REQUIRE(::send(two.raw, bytes.data() + 300, 564, 0) == 564);
   two.run_until([&] { return two.a.received[1] == 800; });
   CHECK(two.to_b->incoming() == nullptr);
+  CHECK(two.to_b->num_received() == 0);
 }
 
 TEST_CASE("chunks that were picked and have not begun let what is urgent past",
