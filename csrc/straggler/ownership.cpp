@@ -60,9 +60,9 @@ bool Ownership::may_return(Rank rank, const Now& now, const Seen& seen) const {
     case Suits::kNo:
       return has_waited(rank, now, 16);
     case Suits::kUnknown:
-      break;
+      return has_waited(rank, now, 8);
   }
-  return has_waited(rank, now);
+  return false;
 }
 
 }  // namespace aikido::straggler

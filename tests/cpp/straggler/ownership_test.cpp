@@ -114,7 +114,7 @@ TEST_CASE("shards come back to who has kept up, or is in time for full sums") {
                {0, 1000, false, false},
                Ownership::kReturnAfter},
            Row{"in time now and then", {0, 15, false, false}, 0},
-           Row{"skipped, and keeps up", skipped(1000), 32},
+           Row{"skipped, and keeps up", skipped(1000), 64},
            Row{"skipped, and behind", {1000, 0, false, false}, 0},
            Row{"slow for full sums", {0, 1000, true, true}, 0},
            Row{"an uplink that is too slow", skipped(1000, Suits::kNo), 128},
@@ -145,7 +145,7 @@ TEST_CASE("a trial waits for some time as well, and who is in time for none") {
                .empty())
         return now - 50;
   };
-  CHECK(first(skipped(1000)) == 100);
+  CHECK(first(skipped(1000)) == 200);
   CHECK(first(skipped(1000, Suits::kYes)) == 25);
   CHECK(first(skipped(1000, Suits::kNo)) == 400);
   CHECK(first({0, 1000, false, true}) == Ownership::kReturnAfter);
@@ -171,10 +171,10 @@ std::vector<uint64_t> waits(int times, uint64_t as_owner) {
 TEST_CASE(
     "each trial that fails doubles the wait, to a limit, and one that lasts ends "
     "that") {
-  CHECK(waits(5, 4) == std::vector<uint64_t>{32, 64, 128, 256, 512});
-  CHECK(waits(12, 4).back() == uint64_t{32} << Ownership::kMaxDoublings);
-  CHECK(waits(4, 32) == std::vector<uint64_t>{32, 32, 32, 32});
-  CHECK(waits(4, 31) == std::vector<uint64_t>{32, 64, 128, 256});
+  CHECK(waits(5, 4) == std::vector<uint64_t>{64, 128, 256, 512, 1024});
+  CHECK(waits(12, 4).back() == uint64_t{64} << Ownership::kMaxDoublings);
+  CHECK(waits(4, 32) == std::vector<uint64_t>{64, 64, 64, 64});
+  CHECK(waits(4, 31) == std::vector<uint64_t>{64, 128, 256, 512});
 }
 
 }  // namespace
