@@ -70,9 +70,10 @@ class SkipStraggler(Policy):
         min_contributors: contributions without which nothing ends; None is more than
             half of the ranks, or half of an even number, from four on, where the others
             are late at once.
-        floor_ms, ceiling_ms: shortest and longest deadline after the quorum. A ceiling
-            has to be below the timeout of the call; None is 10 s, or half of that
-            timeout where it is not longer.
+        floor_ms, ceiling_ms: shortest and longest deadline after the quorum; one whose
+            contribution comes too slowly to be in time has half of its deadline. A
+            ceiling has to be below the timeout of the call; None is 10 s, or half of
+            that timeout where it is not longer.
         max_consecutive_skips: after so many skips in a row the group waits for it.
         warmup_operations: arrivals to see before a deadline is below the ceiling.
         slack: head-room over the lag that a deadline is made from, at least 1.

@@ -16,7 +16,7 @@
 // the kDiscount n-th part of one (deadline.h): it waits until that is as much, and at
 // least kTrialAfter, since a failure takes its time to be seen also where operations
 // are short. Each wait after a failure is twice the one before. A trial holds if it
-// lasts as long as the wait did; the next wait is the shortest again. Where full sums
+// lasts as long as that; the next wait is the shortest again. Where full sums
 // are all there is, everybody keeps up, and only being in time counts.
 //
 // To keep up takes no uplink: results come down, and late contributions are cancelled.

@@ -54,7 +54,8 @@ struct PolicyOptions {
   // the members.
   int32_t min_contributors = 0;
   // Shortest and longest deadline, but for members that are late again and again and
-  // get less than the floor (deadline.h): 0 <= floor <= ceiling <= 1 h.
+  // get less than the floor (deadline.h), and those whose bytes come too slowly (skip.h):
+  // 0 <= floor <= ceiling <= 1 h.
   Duration floor = std::chrono::milliseconds(20);
   Duration ceiling = std::chrono::seconds(10);
   // Skips in a row of one member after which the group waits for it: 1 .. 1,000,000.
