@@ -93,9 +93,9 @@ class OperationHost {
   // The same for a message whose rest goes again from other memory.
   virtual size_t recall(Rank to, transport::MessageId id) = 0;
   // The bytes that are here of a payload of this kind and number (of the message or
-  // collective) that is being received; 0 if none is.
-  virtual size_t num_received(Rank from, transport::FrameKind kind,
-                              uint64_t number) const = 0;
+  // collective) that is being received; 0 if none is, nothing if it is another one.
+  virtual std::optional<size_t> num_received(Rank from, transport::FrameKind kind,
+                                             uint64_t number) const = 0;
   // The rest of it is thrown away: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
   // Who takes part in operations that may skip, and who owns what. Stays where it is.

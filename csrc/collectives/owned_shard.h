@@ -47,14 +47,17 @@ class OwnedShard {
   // How many bytes of all of `members` are here; ours are if `own` is not null.
   size_t ready(const RankSet& members, const std::byte* own) const;
   // Tells the policy how much of each contribution is here, if that is due;
-  // `received(from)`: bytes of a frame of it that is coming in.
+  // `received(from)`: bytes of a frame of it that is coming in, nothing if another one
+  // comes instead.
   template <class Received>
   void tell_progress(TimePoint now, Received&& received) {
     const auto due = policy->progress_due();
     if (!due || now < *due) return;
-    std::vector<uint64_t> here;
-    for (size_t r = 0; r < sources_.size(); ++r)
-      here.push_back(sources_[r].bytes + received(Rank(static_cast<int32_t>(r))));
+    straggler::Policy::Progress here;
+    for (size_t r = 0; r < sources_.size(); ++r) {
+      here.push_back(received(Rank(static_cast<int32_t>(r))));
+      if (here.back()) *here.back() += sources_[r].bytes;
+    }
     policy->on_progress(std::move(here), bytes_, now);
   }
   // When that is due, or the policy is to be asked.

@@ -291,7 +291,7 @@ class PartialAllreduce final : public Operation {
   TimePoint ready_at_{};
   std::optional<TimePoint> fewest_at_;  // when enough for a result had called
   bool has_quorum_ = false;             // and for a quorum
-  std::pair<Rank, Duration> last_here_{kNoRank, {}};  // and how long after a quorum
+  std::pair<Rank, Duration> last_here_{kNoRank, {}};  // after a quorum and its call
   bool has_suspected_ = false;                        // in this view
   std::optional<TimePoint> contribute_at_;            // not before
   int num_views_ = 0;                                 // that it has gone through

@@ -199,10 +199,11 @@ void PartialAllreduce::close_if_due(int32_t s) {
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const TimePoint now = host_->clock().now();
-  own->tell_progress(now, [&](Rank r) {
-    const bool is_coming =
+  own->tell_progress(now, [&](Rank r) -> std::optional<uint64_t> {
+    const auto bytes = host_->num_received(r, FrameKind::kContrib, seq_.value);
+    const bool is_of_it =
         receiving_[static_cast<size_t>(r.value)] == code_of(FrameKind::kContrib, s);
-    return is_coming ? host_->num_received(r, FrameKind::kContrib, seq_.value) : 0;
+    return is_of_it || bytes == 0 ? bytes : std::nullopt;
   });
   const straggler::Decision decision = own->policy->decide(now);
   // Somebody may get time again while others are asked whether they are there.

@@ -285,10 +285,9 @@ void PartialReduceScatter::close_if_due() {
   if (is_held_up()) return;
   if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
   const TimePoint now = host_->clock().now();
-  own_->tell_progress(now, [&](Rank r) {
-    return receiving_.contains(r)
-               ? host_->num_received(r, FrameKind::kContrib, seq_.value)
-               : 0;
+  own_->tell_progress(now, [&](Rank r) -> std::optional<uint64_t> {
+    const auto bytes = host_->num_received(r, FrameKind::kContrib, seq_.value);
+    return receiving_.contains(r) || bytes == 0 ? bytes : std::nullopt;
   });
   const straggler::Decision decision = own_->policy->decide(now);
   if (decision.closes()) close(decision);

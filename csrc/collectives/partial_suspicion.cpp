@@ -34,12 +34,12 @@ void PartialAllreduce::note_lag() {
 // was too late everywhere: it is what is slow. What only its holder has comes from it
 // or not at all. One for whose contribution another shard has waited in vain was late
 // before the clock started: the time begins with that wait. One whose contribution came
-// here, but later than a quorum, has used its time as well: that is how its link is,
-// and only half of the patience is left to it for sure. None of this holds of one whose
-// caller is late: that says nothing of its link, and its own shard waits for that
-// caller, too, and has one more result to send than the others. With each view that
-// this operation goes through it takes twice as long: where every link is slow,
-// somebody must get the time to finish.
+// here, but later than a quorum, has used its time as well, up to the floor: that is
+// how its link is, and only half of the patience is left to it for sure. None of this
+// holds of one whose caller is late: that says nothing of its link, and its own shard
+// waits for that caller, too, and has one more result to send than the others. With
+// each view that this operation goes through it takes twice as long: where every link
+// is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -77,7 +77,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
       });
-  const Duration behind = num_views_ == 0 ? behind_here() : Duration::zero();
+  const Duration behind = num_views_ == 0 ? std::min(behind_here(), took) : Duration{};
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took - behind) : Duration::zero();
   // As long as for all else: full sums, of whose result bytes are on their way already,
@@ -89,7 +89,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
   const Duration in_vain =
       is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
-  const Duration spared = std::max(in_vain, std::min(patience / 2 + waited, behind));
+  const Duration spared =
+      std::max(in_vain, std::min({patience / 2 + waited, behind, call_.policy.floor}));
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
 }
@@ -109,8 +110,8 @@ Duration PartialAllreduce::waited_in_vain() const {
   return shortest;
 }
 
-// How long after a quorum the contributions of those came here whose results are
-// missing: that of the one that came last.
+// How long after a quorum, and after the calls of their ranks, the contributions of
+// those came here whose results are missing: that of the one that came last.
 Duration PartialAllreduce::behind_here() const {
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);

@@ -469,7 +469,8 @@ void Group::on_over(Seq seq) {
   if (it != sending_.end() && !it->second->is_sending()) sending_.erase(it);
 }
 
-size_t Group::num_received(Rank from, FrameKind kind, uint64_t seq) const {
+std::optional<size_t> Group::num_received(Rank from, FrameKind kind,
+                                          uint64_t seq) const {
   return peers_[static_cast<size_t>(from.value)].num_received(kind, seq);
 }
 

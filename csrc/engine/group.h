@@ -112,8 +112,7 @@ class Group final : public transport::Timed,
   // Once after each batch of calls: tells the others of those that no frame has told.
   void end_turn();
 
-  // The highest number up to which every operation has been called here or is
-  // committed. Any thread.
+  // Up to this every operation has been called here or is committed. Any thread.
   uint64_t known_up_to() const { return known_up_to_.load(); }
   // The highest number that another member has called. Any thread.
   uint64_t called_elsewhere() const { return called_elsewhere_.load(); }
@@ -156,8 +155,8 @@ class Group final : public transport::Timed,
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
-  size_t num_received(Rank from, transport::FrameKind kind,
-                      uint64_t seq) const override;
+  std::optional<size_t> num_received(Rank, transport::FrameKind,
+                                     uint64_t) const override;
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;

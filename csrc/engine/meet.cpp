@@ -78,25 +78,33 @@ Result<std::shared_ptr<Communicator>> Communicator::connect(
   const TimePoint deadline = made->clock_.now() + timeout;
   Status met = made->meet(store, deadline);
   if (met) return made;
-  // Whoever was connecting as another gave up may see no more than that it hung up.
-  if (met.code() == Code::kPeerLost) {
-    if (auto why = store.get(end_key(made->token_), kSecondThoughts))
-      met = {Code::kInvalidArgument, printable(*why), met.culprit()};
+  if (made->token_ == transport::Token{}) {
+    made->abort(met);
+    made->shutdown(kGoodbye);
+    return met;
   }
-  // Those that are connected to us need not wait for the deadline, and hear why.
+  std::string why = concat("rank ", made->options_.self.value, " has given group \"",
+                           made->options_.name, "\" up: ", met.message());
+  // Whoever was connecting as another gave up may see no more than that it hung up.
+  bool is_told = false;
+  const bool is_loss = met.code() == Code::kPeerLost;
+  if (is_loss) {
+    if (auto told = store.get(end_key(made->token_), kSecondThoughts)) {
+      why = *told;
+      met = {Code::kInvalidArgument, printable(why), met.culprit()};
+      is_told = true;
+    }
+  }
+  // Those that are connected to us need not wait for the deadline, and hear why. Nobody
+  // reads of a loss what it sees itself. What the store says is of no use: there is an
+  // error already.
   made->abort(met);
-  const bool has_met = made->token_ != transport::Token{};
-  const std::string why =
-      concat("rank ", made->options_.self.value, " has given group \"",
-             made->options_.name, "\" up: ", met.message());
-  // Before the links end. What the store says is of no use: there is an error already.
-  if (has_met) (void)store.set(end_key(made->token_), why);
+  if (!is_loss) (void)store.set(end_key(made->token_), why);
   made->shutdown(kGoodbye);
   // Who comes later hears it from us, or reads it where this process is gone.
-  if (has_met) {
-    made->engine_->run_and_wait(
-        [&] { made->engine_->listener().refuse(made->token_, why); });
-  }
+  made->engine_->run_and_wait(
+      [&] { made->engine_->listener().refuse(made->token_, why); });
+  if (is_loss && !is_told) (void)store.set(end_key(made->token_), why);
   return met;
 }
 

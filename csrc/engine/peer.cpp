@@ -152,8 +152,10 @@ bool Peer::is_receiving(FrameKind kind, uint64_t number) const {
   return incoming != nullptr && incoming->seq == number && incoming->kind == kind;
 }
 
-size_t Peer::num_received(FrameKind kind, uint64_t number) const {
-  return is_receiving(kind, number) ? link_->num_received() : 0;
+std::optional<size_t> Peer::num_received(FrameKind kind, uint64_t number) const {
+  if (!link_ || link_->incoming() == nullptr) return 0;
+  if (!is_receiving(kind, number)) return std::nullopt;
+  return link_->num_received();
 }
 
 void Peer::drop_incoming(FrameKind kind, uint64_t number) {

@@ -47,8 +47,8 @@ class Peer {
   void finish();
   void close();
   // The bytes that are here of a payload of this kind and number that is being
-  // received.
-  size_t num_received(transport::FrameKind kind, uint64_t number) const;
+  // received; 0 if none is, nothing if it is another one.
+  std::optional<size_t> num_received(transport::FrameKind kind, uint64_t number) const;
   // The rest of it is thrown away.
   void drop_incoming(transport::FrameKind kind, uint64_t number);
 

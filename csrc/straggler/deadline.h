@@ -23,7 +23,7 @@
 // average a member delays the others by no more than 2 c per operation however late it
 // is, and its own lags cannot stretch that. What slows all members moves t_q, leaves
 // the lags as they were and skips nobody. A lag up to the grace never leads to a skip,
-// unless longer ones do.
+// unless longer ones do, or it was on its way and not to be expected so soon (skip.h).
 //
 // One thread, no clock.
 

@@ -113,6 +113,10 @@ void History::on_arrival(Seq seq, Rank rank, TimePoint now) {
   on_called(rank, seq, now);
 }
 
+void History::on_too_slow(Seq seq, Rank rank, Duration lag) {
+  if (Recent* op = find(seq)) record(*op, rank, op->t_q + lag);
+}
+
 void History::on_called(Rank rank, Seq seq, TimePoint now) {
   note_called(rank, seq);
   call_lags_.on_called(rank, seq, now);

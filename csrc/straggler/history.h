@@ -81,7 +81,9 @@ class History {
   void on_quorum_after_half(uint64_t bytes, Duration lag);
   // `rank` has delivered its contribution to `seq`: before the close or long after.
   void on_arrival(Seq seq, Rank rank, TimePoint now);
-  // The same for a contribution that came after the close.
+  // The contribution of `rank` to `seq` will not be here `lag` after the quorum.
+  void on_too_slow(Seq seq, Rank rank, Duration lag);
+  // The same as on_arrival() for a contribution that came after the close.
   void on_late_arrival(Seq seq, Rank rank, TimePoint now) {
     on_arrival(seq, rank, now);
   }

@@ -22,8 +22,8 @@
 // To keep up takes no uplink: results come down, and late contributions are cancelled.
 // What still comes of them shows how fast it is: of large ones how fast bytes come
 // (uplink.h), of small ones what part is here at the close (contribution_share.h). One
-// whose uplink would do waits a quarter of the time, one of which nothing comes twice,
-// and one whose uplink is too slow four times as long.
+// whose uplink would do waits a quarter of the time, one of which too little comes to
+// say twice, and one whose uplink is too slow four times as long.
 //
 // Note [advice]
 // Lags say that a member is late and not why. Whoever sees the traces of all ranks

@@ -54,8 +54,8 @@ struct PolicyOptions {
   // the members.
   int32_t min_contributors = 0;
   // Shortest and longest deadline, but for members that are late again and again and
-  // get less than the floor (deadline.h), and those whose bytes come too slowly (skip.h):
-  // 0 <= floor <= ceiling <= 1 h.
+  // get less than the floor (deadline.h), and those whose bytes come too slowly
+  // (skip.h): 0 <= floor <= ceiling <= 1 h.
   Duration floor = std::chrono::milliseconds(20);
   Duration ceiling = std::chrono::seconds(10);
   // Skips in a row of one member after which the group waits for it: 1 .. 1,000,000.
@@ -145,19 +145,25 @@ class Policy {
   virtual void on_arrival(Rank rank, TimePoint now) = 0;
 
   // How much is here of the contribution of each member, by rank, of `total` bytes
-  // each. When progress_due() says so, which it does again until it has been told.
-  virtual void on_progress(std::vector<uint64_t> /*here*/, uint64_t /*total*/,
-                           TimePoint /*now*/) {}
+  // each; nothing: its link has something else to bring first. When progress_due() says
+  // so, which it does again until it has been told.
+  using Progress = std::vector<std::optional<uint64_t>>;
+  virtual void on_progress(Progress /*here*/, uint64_t /*total*/, TimePoint /*now*/) {}
   [[nodiscard]] virtual std::optional<TimePoint> progress_due() const {
     return std::nullopt;
   }
 
-  // What to do at `now`. With the same arrivals and the same history the answer is the
+  // For how long a contribution that is not here has been missed: since the quorum and
+  // the call of `rank`. 0 before that, and where the policy does not know.
+  [[nodiscard]] virtual Duration missed_for(Rank, TimePoint) const { return {}; }
+
+  // What to do at `now`. With the same arrivals, progress and history the answer is the
   // same, and once it is close, it is close at every later time.
   [[nodiscard]] virtual Decision decide(TimePoint now) const = 0;
 
   // When decide() turns to close if nothing happens before: ask then. Empty: only an
-  // arrival or the history can change the answer. Ask again after each of those.
+  // arrival or the history can change the answer. Ask again after each of those, and
+  // after on_progress().
   [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
 
   // Whose contributions are here: the mask, if it closes now.

@@ -71,24 +71,28 @@ std::optional<TimePoint> Skip::progress_due() const {
   return *t_q_ + t.deadline * (num_looks_ + 1) / kLookPart;
 }
 
-void Skip::on_progress(std::vector<uint64_t> here, uint64_t total, TimePoint now) {
+void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   ++num_looks_;
-  const auto before = std::exchange(here_, std::move(here));
+  const Progress before = std::exchange(here_, std::move(here));
   const Duration window = now - std::exchange(looked_at_, now);
-  const Duration deadline = longest().deadline;
-  if (num_looks_ < kLooks || total < kLeastBytes || window < deadline / kLookPart / 2)
-    return;
-  const double left = slack_ * static_cast<double>(deadline.count()) -
-                      static_cast<double>((now - *t_q_).count());
+  const Duration deadline = longest().deadline, after = now - *t_q_;
+  const Duration least = deadline / kLookPart / 2;
+  const bool is_late = after > deadline * kLooks / kLookPart + least || window < least;
+  if (num_looks_ < kLooks || total < kLeastBytes || is_late) return;
+  const auto too_late =
+      Duration(static_cast<int64_t>(slack_ * static_cast<double>(deadline.count())));
+  const auto left = static_cast<double>((too_late - after).count());
   expected_.for_each([&](Rank r) {
-    const uint64_t now_here = here_[static_cast<size_t>(r.value)];
-    const uint64_t was_here = before[static_cast<size_t>(r.value)];
-    if (arrived_.contains(r) || now_here == 0) return;
-    const auto gained = static_cast<double>(now_here - std::min(was_here, now_here));
-    const auto rest = static_cast<double>(total - now_here);
-    if (gained * left < rest * static_cast<double>(window.count())) too_slow_.insert(r);
+    const auto now_here = here_[static_cast<size_t>(r.value)];
+    const auto was_here = before[static_cast<size_t>(r.value)];
+    if (arrived_.contains(r) || !was_here || now_here.value_or(0) == 0) return;
+    const auto gained = static_cast<double>(*now_here - std::min(*was_here, *now_here));
+    const auto rest = static_cast<double>(total - *now_here);
+    if (gained * left >= rest * static_cast<double>(window.count())) return;
+    too_slow_.insert(r);
+    history_.on_too_slow(seq_, r, too_late);
   });
-  found_after_ = now - *t_q_;
+  found_after_ = after;
 }
 
 // How long half of the members wait for another one; empty: until it comes.
@@ -112,6 +116,12 @@ std::optional<Terms> Skip::half() const {
   if (t.is_open_ended || !is_enough || !is_new) return std::nullopt;
   t.reason = Reason::kHalf;
   return t;
+}
+
+Duration Skip::missed_for(Rank rank, TimePoint now) const {
+  const auto called = calls_.called_at(rank);
+  if (!t_q_ || !called || arrived_.contains(rank)) return {};
+  return now - std::max(*t_q_, *called);
 }
 
 Decision Skip::decide(TimePoint now) const {

@@ -26,9 +26,11 @@
 // Of one that is on its way more can be said before its deadline is over. What of it
 // comes in the second quarter of that time shows how fast its link is now; if at this
 // rate the rest is not here slack times the deadline after the quorum, it is not waited
-// for in the second half (our design). Before, and where nothing has come at all, a
-// member may be held up by its machine, which says nothing of what comes next. Nor do
-// contributions say anything that a socket takes at once.
+// for in the second half, and that is what is noted as its lag (our design). Of one of
+// which nothing has come, or for which its link has had something else to bring, this
+// says nothing: its caller or its machine may be late, and catch up. Nor does a look
+// that came late, since then this rank has not read what is here, or a contribution
+// that a socket takes at once.
 //
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
@@ -56,8 +58,9 @@ class Skip final : public Policy {
     missing.for_each([&](Rank r) { passed_by_.insert(r); });
   }
   void on_arrival(Rank rank, TimePoint now) override;
-  void on_progress(std::vector<uint64_t> here, uint64_t total, TimePoint now) override;
+  void on_progress(Progress here, uint64_t total, TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> progress_due() const override;
+  [[nodiscard]] Duration missed_for(Rank rank, TimePoint now) const override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }
@@ -81,11 +84,11 @@ class Skip final : public Policy {
   RankSet arrived_;
   RankSet passed_by_;  // another shard is closed without them
   double slack_;
-  int num_looks_ = 0;           // at progress,
-  TimePoint looked_at_{};       // the last one, when this
-  std::vector<uint64_t> here_;  // was here, by rank
-  RankSet too_slow_;            // found in the last one,
-  Duration found_after_{};      // so long after the quorum
+  int num_looks_ = 0;       // at progress,
+  TimePoint looked_at_{};   // the last one, when this
+  Progress here_;           // was here, by rank
+  RankSet too_slow_;        // found in the last one,
+  Duration found_after_{};  // so long after the quorum
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint> t_half_;  // when the fewest were here, before t_q
 };

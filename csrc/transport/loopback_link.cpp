@@ -54,7 +54,7 @@ class LoopbackLink final : public Link {
   const FrameHeader* incoming() const override {
     return is_reading_ ? &header_ : nullptr;
   }
-  size_t num_received() const override { return 0; }  // a payload comes at once
+  size_t num_received() const override;
   void drop_incoming() override { place_ = nullptr; }
   void hang_up() override;
   bool is_drained() const override {
@@ -319,6 +319,18 @@ bool LoopbackLink::deliver_sent() {
   const auto sent = std::exchange(sent_, {});
   for (const auto& [owner, token] : sent) owner->on_sent(token);
   return true;
+}
+
+// As the rate has it, though its bytes are placed at the begin and at the end.
+size_t LoopbackLink::num_received() const {
+  if (!is_reading_) return 0;
+  const auto& frame = in_.frames.front();
+  const Duration all = frame.ends_at - frame.begins_at;
+  const Duration past = std::min(network_->clock_->now() - frame.begins_at, all);
+  if (all <= Duration::zero() || frame.ends_at == Wakeups::kNever) return 0;
+  return static_cast<size_t>(static_cast<double>(frame.payload.size()) *
+                             static_cast<double>(past.count()) /
+                             static_cast<double>(all.count()));
 }
 
 // Ends the own direction: what is queued goes nowhere, what left arrives.

@@ -208,7 +208,10 @@ TEST_CASE("a slow receiver holds nobody up, and still gets what was meant for it
 }
 
 TEST_CASE("a contribution that comes too slowly is waited for half as long") {
-  Cluster cluster({.size = 4, .chunk_bytes = 16 << 10});
+  // In many frames, or in one of which a part is here.
+  const size_t chunk_bytes = GENERATE(size_t{16} << 10, size_t{256} << 10);
+  CAPTURE(chunk_bytes);
+  Cluster cluster({.size = 4, .chunk_bytes = chunk_bytes});
   cluster.set_all_delays(milliseconds(1));
   const Call call = scatter_call(4, 25'000);
   const Inputs inputs = inputs_of(4, call, 1);

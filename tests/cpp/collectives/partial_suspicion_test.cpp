@@ -12,8 +12,8 @@ namespace {
 // Four members with equal links, and how long a call takes there as a rule.
 struct Settled {
   explicit Settled(int num_ops = 20, uint64_t bytes_per_second = 10'000'000,
-                   Duration floor = milliseconds(5))
-      : cluster({.size = 4, .chunk_bytes = 16 << 10}) {
+                   Duration floor = milliseconds(5), size_t chunk_bytes = 16 << 10)
+      : cluster({.size = 4, .chunk_bytes = chunk_bytes}) {
     call.policy.floor = floor;
     cluster.set_all_delays(milliseconds(1));
     cluster.set_all_rates(bytes_per_second);
@@ -187,7 +187,10 @@ TEST_CASE("who sends its contribution late has less time for its result") {
 }
 
 TEST_CASE("an uplink that turns bad costs half of the time that its rank has") {
-  Settled s(20, 1'000'000'000, milliseconds(20));
+  // In many frames, or in one of which a part is here.
+  const size_t chunk_bytes = GENERATE(size_t{16} << 10, size_t{256} << 10);
+  CAPTURE(chunk_bytes);
+  Settled s(20, 1'000'000'000, milliseconds(20), chunk_bytes);
   s.slow_uplink(2'000'000);  // a contribution in 50 ms
   const auto answers = s.call_all();
   // 12 for the contributions and half of the 20, 3 for results, 8 for another view.

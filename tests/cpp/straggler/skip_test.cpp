@@ -417,7 +417,7 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
 TEST_CASE("a contribution that comes too slowly has half of its time") {
   struct Row {
     const char* name;
-    double here[2];  // of the contribution, when it is looked at
+    std::optional<double> here[2];  // of the contribution, when it is looked at
     uint64_t bytes = 1'000'000;
     double second_look = 0.5;  // of the deadline
     bool is_too_slow = false;
@@ -432,6 +432,9 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
       {.name = "begun again", .here = {0.5, 0.1}, .is_too_slow = true},
       {.name = "too small to tell", .here = {0.1, 0.1}, .bytes = 32'000},
       {.name = "looked at too soon", .here = {0.1, 0.1}, .second_look = 0.3},
+      {.name = "looked at too late", .here = {0.1, 0.1}, .second_look = 0.65},
+      {.name = "behind something else", .here = {0.1, std::nullopt}},
+      {.name = "that was behind something else", .here = {std::nullopt, 0.1}},
   };
   for (const Row& row : rows) {
     INFO(row.name);
@@ -446,8 +449,9 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
       return t_q + Duration(static_cast<int64_t>(
                        part * static_cast<double>(deadline.count())));
     };
-    const auto look = [&](double share, double part) {
-      const auto here = static_cast<uint64_t>(share * static_cast<double>(row.bytes));
+    const auto look = [&](std::optional<double> share, double part) {
+      std::optional<uint64_t> here;
+      if (share) here = static_cast<uint64_t>(*share * static_cast<double>(row.bytes));
       policy->on_progress({row.bytes, row.bytes, row.bytes, here}, row.bytes, at(part));
     };
     CHECK(policy->progress_due() == t_q + deadline / 4);
@@ -456,13 +460,26 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
     CHECK_FALSE(policy->decide(at(0.49)).closes());
     look(row.here[1], row.second_look);
     CHECK_FALSE(policy->progress_due());
-    const Decision decision = policy->decide(at(0.51));
+    const double then = std::max(row.second_look, 0.51);
+    const Decision decision = policy->decide(at(then));
     CHECK(decision.closes() == row.is_too_slow);
     CHECK(decision.rank == Rank(3));
     CHECK(decision.deadline == (row.is_too_slow ? at(0.5) - t_q : deadline));
     CHECK(policy->decide(at(1)).reason == Reason::kDeadline);
-    policy->on_arrival(Rank(3), at(0.51));
-    CHECK(policy->decide(at(0.51)).reason == Reason::kComplete);
+    // That it has called the next one soon does not make it one that is in time.
+    const auto longest = [&] {
+      return group.history().lags(Rank(3), kBytes).longest_of_last(1);
+    };
+    CHECK((longest() > deadline) == row.is_too_slow);
+    if (!row.is_too_slow) {
+      policy->on_arrival(Rank(3), at(then));
+      CHECK(policy->decide(at(then)).reason == Reason::kComplete);
+      continue;
+    }
+    group.history().on_committed(Seq(21), policy->arrived(), kBytes);
+    group.history().on_called(Rank(3), Seq(22), at(0.6));
+    CHECK(longest() > deadline);
+    CHECK(group.history().late_run(Rank(3)) == 1);
   }
 }
 
