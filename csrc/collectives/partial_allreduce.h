@@ -259,7 +259,6 @@ class PartialAllreduce final : public Operation {
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
   Duration waited_in_vain() const;
-  Duration behind_here() const;
 
   ShardTable plan_;
   std::vector<int32_t> live_;  // by index, ascending
@@ -289,12 +288,11 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  std::optional<TimePoint> fewest_at_;  // when enough for a result had called
-  bool has_quorum_ = false;             // and for a quorum
-  std::pair<Rank, Duration> last_here_{kNoRank, {}};  // after a quorum and its call
-  bool has_suspected_ = false;                        // in this view
-  std::optional<TimePoint> contribute_at_;            // not before
-  int num_views_ = 0;                                 // that it has gone through
+  std::optional<TimePoint> fewest_at_;      // when enough for a result had called
+  bool has_quorum_ = false;                 // and for a quorum
+  bool has_suspected_ = false;              // in this view
+  std::optional<TimePoint> contribute_at_;  // not before
+  int num_views_ = 0;                       // that it has gone through
 };
 
 }  // namespace aikido::collectives

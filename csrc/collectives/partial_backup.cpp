@@ -181,8 +181,6 @@ void PartialAllreduce::note_whole(int32_t s, Rank from) {
   OwnedShard& own = *shard(s).own;
   const TimePoint now = host_->clock().now();
   if (!is_backup(from)) {
-    const Duration missed = own.policy->missed_for(from, now);
-    if (missed > last_here_.second) last_here_ = {from, missed};
     own.policy->on_arrival(from, now);
   } else {
     if (!own.backups->has_offered(from)) own.backups->on_offer(from, *said(from), now);

@@ -33,13 +33,11 @@ void PartialAllreduce::note_lag() {
 // slow. One whose verdict is here waits for nobody, nor does one whose own contribution
 // was too late everywhere: it is what is slow. What only its holder has comes from it
 // or not at all. One for whose contribution another shard has waited in vain was late
-// before the clock started: the time begins with that wait. One whose contribution came
-// here, but later than a quorum, has used its time as well, up to the floor: that is
-// how its link is, and only half of the patience is left to it for sure. None of this
-// holds of one whose caller is late: that says nothing of its link, and its own shard
-// waits for that caller, too, and has one more result to send than the others. With
-// each view that this operation goes through it takes twice as long: where every link
-// is slow, somebody must get the time to finish.
+// before the clock started: the time begins with that wait. None of this holds of one
+// whose caller is late: that says nothing of its link, and its own shard waits for that
+// caller, too, and has one more result to send than the others. With each view that
+// this operation goes through it takes twice as long: where every link is slow,
+// somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -77,9 +75,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
       });
-  const Duration behind = num_views_ == 0 ? std::min(behind_here(), took) : Duration{};
   // For one of whom nothing is known yet it would be the ceiling.
-  waited = may_wait ? std::min(waited, took - behind) : Duration::zero();
+  waited = may_wait ? std::min(waited, took) : Duration::zero();
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
@@ -87,10 +84,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       group_policy_.ceiling(),
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
-  const Duration in_vain =
-      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   const Duration spared =
-      std::max(in_vain, std::min({patience / 2 + waited, behind, call_.policy.floor}));
+      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
 }
@@ -108,17 +103,6 @@ Duration PartialAllreduce::waited_in_vain() const {
     shortest = std::min(shortest, longest);
   }
   return shortest;
-}
-
-// How long after a quorum, and after the calls of their ranks, the contributions of
-// those came here whose results are missing: that of the one that came last.
-Duration PartialAllreduce::behind_here() const {
-  for (const int32_t s : live_) {
-    const Shard& mine = shard(s);
-    if (mine.is_had || mine.own) continue;
-    if (mine.owner != last_here_.first || has_late_caller(mine.owner)) return {};
-  }
-  return last_here_.second;
 }
 
 bool PartialAllreduce::has_late_caller(Rank owner) const {

@@ -10,12 +10,6 @@ void CallTimes::on_called(Rank rank, TimePoint now) {
   if (called_.insert(rank)) in_order_.emplace_back(rank, now);
 }
 
-std::optional<TimePoint> CallTimes::called_at(Rank rank) const {
-  for (const auto& [one, at] : in_order_)
-    if (one == rank) return at;
-  return std::nullopt;
-}
-
 TimePoint CallTimes::time_of_call(int32_t quorum) const {
   return in_order_[static_cast<size_t>(quorum) - 1].second;
 }

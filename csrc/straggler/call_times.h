@@ -15,7 +15,6 @@
 // contributions themselves have taken, whatever its deadline is.
 
 #include <cstdint>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -37,9 +36,6 @@ class CallTimes {
   void on_called(Rank rank, TimePoint now);
 
   bool has_called(Rank rank) const { return called_.contains(rank); }
-
-  // When that was.
-  std::optional<TimePoint> called_at(Rank rank) const;
 
   // c_q for K = `quorum`. Requires: so many have called.
   TimePoint time_of_call(int32_t quorum) const;

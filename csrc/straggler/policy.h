@@ -153,10 +153,6 @@ class Policy {
     return std::nullopt;
   }
 
-  // For how long a contribution that is not here has been missed: since the quorum and
-  // the call of `rank`. 0 before that, and where the policy does not know.
-  [[nodiscard]] virtual Duration missed_for(Rank, TimePoint) const { return {}; }
-
   // What to do at `now`. With the same arrivals, progress and history the answer is the
   // same, and once it is close, it is close at every later time.
   [[nodiscard]] virtual Decision decide(TimePoint now) const = 0;

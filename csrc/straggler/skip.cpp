@@ -118,12 +118,6 @@ std::optional<Terms> Skip::half() const {
   return t;
 }
 
-Duration Skip::missed_for(Rank rank, TimePoint now) const {
-  const auto called = calls_.called_at(rank);
-  if (!t_q_ || !called || arrived_.contains(rank)) return {};
-  return now - std::max(*t_q_, *called);
-}
-
 Decision Skip::decide(TimePoint now) const {
   Decision decision;
   decision.num_arrived = arrived_.count();

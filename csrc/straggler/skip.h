@@ -60,7 +60,6 @@ class Skip final : public Policy {
   void on_arrival(Rank rank, TimePoint now) override;
   void on_progress(Progress here, uint64_t total, TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> progress_due() const override;
-  [[nodiscard]] Duration missed_for(Rank rank, TimePoint now) const override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }

@@ -160,32 +160,6 @@ TEST_CASE(
   CHECK(answers[1]->output == answers[kLate]->output);
 }
 
-TEST_CASE("who sends its contribution late has less time for its result") {
-  // What the last one sends: its contributions, of 100 kB each, and then its result.
-  struct Row {
-    uint64_t contribution_rate;
-    int left_ms;  // until they have
-    uint64_t result_rate;
-    bool is_suspected;
-    double most_ms;
-  };
-  // Of the most, 3 are for the contributions and results of the others, 5 for the
-  // missing one, and 50 for its answer, which is behind its result.
-  const Row row = GENERATE(Row{7'000'000, 15, 5'000, true, 16 + 3 + 5 + 50},
-                           Row{7'000'000, 15, 50'000'000, false, 16 + 3 + 5},
-                           Row{1'000'000'000, 1, 11'000'000, false, 3 + 10});
-  CAPTURE(row.contribution_rate, row.result_rate);
-  Settled s(20, 1'000'000'000, milliseconds(20));
-  const uint32_t view = s.cluster.group(0).view().number;
-  s.slow_uplink(row.contribution_rate);
-  const auto answers = s.call_all();
-  s.cluster.run_for(milliseconds(row.left_ms));
-  s.slow_uplink(row.result_rate);
-  CHECK(s.took_by_others(answers) < row.most_ms);
-  CHECK(answers[0]->outcome.shards[0].contributors == all_ranks(4));
-  CHECK((s.cluster.group(0).view().number > view) == row.is_suspected);
-}
-
 TEST_CASE("an uplink that turns bad costs half of the time that its rank has") {
   // In many frames, or in one of which a part is here.
   const size_t chunk_bytes = GENERATE(size_t{16} << 10, size_t{256} << 10);
