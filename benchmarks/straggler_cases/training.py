@@ -36,8 +36,8 @@ def bad_times(until_s: float) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def to_target(record: Record, target: float) -> tuple[float, float, int]:
-    """Seconds, samples and steps until the accuracy was there.
+def to_target(record: Record, target: float) -> tuple[float, float]:
+    """Seconds and samples until the accuracy was there.
 
     A sample counts when its gradient is in the parameters.
     """
@@ -46,7 +46,7 @@ def to_target(record: Record, target: float) -> tuple[float, float, int]:
         if look["accuracy"] >= target:
             step = look["step"]
             samples = BATCH * sum(first["contributors"][:step])
-            return look["seconds"], samples, step
+            return look["seconds"], samples
     best = max((c["accuracy"] for c in record.by_rank[0]["curve"]), default=0.0)
     raise CaseError(
         f"'{record.block.name}' has not reached {target:.0%} but {best:.1%}"
@@ -116,24 +116,29 @@ def training(task: Task, case: Case, context: Context) -> list[Row]:
 
 
 def _target_rows(case: Case, found: list[Record], target: float) -> list[Row]:
+    """Compares trainings with the same seed: their geometric means.
+
+    Seeds differ by more than the bar, and the ratio of these means is the mean of the
+    ratios within seeds.
+    """
     try:
-        reached = {
-            name: [to_target(r, target) for r in records.named(found, name)]
+        bad, clean = (
+            [to_target(r, target) for r in records.named(found, name)]
             for name in ("skip bad", "skip clean")
-        }
+        )
     except CaseError as error:
         return [case.failed_row(number, error) for number in (2, 3)]
 
-    def median(name: str, part: int) -> float:
-        return statistics.median(r[part] for r in reached[name])
+    def by_seed(part: int) -> str:
+        ratios = (b[part] / c[part] for b, c in zip(bad, clean, strict=True))
+        return "by seed: " + " ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
 
-    note = f"steps {median('skip bad', 2):g}, clean {median('skip clean', 2):g}"
     return [
         case.judge(
             2 + part,
-            value=median("skip bad", part),
-            reference=median("skip clean", part),
-            note=note,
+            value=statistics.geometric_mean(r[part] for r in bad),
+            reference=statistics.geometric_mean(r[part] for r in clean),
+            note=by_seed(part),
         )
         for part in (0, 1)
     ]
