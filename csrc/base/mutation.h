@@ -44,6 +44,7 @@ enum class Mutation : uint8_t {
   kHadMakesAnother,      // who has had a result is taken for one that can make it again
   kFailureToldOnce,      // an error is not told again to those that come back
   kFailedSends,          // a call that has failed sends results to those that are late
+  kFoldGivenUp,          // what is folded after a promise goes over what was given up
   kBackupIsMember,       // a backup is taken for one contribution more
   kLogPerPolicy,         // each policy of a group has a log of its own
   kShardTwice,           // both copies of a data shard are counted
@@ -54,7 +55,7 @@ enum class Mutation : uint8_t {
 };
 
 // Their names, in the order of the enum.
-inline constexpr std::array<std::string_view, 33> kMutationNames = {
+inline constexpr std::array<std::string_view, 34> kMutationNames = {
     "none",
     "accept-after-promise",
     "suspect-not-asked",
@@ -82,6 +83,7 @@ inline constexpr std::array<std::string_view, 33> kMutationNames = {
     "had-makes-another",
     "failure-told-once",
     "failed-sends",
+    "fold-given-up",
     "backup-is-member",
     "log-per-policy",
     "shard-twice",

@@ -197,6 +197,8 @@ class Operation : public transport::SendOwner,
   virtual void on_notice(Rank, const transport::FrameHeader&) {}
   // What is had of it, for a report. Adds to `had`, in the order of shards.
   virtual void report(std::vector<membership::HadShard>&) const {}
+  // The same of what is closed here and is not had.
+  virtual void report_closed(std::vector<membership::HadShard>&) const {}
   // The shards of which it has parts, by their numbers; ascending.
   virtual std::vector<int32_t> divided() const { return {}; }
 

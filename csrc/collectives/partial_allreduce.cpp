@@ -295,19 +295,31 @@ bool PartialAllreduce::was_skipped() const {
   });
 }
 
+// Of the mask of a shard. Equal masks of other cuts are other results.
+uint64_t PartialAllreduce::fingerprint(int32_t s) const {
+  uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
+  for (const uint64_t word : shard(s).mask.words())
+    hash = (hash ^ word) * 0x100000001b3;
+  for (const auto& [data_shard, backup] : shard(s).stand_ins) {
+    const int32_t pair = (data_shard.value + 1) * host_->size() + backup.value;
+    hash = (hash ^ static_cast<uint64_t>(pair)) * 0x100000001b3;
+  }
+  return hash;
+}
+
 void PartialAllreduce::report(std::vector<membership::HadShard>& had) const {
   for (const int32_t s : live_) {
     if (!shard(s).is_had) continue;
     if (mutated(Mutation::kReportExposedOnly) && !is_over()) continue;
-    // Equal masks of other cuts are other results.
-    uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
-    for (const uint64_t word : shard(s).mask.words())
-      hash = (hash ^ word) * 0x100000001b3;
-    for (const auto& [data_shard, backup] : shard(s).stand_ins) {
-      const int32_t pair = (data_shard.value + 1) * host_->size() + backup.value;
-      hash = (hash ^ static_cast<uint64_t>(pair)) * 0x100000001b3;
-    }
-    had.push_back({seq_, plan_.number(s), hash});
+    had.push_back({seq_, plan_.number(s), fingerprint(s)});
+  }
+}
+
+void PartialAllreduce::report_closed(std::vector<membership::HadShard>& closed) const {
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
+    if (!mine.is_had && mine.own && mine.own->is_closed)
+      closed.push_back({seq_, plan_.number(s), fingerprint(s)});
   }
 }
 

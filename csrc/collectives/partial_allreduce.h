@@ -97,6 +97,7 @@ class PartialAllreduce final : public Operation {
   void on_settled(Rank rank) override;
   void on_notice(Rank from, const transport::FrameHeader& header) override;
   void report(std::vector<membership::HadShard>& had) const override;
+  void report_closed(std::vector<membership::HadShard>& closed) const override;
   std::vector<int32_t> divided() const override;
   void on_time(TimePoint now) override;
   std::optional<TimePoint> next_look() const override;
@@ -121,6 +122,7 @@ class PartialAllreduce final : public Operation {
     std::vector<transport::MessageId> contribution;  // ours, on its way to its owner
     uint32_t contributed_in = 0;        // and the view it was last right in
     std::unique_ptr<OwnedShard> own;    // while it is ours to close
+    std::optional<Verdict> given_up;    // with which we had closed it until a promise
     size_t results_in_flight = 0;       // to members that were in time
     std::vector<uint32_t> pieces_left;  // of them, by rank
     RankSet late;                       // who is still to get the result from us
@@ -169,6 +171,7 @@ class PartialAllreduce final : public Operation {
   const Shard& shard(int32_t s) const { return shards_[static_cast<size_t>(s)]; }
   void cut();
   void on_removed();
+  void take_back(int32_t s, Verdict verdict);
   ShardTable plan_in_view() const;
   void divide();
   void let_go_all();
@@ -222,6 +225,7 @@ class PartialAllreduce final : public Operation {
   void note_mask(int32_t s);
   void acknowledge(int32_t s);
   uint64_t charge(int32_t s);
+  uint64_t fingerprint(int32_t s) const;
   void had(int32_t s);
   void copy_to_caller(int32_t s);
   void expose_if_done();

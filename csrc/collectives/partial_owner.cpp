@@ -135,6 +135,7 @@ size_t PartialAllreduce::contribution_bytes() const {
 void PartialAllreduce::fold_ahead(int32_t s) {
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || own->is_closed || has_failed()) return;
+  if (shard(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
   const bool is_one = wanted().contains(host_->self());
   if (is_one ? !is_started() : !is_backup(host_->self())) return;
   const size_t first = plan_.first_byte(s);

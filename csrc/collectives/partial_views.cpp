@@ -109,6 +109,7 @@ void PartialAllreduce::on_promise() {
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
     if (mine.own) {
       cancel_results(s);
+      if (mine.own->is_closed) mine.given_up = mine.verdict();
       mine.own->is_closed = mine.own->is_acknowledged = false;
     } else {
       if (mutated(Mutation::kAcceptAfterPromise)) continue;
@@ -131,6 +132,7 @@ void PartialAllreduce::on_removed() {
     is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
     shard(s).bytes = 0;
+    shard(s).given_up.reset();
     shard(s).open_again();
   }
   shards_left_ = static_cast<int32_t>(live_.size());
@@ -169,6 +171,21 @@ void PartialAllreduce::on_view() {
   expose_if_done();
 }
 
+// Note [what was given up comes back]
+// An owner that promises gives up what it has closed, since the next view may make
+// another result. Where a member has had that very one, it is the result in all views:
+// its bytes are here, nothing has been written over them since, and need not come back.
+void PartialAllreduce::take_back(int32_t s, Verdict verdict) {
+  Shard& mine = shard(s);
+  mine.mask = std::move(verdict.mask);
+  mine.stand_ins = std::move(verdict.stand_ins);
+  mine.out = std::move(verdict.out);
+  mine.reason = verdict.reason;
+  mine.deadline = verdict.deadline;
+  note_mask(s);
+  had(s);
+}
+
 // A shard in the new view.
 void PartialAllreduce::renew(int32_t s) {
   Shard& mine = shard(s);
@@ -182,9 +199,12 @@ void PartialAllreduce::renew(int32_t s) {
   if (owner != mine.owner && !host_->view().is_owner(mine.owner))
     moved_.insert(mine.owner);
   mine.owner = owner;
+  const membership::Held* held = host_->view().held_at(seq_, plan_.number(s));
+  auto given_up = std::exchange(mine.given_up, std::nullopt);
+  if (given_up && held != nullptr && !held->lacking.contains(host_->self()))
+    take_back(s, *std::move(given_up));
   if (mine.is_had) {
     cancel_results(s);
-    const membership::Held* held = host_->view().held_at(seq_, plan_.number(s));
     if (held == nullptr || owner != host_->self()) return;
     const RankSet late = last_to_get(held->lacking, mine);
     RankSet others = held->lacking;

@@ -135,7 +135,11 @@ Report Group::report() const {
   for (int32_t r = 0; r < options_.size; ++r)
     if (!peers_[static_cast<size_t>(r)].lost) report.lost.insert(Rank(r));
   // One that is out says all that the others may see differently.
-  report.had = had_from(view_change_.is_removed() ? 1 : settled_ + 1);
+  // The last one that is settled here is what another one lacks most often.
+  report.had = had_from(view_change_.is_removed() ? 1 : settled_);
+  for (const auto& [seq, active] : active_)
+    if (!active.operation->has_failed()) active.operation->report_closed(report.closed);
+  std::sort(report.closed.begin(), report.closed.end(), is_before);
   const auto note_divided = [&](Seq seq, const collectives::Operation& operation) {
     if (seq.value <= settled_)
       for (const int32_t shard : operation.divided())

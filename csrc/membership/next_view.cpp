@@ -187,12 +187,17 @@ View next_view(const View& old, const ViewPlan& all) {
       Held held{seq, s, holder_of(old, plan, seq, s),
                 RankSet(old.members.world_size())};
       if (held.holder == kNoRank) continue;
+      const auto mask = plan.answers.at(held.holder).mask_of(seq, s);
+      bool is_new = false;  // to one that is to have it from here on
       const auto note = [&](const auto& entry) {
-        if (!entry.second.has(seq, s)) held.lacking.insert(entry.first);
+        if (entry.second.has(seq, s)) return;
+        is_new = true;
+        const auto made = entry.second.closed_mask_of(seq, s);
+        if (!made || made != mask) held.lacking.insert(entry.first);
       };
       std::for_each(plan.answers.begin(), plan.answers.end(), note);
       std::for_each(plan.joining.begin(), plan.joining.end(), note);
-      if (held.lacking.count() > 0) next.held.push_back(std::move(held));
+      if (is_new) next.held.push_back(std::move(held));
     }
   }
   return next;

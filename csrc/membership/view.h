@@ -56,6 +56,8 @@ struct Cut {
 };
 
 // A shard whose result is there already, but not everywhere: its holder is the owner.
+// Who has reported to have closed the same is not lacking: what it had to give up it
+// has now.
 struct Held {
   Seq seq;
   int32_t shard = 0;  // its number, or that of a part

@@ -26,6 +26,34 @@ Ballot take_ballot(WireReader& reader) {
   return ballot;
 }
 
+void append(std::vector<std::byte>& out, const std::vector<HadShard>& shards) {
+  append_value(out, static_cast<uint32_t>(shards.size()));
+  for (const HadShard& one : shards) {
+    append_value(out, one.seq.value);
+    append_value(out, one.shard);
+    append_value(out, one.mask);
+  }
+}
+
+std::vector<HadShard> take_shards(WireReader& reader, int32_t size) {
+  std::vector<HadShard> shards(
+      reader.take_count(2 * sizeof(uint64_t) + sizeof(int32_t)));
+  for (HadShard& one : shards) {
+    one.seq = Seq(reader.take<uint64_t>());
+    one.shard = reader.take<int32_t>();
+    one.mask = reader.take<uint64_t>();
+    if (one.shard < 0 || one.shard >= size * (1 + Division::kMaxParts) ||
+        one.seq.value > kMaxSeq)
+      reader.ok = false;
+  }
+  const auto is_out_of_order = [](const HadShard& a, const HadShard& b) {
+    return std::pair(a.seq, a.shard) >= std::pair(b.seq, b.shard);
+  };
+  if (std::adjacent_find(shards.begin(), shards.end(), is_out_of_order) != shards.end())
+    reader.ok = false;
+  return shards;
+}
+
 void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.known.value);
   append_value(out, report.settled.value);
@@ -36,12 +64,8 @@ void append(std::vector<std::byte>& out, const Report& report) {
   append_value(out, report.needed);
   append_value(out, static_cast<uint32_t>(report.failed.size()));
   for (const Seq seq : report.failed) append_value(out, seq.value);
-  append_value(out, static_cast<uint32_t>(report.had.size()));
-  for (const HadShard& had : report.had) {
-    append_value(out, had.seq.value);
-    append_value(out, had.shard);
-    append_value(out, had.mask);
-  }
+  append(out, report.had);
+  append(out, report.closed);
   append_value(out, static_cast<uint32_t>(report.divided.size()));
   for (const auto& [seq, shard] : report.divided) {
     append_value(out, seq.value);
@@ -61,33 +85,20 @@ Report take_report(WireReader& reader, int32_t size) {
   report.needed = reader.take<int32_t>();
   report.failed.resize(reader.take_count(sizeof(uint64_t)));
   for (Seq& seq : report.failed) seq = Seq(reader.take<uint64_t>());
-  report.had.resize(reader.take_count(2 * sizeof(uint64_t) + sizeof(int32_t)));
-  for (HadShard& had : report.had) {
-    had.seq = Seq(reader.take<uint64_t>());
-    had.shard = reader.take<int32_t>();
-    had.mask = reader.take<uint64_t>();
-    if (had.shard < 0 || had.shard >= size * (1 + Division::kMaxParts) ||
-        had.seq.value > kMaxSeq)
-      reader.ok = false;
-  }
+  report.had = take_shards(reader, size);
+  report.closed = take_shards(reader, size);
   report.divided.resize(reader.take_count(sizeof(uint64_t) + sizeof(int32_t)));
   for (auto& [seq, shard] : report.divided) {
     seq = Seq(reader.take<uint64_t>());
     shard = reader.take<int32_t>();
     if (shard < 0 || shard >= size || seq.value > kMaxSeq) reader.ok = false;
   }
-  const auto is_out_of_order = [](const HadShard& a, const HadShard& b) {
-    return std::pair(a.seq, a.shard) >= std::pair(b.seq, b.shard);
-  };
-  const auto& had = report.had;
   const auto& failed = report.failed;
   const auto& divided = report.divided;
-  const bool is_sorted =
-      std::adjacent_find(had.begin(), had.end(), is_out_of_order) == had.end() &&
-      std::adjacent_find(divided.begin(), divided.end(), std::greater_equal()) ==
-          divided.end() &&
-      std::adjacent_find(failed.begin(), failed.end(), std::greater_equal()) ==
-          failed.end();
+  const bool is_sorted = std::adjacent_find(divided.begin(), divided.end(),
+                                            std::greater_equal()) == divided.end() &&
+                         std::adjacent_find(failed.begin(), failed.end(),
+                                            std::greater_equal()) == failed.end();
   const Seq last_failed = failed.empty() ? Seq() : failed.back();
   const Seq highest =
       std::max({report.known, report.settled, report.kept, report.open, last_failed});
@@ -100,14 +111,27 @@ Report take_report(WireReader& reader, int32_t size) {
   return report;
 }
 
+std::optional<uint64_t> find_mask(const std::vector<HadShard>& shards, Seq seq,
+                                  int32_t number) {
+  const auto it = std::lower_bound(
+      shards.begin(), shards.end(), std::pair(seq, number),
+      [](const HadShard& h, const auto& k) { return std::pair(h.seq, h.shard) < k; });
+  if (it == shards.end() || it->seq != seq || it->shard != number) return std::nullopt;
+  return it->mask;
+}
+
 }  // namespace
 
+std::optional<uint64_t> Report::mask_of(Seq seq, int32_t number) const {
+  return find_mask(had, seq, number);
+}
+
+std::optional<uint64_t> Report::closed_mask_of(Seq seq, int32_t number) const {
+  return find_mask(closed, seq, number);
+}
+
 bool Report::has(Seq seq, int32_t number) const {
-  if (seq <= settled) return true;
-  const auto it = std::lower_bound(
-      had.begin(), had.end(), std::pair(seq, number),
-      [](const HadShard& h, const auto& k) { return std::pair(h.seq, h.shard) < k; });
-  return it != had.end() && it->seq == seq && it->shard == number;
+  return seq <= settled || mask_of(seq, number).has_value();
 }
 
 bool Report::keeps(const Cut& cut, Seq seq, int32_t number) const {

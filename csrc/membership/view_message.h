@@ -33,19 +33,27 @@ struct HadShard {
 
 // What a member knows of the skippable operations of its group.
 struct Report {
-  Seq known;                  // the highest operation that it has called or heard of
-  Seq settled;                // it needs no result up to this one
-  Seq kept;                   // and can send those from this one on,
-  std::vector<Seq> failed;    // but for these, which ended with an error; ascending
-  Seq open;                   // the lowest one that it waits for; 0: none
-  int32_t needed = 0;         // members, by those that are open
-  Seq passed_from;            // it copied a state behind the results from this one
-  Seq passed;                 // to this one, and has none of them; 0: it did not
-  std::vector<HadShard> had;  // and these beyond it; ascending by (seq, shard)
+  Seq known;                // the highest operation that it has called or heard of
+  Seq settled;              // it needs no result up to this one
+  Seq kept;                 // and can send those from this one on,
+  std::vector<Seq> failed;  // but for these, which ended with an error; ascending
+  Seq open;                 // the lowest one that it waits for; 0: none
+  int32_t needed = 0;       // members, by those that are open
+  Seq passed_from;          // it copied a state behind the results from this one
+  Seq passed;               // to this one, and has none of them; 0: it did not
+  std::vector<HadShard>
+      had;  // and these beyond it, or of it; ascending by (seq, shard)
+  // What it has closed in this view as the owner, and does not have: where another
+  // member has the same, it has that too. Ascending by (seq, shard).
+  std::vector<HadShard> closed;
   // What it can send of those up to `settled` are the parts of these shards; ascending.
   std::vector<std::pair<Seq, int32_t>> divided;
   RankSet lost;  // to whom its connection is broken
 
+  // The fingerprint of the mask with which it has, or has closed, a shard or part;
+  // empty where it does not say.
+  std::optional<uint64_t> mask_of(Seq seq, int32_t number) const;
+  std::optional<uint64_t> closed_mask_of(Seq seq, int32_t number) const;
   // Is no result of this shard or part needed, and may one be sent to others? `cut`: of
   // the operation.
   bool has(Seq seq, int32_t number) const;

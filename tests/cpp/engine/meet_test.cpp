@@ -164,18 +164,18 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   auto waiting = connect_soon(engine, store, 0, 2, milliseconds(300));
   transport::Hello hello;
   auto greeting = transport::encode(hello);
-  greeting[6] = std::byte{10};
+  greeting[6] = std::byte{11};
   auto address = transport::to_socket_address(engine->address());
   REQUIRE(store.get("token", seconds(5)).is_ok());
   const Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(::connect(other.get(), address->get(), address->length) == 0);
   REQUIRE(::send(other.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL) > 0);
   const Status status = waiting.get().status();
-  CHECK(
-      status.message() ==
-      "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
-      "one that dialled here: the other side speaks protocol version 10, this build 9; "
-      "install the same aikido on every rank");
+  CHECK(status.message() ==
+        "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
+        "one that dialled here: the other side speaks protocol version 11, this build "
+        "10; "
+        "install the same aikido on every rank");
 }
 
 TEST_CASE("why a group was given up is read where its process is gone", "[tcp]") {

@@ -101,6 +101,41 @@ TEST_CASE("who answers is a member, and keeps its seat") {
   CHECK(is_sound(next, 3));
 }
 
+TEST_CASE("who has closed what another one has is not to get it") {
+  struct Row {
+    const char* name;
+    uint64_t closed;           // with which mask rank 1, its owner, has closed it
+    std::vector<int32_t> has;  // it with mask 7, beyond what is settled
+    bool is_held, is_lacking;
+  };
+  for (const Row& row : {
+           Row{"the same", 7, {0, 2, 3}, true, false},
+           Row{"the same as one of them", 7, {2}, true, false},
+           Row{"another one", 8, {0, 2, 3}, true, true},
+           Row{"nobody has it", 7, {}, false, false},
+       }) {
+    INFO(row.name);
+    ViewPlan plan = plan_of(4, {});
+    for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
+    for (const int32_t r : row.has) plan.answers[Rank(r)].had.push_back({Seq(5), 1, 7});
+    plan.answers[Rank(1)].closed.push_back({Seq(5), 1, row.closed});
+    const View next = next_view(View::first_of(4), plan);
+    CHECK(is_sound(next, 4));
+    const Held* held = next.held_at(Seq(5), 1);
+    REQUIRE((held != nullptr) == row.is_held);
+    if (held == nullptr) continue;
+    CHECK(held->lacking.contains(Rank(1)) == row.is_lacking);
+    CHECK(held->holder != Rank(1));
+  }
+  // What its holder needs no more it does not name.
+  ViewPlan plan = plan_of(4, {});
+  for (int32_t r = 0; r < 4; ++r)
+    plan.answers[Rank(r)] = report_of(4, 5, r == 0 ? 5u : 4u);
+  plan.answers[Rank(1)].closed.push_back({Seq(5), 1, 7});
+  CHECK(
+      next_view(View::first_of(4), plan).held_at(Seq(5), 1)->lacking.contains(Rank(1)));
+}
+
 TEST_CASE("a result that somebody has stays with a holder") {
   struct Row {
     const char* name;

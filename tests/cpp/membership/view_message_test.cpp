@@ -32,6 +32,7 @@ std::vector<ViewMessage> samples() {
     m.ballot = {7, Rank(1)};
     if (m.step == ViewStep::kState || m.step == ViewStep::kJoin) {
       m.report = report_of(kSize, 9, 3, {{Seq(4), 1, 77}, {Seq(5), 0, UINT64_MAX}});
+      m.report.closed = {{Seq(5), 1, 78}, {Seq(6), 0, 79}};
       m.report.lost.insert(Rank(2));
       m.report.kept = Seq(2);
       m.report.passed_from = Seq(1);
@@ -106,7 +107,7 @@ TEST_CASE("the messages of PROTOCOL.md are these bytes") {
         "02 00 00 00 01 00 00 00 02 00 00 00 00 00 00 00\n"
         "01 00 00 00 04 00 00 00 00 00 00 00 01 00 00 00\n"
         "77 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00\n"
-        "00 00 00 00");
+        "00 00 00 00 00 00 00 00");
   m.step = ViewStep::kRefuse;
   m.text = "no";
   CHECK(to_hex(encode(m)) ==
@@ -119,6 +120,9 @@ TEST_CASE("numbers of shards and parts that no cut has are refused") {
   for (const int32_t number : {-1, kSize * (1 + Division::kMaxParts)}) {
     m = state;
     m.report.had[0].shard = number;
+    CHECK(is_refused(m));
+    m = state;
+    m.report.closed[0].shard = number;
     CHECK(is_refused(m));
   }
   for (const int32_t shard : {-1, kSize}) {
@@ -202,6 +206,9 @@ TEST_CASE("what no member says is no message") {
   CHECK(is_refused(m));
   m = state;
   m.report.had[1] = m.report.had[0];
+  CHECK(is_refused(m));
+  m = state;
+  m.report.closed[1] = m.report.closed[0];
   CHECK(is_refused(m));
   m = state;
   m.report.had[1].seq = Seq(kMaxSeq + 1);
