@@ -112,19 +112,37 @@ void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boun
     next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out, {}});
 }
 
-// A holder that is to send a result on, kNoRank if nobody has it.
+// The mask with which members have a result; empty where none of them says it.
+std::optional<uint64_t> mask_of(const ViewPlan& plan, Seq seq, int32_t number) {
+  for (const auto& [rank, report] : plan.answers)
+    if (const auto mask = report.mask_of(seq, number)) return mask;
+  return std::nullopt;
+}
+
+// A holder that is to send a result on, kNoRank if nobody has it: the owner, or else
+// one that owns shards. Who owns none was late again and again, most often behind a
+// slow link, and a suspect may be late for once. One that has closed what another one
+// has can send it, too.
 Rank holder_of(const View& old, const ViewPlan& plan, Seq seq, int32_t number) {
   const Held* held = old.held_at(seq, number);
   const Cut& cut = old.cut_of(seq);
   const Rank owner = held != nullptr ? held->holder : cut.owner(number);
   Rank best = kNoRank;
   int best_grade = -1;
-  for (const auto& [rank, report] : plan.answers) {
-    if (!report.keeps(cut, seq, number)) continue;
-    const int grade = plan.moved.contains(rank) ? 0 : rank == owner ? 2 : 1;
-    if (grade > best_grade) best = rank;
-    best_grade = std::max(grade, best_grade);
-  }
+  const auto grade = [&](Rank rank) {
+    if (!old.is_owner(rank)) return 0;
+    return plan.moved.contains(rank) ? 1 : rank == owner ? 3 : 2;
+  };
+  const auto consider = [&](Rank rank) {
+    if (grade(rank) > best_grade) best = rank;
+    best_grade = std::max(grade(rank), best_grade);
+  };
+  for (const auto& [rank, report] : plan.answers)
+    if (report.keeps(cut, seq, number)) consider(rank);
+  if (best == kNoRank) return best;
+  const auto mask = mask_of(plan, seq, number);
+  for (const auto& [rank, report] : plan.answers)
+    if (mask && report.closed_mask_of(seq, number) == mask) consider(rank);
   return best;
 }
 
@@ -187,13 +205,13 @@ View next_view(const View& old, const ViewPlan& all) {
       Held held{seq, s, holder_of(old, plan, seq, s),
                 RankSet(old.members.world_size())};
       if (held.holder == kNoRank) continue;
-      const auto mask = plan.answers.at(held.holder).mask_of(seq, s);
+      const auto mask = mask_of(plan, seq, s);
       bool is_new = false;  // to one that is to have it from here on
       const auto note = [&](const auto& entry) {
         if (entry.second.has(seq, s)) return;
         is_new = true;
-        const auto made = entry.second.closed_mask_of(seq, s);
-        if (!made || made != mask) held.lacking.insert(entry.first);
+        if (!mask || entry.second.closed_mask_of(seq, s) != mask)
+          held.lacking.insert(entry.first);
       };
       std::for_each(plan.answers.begin(), plan.answers.end(), note);
       std::for_each(plan.joining.begin(), plan.joining.end(), note);

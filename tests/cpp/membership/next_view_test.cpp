@@ -74,14 +74,15 @@ size_t check_open(const View& old, const View& next, const ViewPlan& plan,
       REQUIRE(held->lacking == lacking);
       const Rank before =
           old.held_at(seq, s) != nullptr ? old.held_at(seq, s)->holder : cut.owner(s);
+      const auto fitness = [&](Rank r) {
+        return !old.is_owner(r) ? 0 : plan.moved.contains(r) ? 1 : 2;
+      };
       const bool may_stay = plan.answers.contains(before) && having.contains(before) &&
-                            !plan.moved.contains(before);
+                            fitness(before) == 2;
       if (may_stay) REQUIRE(held->holder == before);
-      if (plan.moved.contains(held->holder)) {
-        // Nobody else could.
-        for (const auto& [r, report] : plan.answers)
-          if (having.contains(r)) REQUIRE(plan.moved.contains(r));
-      }
+      for (const auto& [r, report] : plan.answers)
+        if (having.contains(r) && report.keeps(cut, seq, s))
+          REQUIRE(fitness(r) <= fitness(held->holder));
     }
   }
   return held_here;
@@ -99,6 +100,29 @@ TEST_CASE("who answers is a member, and keeps its seat") {
   CHECK(next.members == set_of(3, {0, 2}));
   CHECK(next.seats[2] == Seat{3, Seq(9)});
   CHECK(is_sound(next, 3));
+}
+
+TEST_CASE("who owns no shards sends a result on only where nobody else can") {
+  ViewPlan move = plan_of(4, {});
+  for (int32_t r = 0; r < 4; ++r) move.answers[Rank(r)] = report_of(4, 4, 4);
+  move.moved.insert(Rank(3));
+  const View old = next_view(View::first_of(4), move);
+  REQUIRE_FALSE(old.is_owner(Rank(3)));
+  struct Row {
+    std::vector<int32_t> holders;
+    int32_t moved, holder;
+  };
+  for (const Row& row : {Row{{2, 3}, 0, 2}, Row{{2, 3}, 2, 2}, Row{{3}, 2, 3}}) {
+    CAPTURE(row.holders, row.moved);
+    ViewPlan plan = plan_of(4, {});
+    for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 5, 4);
+    for (const int32_t r : row.holders)
+      plan.answers[Rank(r)].had.push_back({Seq(5), 0, 1});
+    plan.moved.insert(Rank(row.moved));
+    const View next = next_view(old, plan);
+    REQUIRE(next.held_at(Seq(5), 0) != nullptr);
+    CHECK(next.held_at(Seq(5), 0)->holder == Rank(row.holder));
+  }
 }
 
 TEST_CASE("who has closed what another one has is not to get it") {
@@ -125,7 +149,7 @@ TEST_CASE("who has closed what another one has is not to get it") {
     REQUIRE((held != nullptr) == row.is_held);
     if (held == nullptr) continue;
     CHECK(held->lacking.contains(Rank(1)) == row.is_lacking);
-    CHECK(held->holder != Rank(1));
+    CHECK((held->holder == Rank(1)) != row.is_lacking);  // as its owner it sends it on
   }
   // What its holder needs no more it does not name.
   ViewPlan plan = plan_of(4, {});
