@@ -37,7 +37,7 @@ std::byte* PartialAllreduce::result() {
 Status PartialAllreduce::on_start() {
   was_committed_ = is_committed();
   if (is_backup(host_->self())) said(host_->self()) = local_.data_shard;
-  ready_at_ = host_->clock().now();
+  note_progress();
   if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
     contribute_at_ = ready_at_ + hesitation;
   for (const int32_t s : live_)
@@ -200,8 +200,10 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   Shard& mine = shard(s);
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
-    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
+    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed) {
       note_whole(s, from);
+      note_last_in(s, from);
+    }
     fold_ahead(s);
     close_if_due(s);
   } else {

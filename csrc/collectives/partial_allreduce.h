@@ -258,11 +258,12 @@ class PartialAllreduce final : public Operation {
 
   // Waiting for owners.
   void note_lag();
+  void note_last_in(int32_t s, Rank from);
   void watch();
   std::optional<TimePoint> suspicion() const;
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
-  Duration waited_in_vain() const;
+  Duration waited_before() const;
 
   ShardTable plan_;
   std::vector<int32_t> live_;  // by index, ascending
@@ -292,6 +293,8 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
+  Rank last_in_ = kNoRank;  // whose contribution to a shard of ours came last,
+  Duration took_longer_{};  // and how much longer it was on its way
   std::optional<TimePoint> fewest_at_;      // when enough for a result had called
   bool has_quorum_ = false;                 // and for a quorum
   bool has_suspected_ = false;              // in this view

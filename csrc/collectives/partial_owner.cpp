@@ -131,7 +131,8 @@ size_t PartialAllreduce::contribution_bytes() const {
   return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
 }
 
-// Most of the work before the close: chunks that all members' bytes have reached.
+// Most of the work before the close: chunks that all members' bytes have reached. Not
+// over what was given up, which may be ours again.
 void PartialAllreduce::fold_ahead(int32_t s) {
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || own->is_closed || has_failed()) return;
