@@ -299,7 +299,8 @@ class PartialAllreduce final : public Operation {
   bool has_quorum_ = false;                 // and for a quorum
   bool has_suspected_ = false;              // in this view
   std::optional<TimePoint> contribute_at_;  // not before
-  int num_views_ = 0;                       // that it has gone through
+  int num_views_ = 0;                       // that it has gone through,
+  bool was_anew_ = false;                   // but for one that cut it anew
 };
 
 }  // namespace aikido::collectives

@@ -144,20 +144,23 @@ void PartialAllreduce::on_view() {
     return expose_if_done();
   }
   ShardTable plan = plan_in_view();
+  bool is_anew = false;
   if (plan_.is_extended_by(plan)) {
     plan_ = std::move(plan);
     divide();
   } else {
     // All have it, and the view says nothing of it any more.
     if (is_committed() && !is_passed_) return expose_if_done();
-    // Nobody has got anything of it: it is new in this view.
+    // Nobody has got anything of it: it is new in this view, and not to be waited for
+    // longer, as a rule.
+    is_anew = !std::exchange(was_anew_, true);
     let_go_all();
     cut();
   }
   set_participants();
   is_partial_ = false;
   has_suspected_ = false;
-  ++num_views_;
+  if (!is_anew) ++num_views_;
   for (const Shard& mine : shards_)
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
   for (size_t i = 0; i < live_.size(); ++i) {
