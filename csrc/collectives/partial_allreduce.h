@@ -70,6 +70,7 @@
 #include "collectives/owned_shard.h"
 #include "collectives/shard_table.h"
 #include "collectives/verdict.h"
+#include "straggler/pace.h"
 
 namespace aikido::collectives {
 
@@ -261,6 +262,9 @@ class PartialAllreduce final : public Operation {
   void note_last_in(int32_t s, Rank from);
   void watch();
   std::optional<TimePoint> suspicion() const;
+  std::optional<TimePoint> next_watch() const;
+  const Shard* only_missing() const;
+  void look_at_result(TimePoint due);
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
   Duration waited_before() const;
@@ -293,6 +297,7 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
+  straggler::Pace pace_;    // of the only result that is missing since then
   Rank last_in_ = kNoRank;  // whose contribution to a shard of ours came last,
   Duration took_longer_{};  // and how much longer it was on its way
   std::optional<TimePoint> fewest_at_;      // when enough for a result had called

@@ -181,7 +181,7 @@ void PartialAllreduce::on_time(TimePoint now) {
 }
 
 std::optional<TimePoint> PartialAllreduce::next_look() const {
-  std::optional<TimePoint> earliest = suspicion();
+  std::optional<TimePoint> earliest = next_watch();
   if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
     earliest = contribute_at_;
   if (host_->is_promised()) return earliest;

@@ -7,12 +7,15 @@
 
 namespace aikido::collectives {
 
+using transport::FrameKind;
+
 namespace {
 constexpr int kMaxDoublings = 12;
 }  // namespace
 
 void PartialAllreduce::note_progress() {
   ready_at_ = host_->clock().now();
+  pace_ = straggler::Pace(ready_at_);
 }
 
 void PartialAllreduce::note_last_in(int32_t s, Rank from) {
@@ -123,9 +126,46 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
   return num_out > num_in;
 }
 
+const PartialAllreduce::Shard* PartialAllreduce::only_missing() const {
+  const Shard* missing = nullptr;
+  for (const Shard& mine : shards_) {
+    if (mine.is_had || mine.own) continue;
+    if (missing != nullptr) return nullptr;
+    missing = &mine;
+  }
+  return missing;
+}
+
+// Note [a result that comes too slowly]
+// What comes of the only result that is missing may say before the time is over that it
+// will not be here (straggler/pace.h): then its owner is suspected after half of it.
+void PartialAllreduce::look_at_result(TimePoint due) {
+  const TimePoint now = host_->clock().now();
+  const auto look = pace_.next_look(due);
+  const Shard* missing = only_missing();
+  if (!look || now < *look || missing == nullptr) return;
+  const auto s = static_cast<int32_t>(missing - shards_.data());
+  const auto in_frame =
+      host_->num_received(missing->owner, FrameKind::kResult, seq_.value);
+  const bool is_of_it = receiving_[static_cast<size_t>(missing->owner.value)] ==
+                        code_of(FrameKind::kResult, s);
+  std::optional<uint64_t> here;
+  if (in_frame && (is_of_it || *in_frame == 0)) here = missing->bytes + *in_frame;
+  pace_.look(here, plan_.num_bytes(s), call_.policy.slack, due, now);
+}
+
+std::optional<TimePoint> PartialAllreduce::next_watch() const {
+  const auto due = suspicion();
+  if (!due || only_missing() == nullptr) return due;
+  if (pace_.is_too_slow()) return ready_at_;
+  return std::min(*due, pace_.next_look(*due).value_or(*due));
+}
+
 void PartialAllreduce::watch() {
   const auto due = suspicion();
-  if (!due || *due > host_->clock().now()) return;
+  if (!due) return;
+  look_at_result(*due);
+  if (*due > host_->clock().now() && !pace_.is_too_slow()) return;
   has_suspected_ = true;
   for (const int32_t s : live_)
     if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);
