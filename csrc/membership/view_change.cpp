@@ -430,7 +430,8 @@ void ViewChange::propose_if_due() {
   const RankSet& members = attempt_->proposed->members;
   RankSet left = members;
   waiting_in_vain(view_, plan.answers).for_each([&](Rank r) { left.erase(r); });
-  attempt_->is_followed = !(left == members) && 2 * left.count() > members.count();
+  attempt_->is_followed = !(left == members) && 2 * left.count() > members.count() &&
+                          !mutated(Mutation::kKeepInVain);
   // Who is not taken in asks again.
   std::erase_if(joining_, [&](const auto& entry) {
     return !attempt_->proposed->has(entry.first);
@@ -480,11 +481,14 @@ void ViewChange::install(const View& view) {
   is_outdated_ = is_outdated_ && !old.has(self_);
   for (auto it = joining_.begin(); it != joining_.end();)
     it = view_.has(it->first) ? joining_.erase(it) : std::next(it);
+  // Who has lost its own shards was slow itself when it suspected others.
+  const bool was_slow = old.is_owner(self_) && !view_.is_owner(self_);
   // Whoever is still in it has answered, and has what can be taken from it taken.
   for (int32_t r = 0; r < view_.members.world_size(); ++r) {
     const Rank rank(r);
     if (silent_.erase(rank) && view_.has(rank)) spare(rank);
-    if (!view_.has(rank) || !owns(rank) || !has_others(rank)) moved_.erase(rank);
+    if (was_slow || !view_.has(rank) || !owns(rank) || !has_others(rank))
+      moved_.erase(rank);
     if (!view_.has(rank) || view_.is_owner(rank)) restored_.erase(rank);
   }
   const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();

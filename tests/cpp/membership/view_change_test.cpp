@@ -97,6 +97,17 @@ TEST_CASE(
   CHECK(members.agree({0, 1, 2}));
 }
 
+TEST_CASE("a member whose shards move has suspected others for nothing") {
+  Members members(4);
+  members[3].change.suspect(Rank(2), members.now);  // waits for its turn
+  members[0].change.suspect(Rank(3), members.now);
+  members.run(milliseconds(100));
+  CHECK(members.agree({0, 1, 2, 3}));
+  CHECK(members.view(0).number == 2);
+  CHECK_FALSE(members.view(0).is_owner(Rank(3)));
+  CHECK(members.view(0).is_owner(Rank(2)));
+}
+
 TEST_CASE("a member that noticed alone waits for its turn") {
   Members members(4);
   members[2].change.suspect(Rank(3), members.now);
