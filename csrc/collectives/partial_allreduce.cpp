@@ -422,6 +422,11 @@ std::vector<Rank> PartialAllreduce::awaited() const {
 
 // ---- passed over ----
 
+// Note [passed over]
+// A member that has copied the state of another one needs no result of the operations
+// behind it, and never calls them. It takes none of what still comes for it, and those
+// that send it stop. The shards that it owns it closes all the same, without a
+// contribution of its own, and nobody waits for one.
 void PartialAllreduce::pass_over() {
   is_passed_ = true;
   for (const int32_t s : live_) {

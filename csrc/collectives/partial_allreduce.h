@@ -44,23 +44,9 @@
 // others, nobody will. A slow owner can so give up a result that nobody else has got,
 // and the others need no bytes from behind its link.
 //
-// Note [passed over]
-// A member that has copied the state of another one needs no result of the operations
-// behind it, and never calls them. It takes none of what still comes for it, and those
-// that send it stop. The shards that it owns it closes all the same, without a
-// contribution of its own, and nobody waits for one.
-//
 // Note [the input stays until the result is whole]
 // The result of a shard is written beside the caller's memory and copied there when it
 // is whole. Until then the input is there to be sent again, to another owner.
-//
-// Note [a backup only offers]
-// Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
-// and what the owner folds for one comes from its primary or from a backup, which is
-// then named with the mask. A backup that is called sends each owner a contribution
-// without bytes, the offer, and the bytes when the owner asks for them (kNeed), in the
-// same view. A result with a stand-in is never full: in another view its owner might
-// make it of other bytes, so it needs an acknowledgement.
 
 #include <memory>
 #include <vector>

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // PartialAllreduce where some members are backups: what they offer and give, and what
-// owners ask of them. Note [a backup only offers].
+// owners ask of them.
+//
+// Note [a backup only offers]
+// Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
+// and what the owner folds for one comes from its primary or from a backup, which is
+// then named with the mask. A backup that is called sends each owner a contribution
+// without bytes, the offer, and the bytes when the owner asks for them (kNeed), in the
+// same view. A result with a stand-in is never full: in another view its owner might
+// make it of other bytes, so it needs an acknowledgement.
 #include <cstring>
 #include <utility>
 
