@@ -200,10 +200,8 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   Shard& mine = shard(s);
   if (header.kind == FrameKind::kContrib) {
     if (!mine.own) return;
-    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed) {
+    if (mine.own->arrived(from, header.payload_bytes) && !mine.own->is_closed)
       note_whole(s, from);
-      note_last_in(s, from);
-    }
     fold_ahead(s);
     close_if_due(s);
   } else {

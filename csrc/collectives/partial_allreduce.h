@@ -245,7 +245,6 @@ class PartialAllreduce final : public Operation {
 
   // Waiting for owners.
   void note_lag();
-  void note_last_in(int32_t s, Rank from);
   void watch();
   std::optional<TimePoint> suspicion() const;
   std::optional<TimePoint> next_watch() const;
@@ -253,7 +252,7 @@ class PartialAllreduce final : public Operation {
   void look_at_result(TimePoint due);
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
-  Duration waited_before() const;
+  Duration waited_in_vain() const;
 
   ShardTable plan_;
   std::vector<int32_t> live_;  // by index, ascending
@@ -283,12 +282,10 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  straggler::Pace pace_;    // of the only result that is missing since then
-  Rank last_in_ = kNoRank;  // whose contribution to a shard of ours came last,
-  Duration took_longer_{};  // and how much longer it was on its way
-  std::optional<TimePoint> fewest_at_;      // when enough for a result had called
-  bool has_quorum_ = false;                 // and for a quorum
-  bool has_suspected_ = false;              // in this view
+  straggler::Pace pace_;                // of the only result that is missing since then
+  std::optional<TimePoint> fewest_at_;  // when enough for a result had called
+  bool has_quorum_ = false;             // and for a quorum
+  bool has_suspected_ = false;          // in this view
   std::optional<TimePoint> contribute_at_;  // not before
   int num_views_ = 0;                       // that it has gone through,
   bool was_anew_ = false;                   // but for one that cut it anew

@@ -18,11 +18,6 @@ void PartialAllreduce::note_progress() {
   pace_ = straggler::Pace(ready_at_);
 }
 
-void PartialAllreduce::note_last_in(int32_t s, Rank from) {
-  last_in_ = from;
-  took_longer_ = shard(s).own->policy->took_longer();
-}
-
 // The result of another owner is here.
 void PartialAllreduce::note_lag() {
   if (!is_started() || num_views_ > 0) return;
@@ -40,12 +35,11 @@ void PartialAllreduce::note_lag() {
 // only, or two would suspect each other. So nobody is suspected while everything is
 // slow. One whose verdict is here waits for nobody, nor does one whose own contribution
 // was too late for most: it is what is slow. What only its holder has comes from it
-// or not at all. One for whose contribution another shard has waited in vain, or which
-// was on its way for longer than others to ours, was slow before the clock started: the
-// time begins with that, since its own shard has not waited for it. None of this holds
-// of one whose caller is late: that says nothing of its link, and its own shard waits
-// for that caller, too, and has one more result to send than the others. With each view
-// that this operation goes through it takes twice as long: where every link is slow,
+// or not at all. One for whose contribution another shard has waited in vain was late
+// before the clock started: the time begins with that wait. None of this holds of one
+// whose caller is late: that says nothing of its link, and its own shard waits for that
+// caller, too, and has one more result to send than the others. With each view that
+// this operation goes through it takes twice as long: where every link is slow,
 // somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
@@ -93,18 +87,19 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       group_policy_.ceiling(),
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
-  const Duration spared = std::min(patience, waited_before());
+  const Duration spared =
+      is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
 }
 
 // For the contributions of those whose results are missing, in other shards.
-Duration PartialAllreduce::waited_before() const {
+Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const Shard& mine : shards_) {
     if (mine.is_had || mine.own) continue;
     if (has_late_caller(mine.owner)) return {};
-    Duration longest = mine.owner == last_in_ ? took_longer_ : Duration{};
+    Duration longest{};
     for (const Shard& other : shards_)
       if (other.mask.count() > 0 && !is_in_time(other, mine.owner))
         longest = std::max(longest, other.deadline);

@@ -165,10 +165,6 @@ class Policy {
   // Whose contributions are here: the mask, if it closes now.
   [[nodiscard]] virtual const RankSet& arrived() const = 0;
 
-  // How much longer than those of a quorum the last contribution to come was on its
-  // way, each from the call of its member on; 0 where nothing is known of that.
-  [[nodiscard]] virtual Duration took_longer() const { return {}; }
-
   // t_q, when the quorum was reached. Empty before that, and always for WaitAll.
   [[nodiscard]] virtual std::optional<TimePoint> quorum_time() const = 0;
 };

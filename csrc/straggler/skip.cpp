@@ -37,10 +37,6 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
   calls_.on_called(rank, now);
   if (arrived_.count() == fewest_) t_half_ = now;
-  if (t_q_) {
-    const Duration usual = *t_q_ - calls_.time_of_call(quorum_);
-    took_longer_ = std::max(Duration::zero(), now - calls_.time_of(rank) - usual);
-  }
   if (t_q_ || arrived_.count() < quorum_) {
     history_.on_arrival(seq_, rank, now);
     return;

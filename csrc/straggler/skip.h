@@ -63,7 +63,6 @@ class Skip final : public Policy {
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }
-  [[nodiscard]] Duration took_longer() const override { return took_longer_; }
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override { return t_q_; }
 
  private:
@@ -89,7 +88,6 @@ class Skip final : public Policy {
   Progress here_;           // was here, by rank
   RankSet too_slow_;        // found in the last one,
   Duration found_after_{};  // so long after the quorum
-  Duration took_longer_{};
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint> t_half_;  // when the fewest were here, before t_q
 };
