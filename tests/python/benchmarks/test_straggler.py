@@ -163,7 +163,7 @@ def test_the_target_is_reached_at_the_first_look_that_has_it():
     curve = [dict(zip(("step", "seconds", "accuracy"), x, strict=True)) for x in looks]
     rank = {"curve": curve, "contributors": [4.0] * 6 + [3.0, 2.5, 3.0, 3.0] + [4.0]}
     record = Record(Block(name="ours", arm="skip", ops=1), by_rank={0: rank})
-    assert training.to_target(record, 0.97) == (2.0, 32 * 35.5, 10)
+    assert training.to_target(record, 0.97) == (2.0, 32 * 35.5)
     del curve[1]
     with pytest.raises(CaseError, match=r"'ours' has not reached 97% but 96.0%"):
         training.to_target(record, 0.97)
