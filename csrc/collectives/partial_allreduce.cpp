@@ -172,15 +172,19 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   return result() + plan_.first_byte(s) + header.offset;
 }
 
+void PartialAllreduce::Shard::take(Verdict verdict) {
+  mask = std::move(verdict.mask);
+  stand_ins = std::move(verdict.stand_ins);
+  out = std::move(verdict.out);
+  reason = verdict.reason;
+  deadline = verdict.deadline;
+}
+
 Status PartialAllreduce::read_mask(Shard& mine,
                                    std::span<const std::byte> bytes) const {
   auto verdict = decode_verdict(bytes, host_->size(), num_data_shards_);
   if (!verdict) return verdict.status();
-  mine.mask = std::move(verdict->mask);
-  mine.stand_ins = std::move(verdict->stand_ins);
-  mine.out = std::move(verdict->out);
-  mine.reason = verdict->reason;
-  mine.deadline = verdict->deadline;
+  mine.take(*std::move(verdict));
   if (mutated(Mutation::kMaskFromReceiver)) {
     mine.mask = RankSet(host_->size());
     participants_.for_each([&](Rank r) {

@@ -115,6 +115,7 @@ class PartialAllreduce final : public Operation {
     RankSet late;                       // who is still to get the result from us
     TimePoint late_due{};               // and when at the latest
     Verdict verdict() const { return {mask, reason, deadline, stand_ins, out}; }
+    void take(Verdict verdict);
     void open_again() {
       mask = RankSet();
       stand_ins.clear();
@@ -248,7 +249,9 @@ class PartialAllreduce final : public Operation {
   void watch();
   std::optional<TimePoint> suspicion() const;
   std::optional<TimePoint> next_watch() const;
-  const Shard* only_missing() const;
+  bool are_most_here() const;
+  std::optional<int32_t> only_missing() const;
+  std::optional<uint64_t> bytes_here(int32_t s) const;
   void look_at_result(TimePoint due);
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
@@ -282,10 +285,12 @@ class PartialAllreduce final : public Operation {
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
-  straggler::Pace pace_;                // of the only result that is missing since then
-  std::optional<TimePoint> fewest_at_;  // when enough for a result had called
-  bool has_quorum_ = false;             // and for a quorum
-  bool has_suspected_ = false;          // in this view
+  std::optional<straggler::Pace>
+      pace_;                  // of the only result that is missing since then,
+  bool is_too_slow_ = false;  // and what it has found
+  std::optional<TimePoint> fewest_at_;      // when enough for a result had called
+  bool has_quorum_ = false;                 // and for a quorum
+  bool has_suspected_ = false;              // in this view
   std::optional<TimePoint> contribute_at_;  // not before
   int num_views_ = 0;                       // that it has gone through,
   bool was_anew_ = false;                   // but for one that cut it anew

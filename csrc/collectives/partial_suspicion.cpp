@@ -11,11 +11,14 @@ using transport::FrameKind;
 
 namespace {
 constexpr int kMaxDoublings = 12;
+// For the last result, that it is worth it to look at the pace of.
+constexpr Duration kLeastWait = std::chrono::milliseconds(8);
 }  // namespace
 
 void PartialAllreduce::note_progress() {
   ready_at_ = host_->clock().now();
-  pace_ = straggler::Pace(ready_at_);
+  pace_.emplace(kLeastWait, straggler::Pace::Standstill::kSaysNothing);
+  is_too_slow_ = false;
 }
 
 // The result of another owner is here.
@@ -30,17 +33,17 @@ void PartialAllreduce::note_lag() {
 
 // Note [when an owner is suspected]
 // A result is missing although all else is here, for longer than is usual and than its
-// owner may wait for a late member: those of most owners, ours among them, and the
-// calls of enough members. Half of them are enough for one that owns none of them
-// only, or two would suspect each other. So nobody is suspected while everything is
-// slow. One whose verdict is here waits for nobody, nor does one whose own contribution
-// was too late for most: it is what is slow. What only its holder has comes from it
-// or not at all. One for whose contribution another shard has waited in vain was late
-// before the clock started: the time begins with that wait. None of this holds of one
-// whose caller is late: that says nothing of its link, and its own shard waits for that
-// caller, too, and has one more result to send than the others. With each view that
-// this operation goes through it takes twice as long: where every link is slow,
-// somebody must get the time to finish.
+// owner may wait for a late member: those of most owners, ours among them, however many
+// parts each of them owns, and the calls of enough members. Half of them are enough for
+// one that owns none of them only, or two would suspect each other. So nobody is
+// suspected while everything is slow. One whose verdict is here waits for nobody, nor
+// does one whose own contribution was too late for most: it is what is slow. What only
+// its holder has comes from it or not at all. One for whose contribution another shard
+// has waited in vain was late before the clock started: the time begins with that wait.
+// None of this holds of one whose caller is late: that says nothing of its link, and
+// its own shard waits for that caller, too, and has one more result to send than the
+// others. With each view that this operation goes through it takes twice as long: where
+// every link is slow, somebody must get the time to finish.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -48,21 +51,15 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // One that is late itself gets results late, and is no judge of others.
   if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
     return std::nullopt;
-  int32_t num_missing = 0;
-  bool is_party = false;
   Duration waited{};
+  bool is_missing = false;
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
-    is_party |= mine.owner == host_->self();
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
-    if (!mine.is_had && !mine.own) ++num_missing;
+    is_missing |= !mine.is_had && !mine.own;
   }
-  if (num_missing == 0) return std::nullopt;
-  const auto num_shards = static_cast<int32_t>(live_.size());
-  const int32_t num_here = num_shards - num_missing;
-  if (num_shards > 1 && num_missing + (is_party ? 1 : 0) > num_here)
-    return std::nullopt;
+  if (!is_missing || !are_most_here()) return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said; for
   // one that gets no time here too.
   if (is_partial_) waited = std::max(waited, call_.policy.floor);
@@ -73,7 +70,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner has nobody to be compared with.
   const Duration took =
-      num_shards == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+      live_.size() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
@@ -91,6 +88,19 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -
          spared;
+}
+
+// Note [when an owner is suspected]
+bool PartialAllreduce::are_most_here() const {
+  RankSet owners(host_->size()), missing(host_->size());
+  for (const int32_t s : live_) {
+    const Shard& mine = shard(s);
+    owners.insert(mine.owner);
+    if (!mine.is_had && !mine.own) missing.insert(mine.owner);
+  }
+  const int32_t num_here = owners.count() - missing.count();
+  const bool is_party = owners.contains(host_->self());
+  return owners.count() == 1 || missing.count() + (is_party ? 1 : 0) <= num_here;
 }
 
 // For the contributions of those whose results are missing, in other shards.
@@ -121,46 +131,54 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
   return num_out > num_in;
 }
 
-const PartialAllreduce::Shard* PartialAllreduce::only_missing() const {
-  const Shard* missing = nullptr;
-  for (const Shard& mine : shards_) {
-    if (mine.is_had || mine.own) continue;
-    if (missing != nullptr) return nullptr;
-    missing = &mine;
+// Of the result that is the only one missing; empty where there are more.
+std::optional<int32_t> PartialAllreduce::only_missing() const {
+  std::optional<int32_t> missing;
+  for (const int32_t s : live_) {
+    if (shard(s).is_had || shard(s).own) continue;
+    if (missing) return std::nullopt;
+    missing = s;
   }
   return missing;
+}
+
+// How much of a result is here; nothing: its link brings something else.
+std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
+  const Rank owner = shard(s).owner;
+  const auto in_frame = host_->num_received(owner, FrameKind::kResult, seq_.value);
+  const bool is_of_it =
+      receiving_[static_cast<size_t>(owner.value)] == code_of(FrameKind::kResult, s);
+  if (!in_frame || (!is_of_it && *in_frame > 0)) return std::nullopt;
+  return shard(s).bytes + *in_frame;
 }
 
 // Note [a result that comes too slowly]
 // What comes of the only result that is missing may say before the time is over that it
 // will not be here (straggler/pace.h): then its owner is suspected after half of it.
 void PartialAllreduce::look_at_result(TimePoint due) {
-  const TimePoint now = host_->clock().now();
-  const auto look = pace_.next_look(due);
-  const Shard* missing = only_missing();
-  if (!look || now < *look || missing == nullptr) return;
-  const auto s = static_cast<int32_t>(missing - shards_.data());
-  const auto in_frame =
-      host_->num_received(missing->owner, FrameKind::kResult, seq_.value);
-  const bool is_of_it = receiving_[static_cast<size_t>(missing->owner.value)] ==
-                        code_of(FrameKind::kResult, s);
-  std::optional<uint64_t> here;
-  if (in_frame && (is_of_it || *in_frame == 0)) here = missing->bytes + *in_frame;
-  pace_.look(here, plan_.num_bytes(s), call_.policy.slack, due, now);
+  const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
+  const auto look = pace_->next_look(wait);
+  const auto s = only_missing();
+  if (!look || after < *look || !s) return;
+  is_too_slow_ = !pace_
+                      ->look({bytes_here(*s)}, plan_.num_bytes(*s), call_.policy.slack,
+                             wait, after)
+                      .empty();
 }
 
 std::optional<TimePoint> PartialAllreduce::next_watch() const {
   const auto due = suspicion();
-  if (!due || only_missing() == nullptr) return due;
-  if (pace_.is_too_slow()) return ready_at_;
-  return std::min(*due, pace_.next_look(*due).value_or(*due));
+  if (!due) return due;
+  if (is_too_slow_) return ready_at_;
+  const auto look = pace_->next_look(*due - ready_at_);
+  return look && only_missing() ? std::min(*due, ready_at_ + *look) : *due;
 }
 
 void PartialAllreduce::watch() {
   const auto due = suspicion();
   if (!due) return;
   look_at_result(*due);
-  if (*due > host_->clock().now() && !pace_.is_too_slow()) return;
+  if (*due > host_->clock().now() && !is_too_slow_) return;
   has_suspected_ = true;
   for (const int32_t s : live_)
     if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);

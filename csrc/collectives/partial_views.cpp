@@ -179,12 +179,7 @@ void PartialAllreduce::on_view() {
 // another result. Where a member has had that very one, it is the result in all views:
 // its bytes are here, nothing has been written over them since, and need not come back.
 void PartialAllreduce::take_back(int32_t s, Verdict verdict) {
-  Shard& mine = shard(s);
-  mine.mask = std::move(verdict.mask);
-  mine.stand_ins = std::move(verdict.stand_ins);
-  mine.out = std::move(verdict.out);
-  mine.reason = verdict.reason;
-  mine.deadline = verdict.deadline;
+  shard(s).take(std::move(verdict));
   note_mask(s);
   had(s);
 }

@@ -41,8 +41,8 @@ struct Report {
   int32_t needed = 0;       // members, by those that are open
   Seq passed_from;          // it copied a state behind the results from this one
   Seq passed;               // to this one, and has none of them; 0: it did not
-  std::vector<HadShard>
-      had;  // and these beyond it, or of it; ascending by (seq, shard)
+  // Beyond `settled`, or of it, these; ascending by (seq, shard).
+  std::vector<HadShard> had;
   // What it has closed in this view as the owner, and does not have: where another
   // member has the same, it has that too. Ascending by (seq, shard).
   std::vector<HadShard> closed;

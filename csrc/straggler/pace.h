@@ -4,15 +4,16 @@
 //
 // Whether bytes that are waited for come, but too slowly to be worth the rest of the
 // wait (our design). What comes of them in the second quarter of it shows how fast
-// their link is now; if at that rate the rest is not here long after the wait is over,
-// its second half is lost. Where nothing comes this says nothing: a process that stands
-// still for a moment catches up, while a slow link goes on bringing a little. Nor does
-// a look that came late: then this rank has not read what is here. Pure; one thread.
+// their link is now; if at that rate the rest is not here `slack` times the wait after
+// it began, its second half is lost. Of what nothing is here this says nothing, nor
+// does a look that came late: then this rank has not read what is here. Pure; one
+// thread.
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -20,46 +21,58 @@ namespace aikido::straggler {
 
 class Pace {
  public:
-  // What is shorter, or has fewer bytes, is over before anything can be said of it.
-  static constexpr Duration kLeastWait = std::chrono::milliseconds(8);
+  // How much is here, by source; nothing: that is not known.
+  using Progress = std::vector<std::optional<uint64_t>>;
+  // What has fewer bytes is over before anything can be said of it.
   static constexpr uint64_t kLeastBytes = 32 << 10;
 
-  Pace() = default;
-  // Of a wait from `since` on.
-  explicit Pace(TimePoint since) : since_(since) {}
+  // No look at a wait that is shorter. What stands still may count as too slow, or say
+  // nothing: a process that stands still for a moment catches up, while a slow link
+  // goes on bringing a little.
+  enum class Standstill { kSaysNothing, kIsTooSlow };
+  Pace(Duration least_wait, Standstill standstill)
+      : least_wait_(least_wait), standstill_(standstill) {}
 
-  // Empty: no more is to be learnt of this wait, which is until `due`.
-  [[nodiscard]] std::optional<TimePoint> next_look(TimePoint due) const {
-    if (num_looks_ == kLooks || due - since_ < kLeastWait) return std::nullopt;
-    return since_ + (due - since_) * (num_looks_ + 1) / kLookPart;
+  // So long after the wait began, which is as long as `wait` by now. Empty: no more is
+  // to be learnt of it.
+  [[nodiscard]] std::optional<Duration> next_look(Duration wait) const {
+    if (num_looks_ == kLooks || wait < least_wait_) return std::nullopt;
+    return wait * (num_looks_ + 1) / kLookPart;
   }
-  // So many of `total` bytes are here, or nothing is known; they may come `slack` times
-  // the wait after it began. Requires: next_look() is over.
-  void look(std::optional<uint64_t> here, uint64_t total, double slack, TimePoint due,
-            TimePoint now) {
-    const auto before = std::exchange(here_, here);
-    const Duration window = now - std::exchange(looked_at_, now);
-    const Duration wait = due - since_, least = wait / kLookPart / 2;
-    if (++num_looks_ < kLooks || total < kLeastBytes || !before || !here) return;
-    if (now - since_ > wait * kLooks / kLookPart + least || window < least) return;
-    const auto gained = static_cast<double>(*here - std::min(*before, *here));
-    const double left = slack * static_cast<double>(wait.count()) -
-                        static_cast<double>((now - since_).count());
-    const double comes = gained / static_cast<double>(window.count()) * left;
-    is_too_slow_ = gained > 0 && comes < static_cast<double>(total - *here);
+  // `after` it began so much is here, of `total` bytes each. Returns which of them are
+  // too slow. Requires: next_look() is over.
+  std::vector<size_t> look(Progress here, uint64_t total, double slack, Duration wait,
+                           Duration after) {
+    const Progress before = std::exchange(here_, std::move(here));
+    const Duration window = after - std::exchange(looked_after_, after);
+    const Duration least = wait / kLookPart / 2;
+    std::vector<size_t> too_slow;
+    if (++num_looks_ < kLooks || total < kLeastBytes) return too_slow;
+    if (after > wait * kLooks / kLookPart + least || window < least) return too_slow;
+    const double left =
+        slack * static_cast<double>(wait.count()) - static_cast<double>(after.count());
+    for (size_t i = 0; i < std::min(before.size(), here_.size()); ++i) {
+      if (!before[i] || !here_[i]) continue;
+      const uint64_t gained = *here_[i] - std::min(*before[i], *here_[i]);
+      const bool says =
+          standstill_ == Standstill::kIsTooSlow ? *here_[i] > 0 : gained > 0;
+      const double comes =
+          static_cast<double>(gained) / static_cast<double>(window.count()) * left;
+      if (says && comes < static_cast<double>(total - *here_[i])) too_slow.push_back(i);
+    }
+    return too_slow;
   }
-  bool is_too_slow() const { return is_too_slow_; }
 
  private:
   // Looks, each after such a part of the wait more.
   static constexpr int kLooks = 2;
   static constexpr int kLookPart = 4;
 
-  TimePoint since_{};
+  Duration least_wait_;
+  Standstill standstill_;
   int num_looks_ = 0;
-  TimePoint looked_at_{};
-  std::optional<uint64_t> here_;
-  bool is_too_slow_ = false;
+  Duration looked_after_{};
+  Progress here_;
 };
 
 }  // namespace aikido::straggler

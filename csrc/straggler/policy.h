@@ -22,6 +22,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "straggler/decision.h"
+#include "straggler/pace.h"
 
 namespace aikido::straggler {
 
@@ -147,7 +148,7 @@ class Policy {
   // How much is here of the contribution of each member, by rank, of `total` bytes
   // each; nothing: its link has something else to bring first. When progress_due() says
   // so, which it does again until it has been told.
-  using Progress = std::vector<std::optional<uint64_t>>;
+  using Progress = Pace::Progress;
   virtual void on_progress(Progress /*here*/, uint64_t /*total*/, TimePoint /*now*/) {}
   [[nodiscard]] virtual std::optional<TimePoint> progress_due() const {
     return std::nullopt;

@@ -8,11 +8,7 @@
 namespace aikido::straggler {
 namespace {
 
-// Looks at progress, each after such a part of the deadline more.
-constexpr int kLooks = 2;
-constexpr int kLookPart = 4;
-// Of a contribution, and of a deadline, that it is worth it for.
-constexpr uint64_t kLeastBytes = 32 << 10;
+// Of a deadline that it is worth it to look at progress in.
 constexpr Duration kLeastDeadline = std::chrono::milliseconds(4);
 
 }  // namespace
@@ -31,6 +27,7 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       arrived_(history.world_size()),
       passed_by_(history.world_size()),
       slack_(options.slack),
+      pace_(kLeastDeadline, Pace::Standstill::kIsTooSlow),
       too_slow_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
@@ -63,35 +60,23 @@ Terms Skip::longest() const {
 
 // Note [a contribution that comes too slowly]
 std::optional<TimePoint> Skip::progress_due() const {
-  if (!t_q_ || num_looks_ == kLooks || arrived_.covers(expected_)) return std::nullopt;
+  if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
   const Terms t = longest();
-  if (t.is_open_ended || t.reason != Reason::kWithinDeadline ||
-      t.deadline < kLeastDeadline)
-    return std::nullopt;
-  return *t_q_ + t.deadline * (num_looks_ + 1) / kLookPart;
+  if (t.is_open_ended || t.reason != Reason::kWithinDeadline) return std::nullopt;
+  const auto after = pace_.next_look(t.deadline);
+  return after ? std::optional(*t_q_ + *after) : std::nullopt;
 }
 
 void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
-  ++num_looks_;
-  const Progress before = std::exchange(here_, std::move(here));
-  const Duration window = now - std::exchange(looked_at_, now);
   const Duration deadline = longest().deadline, after = now - *t_q_;
-  const Duration least = deadline / kLookPart / 2;
-  const bool is_late = after > deadline * kLooks / kLookPart + least || window < least;
-  if (num_looks_ < kLooks || total < kLeastBytes || is_late) return;
   const auto too_late =
       Duration(static_cast<int64_t>(slack_ * static_cast<double>(deadline.count())));
-  const auto left = static_cast<double>((too_late - after).count());
-  expected_.for_each([&](Rank r) {
-    const auto now_here = here_[static_cast<size_t>(r.value)];
-    const auto was_here = before[static_cast<size_t>(r.value)];
-    if (arrived_.contains(r) || !was_here || now_here.value_or(0) == 0) return;
-    const auto gained = static_cast<double>(*now_here - std::min(*was_here, *now_here));
-    const auto rest = static_cast<double>(total - *now_here);
-    if (gained * left >= rest * static_cast<double>(window.count())) return;
-    too_slow_.insert(r);
-    history_.on_too_slow(seq_, r, too_late);
-  });
+  for (const size_t i : pace_.look(std::move(here), total, slack_, deadline, after)) {
+    const Rank rank(static_cast<int32_t>(i));
+    if (arrived_.contains(rank) || !expected_.contains(rank)) continue;
+    too_slow_.insert(rank);
+    history_.on_too_slow(seq_, rank, too_late);
+  }
   found_after_ = after;
 }
 

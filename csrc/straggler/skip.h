@@ -23,14 +23,11 @@
 // What is known of lags stays as it is, they count from a quorum only.
 //
 // Note [a contribution that comes too slowly]
-// Of one that is on its way more can be said before its deadline is over. What of it
-// comes in the second quarter of that time shows how fast its link is now; if at this
-// rate the rest is not here slack times the deadline after the quorum, it is not waited
-// for in the second half, and that is what is noted as its lag (our design). Of one of
-// which nothing has come, or for which its link has had something else to bring, this
-// says nothing: its caller or its machine may be late, and catch up. Nor does a look
-// that came late, since then this rank has not read what is here, or a contribution
-// that a socket takes at once.
+// Of one that is on its way more can be said before its deadline is over (pace.h). If
+// it is too slow it is not waited for in the second half of that time, and slack times
+// the deadline is what is noted as its lag. Of one of which nothing has come, or for
+// which its link has had something else to bring, this says nothing: its caller or its
+// machine may be late, and catch up.
 //
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
@@ -38,6 +35,7 @@
 #include "straggler/call_times.h"
 #include "straggler/deadline.h"
 #include "straggler/history.h"
+#include "straggler/pace.h"
 #include "straggler/policy.h"
 #include "straggler/terms.h"
 
@@ -83,11 +81,9 @@ class Skip final : public Policy {
   RankSet arrived_;
   RankSet passed_by_;  // another shard is closed without them
   double slack_;
-  int num_looks_ = 0;       // at progress,
-  TimePoint looked_at_{};   // the last one, when this
-  Progress here_;           // was here, by rank
-  RankSet too_slow_;        // found in the last one,
-  Duration found_after_{};  // so long after the quorum
+  Pace pace_;               // of contributions, since the quorum,
+  RankSet too_slow_;        // what it has found,
+  Duration found_after_{};  // and how long after the quorum
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint> t_half_;  // when the fewest were here, before t_q
 };

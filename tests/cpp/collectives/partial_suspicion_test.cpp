@@ -79,6 +79,40 @@ TEST_CASE("two owners do not suspect each other") {
   CHECK(cluster.group(0).view().number == 2);
 }
 
+TEST_CASE("who owns a part, too, is one owner") {
+  const int lead_ms = GENERATE(range(20, 32, 2));
+  CAPTURE(lead_ms);
+  Settled s;
+  const auto call = [&](const std::vector<int32_t>& ranks) {
+    std::vector<AnswerPtr> answers;
+    for (const int32_t r : ranks)
+      answers.push_back(s.cluster.allreduce(r, s.call, s.input));
+    return answers;
+  };
+  // The caller of the last one stays away, and its link to another one is slow, which
+  // so lacks a result while the others are in the next operation. There the shard of
+  // the last one goes in parts. Those of two owners come, and of their shards all but
+  // the last bytes.
+  s.cluster.network.set_rate(Rank(kLate), Rank(2), 5'000);
+  const std::vector<AnswerPtr> before = call({0, 1, 2});
+  REQUIRE(s.cluster.run_until_done({before[0], before[1]}, milliseconds(500)));
+  s.cluster.run_for(milliseconds(lead_ms));
+  std::vector<AnswerPtr> answers = call({0, 1});
+  REQUIRE(s.cluster.run_until_done(before, milliseconds(500)));
+  const uint64_t seq = 22;
+  s.cluster.network.set_tap(
+      [&](Rank, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_last = h.offset + h.payload_bytes == h.total_bytes;
+        const bool is_delayed = to.value == 2 && h.seq == seq && h.shard < 2 &&
+                                is_last && h.kind == transport::FrameKind::kResult;
+        return is_delayed ? arrives + milliseconds(600) : arrives;
+      });
+  answers.push_back(s.cluster.allreduce(2, s.call, s.input));
+  s.took(answers);
+  s.cluster.network.set_tap({});
+  CHECK((owns(s.cluster, 0) || owns(s.cluster, 1)));
+}
+
 TEST_CASE("when an uplink turns bad the others wait for its rank once, not per shard") {
   struct Row {
     uint64_t bytes_per_second;

@@ -10,22 +10,23 @@ using straggler::Pace;
 
 namespace {
 
-const TimePoint kBegin{milliseconds(100)};
+constexpr Duration kLeastWait = milliseconds(8), kWait = milliseconds(20);
 constexpr uint64_t kTotal = 100'000;
+using Here = std::optional<uint64_t>;
+using enum Pace::Standstill;
 
 // Looks when it is due at what is here by then, and says what is thought of it.
-bool is_too_slow(std::optional<uint64_t> first, std::optional<uint64_t> second,
-                 uint64_t total = kTotal, Duration first_late = {},
-                 Duration second_late = {}) {
-  const TimePoint due = kBegin + milliseconds(20);
-  Pace pace(kBegin);
-  REQUIRE(pace.next_look(due) == kBegin + milliseconds(5));
-  pace.look(first, total, 1.5, due, kBegin + milliseconds(5) + first_late);
-  CHECK_FALSE(pace.is_too_slow());
-  REQUIRE(pace.next_look(due) == kBegin + milliseconds(10));
-  pace.look(second, total, 1.5, due, kBegin + milliseconds(10) + second_late);
-  CHECK_FALSE(pace.next_look(due).has_value());
-  return pace.is_too_slow();
+bool is_too_slow(Here first, Here second, uint64_t total = kTotal,
+                 Duration first_late = {}, Duration second_late = {},
+                 Pace::Standstill standstill = kSaysNothing) {
+  Pace pace(kLeastWait, standstill);
+  REQUIRE(pace.next_look(kWait) == milliseconds(5));
+  CHECK(pace.look({first}, total, 1.5, kWait, milliseconds(5) + first_late).empty());
+  REQUIRE(pace.next_look(kWait) == milliseconds(10));
+  const auto found =
+      pace.look({second}, total, 1.5, kWait, milliseconds(10) + second_late);
+  CHECK_FALSE(pace.next_look(kWait).has_value());
+  return !found.empty();
 }
 
 }  // namespace
@@ -41,9 +42,9 @@ TEST_CASE(
   CHECK_FALSE(is_too_slow(kTotal, kTotal));
 }
 
-TEST_CASE("a pace says nothing of what stands still, is small, or was seen late") {
+TEST_CASE("a pace says nothing of what has not begun, is small, or was seen late") {
   CHECK_FALSE(is_too_slow(0, 0));
-  CHECK_FALSE(is_too_slow(20'000, 20'000));
+  CHECK_FALSE(is_too_slow(0, 0, kTotal, {}, {}, kIsTooSlow));
   CHECK_FALSE(is_too_slow(std::nullopt, 1));
   CHECK_FALSE(is_too_slow(1, std::nullopt));
   CHECK(is_too_slow(1, 2, Pace::kLeastBytes));
@@ -52,8 +53,21 @@ TEST_CASE("a pace says nothing of what stands still, is small, or was seen late"
   CHECK_FALSE(is_too_slow(1, 2, kTotal, {}, milliseconds(4)));
 }
 
+TEST_CASE("what stands still is too slow where that is asked for") {
+  CHECK_FALSE(is_too_slow(20'000, 20'000));
+  CHECK(is_too_slow(20'000, 20'000, kTotal, {}, {}, kIsTooSlow));
+  CHECK_FALSE(is_too_slow(kTotal, kTotal, kTotal, {}, {}, kIsTooSlow));
+}
+
+TEST_CASE("of several sources each has its pace") {
+  Pace pace(kLeastWait, kSaysNothing);
+  pace.look({0, 1'000, std::nullopt, 30'000}, kTotal, 1.5, kWait, milliseconds(5));
+  CHECK(pace.look({20'000, 2'000, 9, 31'000}, kTotal, 1.5, kWait, milliseconds(10)) ==
+        std::vector<size_t>{1, 3});
+}
+
 TEST_CASE("nobody looks at a short wait") {
-  const Pace pace(kBegin);
-  CHECK(pace.next_look(kBegin + Pace::kLeastWait).has_value());
-  CHECK_FALSE(pace.next_look(kBegin + Pace::kLeastWait - Duration(1)).has_value());
+  const Pace pace(kLeastWait, kSaysNothing);
+  CHECK(pace.next_look(kLeastWait).has_value());
+  CHECK_FALSE(pace.next_look(kLeastWait - Duration(1)).has_value());
 }
