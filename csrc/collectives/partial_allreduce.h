@@ -253,6 +253,7 @@ class PartialAllreduce final : public Operation {
   std::optional<int32_t> only_missing() const;
   std::optional<uint64_t> bytes_here(int32_t s) const;
   void look_at_result(TimePoint due);
+  TimePoint due_by_pace(TimePoint due) const;
   bool has_late_caller(Rank owner) const;
   bool is_late_itself(Rank owner) const;
   Duration waited_in_vain() const;
@@ -286,8 +287,8 @@ class PartialAllreduce final : public Operation {
   // When the last thing happened that a missing owner can be measured against.
   TimePoint ready_at_{};
   std::optional<straggler::Pace>
-      pace_;                  // of the only result that is missing since then,
-  bool is_too_slow_ = false;  // and what it has found
+      pace_;                          // of the only result that is missing since then,
+  straggler::Pace::Finding found_{};  // and what it says of it
   std::optional<TimePoint> fewest_at_;      // when enough for a result had called
   bool has_quorum_ = false;                 // and for a quorum
   bool has_suspected_ = false;              // in this view

@@ -18,7 +18,7 @@ constexpr Duration kLeastWait = std::chrono::milliseconds(8);
 void PartialAllreduce::note_progress() {
   ready_at_ = host_->clock().now();
   pace_.emplace(kLeastWait, straggler::Pace::Standstill::kSaysNothing);
-  is_too_slow_ = false;
+  found_ = {};
 }
 
 // The result of another owner is here.
@@ -152,33 +152,41 @@ std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
   return shard(s).bytes + *in_frame;
 }
 
-// Note [a result that comes too slowly]
+// Note [the pace of a result]
 // What comes of the only result that is missing may say before the time is over that it
 // will not be here (straggler/pace.h): then its owner is suspected after half of it.
+// And what will be here slack times the time after all else is waited for so long: to
+// move its shard would cost more. So comes the result of one that was late to call.
 void PartialAllreduce::look_at_result(TimePoint due) {
   const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
   const auto look = pace_->next_look(wait);
   const auto s = only_missing();
   if (!look || after < *look || !s) return;
-  is_too_slow_ = !pace_
-                      ->look({bytes_here(*s)}, plan_.num_bytes(*s), call_.policy.slack,
-                             wait, after)
-                      .empty();
+  const auto found = pace_->look({bytes_here(*s)}, plan_.num_bytes(*s),
+                                 call_.policy.slack, wait, after);
+  if (!found.empty()) found_ = found.front();
+}
+
+TimePoint PartialAllreduce::due_by_pace(TimePoint due) const {
+  using enum straggler::Pace::Finding;
+  if (found_ == kNothing) return due;
+  if (found_ == kTooSlow) return ready_at_;
+  const auto wait = static_cast<double>((due - ready_at_).count());
+  return ready_at_ + Duration(static_cast<int64_t>(call_.policy.slack * wait));
 }
 
 std::optional<TimePoint> PartialAllreduce::next_watch() const {
   const auto due = suspicion();
   if (!due) return due;
-  if (is_too_slow_) return ready_at_;
   const auto look = pace_->next_look(*due - ready_at_);
-  return look && only_missing() ? std::min(*due, ready_at_ + *look) : *due;
+  return look && only_missing() ? std::min(*due, ready_at_ + *look) : due_by_pace(*due);
 }
 
 void PartialAllreduce::watch() {
   const auto due = suspicion();
   if (!due) return;
   look_at_result(*due);
-  if (*due > host_->clock().now() && !is_too_slow_) return;
+  if (due_by_pace(*due) > host_->clock().now()) return;
   has_suspected_ = true;
   for (const int32_t s : live_)
     if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);

@@ -2,12 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether bytes that are waited for come, but too slowly to be worth the rest of the
-// wait (our design). What comes of them in the second quarter of it shows how fast
+// Whether bytes that are waited for come in time, or too slowly to be worth the rest of
+// the wait (our design). What comes of them in the second quarter of it shows how fast
 // their link is now; if at that rate the rest is not here `slack` times the wait after
-// it began, its second half is lost. Of what nothing is here this says nothing, nor
-// does a look that came late: then this rank has not read what is here. Pure; one
-// thread.
+// it began, its second half is lost, and else it is worth to wait as long. Of what
+// nothing is here this says nothing, nor does a look that came late: then this rank has
+// not read what is here. Pure; one thread.
 
 #include <algorithm>
 #include <cstdint>
@@ -23,6 +23,7 @@ class Pace {
  public:
   // How much is here, by source; nothing: that is not known.
   using Progress = std::vector<std::optional<uint64_t>>;
+  enum class Finding : uint8_t { kNothing, kInTime, kTooSlow };
   // What has fewer bytes is over before anything can be said of it.
   static constexpr uint64_t kLeastBytes = 32 << 10;
 
@@ -39,28 +40,30 @@ class Pace {
     if (num_looks_ == kLooks || wait < least_wait_) return std::nullopt;
     return wait * (num_looks_ + 1) / kLookPart;
   }
-  // `after` it began so much is here, of `total` bytes each. Returns which of them are
-  // too slow. Requires: next_look() is over.
-  std::vector<size_t> look(Progress here, uint64_t total, double slack, Duration wait,
-                           Duration after) {
+  // `after` it began so much is here, of `total` bytes each. What that says of them, by
+  // source; empty: nothing of any. Requires: next_look() is over.
+  std::vector<Finding> look(Progress here, uint64_t total, double slack, Duration wait,
+                            Duration after) {
     const Progress before = std::exchange(here_, std::move(here));
     const Duration window = after - std::exchange(looked_after_, after);
     const Duration least = wait / kLookPart / 2;
-    std::vector<size_t> too_slow;
-    if (++num_looks_ < kLooks || total < kLeastBytes) return too_slow;
-    if (after > wait * kLooks / kLookPart + least || window < least) return too_slow;
+    std::vector<Finding> found;
+    if (++num_looks_ < kLooks || total < kLeastBytes) return found;
+    if (after > wait * kLooks / kLookPart + least || window < least) return found;
     const double left =
         slack * static_cast<double>(wait.count()) - static_cast<double>(after.count());
     for (size_t i = 0; i < std::min(before.size(), here_.size()); ++i) {
+      found.push_back(Finding::kNothing);
       if (!before[i] || !here_[i]) continue;
       const uint64_t gained = *here_[i] - std::min(*before[i], *here_[i]);
-      const bool says =
-          standstill_ == Standstill::kIsTooSlow ? *here_[i] > 0 : gained > 0;
+      if (gained == 0 && (standstill_ == Standstill::kSaysNothing || *here_[i] == 0))
+        continue;
       const double comes =
           static_cast<double>(gained) / static_cast<double>(window.count()) * left;
-      if (says && comes < static_cast<double>(total - *here_[i])) too_slow.push_back(i);
+      found.back() = comes < static_cast<double>(total - *here_[i]) ? Finding::kTooSlow
+                                                                    : Finding::kInTime;
     }
-    return too_slow;
+    return found;
   }
 
  private:

@@ -71,12 +71,14 @@ void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   const Duration deadline = longest().deadline, after = now - *t_q_;
   const auto too_late =
       Duration(static_cast<int64_t>(slack_ * static_cast<double>(deadline.count())));
-  for (const size_t i : pace_.look(std::move(here), total, slack_, deadline, after)) {
-    const Rank rank(static_cast<int32_t>(i));
-    if (arrived_.contains(rank) || !expected_.contains(rank)) continue;
-    too_slow_.insert(rank);
-    history_.on_too_slow(seq_, rank, too_late);
-  }
+  const auto found = pace_.look(std::move(here), total, slack_, deadline, after);
+  expected_.for_each([&](Rank r) {
+    const auto i = static_cast<size_t>(r.value);
+    if (i >= found.size() || found[i] != Pace::Finding::kTooSlow) return;
+    if (arrived_.contains(r)) return;
+    too_slow_.insert(r);
+    history_.on_too_slow(seq_, r, too_late);
+  });
   found_after_ = after;
 }
 

@@ -13,12 +13,13 @@ namespace {
 constexpr Duration kLeastWait = milliseconds(8), kWait = milliseconds(20);
 constexpr uint64_t kTotal = 100'000;
 using Here = std::optional<uint64_t>;
+using enum Pace::Finding;
 using enum Pace::Standstill;
 
 // Looks when it is due at what is here by then, and says what is thought of it.
-bool is_too_slow(Here first, Here second, uint64_t total = kTotal,
-                 Duration first_late = {}, Duration second_late = {},
-                 Pace::Standstill standstill = kSaysNothing) {
+Pace::Finding finding(Here first, Here second, uint64_t total = kTotal,
+                      Duration first_late = {}, Duration second_late = {},
+                      Pace::Standstill standstill = kSaysNothing) {
   Pace pace(kLeastWait, standstill);
   REQUIRE(pace.next_look(kWait) == milliseconds(5));
   CHECK(pace.look({first}, total, 1.5, kWait, milliseconds(5) + first_late).empty());
@@ -26,7 +27,7 @@ bool is_too_slow(Here first, Here second, uint64_t total = kTotal,
   const auto found =
       pace.look({second}, total, 1.5, kWait, milliseconds(10) + second_late);
   CHECK_FALSE(pace.next_look(kWait).has_value());
-  return !found.empty();
+  return found.empty() ? kNothing : found.front();
 }
 
 }  // namespace
@@ -35,35 +36,35 @@ TEST_CASE(
     "what comes in the second quarter of a wait says whether the rest is worth it") {
   // After 10 of 20 ms, 20 more are left until 1.5 times the wait is over: at the pace
   // of 5 ms four times as much comes.
-  CHECK_FALSE(is_too_slow(20'000, 36'000));
-  CHECK(is_too_slow(20'000, 35'999));
-  CHECK(is_too_slow(0, 19'999));
-  CHECK_FALSE(is_too_slow(0, 20'000));
-  CHECK_FALSE(is_too_slow(kTotal, kTotal));
+  CHECK(finding(20'000, 36'000) == kInTime);
+  CHECK(finding(20'000, 35'999) == kTooSlow);
+  CHECK(finding(0, 19'999) == kTooSlow);
+  CHECK(finding(0, 20'000) == kInTime);
+  CHECK(finding(kTotal, kTotal) == kNothing);  // nothing was missing
 }
 
 TEST_CASE("a pace says nothing of what has not begun, is small, or was seen late") {
-  CHECK_FALSE(is_too_slow(0, 0));
-  CHECK_FALSE(is_too_slow(0, 0, kTotal, {}, {}, kIsTooSlow));
-  CHECK_FALSE(is_too_slow(std::nullopt, 1));
-  CHECK_FALSE(is_too_slow(1, std::nullopt));
-  CHECK(is_too_slow(1, 2, Pace::kLeastBytes));
-  CHECK_FALSE(is_too_slow(1, 2, Pace::kLeastBytes - 1));
-  CHECK_FALSE(is_too_slow(1, 2, kTotal, milliseconds(4)));
-  CHECK_FALSE(is_too_slow(1, 2, kTotal, {}, milliseconds(4)));
+  CHECK(finding(0, 0) == kNothing);
+  CHECK(finding(0, 0, kTotal, {}, {}, kIsTooSlow) == kNothing);
+  CHECK(finding(std::nullopt, 1) == kNothing);
+  CHECK(finding(1, std::nullopt) == kNothing);
+  CHECK(finding(1, 2, Pace::kLeastBytes) == kTooSlow);
+  CHECK(finding(1, 2, Pace::kLeastBytes - 1) == kNothing);
+  CHECK(finding(1, 2, kTotal, milliseconds(4)) == kNothing);
+  CHECK(finding(1, 2, kTotal, {}, milliseconds(4)) == kNothing);
 }
 
 TEST_CASE("what stands still is too slow where that is asked for") {
-  CHECK_FALSE(is_too_slow(20'000, 20'000));
-  CHECK(is_too_slow(20'000, 20'000, kTotal, {}, {}, kIsTooSlow));
-  CHECK_FALSE(is_too_slow(kTotal, kTotal, kTotal, {}, {}, kIsTooSlow));
+  CHECK(finding(20'000, 20'000) == kNothing);
+  CHECK(finding(20'000, 20'000, kTotal, {}, {}, kIsTooSlow) == kTooSlow);
+  CHECK(finding(kTotal, kTotal, kTotal, {}, {}, kIsTooSlow) == kInTime);
 }
 
 TEST_CASE("of several sources each has its pace") {
   Pace pace(kLeastWait, kSaysNothing);
   pace.look({0, 1'000, std::nullopt, 30'000}, kTotal, 1.5, kWait, milliseconds(5));
   CHECK(pace.look({20'000, 2'000, 9, 31'000}, kTotal, 1.5, kWait, milliseconds(10)) ==
-        std::vector<size_t>{1, 3});
+        std::vector<Pace::Finding>{kInTime, kTooSlow, kNothing, kTooSlow});
 }
 
 TEST_CASE("nobody looks at a short wait") {
