@@ -17,7 +17,7 @@ constexpr Duration kLeastWait = std::chrono::milliseconds(8);
 
 void PartialAllreduce::note_progress() {
   ready_at_ = host_->clock().now();
-  pace_.emplace(kLeastWait, straggler::Pace::Standstill::kSaysNothing);
+  pace_.emplace(straggler::Pace::Of::kResult, kLeastWait);
   found_ = {};
 }
 
@@ -156,7 +156,8 @@ std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
 // What comes of the only result that is missing may say before the time is over that it
 // will not be here (straggler/pace.h): then its owner is suspected after half of it.
 // And what will be here slack times the time after all else is waited for so long: to
-// move its shard would cost more. So comes the result of one that was late to call.
+// move its shard would cost more. So come the results of one that was late to call, and
+// those of the slowest where all uplinks have become slow at the same time.
 void PartialAllreduce::look_at_result(TimePoint due) {
   const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
   const auto look = pace_->next_look(wait);

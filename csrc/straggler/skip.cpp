@@ -27,7 +27,7 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       arrived_(history.world_size()),
       passed_by_(history.world_size()),
       slack_(options.slack),
-      pace_(kLeastDeadline, Pace::Standstill::kIsTooSlow),
+      pace_(Pace::Of::kContribution, kLeastDeadline),
       too_slow_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {

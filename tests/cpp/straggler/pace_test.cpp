@@ -14,19 +14,19 @@ constexpr Duration kLeastWait = milliseconds(8), kWait = milliseconds(20);
 constexpr uint64_t kTotal = 100'000;
 using Here = std::optional<uint64_t>;
 using enum Pace::Finding;
-using enum Pace::Standstill;
+using enum Pace::Of;
 
 // Looks when it is due at what is here by then, and says what is thought of it.
 Pace::Finding finding(Here first, Here second, uint64_t total = kTotal,
                       Duration first_late = {}, Duration second_late = {},
-                      Pace::Standstill standstill = kSaysNothing) {
-  Pace pace(kLeastWait, standstill);
+                      Pace::Of of = kResult) {
+  Pace pace(of, kLeastWait);
   REQUIRE(pace.next_look(kWait) == milliseconds(5));
   CHECK(pace.look({first}, total, 1.5, kWait, milliseconds(5) + first_late).empty());
   REQUIRE(pace.next_look(kWait) == milliseconds(10));
   const auto found =
       pace.look({second}, total, 1.5, kWait, milliseconds(10) + second_late);
-  CHECK_FALSE(pace.next_look(kWait).has_value());
+  CHECK(pace.next_look(kWait).has_value() == (of == kResult));
   return found.empty() ? kNothing : found.front();
 }
 
@@ -43,32 +43,56 @@ TEST_CASE(
   CHECK(finding(kTotal, kTotal) == kNothing);  // nothing was missing
 }
 
-TEST_CASE("a pace says nothing of what has not begun, is small, or was seen late") {
+TEST_CASE("a pace says nothing of what has not begun, or was seen late") {
   CHECK(finding(0, 0) == kNothing);
-  CHECK(finding(0, 0, kTotal, {}, {}, kIsTooSlow) == kNothing);
+  CHECK(finding(0, 0, kTotal, {}, {}, kContribution) == kNothing);
   CHECK(finding(std::nullopt, 1) == kNothing);
   CHECK(finding(1, std::nullopt) == kNothing);
-  CHECK(finding(1, 2, Pace::kLeastBytes) == kTooSlow);
-  CHECK(finding(1, 2, Pace::kLeastBytes - 1) == kNothing);
   CHECK(finding(1, 2, kTotal, milliseconds(4)) == kNothing);
   CHECK(finding(1, 2, kTotal, {}, milliseconds(4)) == kNothing);
 }
 
-TEST_CASE("what stands still is too slow where that is asked for") {
+TEST_CASE("what is small is not too slow, but may be in time") {
+  CHECK(finding(1, 2, Pace::kLeastBytes) == kTooSlow);
+  CHECK(finding(1, 2, Pace::kLeastBytes - 1) == kNothing);
+  CHECK(finding(4'000, 12'000, 16'000) == kInTime);
+}
+
+TEST_CASE("a contribution that stands still is too slow, and a result is not") {
   CHECK(finding(20'000, 20'000) == kNothing);
-  CHECK(finding(20'000, 20'000, kTotal, {}, {}, kIsTooSlow) == kTooSlow);
-  CHECK(finding(kTotal, kTotal, kTotal, {}, {}, kIsTooSlow) == kInTime);
+  CHECK(finding(20'000, 20'000, kTotal, {}, {}, kContribution) == kTooSlow);
+  CHECK(finding(kTotal, kTotal, kTotal, {}, {}, kContribution) == kInTime);
+}
+
+TEST_CASE("a result that begins late is looked at once more when the wait is over") {
+  struct Row {
+    uint64_t here;
+    Duration late;
+    Pace::Finding finding;
+  };
+  // 10 ms are left, as many as since the look before.
+  const Row row =
+      GENERATE(Row{50'000, {}, kInTime}, Row{49'999, {}, kTooSlow},
+               Row{0, {}, kNothing}, Row{50'000, milliseconds(4), kNothing});
+  CAPTURE(row.here, row.late.count());
+  Pace pace(kResult, kLeastWait);
+  pace.look({0}, kTotal, 1.5, kWait, milliseconds(5));
+  CHECK(pace.look({0}, kTotal, 1.5, kWait, milliseconds(10)).front() == kNothing);
+  REQUIRE(pace.next_look(kWait) == kWait);
+  const auto found = pace.look({row.here}, kTotal, 1.5, kWait, kWait + row.late);
+  CHECK((found.empty() ? kNothing : found.front()) == row.finding);
+  CHECK_FALSE(pace.next_look(kWait).has_value());
 }
 
 TEST_CASE("of several sources each has its pace") {
-  Pace pace(kLeastWait, kSaysNothing);
+  Pace pace(kResult, kLeastWait);
   pace.look({0, 1'000, std::nullopt, 30'000}, kTotal, 1.5, kWait, milliseconds(5));
   CHECK(pace.look({20'000, 2'000, 9, 31'000}, kTotal, 1.5, kWait, milliseconds(10)) ==
         std::vector<Pace::Finding>{kInTime, kTooSlow, kNothing, kTooSlow});
 }
 
 TEST_CASE("nobody looks at a short wait") {
-  const Pace pace(kLeastWait, kSaysNothing);
+  const Pace pace(kResult, kLeastWait);
   CHECK(pace.next_look(kLeastWait).has_value());
   CHECK_FALSE(pace.next_look(kLeastWait - Duration(1)).has_value());
 }
