@@ -44,5 +44,9 @@ constexpr Duration from_ms(double ms) {
   return std::chrono::duration_cast<Duration>(
       std::chrono::duration<double, std::milli>(ms));
 }
+// Rounds towards zero.
+constexpr Duration scaled(Duration d, double factor) {
+  return Duration(static_cast<int64_t>(static_cast<double>(d.count()) * factor));
+}
 
 }  // namespace aikido

@@ -16,6 +16,11 @@ namespace aikido::collectives {
 using transport::FrameHeader;
 using transport::FrameKind;
 
+namespace {
+// Of the time between two operations, that who owns nothing hesitates.
+constexpr int kHesitationPart = 32;
+}  // namespace
+
 PartialAllreduce::PartialAllreduce(OperationHost* host, Seq seq, Call call,
                                    Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),

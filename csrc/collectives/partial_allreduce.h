@@ -173,7 +173,6 @@ class PartialAllreduce final : public Operation {
   void take_over(int32_t s);
   void let_go(int32_t s);
   bool may_contribute() const;
-  static constexpr int kHesitationPart = 32;
   static constexpr size_t kLatePiece = 32 << 10;
   Duration hesitation_here() const;
   void contribute_all();
@@ -250,6 +249,7 @@ class PartialAllreduce final : public Operation {
   std::optional<TimePoint> suspicion() const;
   std::optional<TimePoint> next_watch() const;
   bool are_most_here() const;
+  bool has_one_owner() const;
   std::optional<int32_t> only_missing() const;
   std::optional<uint64_t> bytes_here(int32_t s) const;
   void look_at_result(TimePoint due);
@@ -284,11 +284,11 @@ class PartialAllreduce final : public Operation {
   bool was_committed_ = false;
   // By rank: the frame that is being written to our memory, as code_of() it.
   std::vector<int32_t> receiving_;
-  // When the last thing happened that a missing owner can be measured against.
+  // When the last thing happened that a missing owner can be measured against, and what
+  // the pace since then says of the only result that is missing.
   TimePoint ready_at_{};
-  std::optional<straggler::Pace>
-      pace_;                          // of the only result that is missing since then,
-  straggler::Pace::Finding found_{};  // and what it says of it
+  std::optional<straggler::Pace> pace_;
+  straggler::Pace::Finding found_{};
   std::optional<TimePoint> fewest_at_;      // when enough for a result had called
   bool has_quorum_ = false;                 // and for a quorum
   bool has_suspected_ = false;              // in this view

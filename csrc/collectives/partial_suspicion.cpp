@@ -70,7 +70,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner has nobody to be compared with.
   const Duration took =
-      live_.size() == 1 ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+      has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
@@ -100,7 +100,13 @@ bool PartialAllreduce::are_most_here() const {
   }
   const int32_t num_here = owners.count() - missing.count();
   const bool is_party = owners.contains(host_->self());
-  return owners.count() == 1 || missing.count() + (is_party ? 1 : 0) <= num_here;
+  return has_one_owner() || missing.count() + (is_party ? 1 : 0) <= num_here;
+}
+
+bool PartialAllreduce::has_one_owner() const {
+  return std::all_of(live_.begin(), live_.end(), [&](int32_t s) {
+    return shard(s).owner == shard(live_.front()).owner;
+  });
 }
 
 // For the contributions of those whose results are missing, in other shards.
@@ -172,8 +178,7 @@ TimePoint PartialAllreduce::due_by_pace(TimePoint due) const {
   using enum straggler::Pace::Finding;
   if (found_ == kNothing) return due;
   if (found_ == kTooSlow) return ready_at_;
-  const auto wait = static_cast<double>((due - ready_at_).count());
-  return ready_at_ + Duration(static_cast<int64_t>(call_.policy.slack * wait));
+  return ready_at_ + scaled(due - ready_at_, call_.policy.slack);
 }
 
 std::optional<TimePoint> PartialAllreduce::next_watch() const {

@@ -69,8 +69,7 @@ std::optional<TimePoint> Skip::progress_due() const {
 
 void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   const Duration deadline = longest().deadline, after = now - *t_q_;
-  const auto too_late =
-      Duration(static_cast<int64_t>(slack_ * static_cast<double>(deadline.count())));
+  const Duration too_late = scaled(deadline, slack_);
   const auto found = pace_.look(std::move(here), total, slack_, deadline, after);
   expected_.for_each([&](Rank r) {
     const auto i = static_cast<size_t>(r.value);

@@ -9,10 +9,6 @@ namespace {
 
 constexpr size_t kQuantileTenths = 9;
 
-Duration scaled(Duration d, double factor) {
-  return Duration(static_cast<int64_t>(static_cast<double>(d.count()) * factor));
-}
-
 }  // namespace
 
 void StandInTimes::on_taken(uint64_t bytes, Duration took) {

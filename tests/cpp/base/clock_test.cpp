@@ -34,6 +34,8 @@ TEST_CASE("durations convert to and from milliseconds and seconds", "[base]") {
   CHECK(from_ms(1.5) == Duration(1'500'000));
   CHECK(from_ms(0.0000019) == Duration(1));
   CHECK(from_ms(-0.0000019) == Duration(-1));
+  CHECK(scaled(milliseconds(3), 1.5) == from_ms(4.5));
+  CHECK(scaled(Duration(-3), 0.5) == Duration(-1));
 }
 
 }  // namespace
