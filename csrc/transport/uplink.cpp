@@ -93,10 +93,10 @@ std::optional<Priority> Uplink::ahead() const {
   return highest == lowest ? std::nullopt : highest;
 }
 
-bool Uplink::has_room(const Entry& entry, std::optional<Priority> ahead) const {
+size_t Uplink::next_chunk(const Entry& entry, std::optional<Priority> ahead) const {
   const auto& scheduler = entry.sender->scheduler();
   const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
-  return credit_.room(entry.flow, is_ahead) >= credit_.chunk_bytes() / 2;
+  return credit_.next_chunk(entry.flow, is_ahead);
 }
 
 // Whose chunk is next: what has begun, then by class; equal ones take turns.
@@ -106,7 +106,7 @@ Uplink::Entry* Uplink::choose() {
   const std::optional<Priority> highest = ahead();
   for (size_t i = 1; i <= entries_.size(); ++i) {
     Entry& e = entries_[(last_ + i) % entries_.size()];
-    if (!can_start(e) || !has_room(e, highest)) continue;
+    if (!can_start(e) || next_chunk(e, highest) == 0) continue;
     if (e.sender->has_begun()) {
       best = &e;
       break;
@@ -140,7 +140,7 @@ void Uplink::count_inversion(const Entry& chosen) {
   if (starts.is_overdue) return;
   const std::optional<Priority> highest = ahead();
   for (const Entry& e : entries_) {
-    if (!can_start(e) || !has_room(e, highest)) continue;
+    if (!can_start(e) || next_chunk(e, highest) == 0) continue;
     if (e.sender->scheduler().is_empty() ||
         e.sender->scheduler().highest() <= starts.priority)
       continue;
@@ -164,7 +164,7 @@ void Uplink::flush() {
     Entry* next = nullptr;
     while (total < kTurnBytes && (next = choose()) != nullptr) {
       count_inversion(*next);
-      note_written(*next, next->sender->write_chunk(credit_.chunk_bytes()));
+      note_written(*next, next->sender->write_chunk(next_chunk(*next, ahead())));
     }
   }
   const bool is_left = std::any_of(entries_.begin(), entries_.end(),

@@ -82,7 +82,7 @@ class Uplink final : private Flushable, private FdHandler {
   void on_events(uint32_t events) override;
   void look();
   std::optional<Priority> ahead() const;
-  bool has_room(const Entry& entry, std::optional<Priority> ahead) const;
+  size_t next_chunk(const Entry& entry, std::optional<Priority> ahead) const;
   Entry* choose();
   bool can_start(const Entry& entry) const;
   bool all_are_equal() const;

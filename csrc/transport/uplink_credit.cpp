@@ -48,19 +48,15 @@ void UplinkCredit::remove(size_t link) {
 }
 
 void UplinkCredit::on_written(size_t link, size_t bytes) {
+  if (bytes == 0) return;
   Flow& flow = flows_[link];
+  const bool is_beyond = next_chunk(link, true) != chunk_bytes();
   flow.written += bytes;
-  outstanding_ -= counted(flow);
+  written_ += bytes;
+  flow.chunks.push_back({flow.written, written_});
   flow.outstanding += bytes;
-  outstanding_ += counted(flow);
-}
-
-double UplinkCredit::counted(const Flow& flow) const {
-  if (flow.is_stuck) return 0;
-  const auto all = static_cast<double>(flow.outstanding);
-  const double rate = flow.meter.bytes_per_s();
-  if (rate == 0 || fixed_ > 0) return all;
-  return std::min(all, 2 * steps_ * rate * to_seconds(aim_.residence));
+  outstanding_ += bytes;
+  if (is_beyond) question_end_ = written_;
 }
 
 void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
@@ -69,8 +65,15 @@ void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoin
   flow.outstanding = outstanding;
   flow.waits = waits;
   flow.is_stuck = outstanding > 0 && now - flow.moved >= kStuck;
-  flow.meter.look(flow.written - std::min<uint64_t>(flow.written, outstanding), waits,
-                  now);
+  const uint64_t acknowledged =
+      flow.written - std::min<uint64_t>(flow.written, outstanding);
+  flow.meter.look(acknowledged, waits, now);
+  for (; !flow.chunks.empty() && flow.chunks.front().end <= acknowledged;
+       flow.chunks.pop_front()) {
+    if (flow.chunks.front().end_of_all <= left_) continue;
+    left_ = flow.chunks.front().end_of_all;
+    left_at_ = now;
+  }
 }
 
 void UplinkCredit::end_look(TimePoint now) {
@@ -79,11 +82,13 @@ void UplinkCredit::end_look(TimePoint now) {
   num_waiting_ = 0;
   bool waits = false;
   for (const Flow& flow : flows_) {
-    outstanding_ += counted(flow);
+    outstanding_ += flow.is_stuck ? 0 : flow.outstanding;
     delivered += flow.written - std::min<uint64_t>(flow.written, flow.outstanding);
     num_waiting_ += flow.waits && !flow.is_stuck ? 1 : 0;
     waits = waits || flow.waits;
   }
+  if (left_ == written_) left_at_ = now;
+  is_still_ = now - left_at_ >= kStill;
   was_excused_ = was_excused_ || is_excused();
   if (const auto sample = total_.look(delivered, waits, now)) {
     on_sample(*sample, now);
@@ -189,9 +194,18 @@ size_t UplinkCredit::room(size_t link, bool is_ahead) const {
     const double worth = 2 * steps_ * rate * to_seconds(aim_.residence);
     own = std::min(own, std::max(least, static_cast<size_t>(worth)));
   }
-  const auto counted = static_cast<size_t>(std::max(0.0, outstanding_));
-  const size_t left = credit_ - std::min(credit_, counted);
+  const size_t on_its_way =
+      fixed_ > 0 ? outstanding_ : std::min<uint64_t>(outstanding_, written_ - left_);
+  const size_t left = credit_ - std::min(credit_, on_its_way);
   return std::min(left, own - std::min(own, flow.outstanding));
+}
+
+size_t UplinkCredit::next_chunk(size_t link, bool is_ahead) const {
+  const size_t whole = chunk_bytes();
+  if (room(link, is_ahead) >= whole / 2) return whole;
+  const bool may_ask = fixed_ == 0 && is_still_ && left_ >= question_end_ &&
+                       flows_[link].outstanding < kLeastChunk;
+  return may_ask ? kLeastChunk : 0;
 }
 
 Duration UplinkCredit::next_look() const {

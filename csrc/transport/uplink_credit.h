@@ -25,15 +25,23 @@
 // for tens of ms all the time, while two members send to a third. Who had to go without
 // twice in a row does so sooner.
 //
-// A link whose peer takes little must not use up the credit of all. What it has on its
-// way is not in the uplink, but in front of that peer: so no link counts for more than
-// twice what its own rate is worth, and none gets more than that, its part of the least
-// credit, or a chunk, without which it would never have a turn. Only what is more
-// urgent than all that the others have may use up the credit of all: they would wait
-// anyway. One on which nothing moves does not count.
+// An uplink sends in the order in which it was given. So what was written before
+// something that is acknowledged has left it, whatever link it was for, and counts no
+// more: where the acknowledgements of one link come late, since its peer takes little
+// or the uplink of that peer is slow, the others go on. What was written last may be to
+// such a link, and then nothing tells whether it has left. So when nothing has for
+// kStill, a link on which little is on its way may send a least chunk beyond the
+// credit, one at a time: its acknowledgement tells.
+//
+// A link whose peer takes little must not use up the credit of all. So none gets more
+// than twice what its own rate is worth, its part of the least credit, or a chunk,
+// without which it would never have a turn. Only what is more urgent than all that the
+// others have may use up the credit of all: they would wait anyway. One on which
+// nothing moves does not count.
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -83,6 +91,8 @@ class UplinkCredit {
   static constexpr size_t kLeastChunk = 4 << 10;
   // A link on which nothing has moved for so long does not count.
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
+  // When nothing has left for so long, one link may ask.
+  static constexpr Duration kStill = std::chrono::milliseconds(1);
   // So many samples tell a rate, which is learnt when it grows no more than that with
   // more credit. One is low below that share of the one that was learnt, and more
   // credit is worth it if the rate is so much higher with it. Whether it is low for
@@ -127,6 +137,8 @@ class UplinkCredit {
   // What the link may be given now; 0: nothing, which may change at next_look().
   // `is_ahead`: it is more urgent than what other links have.
   size_t room(size_t link, bool is_ahead = false) const;
+  // The longest that it may be given now, of a chunk of any length; 0: nothing.
+  size_t next_chunk(size_t link, bool is_ahead = false) const;
   // How long it takes until there is room for a chunk.
   Duration next_look() const;
   // A link that waits has something on its way that gets there.
@@ -134,6 +146,10 @@ class UplinkCredit {
   double bytes_per_s() const { return total_.bytes_per_s(); }
 
  private:
+  // The bytes that were written before its end, of its link and of all.
+  struct Chunk {
+    uint64_t end, end_of_all;
+  };
   struct Flow {
     bool is_used = false;
     size_t segment_bytes = 0;
@@ -143,9 +159,9 @@ class UplinkCredit {
     bool waits = false;
     bool is_stuck = false;
     RateMeter meter;
+    std::deque<Chunk> chunks{};  // not acknowledged
   };
   size_t credit_of(double bytes_per_s) const;
-  double counted(const Flow& flow) const;
 
   // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
   // long.
@@ -170,7 +186,12 @@ class UplinkCredit {
   Duration open_for_ = kOpenFirst;  // the next time
   bool is_suspected_ = false;       // the bound, of keeping the rate low
   bool was_excused_ = false;        // at a look of this sample
-  double outstanding_ = 0;          // of all, as far as it counts
+  size_t outstanding_ = 0;          // of all on which something moves
+  uint64_t written_ = 0;            // to all links,
+  uint64_t left_ = 0;               // and so much of that has left the uplink
+  TimePoint left_at_{};             // when that was news
+  bool is_still_ = false;           // long ago
+  uint64_t question_end_ = 0;       // of what was sent beyond the credit
   size_t least_ = kLeast;
   size_t num_waiting_ = 0;  // links on which something moves
   std::vector<Flow> flows_;
