@@ -94,9 +94,12 @@ std::optional<Priority> Uplink::ahead() const {
 }
 
 size_t Uplink::next_chunk(const Entry& entry, std::optional<Priority> ahead) const {
+  using enum UplinkCredit::Standing;
   const auto& scheduler = entry.sender->scheduler();
   const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
-  return credit_.next_chunk(entry.flow, is_ahead);
+  // What has begun goes out whole, however little it may be.
+  const bool may_ask = !ahead && !entry.sender->has_begun();
+  return credit_.next_chunk(entry.flow, is_ahead ? kAhead : may_ask ? kEqual : kBehind);
 }
 
 // Whose chunk is next: what has begun, then by class; equal ones take turns.

@@ -6,10 +6,10 @@
 // priority are made, or a group expects to make them, or calls whose messages may be
 // cancelled, the links do not write by themselves, but ask for a turn. The next chunk
 // is that of the highest class of all links whose peer takes anything; those that are
-// equal take turns. No more is given to the kernel than the credit (uplink_credit.h),
-// so that little is in front of what is urgent, and little leaves that is of no use any
-// more. Else nothing of this happens, and nothing is counted or asked of the kernel.
-// Progress thread only.
+// equal take turns. No more is given to the kernel than the credit allows
+// (uplink_credit.h), so that little is in front of what is urgent, and little leaves
+// that is of no use any more. Else nothing of this happens, and nothing is counted or
+// asked of the kernel. Progress thread only.
 
 #include <optional>
 #include <vector>

@@ -45,23 +45,31 @@ size_t UplinkCredit::add(size_t segment_bytes) {
 void UplinkCredit::remove(size_t link) {
   gone_ += flows_[link].written;
   flows_[link] = Flow{};
+  if (asker_ == link) question_end_ = 0;
 }
 
 void UplinkCredit::on_written(size_t link, size_t bytes) {
   if (bytes == 0) return;
-  Flow& flow = flows_[link];
-  const bool is_beyond = next_chunk(link, true) != chunk_bytes();
+  const bool asks = room(link, Standing::kAhead) < chunk_bytes() / 2;
+  book(flows_[link], bytes);
+  if (!asks) return;
+  asker_ = link;
+  question_end_ = written_;
+}
+
+void UplinkCredit::book(Flow& flow, size_t bytes) {
   flow.written += bytes;
   written_ += bytes;
   flow.chunks.push_back({flow.written, written_});
   flow.outstanding += bytes;
   outstanding_ += bytes;
-  if (is_beyond) question_end_ = written_;
 }
 
 void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
   Flow& flow = flows_[link];
   if (outstanding < flow.outstanding || flow.outstanding == 0) flow.moved = now;
+  // Links that are in no order write by themselves.
+  if (outstanding > flow.outstanding) book(flow, outstanding - flow.outstanding);
   flow.outstanding = outstanding;
   flow.waits = waits;
   flow.is_stuck = outstanding > 0 && now - flow.moved >= kStuck;
@@ -183,12 +191,12 @@ size_t UplinkCredit::chunk_bytes() const {
                              : std::max(kLeastChunk, credit_ / aim_.num_chunks);
 }
 
-size_t UplinkCredit::room(size_t link, bool is_ahead) const {
+size_t UplinkCredit::room(size_t link, Standing standing) const {
   if (credit_ == kNoBound) return kNoBound;
   const Flow& flow = flows_[link];
   size_t own = credit_;
   if (const double rate = flow.meter.bytes_per_s();
-      rate > 0 && fixed_ == 0 && !is_ahead) {
+      rate > 0 && fixed_ == 0 && standing != Standing::kAhead) {
     const size_t least = std::max({chunk_bytes(), kLeastSegments * flow.segment_bytes,
                                    least_ / std::max<size_t>(1, num_waiting_)});
     const double worth = 2 * steps_ * rate * to_seconds(aim_.residence);
@@ -200,10 +208,12 @@ size_t UplinkCredit::room(size_t link, bool is_ahead) const {
   return std::min(left, own - std::min(own, flow.outstanding));
 }
 
-size_t UplinkCredit::next_chunk(size_t link, bool is_ahead) const {
+size_t UplinkCredit::next_chunk(size_t link, Standing standing) const {
   const size_t whole = chunk_bytes();
-  if (room(link, is_ahead) >= whole / 2) return whole;
-  const bool may_ask = fixed_ == 0 && is_still_ && left_ >= question_end_ &&
+  if (room(link, standing) >= whole / 2) return whole;
+  const bool is_asked = left_ < question_end_ && !flows_[asker_].is_stuck;
+  const bool may_ask = fixed_ == 0 && is_still_ && !is_asked &&
+                       standing != Standing::kBehind &&
                        flows_[link].outstanding < kLeastChunk;
   return may_ask ? kLeastChunk : 0;
 }

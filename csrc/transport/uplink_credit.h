@@ -25,19 +25,19 @@
 // for tens of ms all the time, while two members send to a third. Who had to go without
 // twice in a row does so sooner.
 //
-// An uplink sends in the order in which it was given. So what was written before
-// something that is acknowledged has left it, whatever link it was for, and counts no
-// more: where the acknowledgements of one link come late, since its peer takes little
-// or the uplink of that peer is slow, the others go on. What was written last may be to
-// such a link, and then nothing tells whether it has left. So when nothing has for
-// kStill, a link on which little is on its way may send a least chunk beyond the
-// credit, one at a time: its acknowledgement tells.
+// An uplink sends in the order in which it was given, or nearly so. So what was written
+// before something that is acknowledged has left it, whatever link it was for, and
+// counts no more: where the acknowledgements of one link come late, since its peer
+// takes little or the uplink of that peer is slow, the others go on. What was written
+// last may be to such a link, and then nothing tells whether it has left. So when
+// nothing has for kStill, a link on which little is on its way may send a least chunk
+// beyond the credit, one link at a time: its acknowledgement tells.
 //
 // A link whose peer takes little must not use up the credit of all. So none gets more
 // than twice what its own rate is worth, its part of the least credit, or a chunk,
 // without which it would never have a turn. Only what is more urgent than all that the
 // others have may use up the credit of all: they would wait anyway. One on which
-// nothing moves does not count.
+// nothing has moved for kStuck does not count.
 
 #include <cstddef>
 #include <cstdint>
@@ -118,7 +118,6 @@ class UplinkCredit {
   // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
   explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
 
-  // From the next look on.
   void set_aim(const Aim& aim) { aim_ = aim; }
 
   // A link, by the number that is returned; numbers are used again.
@@ -134,11 +133,13 @@ class UplinkCredit {
 
   size_t credit() const { return credit_; }  // kNoBound: there is no bound
   size_t chunk_bytes() const;                // longest that is to be sent
+  // What a link has to send, beside what the others have: more urgent, or such that it
+  // may not ask.
+  enum class Standing { kEqual, kAhead, kBehind };
   // What the link may be given now; 0: nothing, which may change at next_look().
-  // `is_ahead`: it is more urgent than what other links have.
-  size_t room(size_t link, bool is_ahead = false) const;
+  size_t room(size_t link, Standing standing = Standing::kEqual) const;
   // The longest that it may be given now, of a chunk of any length; 0: nothing.
-  size_t next_chunk(size_t link, bool is_ahead = false) const;
+  size_t next_chunk(size_t link, Standing standing = Standing::kEqual) const;
   // How long it takes until there is room for a chunk.
   Duration next_look() const;
   // A link that waits has something on its way that gets there.
@@ -162,6 +163,7 @@ class UplinkCredit {
     std::deque<Chunk> chunks{};  // not acknowledged
   };
   size_t credit_of(double bytes_per_s) const;
+  void book(Flow& flow, size_t bytes);
 
   // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
   // long.
@@ -191,7 +193,8 @@ class UplinkCredit {
   uint64_t left_ = 0;               // and so much of that has left the uplink
   TimePoint left_at_{};             // when that was news
   bool is_still_ = false;           // long ago
-  uint64_t question_end_ = 0;       // of what was sent beyond the credit
+  uint64_t question_end_ = 0;       // of what was sent beyond the credit,
+  size_t asker_ = 0;                // by this one
   size_t least_ = kLeast;
   size_t num_waiting_ = 0;  // links on which something moves
   std::vector<Flow> flows_;

@@ -180,6 +180,37 @@ TEST_CASE("what was written last to one that answers late holds nobody up for lo
   CHECK((net.delivered - before) / (net.uplink * 0.005) > 0.6);
 }
 
+TEST_CASE("one link at a time asks beyond the credit, and another if it is gone") {
+  const bool is_urgent = GENERATE(true, false);
+  CAPTURE(is_urgent);
+  Net net(15, 200 * kMbit, microseconds(150));
+  net.credit.set_aim(is_urgent ? UplinkCredit::kUrgent : UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  net.uplink = 0;
+  net.run(UplinkCredit::kStill / 2);
+  const double before = net.queued();
+  net.run(milliseconds(5));
+  CHECK(net.queued() - before == UplinkCredit::kLeastChunk);
+  const auto may_ask = [&] {
+    return std::any_of(net.links.begin(), net.links.end(), [&](const Net::Link& l) {
+      return net.credit.next_chunk(l.flow) > 0;
+    });
+  };
+  CHECK_FALSE(may_ask());
+  net.credit.remove(net.links[net.last].flow);
+  net.links.erase(net.links.begin() + static_cast<ptrdiff_t>(net.last));
+  CHECK(may_ask());
+}
+
+TEST_CASE("what a link has written by itself is on its way, too") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.run(milliseconds(1000));
+  for (const Net::Link& l : net.links)
+    net.credit.on_look(l.flow, l.flow == 0 ? 300'000 : 0, true, net.now);
+  net.credit.end_look(net.now);
+  CHECK(net.credit.room(1) == 0);
+}
+
 TEST_CASE("a link that gets far slower has little more than the credit on its way") {
   const size_t num_links = GENERATE(3u, 15u);
   CAPTURE(num_links);
@@ -269,10 +300,11 @@ TEST_CASE("what is ahead of all may use up the credit of the others") {
   const size_t flow = net.links[0].flow;
   net.credit.on_written(flow, net.credit.room(flow));
   CHECK(net.credit.room(flow) == 0);
-  const size_t left = net.credit.room(flow, true);
+  const size_t left = net.credit.room(flow, UplinkCredit::Standing::kAhead);
   CHECK(left >= net.credit.credit() / 3);
   net.credit.on_written(net.links[1].flow, left);
-  CHECK(net.credit.room(flow, true) < net.credit.chunk_bytes() / 2);
+  CHECK(net.credit.room(flow, UplinkCredit::Standing::kAhead) <
+        net.credit.chunk_bytes() / 2);
 }
 
 TEST_CASE("what is not known yet has a bound, too") {
@@ -292,7 +324,9 @@ TEST_CASE("a link that is gone leaves its credit to the others") {
 }
 
 TEST_CASE("where the way is long there is no bound, and now and then a look again") {
-  Net net(2, 200 * kMbit, milliseconds(20));
+  const size_t num_links = GENERATE(2u, 15u);
+  CAPTURE(num_links);
+  Net net(num_links, 200 * kMbit, milliseconds(20));
   net.room = 2e6;
   CHECK(net.used(milliseconds(10'000)) > 0.8);
   CHECK(net.credit.credit() > UplinkCredit::kMost);
