@@ -166,6 +166,7 @@ void ActiveBackup::ask_one(Backup& b, int32_t d, TimePoint now) {
 
 std::vector<Rank> ActiveBackup::ask(TimePoint now) {
   looked_at_ = now;
+  version_ = history_.version();
   std::vector<Rank> asked;
   if (arrived_.count() == num_) return asked;
   live_.for_each([&](Rank rank) {
@@ -270,10 +271,15 @@ Decision ActiveBackup::decide(TimePoint now) const {
   return decision;
 }
 
+// What the time of a member is made of may change with another operation: then what is
+// due may have become so without a look.
 std::optional<TimePoint> ActiveBackup::next_look() const {
   std::optional<TimePoint> earliest;
+  const bool is_news = history_.version() != version_;
   const auto offer = [&](TimePoint at) {
-    if (at > looked_at_ && (!earliest || at < *earliest)) earliest = at;
+    if (at <= looked_at_ && !is_news) return;
+    at = std::max(at, looked_at_);
+    if (!earliest || at < *earliest) earliest = at;
   };
   bool may_ask = false;
   live_.for_each([&](Rank rank) {

@@ -133,6 +133,7 @@ class ActiveBackup final : public Policy {
   std::optional<TimePoint> begun_at_;
   std::optional<TimePoint> t_q_;
   TimePoint looked_at_{};
+  uint64_t version_ = 0;  // of the history, then
 };
 
 }  // namespace aikido::straggler

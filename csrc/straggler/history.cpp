@@ -68,6 +68,7 @@ History::History(std::shared_ptr<ResultLog> log, Duration floor)
       recent_(kNumRecent) {}
 
 void History::set_members(const RankSet& members) {
+  ++version_;
   log_->set_members(members);
   members.for_each([&](Rank rank) {
     if (participants_.contains(rank)) return;
@@ -80,6 +81,7 @@ void History::set_members(const RankSet& members) {
 }
 
 void History::forgive(Rank rank, Seq seq) {
+  ++version_;
   Member& m = member(rank);
   m.forgiven = seq;
   m.late = m.late_before = 0;
@@ -88,6 +90,7 @@ void History::forgive(Rank rank, Seq seq) {
 }
 
 void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
+  ++version_;
   first.for_each([&](Rank rank) { note_called(rank, seq); });
   Recent& op = recent_[seq.value % kNumRecent];
   if (op.seq >= seq) return;
@@ -104,6 +107,7 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
 }
 
 void History::on_quorum_after_half(uint64_t bytes, Duration lag) {
+  ++version_;
   class_at(size_class(bytes))
       .after_half.push(std::clamp(lag, Duration::zero(), kLongestLag));
 }
@@ -114,10 +118,12 @@ void History::on_arrival(Seq seq, Rank rank, TimePoint now) {
 }
 
 void History::on_too_slow(Seq seq, Rank rank, Duration lag) {
+  ++version_;
   if (Recent* op = find(seq)) record(*op, rank, op->t_q + lag);
 }
 
 void History::on_called(Rank rank, Seq seq, TimePoint now) {
+  ++version_;
   note_called(rank, seq);
   call_lags_.on_called(rank, seq, now);
   Member& m = member(rank);
@@ -132,6 +138,7 @@ void History::on_called(Rank rank, Seq seq, TimePoint now) {
 }
 
 void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
+  ++version_;
   AIKIDO_CHECK(mask.world_size() == world_size_, "mask over ", mask.world_size(),
                " ranks, world of ", world_size_);
   if (Recent* op = find(seq); op != nullptr && !op->is_committed)
@@ -148,6 +155,7 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
 
 void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& covered,
                            Rank first_backup, uint64_t bytes) {
+  ++version_;
   if (Recent* op = find(seq); op != nullptr && !op->is_committed)
     note_missing(*op, in_time);
   bool is_lost = false;

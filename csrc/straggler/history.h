@@ -140,6 +140,8 @@ class History {
   Seq called(Rank rank) const;
   // What is kept for those that have not called, whatever the policy.
   const ResultLog& log() const { return *log_; }
+  // Another one with every event that may change an answer, of the log, too.
+  uint64_t version() const { return version_ + log_->version(); }
   const RankSet& members() const { return participants_; }
 
   // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1).
@@ -185,6 +187,7 @@ class History {
   void note_included(Member& m, Seq seq);
 
   std::shared_ptr<ResultLog> log_;
+  uint64_t version_ = 0;
   int32_t world_size_;
   RankSet participants_;
   Duration floor_;

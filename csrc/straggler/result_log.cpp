@@ -16,6 +16,7 @@ ResultLog::ResultLog(int32_t world_size, uint64_t limit_bytes)
 }
 
 void ResultLog::set_members(const RankSet& members) {
+  ++version_;
   members.for_each([&](Rank rank) {
     if (members_.contains(rank)) return;
     Owed& its = owed(rank);
@@ -28,6 +29,7 @@ void ResultLog::set_members(const RankSet& members) {
 void ResultLog::on_called(Rank rank, Seq seq) {
   Owed& its = owed(rank);
   if (seq <= its.called) return;
+  ++version_;
   for (auto entry = log_.upper_bound(its.called);
        entry != log_.end() && entry->first <= seq; ++entry)
     its.bytes -= entry->second;
@@ -36,6 +38,7 @@ void ResultLog::on_called(Rank rank, Seq seq) {
 
 // Drops what all have called.
 void ResultLog::on_closed(Seq seq, uint64_t bytes) {
+  ++version_;
   Seq lowest = seq;
   members_.for_each([&](Rank rank) {
     Owed& its = owed(rank);

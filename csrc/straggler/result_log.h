@@ -48,6 +48,8 @@ class ResultLog {
   bool would_overflow_far(Rank rank, uint64_t bytes) const;
   // The highest operation of which something is kept; 0 if none.
   Seq last() const { return log_.empty() ? Seq() : log_.rbegin()->first; }
+  // Another one with every event that may change an answer.
+  uint64_t version() const { return version_; }
 
  private:
   struct Owed {
@@ -59,6 +61,7 @@ class ResultLog {
 
   RankSet members_;
   uint64_t limit_bytes_;
+  uint64_t version_ = 0;
   std::vector<Owed> owed_;       // by rank
   std::map<Seq, uint64_t> log_;  // bytes of results that somebody has not called
 };

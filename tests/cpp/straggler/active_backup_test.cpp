@@ -472,6 +472,29 @@ TEST_CASE("no more stand in than a verdict can name") {
   CHECK(s.policy->stand_ins().size() == 1);
 }
 
+TEST_CASE("who loses its time in another operation has it no more in this one") {
+  Shards s(backed_up());
+  s.warm_up();
+  s.begin();
+  const uint64_t before = s.seq;
+  s.begin();
+  s.arrive(0, 15);
+  s.arrive(1, 15);
+  s.offer(3, 2, 15);
+  CHECK(s.ask(15).empty());
+  const double due = s.look();
+  CHECK(due > 16);
+  // The one before ends without its primary, which is behind from then on.
+  RankSet in_time(4), covered(4);
+  for (const int32_t r : {0, 1}) in_time.insert(Rank(r));
+  covered.insert(Rank(2));
+  s.group.history().on_committed(Seq(before), in_time, covered, kBackup, kBytes);
+  CHECK((s.look() != -1 && s.look() < 16));
+  CHECK(s.ask(16) == Ranks{kBackup});
+  // Once: from then on it waits for the copy.
+  CHECK(s.look() > 16);
+}
+
 TEST_CASE("a full log holds the shard open for who has not called, covered or not") {
   Shards s(backed_up(), 4, kBytes);
   s.warm_up();
