@@ -107,8 +107,9 @@ void cut(View& next, const View& old, const ViewPlan& plan, Seq oldest, Seq boun
   while (!next.cuts.empty() && next.cuts.back().first >= first) next.cuts.pop_back();
   RankSet out = RankSet::full(next.members.world_size());
   next.members.for_each([&](Rank r) { out.erase(r); });
+  // Also where one that comes back owns just what another one gives away.
   if (next.cuts.empty() || next.cuts.back().owners != owners ||
-      !(next.cuts.back().out == out))
+      !(next.cuts.back().out == out) || !next.cuts.back().divisions.empty())
     next.cuts.push_back({next.cuts.empty() ? oldest : first, owners, out, {}});
 }
 

@@ -313,6 +313,19 @@ TEST_CASE("who is restored owns shards of operations to come only") {
   CHECK(next.cut_of(Seq(8)).owners == ranks_of({0, 1, 2}));
 }
 
+TEST_CASE("who is restored as another one is moved owns whole shards") {
+  View old = View::first_of(4);
+  old.cuts = {{Seq(1), ranks_of({0, 1, 2}), RankSet(4)}};
+  ViewPlan plan = plan_of(4, {});
+  for (int32_t r = 0; r < 4; ++r) plan.answers[Rank(r)] = report_of(4, 7, 6);
+  plan.moved.insert(Rank(2));
+  plan.restored.insert(Rank(3));
+  const View next = next_view(old, plan);
+  CHECK(next.cut_of(Seq(7)).is_divided(2));
+  CHECK(next.cut_of(Seq(8)).owners == ranks_of({0, 1, 3}));
+  CHECK(next.cut_of(Seq(8)).divisions.empty());
+}
+
 TEST_CASE("who returns takes part from the first operation that nobody knows of") {
   View old = View::first_of(3);
   old.number = 2;
