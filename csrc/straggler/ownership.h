@@ -90,28 +90,31 @@ class Ownership {
   // A view with these owners is in force. Returns what is new about them.
   std::vector<Change> on_owners(const RankSet& owners, const Now& now);
 
-  // What `self` should change: only the first owner that is in time changes anything.
-  // At least half of the members keep shards, so that those who are left can serve all.
-  // `seen(rank)` is asked for members only. O(members).
+  // What `self` should change: only the first owner that is in time changes anything,
+  // or where none is the first that stays one. At least half of the members keep
+  // shards, so that those who are left can serve all. `seen(rank)` is asked for members
+  // only. O(members).
   template <class SeenOf>
   std::vector<Change> changes(Rank self, const RankSet& members, const Now& now,
                               SeenOf&& seen) const {
     const bool gains = 2 * (owners_.count() - 1) > members.count();
     int32_t left = owners_.count();
-    Rank first = kNoRank;
+    Rank first = kNoRank, first_late = kNoRank;
     std::vector<Change> changes;
     members.for_each([&](Rank r) {
       const Seen one = seen(r);
       if (!owners_.contains(r)) {
         if (may_return(r, now, one)) changes.push_back({r, true});
-      } else if (is_late(r, one, gains) && 2 * (left - 1) >= members.count()) {
+      } else if (!is_late(r, one, gains)) {
+        if (first == kNoRank) first = r;
+      } else if (2 * (left - 1) >= members.count()) {
         --left;
         changes.push_back({r, false});
-      } else if (first == kNoRank) {
-        first = r;
+      } else if (first_late == kNoRank) {
+        first_late = r;
       }
     });
-    if (first != self) changes.clear();
+    if ((first != kNoRank ? first : first_late) != self) changes.clear();
     return changes;
   }
 

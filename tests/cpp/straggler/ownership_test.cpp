@@ -45,6 +45,24 @@ TEST_CASE("who is skipped four times in a row gives its shards away") {
         std::vector{Change{kLate, false}});
 }
 
+TEST_CASE("who is late and has to stay an owner leaves changes to one in time") {
+  Ownership ownership(4);
+  RankSet owners(4);
+  owners.insert(Rank(0));
+  owners.insert(kOther);
+  ownership.on_owners(owners, at(10));
+  const auto changed_by = [&](Rank self, bool is_other_late) {
+    return ownership.changes(self, RankSet::full(4), at(100), [&](Rank r) {
+      const bool is_late = r == Rank(0) || (is_other_late && r == kOther);
+      return is_late ? skipped(9) : Seen{0, 90, false, true};
+    });
+  };
+  CHECK(changed_by(Rank(0), false).empty());
+  CHECK(changed_by(kOther, false).size() == 2);
+  CHECK(changed_by(Rank(0), true).size() == 2);
+  CHECK(changed_by(kOther, true).empty());
+}
+
 TEST_CASE("shards leave a slow link that is named, and stay with a late caller") {
   Ownership ownership(4);
   ownership.advise(kLate, Advice::kLink);
