@@ -93,7 +93,8 @@ std::optional<Priority> Uplink::ahead() const {
   return highest == lowest ? std::nullopt : highest;
 }
 
-size_t Uplink::next_chunk(const Entry& entry, std::optional<Priority> ahead) const {
+UplinkCredit::Grant Uplink::grant(const Entry& entry,
+                                  std::optional<Priority> ahead) const {
   using enum UplinkCredit::Standing;
   const auto& scheduler = entry.sender->scheduler();
   const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
@@ -103,23 +104,24 @@ size_t Uplink::next_chunk(const Entry& entry, std::optional<Priority> ahead) con
 }
 
 // Whose chunk is next: what has begun, then by class; equal ones take turns.
-Uplink::Entry* Uplink::choose() {
-  Entry* best = nullptr;
+Uplink::Choice Uplink::choose(std::optional<Priority> ahead) {
+  Choice best;
   NextChunk best_next;
-  const std::optional<Priority> highest = ahead();
   for (size_t i = 1; i <= entries_.size(); ++i) {
-    Entry& e = entries_[(last_ + i) % entries_.size()];
-    if (!can_start(e) || next_chunk(e, highest) == 0) continue;
+    const Entry& e = entries_[(last_ + i) % entries_.size()];
+    if (!can_start(e)) continue;
+    const UplinkCredit::Grant its = grant(e, ahead);
+    if (its.bytes == 0) continue;
     if (e.sender->has_begun()) {
-      best = &e;
+      best = {&e, its};
       break;
     }
     const NextChunk next = *e.sender->scheduler().next(loop_->now());
-    if (best != nullptr && !goes_before(next, best_next)) continue;
-    best = &e;
+    if (best.entry != nullptr && !goes_before(next, best_next)) continue;
+    best = {&e, its};
     best_next = next;
   }
-  if (best != nullptr) last_ = static_cast<size_t>(best - entries_.data());
+  if (best.entry != nullptr) last_ = static_cast<size_t>(best.entry - entries_.data());
   return best;
 }
 
@@ -137,37 +139,37 @@ bool Uplink::all_are_equal() const {
   return true;
 }
 
-void Uplink::count_inversion(const Entry& chosen) {
+void Uplink::count_inversion(const Entry& chosen, std::optional<Priority> ahead) {
   if (chosen.sender->has_begun()) return;
   const NextChunk starts = *chosen.sender->scheduler().next(loop_->now());
   if (starts.is_overdue) return;
-  const std::optional<Priority> highest = ahead();
-  for (const Entry& e : entries_) {
-    if (!can_start(e) || next_chunk(e, highest) == 0) continue;
-    if (e.sender->scheduler().is_empty() ||
-        e.sender->scheduler().highest() <= starts.priority)
-      continue;
-    SendCounters::add(counters_.inversions, 1);
-    return;
-  }
+  const bool has_passed_over =
+      std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) {
+        const auto& scheduler = e.sender->scheduler();
+        return !scheduler.is_empty() && scheduler.highest() > starts.priority &&
+               can_start(e) && grant(e, ahead).bytes > 0;
+      });
+  if (has_passed_over) SendCounters::add(counters_.inversions, 1);
 }
 
 void Uplink::flush() {
   is_asked_ = false;
   look();
   size_t total = 0;
-  const auto note_written = [&](const Entry& entry, size_t bytes) {
-    credit_.on_written(entry.flow, bytes);
+  const auto note_written = [&](const Entry& entry, size_t bytes, bool is_question) {
+    credit_.on_written(entry.flow, bytes, is_question);
     total += bytes;
   };
   if (all_are_equal()) {
     for (const Entry& e : entries_)
-      if (can_start(e)) note_written(e, e.sender->write_many());
+      if (can_start(e)) note_written(e, e.sender->write_many(), false);
   } else {
-    Entry* next = nullptr;
-    while (total < kTurnBytes && (next = choose()) != nullptr) {
-      count_inversion(*next);
-      note_written(*next, next->sender->write_chunk(next_chunk(*next, ahead())));
+    while (total < kTurnBytes) {
+      const std::optional<Priority> highest = ahead();
+      const auto [entry, its] = choose(highest);
+      if (entry == nullptr) break;
+      count_inversion(*entry, highest);
+      note_written(*entry, entry->sender->write_chunk(its.bytes), its.is_question);
     }
   }
   const bool is_left = std::any_of(entries_.begin(), entries_.end(),

@@ -76,17 +76,21 @@ class Uplink final : private Flushable, private FdHandler {
     Sender* sender;
     size_t flow;  // in credit_
   };
+  struct Choice {
+    const Entry* entry = nullptr;  // null: nobody has a turn
+    UplinkCredit::Grant grant;
+  };
 
   bool is_urgent() const { return num_keepers_ > 0 || urgent_until_ > loop_->now(); }
   void flush() override;
   void on_events(uint32_t events) override;
   void look();
   std::optional<Priority> ahead() const;
-  size_t next_chunk(const Entry& entry, std::optional<Priority> ahead) const;
-  Entry* choose();
+  UplinkCredit::Grant grant(const Entry& entry, std::optional<Priority> ahead) const;
+  Choice choose(std::optional<Priority> ahead);
   bool can_start(const Entry& entry) const;
   bool all_are_equal() const;
-  void count_inversion(const Entry& chosen);
+  void count_inversion(const Entry& chosen, std::optional<Priority> ahead);
   Duration next_look(bool did_write);
   void wake_after(Duration wait);
 

@@ -48,11 +48,10 @@ void UplinkCredit::remove(size_t link) {
   if (asker_ == link) question_end_ = 0;
 }
 
-void UplinkCredit::on_written(size_t link, size_t bytes) {
+void UplinkCredit::on_written(size_t link, size_t bytes, bool is_question) {
   if (bytes == 0) return;
-  const bool asks = room(link, Standing::kAhead) < chunk_bytes() / 2;
   book(flows_[link], bytes);
-  if (!asks) return;
+  if (!is_question) return;
   asker_ = link;
   question_end_ = written_;
 }
@@ -208,14 +207,14 @@ size_t UplinkCredit::room(size_t link, Standing standing) const {
   return std::min(left, own - std::min(own, flow.outstanding));
 }
 
-size_t UplinkCredit::next_chunk(size_t link, Standing standing) const {
+UplinkCredit::Grant UplinkCredit::next_chunk(size_t link, Standing standing) const {
   const size_t whole = chunk_bytes();
-  if (room(link, standing) >= whole / 2) return whole;
+  if (room(link, standing) >= whole / 2) return {whole, false};
   const bool is_asked = left_ < question_end_ && !flows_[asker_].is_stuck;
   const bool may_ask = fixed_ == 0 && is_still_ && !is_asked &&
                        standing != Standing::kBehind &&
                        flows_[link].outstanding < kLeastChunk;
-  return may_ask ? kLeastChunk : 0;
+  return may_ask ? Grant{kLeastChunk, true} : Grant{};
 }
 
 Duration UplinkCredit::next_look() const {

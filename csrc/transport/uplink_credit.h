@@ -124,8 +124,8 @@ class UplinkCredit {
   size_t add(size_t segment_bytes);
   void remove(size_t link);
 
-  // It was given so much.
-  void on_written(size_t link, size_t bytes);
+  // It was given so much, as a question or within the credit.
+  void on_written(size_t link, size_t bytes, bool is_question = false);
   // Of that so much has not been acknowledged; `waits`: it has more, and may not send
   // it. To be told of each link, then end_look().
   void on_look(size_t link, size_t outstanding, bool waits, TimePoint now);
@@ -139,7 +139,11 @@ class UplinkCredit {
   // What the link may be given now; 0: nothing, which may change at next_look().
   size_t room(size_t link, Standing standing = Standing::kEqual) const;
   // The longest that it may be given now, of a chunk of any length; 0: nothing.
-  size_t next_chunk(size_t link, Standing standing = Standing::kEqual) const;
+  struct Grant {
+    size_t bytes = 0;
+    bool is_question = false;  // beyond the credit
+  };
+  Grant next_chunk(size_t link, Standing standing = Standing::kEqual) const;
   // How long it takes until there is room for a chunk.
   Duration next_look() const;
   // A link that waits has something on its way that gets there.

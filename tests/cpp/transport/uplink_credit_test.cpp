@@ -57,9 +57,10 @@ struct Net {
     for (size_t i = 1; i <= links.size(); ++i) {
       const size_t at = (last + i) % links.size();
       Link& l = links[at];
-      const size_t bytes = std::min<size_t>(credit.next_chunk(l.flow), 256 << 10);
+      const auto [most, is_question] = credit.next_chunk(l.flow);
+      const size_t bytes = std::min<size_t>(most, 256 << 10);
       if (!l.has_more || l.is_full(room) || bytes == 0) continue;
-      credit.on_written(l.flow, bytes);
+      credit.on_written(l.flow, bytes, is_question);
       l.written += static_cast<double>(bytes);
       queue.emplace_back(at, static_cast<double>(bytes));
       last = at;
@@ -193,7 +194,7 @@ TEST_CASE("one link at a time asks beyond the credit, and another if it is gone"
   CHECK(net.queued() - before == UplinkCredit::kLeastChunk);
   const auto may_ask = [&] {
     return std::any_of(net.links.begin(), net.links.end(), [&](const Net::Link& l) {
-      return net.credit.next_chunk(l.flow) > 0;
+      return net.credit.next_chunk(l.flow).bytes > 0;
     });
   };
   CHECK_FALSE(may_ask());
