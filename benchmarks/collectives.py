@@ -2,8 +2,8 @@
 # Copyright (c) the aikido authors
 """What ranks of one machine do besides allreduce: aikido and Gloo in one process each.
 
-Other collectives, messages, a training step of small buckets, and what a group needs
-that does nothing. The two take turns; results are compared. Ranks of one host share
+Other collectives, messages, a training step of small buckets, what a group needs that
+does nothing, and the memory that large collectives take. The two take turns; results are compared. Ranks of one host share
 memory, or use TCP with --tcp.
 """
 
@@ -36,6 +36,9 @@ SPIN_US = 1000
 # Also compared with the least that they take on this machine, where memory is shared.
 LEAST_LIBRARY = "least_exchange"
 IDLE_SHARE = 0.005  # of a core
+# What a collective may take beside the user's tensors: so many times its size, and more.
+MEMORY_TIMES, MEMORY_BESIDE = 2, 16 * MIB
+LARGEST = 64 * MIB
 
 
 def cases_of(names: list[str]) -> list[dict]:
@@ -44,6 +47,8 @@ def cases_of(names: list[str]) -> list[dict]:
     cases += [{"name": "ping-pong", "num_bytes": 8}]
     cases += [{"name": "send", "num_bytes": 64 * MIB}]
     cases += [{"name": "training step"}, {"name": "idle"}]
+    of_memory = ["allreduce", *COLLECTIVES]
+    cases += [{"name": "memory", "num_bytes": LARGEST, "collectives": of_memory}]
     unknown = set(names) - {case["name"] for case in cases}
     if unknown:
         raise typer.BadParameter(f"there is no case {', '.join(sorted(unknown))}")
@@ -67,6 +72,19 @@ def judged(
             bar=1.0,
         )
         return [result]
+    if name == "memory":
+        size = size_name(case["num_bytes"])
+        most = MEMORY_TIMES * case["num_bytes"] + MEMORY_BESIDE
+        return [
+            common.Result.judge(
+                f"memory of {collective} {size}, {transport}",
+                unit="MiB",
+                value=s.median / MIB,
+                reference=most / MIB,
+                bar=1.0,
+            )
+            for collective, s in samples.items()
+        ]
     bar: float | None
     if name in COLLECTIVES:
         bar = COLLECTIVE_BARS[transport]

@@ -24,6 +24,7 @@ from benchmarks.least_exchange import CASES, Least
 
 ROUND_TRIPS = 200
 IDLE_S = 3.0
+RESET_PEAK = "5"  # to /proc/self/clear_refs: VmHWM begins anew
 LAYERS, WIDTH = 12, 64
 Case = tuple[Callable[[], object], torch.Tensor]  # the operation, and its result
 
@@ -39,6 +40,8 @@ def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
     rank, size = dist.get_rank(), dist.get_world_size()
     whole = numbers(num_bytes // 4, rank)
     part = numbers(num_bytes // 4 // size, rank)
+    if name == "allreduce":
+        return lambda: dist.all_reduce(whole, group=group), whole
     if name == "broadcast":
         return lambda: dist.broadcast(whole, 0, group=group), whole
     if name == "allgather":
@@ -46,7 +49,7 @@ def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
     if name == "reduce_scatter":
         return lambda: dist.reduce_scatter_tensor(part, whole, group=group), part
     if name == "alltoall":
-        result = torch.empty_like(whole)
+        result = torch.zeros_like(whole)
         return lambda: dist.all_to_all_single(result, whole, group=group), result
     raise ValueError(f"no collective is called {name!r}")
 
@@ -163,6 +166,35 @@ def idle_share() -> float:
     return (used_ns() - before) / 1e9 / IDLE_S
 
 
+def memory_of(names: list[str], num_bytes: int, group: dist.ProcessGroup) -> dict:
+    """Bytes that each of these collectives takes at most beside the user's tensors.
+
+    What an earlier one has left in this process counts for the later ones, too.
+    """
+
+    def status(field: str) -> int:
+        (line,) = (
+            line
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith(f"{field}:")
+        )
+        return int(line.split()[1]) * 1024
+
+    before = status("VmRSS")
+    peaks = {}
+    for name in names:
+        rss = status("VmRSS")
+        operation, _ = collective(name, num_bytes, group)
+        tensors = status("VmRSS") - rss
+        Path("/proc/self/clear_refs").write_text(RESET_PEAK)
+        operation()
+        peak = torch.tensor([float(status("VmHWM") - before - tensors)])
+        del operation, _
+        dist.all_reduce(peak, dist.ReduceOp.MAX)
+        peaks[name] = [peak.item()]
+    return peaks
+
+
 def main() -> None:
     plan = json.loads(sys.argv[1])
     torch.set_num_threads(1)
@@ -177,6 +209,10 @@ def main() -> None:
             share = torch.tensor([idle_share()])
             dist.all_reduce(share, dist.ReduceOp.MAX)
             seconds, num_late = {"share": [share.item()]}, 0
+        elif case["name"] == "memory":
+            group = groups["aikido"]
+            seconds = memory_of(case["collectives"], case["num_bytes"], group)
+            num_late = 0
         else:
             seconds, num_late = measure(
                 case,

@@ -9,7 +9,7 @@ from benchmarks import collectives, common
 def test_cases_are_chosen_by_name():
     everything = collectives.cases_of([])
     assert [c["name"] for c in everything].count("alltoall") == 3
-    assert collectives.cases_of(["idle", "send"]) == everything[-3:-2] + everything[-1:]
+    assert collectives.cases_of(["idle", "send"]) == everything[-4:-3] + everything[-2:-1]
     with pytest.raises(typer.BadParameter, match="there is no case sned"):
         collectives.cases_of(["sned"])
 
@@ -39,6 +39,16 @@ def test_a_group_that_does_nothing_may_need_little(share, holds):
     (result,) = collectives.judged(
         {"name": "idle"}, samples, transport="TCP", spins=False
     )
+    assert result.holds == holds
+
+
+@pytest.mark.parametrize(("mib", "holds"), [(143.0, True), (145.0, False)])
+def test_a_collective_may_take_twice_its_size_and_a_little(mib, holds):
+    case = collectives.cases_of(["memory"])[0]
+    samples = {"alltoall": common.Samples((mib * 2**20,))}
+    (result,) = collectives.judged(case, samples, transport="TCP", spins=False)
+    assert result.case == "memory of alltoall 64 MiB, TCP"
+    assert (result.value, result.reference) == (mib, 144)
     assert result.holds == holds
 
 
