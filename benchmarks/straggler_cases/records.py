@@ -47,20 +47,41 @@ def samples(records: Iterable[Record], name: str) -> Samples:
     return Samples(tuple(t for r in named(records, name) for t in op_times(r)))
 
 
-def step_times(record: Record) -> list[float]:
-    """ms from one step to the next, where a step is done when most ranks have it.
+def step_ends(record: Record) -> list[float]:
+    """When each step was done: when most ranks had it.
 
     For blocks in which any rank may be late: none of them is the one to look at.
     """
     ranks = [record.by_rank[rank] for rank in record.block.members()]
     needed = len(ranks) // 2
-    done = [
+    return [
         sorted(rank["ends"][op] for rank in ranks)[needed]
         for op in range(record.block.ops)
     ]
-    return [1e3 * (later - earlier) for earlier, later in itertools.pairwise(done)][
-        record.block.warm_up :
-    ]
+
+
+def step_times(record: Record) -> list[float]:
+    """ms from one step to the next, without the first ones."""
+    pairs = itertools.pairwise(step_ends(record))
+    return [1e3 * (later - earlier) for earlier, later in pairs][record.block.warm_up :]
+
+
+def worst_steps(record: Record, moments: Iterable[float], within_s: float) -> list[float]:
+    """ms of the longest step that was under way within so long behind each moment.
+
+    Moments behind the last step have none.
+    """
+    pairs = list(itertools.pairwise(step_ends(record)))
+    found = []
+    for moment in moments:
+        near = [
+            1e3 * (later - earlier)
+            for earlier, later in pairs
+            if earlier <= moment + within_s and later >= moment
+        ]
+        if near:
+            found.append(max(near))
+    return found
 
 
 def num_skipped(record: Record, *, begin: int = 0) -> int:

@@ -17,22 +17,28 @@ from benchmarks.straggler_cases.runs import Record
 BAD_MBIT = 10.0
 PERIOD_S, BAD_S = 10.0, 2.0
 FIRST_S = 2.0  # so that a short run has a bad time in it
+# Where onsets are all that is of interest: many of them, each in a step of its own.
+ONSET_PERIOD_S, ONSET_BAD_S = 4.0, 1.0
+ONSET_WITHIN_S = 0.5
 # Accuracies that are timed. They are those of a model that has learnt most of what it
 # will, so that what was skipped has had time to tell.
 TARGETS = {Task.DIGITS: 0.97, Task.TEXT: 0.4}
 # So small that it takes more than one period to get there.
+GRADIENT_BYTES = 340 * KIB
 LEARNING_RATES = {Task.DIGITS: 0.005, Task.TEXT: 0.2}
 STEPS = {Task.DIGITS: 1000, Task.TEXT: 400}  # enough for the target
 
 
-def bad_times(until_s: float) -> tuple[Action, ...]:
+def bad_times(
+    until_s: float, period_s: float = PERIOD_S, bad_s: float = BAD_S
+) -> tuple[Action, ...]:
     actions, at_s = [], FIRST_S
     while at_s < until_s:
         actions += [
             Action(do="link", after_s=at_s, up_mbit=BAD_MBIT),
-            Action(do="link", after_s=at_s + BAD_S),
+            Action(do="link", after_s=at_s + bad_s),
         ]
-        at_s += PERIOD_S
+        at_s += period_s
     return tuple(actions)
 
 
@@ -59,28 +65,13 @@ def rate(record: Record) -> float:
     return 1e3 * len(times) / sum(times)
 
 
-def training(task: Task, case: Case, context: Context) -> list[Row]:
-    steps, repeats = context.pick(STEPS[task], 2 * STEPS[task]), context.pick(3, 10)
-    actions = bad_times(600.0)
-    blocks = [
-        Block(
-            name=f"{arm} {'bad' if bad else 'clean'}",
-            arm=arm,
-            ops=steps if arm == "skip" else steps // 3,
-            num_bytes=340 * KIB,  # of its gradients
-            warm_up=10,
-            actions=bad,
-            fresh=arm == "skip",
-        )
-        for bad in ((), actions)
-        for arm in ("skip", "gloo")
-    ]
+def measure_steps(task: Task, blocks: list[Block], context: Context) -> list[Record]:
     with tempfile.TemporaryDirectory() as folder, runs.lab_of() as lab:
         data = Path(folder) / "data.npz"
         RECIPES[task].save(data, 0)
-        found = measure(
+        return measure(
             lab,
-            interleaved(blocks, repeats),
+            blocks,
             context,
             program=runs.STEP_RANK,
             extra={
@@ -89,6 +80,25 @@ def training(task: Task, case: Case, context: Context) -> list[Row]:
                 "learning_rate": LEARNING_RATES[task],
             },
         )
+
+
+def training(task: Task, case: Case, context: Context) -> list[Row]:
+    steps, repeats = context.pick(STEPS[task], 2 * STEPS[task]), context.pick(3, 10)
+    actions = bad_times(600.0)
+    blocks = [
+        Block(
+            name=f"{arm} {'bad' if bad else 'clean'}",
+            arm=arm,
+            ops=steps if arm == "skip" else steps // 3,
+            num_bytes=GRADIENT_BYTES,
+            warm_up=10,
+            actions=bad,
+            fresh=arm == "skip",
+        )
+        for bad in ((), actions)
+        for arm in ("skip", "gloo")
+    ]
+    found = measure_steps(task, interleaved(blocks, repeats), context)
     rates = {
         block.name: statistics.median(map(rate, records.named(found, block.name)))
         for block in blocks
@@ -113,6 +123,38 @@ def training(task: Task, case: Case, context: Context) -> list[Row]:
         ),
     ]
     return rows + _target_rows(case, found, TARGETS[task])
+
+
+def onsets(case: Case, context: Context) -> list[Row]:
+    """No accuracy and no Gloo: a link that turns bad again and again.
+
+    `training` has four onsets in each short run, too few to see what a change does to
+    the step in which a link turns bad.
+    """
+    block = Block(
+        name="skip onsets",
+        arm="skip",
+        ops=context.pick(2400, 12000),
+        num_bytes=GRADIENT_BYTES,
+        warm_up=10,
+        actions=bad_times(3600.0, ONSET_PERIOD_S, ONSET_BAD_S),
+        fresh=True,
+    )
+    (record,) = measure_steps(Task.DIGITS, [block], context)
+    median = records.median(records.step_times(record))
+    moments = [m for m, action in record.done if action.up_mbit == BAD_MBIT]
+    worst = records.worst_steps(record, moments, ONSET_WITHIN_S)
+    if not worst:
+        raise CaseError("the link did not turn bad")
+    return [
+        case.judge(
+            0,
+            value=max(worst),
+            reference=median,
+            note=f"{len(worst)} onsets, median {statistics.median(worst):.4g} ms; "
+            + records.evidence([record]),
+        )
+    ]
 
 
 def _target_rows(case: Case, found: list[Record], target: float) -> list[Row]:
@@ -166,4 +208,14 @@ def _case(name: str, task: Task) -> Case:
     )
 
 
-CASES = [_case("training", Task.DIGITS), _case("training-text", Task.TEXT)]
+CASES = [
+    _case("training", Task.DIGITS),
+    _case("training-text", Task.TEXT),
+    Case(
+        name="onsets",
+        what=f"digits, one uplink at {BAD_MBIT:g} Mbit/s for {ONSET_BAD_S:g} s in every "
+        f"{ONSET_PERIOD_S:g} s: the steps in which it turns bad",
+        bars=(Bar(what="worst step of an onset", of="the median step", bar=3.0),),
+        measure=onsets,
+    ),
+]

@@ -51,6 +51,15 @@ def test_a_step_is_done_when_most_ranks_have_it():
     assert records.step_times(block) == pytest.approx([1400])
 
 
+def test_the_worst_step_is_that_near_the_moment():
+    ends = [1.0, 2.2, 2.8, 4.8]
+    block = record(*(seen(ends, ends) for _ in range(4)))
+    assert records.worst_steps(block, [1.5, 2.0, 9.0], 0.5) == pytest.approx(
+        [1200, 1200]
+    )
+    assert records.worst_steps(block, [1.5, 2.5], 1.5) == pytest.approx([2000, 2000])
+
+
 def test_skips_are_counted_once_each_and_by_rank_after_the_warm_up():
     skips = seen([0] * 3, [0] * 3, skipped={"0": [3], "2": [2, 3]}, reasons={"x": 3})
     other = seen([0] * 3, [0] * 3, skipped={"1": [0]})
