@@ -478,9 +478,7 @@ class Handle:
     def _on_forward(self, module: torch.nn.Module, _: object) -> None:
         self._backups.begin_forward(self.steps, module)
 
-    def _hook(
-        self, _: object, bucket: GradBucket
-    ) -> torch.futures.Future[torch.Tensor]:
+    def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_current()
             self._collect()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What OverlappedDataParallel hangs on modules, parameters and the optimizer."""
+"""What is hung on modules, parameters and optimizers."""
 
 from collections.abc import Callable
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
@@ -16,6 +17,7 @@ from aikido_torch.ddp._agreement import Agreed, Registration, agree, layout_of
 from aikido_torch.ddp._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
+from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler
@@ -115,9 +117,21 @@ def _installed(
     handle: Handle, model: DistributedDataParallel, backups: Backups
 ) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
-    model.register_comm_hook(None, handle._hook)
+    # DDP's reducer holds the state that it calls a hook with, and the collector of
+    # garbage does not see it there. The handle knows the user's functions, and they the
+    # model: so it hangs on the model, and the reducer does not keep it.
+    model._aikido_hook = Hook(handle._hook)
+    model.register_comm_hook(weakref.ref(handle), _call_hook)
     _registered.add(model)
     return handle
+
+
+def _call_hook(
+    of_model: "weakref.ref[Handle]", bucket: GradBucket
+) -> torch.futures.Future[torch.Tensor]:
+    handle = of_model()
+    assert handle is not None, "the model that has it is in its backward"
+    return handle._hook(bucket)
 
 
 def _agree(

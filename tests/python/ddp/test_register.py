@@ -2,6 +2,10 @@
 # Copyright (c) the aikido authors
 """Which models and optimizers are taken."""
 
+import copy
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -195,6 +199,46 @@ def test_a_model_is_registered_once(group_of_one):
         assert str(caught.value).startswith(
             "register: this model (DistributedDataParallel of Linear) is registered al"
         )
+
+
+def train(model, steps=3, **options):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ddp.register(
+        model,
+        optimizer=optimizer,
+        # As of a loop that clips gradients: the function knows the model.
+        apply=lambda: (model.parameters(), optimizer.step()),
+        **options,
+    )
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.ones(2)).sum().backward()
+        optimizer.step()
+
+
+def test_a_model_that_nobody_has_any_more_is_garbage(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    train(model)
+    net = weakref.ref(model.module)
+    del model
+    gc.collect()
+    assert net() is None
+
+
+def test_a_handle_that_nobody_keeps_goes_on(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    train(model, steps=0)
+    gc.collect()
+    model(torch.ones(2)).sum().backward()
+    assert model.module.bias.grad.tolist() == [1, 1]
+
+
+def test_a_copy_of_a_registered_model_is_free(group_of_one):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    train(model)
+    other = copy.deepcopy(model)
+    train(other)
+    assert torch.equal(model.module.weight - 0.3, other.module.weight)
 
 
 def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
