@@ -118,7 +118,7 @@ bool UplinkCredit::is_excused() const {
 void UplinkCredit::begin(Mode mode) {
   mode_ = mode;
   num_samples_ = 0;
-  sum_ = 0;
+  sum_ = last_few_ = 0;
   if (mode == Mode::kBound) steps_ = 1;
 }
 
@@ -134,10 +134,9 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
     return;
   }
   if (now < not_before_) return begin(Mode::kBound);
-  const bool is_known = is_suspected_ || open_for_ > 2 * kOpenFirst;
-  if (num_samples_ < (is_known ? 2 * kSamples : kLowSamples)) return;
-  const double mean = sum_ / num_samples_;
-  if (mean >= kLow * learnt_) {
+  last_few_ += bytes_per_s;
+  if (num_samples_ % kSamples != 0) return;
+  if (std::exchange(last_few_, 0) >= kSamples * kLow * learnt_) {
     if (now >= not_before_ + open_for_) {
       open_for_ = kOpenFirst;
       open_steps_ = 1;
@@ -145,10 +144,12 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
     is_suspected_ = false;
     return begin(Mode::kBound);
   }
+  const bool is_known = is_suspected_ || open_for_ > 2 * kOpenFirst;
+  if (num_samples_ < (is_known ? 2 * kSamples : kLowSamples)) return;
   // What it is now is what more credit is compared with.
   is_suspected_ = !is_suspected_;
   if (is_suspected_) return begin(Mode::kBound);
-  learnt_ = mean;
+  learnt_ = sum_ / num_samples_;
   worth_it_ = 1;
   steps_ = std::max(kStep, open_steps_);
   begin(Mode::kLearn);

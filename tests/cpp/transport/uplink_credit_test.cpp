@@ -365,6 +365,17 @@ TEST_CASE("a rate that is low now and then keeps its bound: others use a peer") 
   }
 }
 
+TEST_CASE("a rate that is low on average keeps its bound if it is high in between") {
+  Net net(2, 200 * kMbit, microseconds(150));
+  net.run(milliseconds(200));
+  for (int ms = 0; ms < 8'000; ++ms) {
+    const bool is_low = ms % 135 < 90;
+    for (Net::Link& l : net.links) l.rate = is_low ? 0.2 * net.uplink : 1e12;
+    net.run(milliseconds(1));
+    REQUIRE(net.credit.credit() < UplinkCredit::kMost / 4);
+  }
+}
+
 TEST_CASE("who was slow for long is not looked at more rarely for that") {
   Net net(2, 300 * kMbit, microseconds(150));
   net.run(milliseconds(200));
