@@ -288,9 +288,10 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     return out(concat("the results from operation ", report.settled.value + 1, " to ",
                       forgotten_, " are not kept any more"));
   }
-  // What was passed over is neither known here nor kept: another member says it.
-  if (report.settled.value < passed_) return std::nullopt;
-  if (is_too_much(report)) return out("the results that it lacks fill half of the log");
+  // What was passed over is neither known here nor kept.
+  const bool lacks_passed = report.settled.value < passed_;
+  if (!lacks_passed && is_too_much(report))
+    return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
   const auto ours = had_from(floor + 1);
   for (const auto& theirs : report.had) {
@@ -298,15 +299,17 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;
-    // Not known here yet, or not at all: another member says it.
-    if (!is_here && (theirs.seq.value > settled_ || theirs.seq.value <= passed_ ||
-                     failed_.contains(theirs.seq)))
-      return std::nullopt;
+    // Known here neither now nor later.
+    if (!is_here && (theirs.seq.value <= passed_ || failed_.contains(theirs.seq)))
+      return Status(Code::kRetryLater, "");
+    if (!is_here && theirs.seq.value > settled_) return std::nullopt;  // not yet
     if (!is_here || it->mask != theirs.mask) {
       return out(concat("it has seen another result of operation ", theirs.seq.value,
                         " than the others"));
     }
   }
+  // Whether somebody can send it another member says.
+  if (lacks_passed) return std::nullopt;
   return Status::ok();
 }
 

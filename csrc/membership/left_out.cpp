@@ -25,6 +25,7 @@ void ViewChange::stay_out() {
 void ViewChange::rejoin(TimePoint now) {
   now_ = now;
   is_refused_ = false;
+  unsure_ = RankSet(view_.members.world_size());
   ++num_lives_;
   if (!is_removed()) return;
   is_outdated_ = is_outdated_ || num_joins_ > 0;
@@ -40,8 +41,13 @@ void ViewChange::join() {
   ViewMessage message;
   message.step = ViewStep::kJoin;
   message.view = view_.number;
-  message.ballot.counter = num_lives_;
   message.report = host_->report();
+  // What has failed since it asked it has not had: that is another question.
+  if (std::exchange(asked_had_, message.report.had) != message.report.had) {
+    if (num_joins_ > 0) ++num_lives_;
+    unsure_ = RankSet(view_.members.world_size());
+  }
+  message.ballot.counter = num_lives_;
   host_->send_view(sponsors[static_cast<size_t>(num_joins_++) % sponsors.size()],
                    message);
   look_ = now_ + kJoinAgain;
@@ -72,6 +78,29 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   }
   joining_[from] = message.report;
   if (!attempt_ && !promised_ && can_change()) start();
+}
+
+// Note [what nobody can compare]
+void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
+  if (!is_removed() || is_refused_ || message.ballot.counter != num_lives_) return;
+  std::string why = printable(message.text);
+  if (why.empty()) {
+    // In another view it is asked again.
+    if (message.view != view_.number || !view_.has(from)) return;
+    if (!unsure_.insert(from)) return;
+    const auto had = host_->report().had;
+    if (!unsure_.covers(view_.members) || had != asked_had_) return join();
+    why = concat("rank ", self_.value,
+                 " was left out while it was late, and cannot return: one of the "
+                 "results that it has had, up to operation ",
+                 had.empty() ? 0 : had.back().seq.value,
+                 ", no other member has, since that operation ended with an error "
+                 "there or was passed over; copy the state of another rank and "
+                 "reconfigure");
+  }
+  is_refused_ = true;
+  look_.reset();
+  host_->on_refused({Code::kPeerLost, why, self_});
 }
 
 }  // namespace aikido::membership

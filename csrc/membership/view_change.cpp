@@ -56,6 +56,7 @@ ViewChange::ViewChange(Rank self, int32_t size, ViewChangeHost* host)
       silent_(size),
       moved_(size),
       restored_(size),
+      unsure_(size),
       spared_(static_cast<size_t>(size)) {}
 
 bool ViewChange::is_majority(int32_t count) const {
@@ -247,12 +248,7 @@ void ViewChange::handle(Rank from, const ViewMessage& message) {
     if (message.proposed->number > view_.number) install(*message.proposed);
     return;
   }
-  if (message.step == ViewStep::kRefuse) {
-    if (!is_removed() || is_refused_ || message.ballot.counter != num_lives_) return;
-    is_refused_ = true;
-    look_.reset();
-    return host_->on_refused({Code::kPeerLost, printable(message.text), self_});
-  }
+  if (message.step == ViewStep::kRefuse) return on_refuse(from, message);
   const bool is_silent = mutated(Mutation::kRemovedIsSilent) && is_removed();
   if (is_silent) return;
   // Whoever is not where we are gets there first.
@@ -460,6 +456,7 @@ void ViewChange::install(const View& view) {
   look_.reset();
   num_failed_ = 0;
   num_joins_ = 0;
+  unsure_ = RankSet(view_.members.world_size());
   left_out_ = kNoRank;
   is_refused_ = is_refused_ && is_removed();
   is_outdated_ = is_outdated_ && !old.has(self_);

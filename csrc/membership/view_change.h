@@ -31,6 +31,14 @@
 // and what was under way is sent again, so nothing else might ever get through. Whoever
 // has answered although it was silent is spared for a while, twice as long each time.
 //
+// Note [what nobody can compare]
+// A member may have had alone what failed on all others. It must not come back with
+// that: another one that is out may have had another result of it. One on which it
+// failed cannot say so, since others in the view may have had it, and it never can
+// later. Nor can one that has passed it over. So who asks hears that from each of them,
+// goes on to the next at once, and is refused when all have said it. What failed
+// meanwhile on itself too it has not had: then it asks all of them anew.
+//
 // A deterministic object fed with messages and `now`. Progress thread.
 
 #include <map>
@@ -60,7 +68,8 @@ class ViewChangeHost {
   virtual void on_promise() = 0;
   virtual void on_install(const View& view) = 0;
   // May a member with this report come back? Compares what both have. Empty: that
-  // cannot be said yet.
+  // cannot be said yet. An error without a sentence: nor ever, by this member. Note
+  // [what nobody can compare]
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
   // This member cannot come back by itself: its data differ, or too much is missing.
   virtual void on_refused(const Status& why) = 0;
@@ -150,6 +159,7 @@ class ViewChange {
   void on_propose(Rank from, const ViewMessage& message);
   void on_accepted(Rank from, const ViewMessage& message);
   void on_join(Rank from, const ViewMessage& message);
+  void on_refuse(Rank from, const ViewMessage& message);
   void promise(const Ballot& ballot);
   void install(const View& view);
   void spare(Rank rank);
@@ -167,12 +177,14 @@ class ViewChange {
   std::optional<Attempt> attempt_;
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
-  std::vector<Spared> spared_;  // by rank
+  RankSet unsure_;  // while it is out: who can never say whether it may come back
+  std::vector<HadShard> asked_had_;  // with what it asked them
+  std::vector<Spared> spared_;       // by rank
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;        // attempts in a row that came to nothing
   int32_t num_joins_ = 0;     // asked for, since this member is out
-  uint32_t num_lives_ = 0;    // times that it was to ask with another state
+  uint32_t num_lives_ = 0;    // times that it was to ask with something else
   bool is_refused_ = false;   // while it is out
   bool is_followed_ = false;  // this view, by one without those that wait in vain
   // What it asked with before may have taken it in since, or will: it has then to say

@@ -89,7 +89,8 @@ struct ViewMessage {
   Report report;                         // kState, kJoin
   std::optional<AcceptedView> accepted;  // kState
   std::optional<View> proposed;          // kPropose, kView
-  std::string text;                      // kRefuse
+  // kRefuse; empty: the sender can never say whether the other one may come back.
+  std::string text;
 };
 
 std::vector<std::byte> encode(const ViewMessage& message);

@@ -55,9 +55,10 @@ class Host final : public ViewChangeHost {
     }
   }
   std::optional<Status> compare(Rank rank, const Report&) const override {
-    const size_t how = choices_->below(3);
+    const size_t how = choices_->below(4);
     if (how == 0) return std::nullopt;
     if (how == 1) return Status::ok();
+    if (how == 2) return Status(Code::kRetryLater, "");
     return Status(Code::kPeerLost, "it cannot return", rank);
   }
   void on_refused(const Status& why) override {
@@ -137,7 +138,7 @@ std::vector<std::byte> take_message(Input& input, int32_t size, const View& now)
     message.proposed = input.flip() ? now : take_view(input, size);
     if (input.flip()) message.proposed->number = message.view + input.byte() % 2;
   }
-  if (message.step == ViewStep::kRefuse) message.text = "no\x01";
+  if (message.step == ViewStep::kRefuse && input.flip()) message.text = "no\x01";
   return encode(message);
 }
 

@@ -292,3 +292,34 @@ TEST_CASE("an error reaches one that was out and has lost who told it") {
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
   CHECK(all_ok(answers));
 }
+
+TEST_CASE("who alone has what failed on all others is refused with a sentence") {
+  ClusterOptions options = with_heartbeats(4);
+  options.min_shard_bytes = 1 << 20;  // rank 0 owns all
+  Cluster cluster(options);
+  cluster.set_all_delays(milliseconds(1));
+  Call call = skip_sum_call(10);
+  call.policy.min_contributors = 4;
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+  // 0 closes with all of them, and what it says from here on comes when it is out.
+  const TimePoint back = cluster.clock.now() + milliseconds(12'000);
+  cluster.network.set_tap(
+      [back](Rank from, Rank, const transport::FrameHeader&, TimePoint arrives) {
+        return from == Rank(0) ? std::max(arrives, back) : arrives;
+      });
+  answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(11'000)));
+  CHECK(answers[0]->is_ok());
+  for (const int32_t r : {1, 2, 3})
+    CHECK(answers[static_cast<size_t>(r)]->status.code() == Code::kPeerLost);
+  REQUIRE_FALSE(cluster.group(1).view().has(Rank(0)));
+  cluster.run_for(milliseconds(12'000));
+  CHECK(cluster.group(0).standing() == engine::Standing::kRefused);
+  const auto later = call_all(cluster, call, {0});
+  REQUIRE(cluster.run_until_done(later, milliseconds(10)));
+  CHECK(later[0]->status.code() == Code::kPeerLost);
+  CHECK(later[0]->status.message().find("up to operation 2, no other member has") !=
+        std::string::npos);
+  cluster.network.set_tap({});
+}

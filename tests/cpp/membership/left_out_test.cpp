@@ -239,6 +239,88 @@ TEST_CASE("who gets no answer to its join asks the next one") {
   CHECK(members.view(0).members == RankSet::full(3));
 }
 
+namespace {
+
+const Status kNeverSaid(Code::kRetryLater, "");
+
+// Of those that are in, on which it failed: it has had alone what they cannot compare.
+struct HadAlone : LeftOut {
+  HadAlone() {
+    (*this)[2].mine.had = {{Seq(5), 0, 77}};
+    for (const int32_t r : {0, 1}) (*this)[r].verdict = kNeverSaid;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("who has had what nobody can compare is refused once all have said so") {
+  HadAlone members;
+  members.run(milliseconds(20));
+  REQUIRE(members[2].refusals.size() == 1);
+  CHECK(members[2].refusals[0].find("up to operation 5, no other member has") !=
+        std::string::npos);
+  CHECK(members.count(ViewStep::kJoin) == 2);
+  CHECK_FALSE(members[2].change.next_look());
+  CHECK(members.view(0).number == 2);
+  // With another state it asks all of them again.
+  members[1].verdict = Status::ok();
+  members[2].change.rejoin(members.now);
+  members.run(milliseconds(50));
+  CHECK(members.agree({0, 1, 2}));
+  CHECK(members.view(2).has(Rank(2)));
+}
+
+TEST_CASE("who has had what one member can compare does not wait to ask it") {
+  HadAlone members;
+  members[1].verdict = Status::ok();
+  members.run(milliseconds(20));
+  CHECK(members[2].refusals.empty());
+  CHECK(members.view(2).has(Rank(2)));
+}
+
+TEST_CASE("while one member may say it later nobody is refused") {
+  HadAlone members;
+  members[1].verdict.reset();
+  std::vector<int32_t> sponsors;
+  members.is_lost = [&](const Letter& letter) {
+    if (letter.message.step == ViewStep::kJoin) sponsors.push_back(letter.to.value);
+    return false;
+  };
+  members.run(milliseconds(1600));
+  CHECK(sponsors == std::vector<int32_t>{0, 1, 0, 1, 0});
+  CHECK(members[2].refusals.empty());
+  members[1].verdict = kNeverSaid;
+  members.run(milliseconds(600));
+  CHECK(members[2].refusals.size() == 1);
+}
+
+TEST_CASE("who hears that it failed meanwhile asks without what it had") {
+  HadAlone members;
+  members.is_lost = [&](const Letter& letter) {
+    if (letter.from == Rank(1) && letter.message.step == ViewStep::kRefuse) {
+      members[2].mine.had.clear();
+      for (const int32_t r : {0, 1}) members[r].verdict = Status::ok();
+    }
+    return false;
+  };
+  members.run(milliseconds(20));
+  CHECK(members[2].refusals.empty());
+  CHECK(members.view(2).has(Rank(2)));
+}
+
+TEST_CASE("what was said in another view is asked again") {
+  HadAlone members;
+  tell(members);
+  // 0 has said it, and 1 says it in a view that 2 does not know yet.
+  ViewMessage refusal;
+  refusal.step = ViewStep::kRefuse;
+  for (const int32_t r : {0, 1}) {
+    refusal.view = members.view(2).number - static_cast<uint32_t>(r);
+    CHECK(members[2].change.on_message(Rank(r), refusal, members.now).is_ok());
+  }
+  CHECK(members[2].refusals.empty());
+}
+
 TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
   LeftOut members;
   for (const int32_t r : {0, 1}) {

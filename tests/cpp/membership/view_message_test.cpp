@@ -47,6 +47,8 @@ std::vector<ViewMessage> samples() {
     if (m.step == ViewStep::kRefuse) m.text = "no: too far behind";
     all.push_back(m);
   }
+  all.push_back(all.back());
+  all.back().text.clear();
   all.push_back(all[1]);
   all.back().accepted = AcceptedView{{6, Rank(0)}, next()};
   return all;
@@ -112,6 +114,9 @@ TEST_CASE("the messages of PROTOCOL.md are these bytes") {
   m.text = "no";
   CHECK(to_hex(encode(m)) ==
         "07 00 00 00 02 00 00 00 07 00 00 00 01 00 00 00\n02 00 00 00 6e 6f");
+  m.text.clear();
+  CHECK(to_hex(encode(m)) ==
+        "07 00 00 00 02 00 00 00 07 00 00 00 01 00 00 00\n00 00 00 00");
 }
 
 TEST_CASE("numbers of shards and parts that no cut has are refused") {
