@@ -65,10 +65,11 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
 }
 
 // Not when half of the members would own nothing: then it is not one that is slow.
+// Those that are suspected own shards until the next view is there, and then no more.
 void Group::suspect(Rank rank) {
   int32_t left = 0;
   view().members.for_each([&](Rank r) {
-    if (r != rank && view().is_owner(r)) ++left;
+    if (r != rank && view().is_owner(r) && !view_change_.is_suspected(r)) ++left;
   });
   if (2 * left < view().members.count()) return;
   trace_.news().on_late(rank);

@@ -89,6 +89,8 @@ class ViewChange {
   // `rank` holds up the others: its shards are to be owned by somebody else. It stays
   // a member if it answers.
   void suspect(Rank rank, TimePoint now);
+  // It is, or it is silent, and there is no view yet in which it owns nothing.
+  bool is_suspected(Rank rank) const { return moved_.contains(rank); }
   // Nothing has come from `rank` for long: it is out unless it answers. Note [one that
   // answers is spared]
   void on_silent(Rank rank, TimePoint now);

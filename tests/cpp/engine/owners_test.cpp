@@ -56,6 +56,35 @@ TEST_CASE(
   CHECK_FALSE(owns(cluster, kLate));
 }
 
+TEST_CASE("half of the members keep their shards when two owners are late at once") {
+  Cluster cluster({.size = 7});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(700);
+  const auto num_owners = [&](int32_t seen_by) {
+    int32_t num = 0;
+    for (int32_t r = 0; r < cluster.size(); ++r)
+      num += cluster.group(seen_by).view().is_owner(Rank(r)) ? 1 : 0;
+    return num;
+  };
+  run_operation(cluster, call, {});
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    for (const int32_t slow : {5, 6})
+      cluster.group(r).advise(Rank(slow), straggler::Advice::kLink);
+  for (int op = 0; op < 10; ++op) run_operation(cluster, call, {});
+  REQUIRE(num_owners(0) == 5);
+  // Of five owners two are missed by the three others in the same turn.
+  cluster.network.set_tap(
+      [](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_late = from == Rank(3) || from == Rank(4);
+        return is_late && h.kind == transport::FrameKind::kResult
+                   ? arrives + milliseconds(1000)
+                   : arrives;
+      });
+  run_operation(cluster, call, {});
+  cluster.network.set_tap({});
+  for (int32_t r = 0; r < cluster.size(); ++r) CHECK(num_owners(r) == 4);
+}
+
 TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));
