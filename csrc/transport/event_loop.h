@@ -4,7 +4,9 @@
 //
 // One turn after another: file descriptors, then what is polled, then work posted by
 // other threads (what is too much for one turn is left to the next), then timed work,
-// then the writes that all of it caused. `now` stands still during a turn.
+// then the writes that all of it caused. Where no descriptor tells of anything, as when
+// a caller drives the loop, posted work is first: so a call is there before what has
+// come for it. `now` stands still during a turn.
 //
 // Note [who runs a turn]
 // The loop has a thread of its own, in run(). But who makes a call and then waits for

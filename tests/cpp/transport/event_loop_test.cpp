@@ -284,6 +284,30 @@ TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does"
   loop.between_turns([&] { loop.remove_polled(&rester); });
 }
 
+TEST_CASE("a call is taken up before what has come for it is read") {
+  struct Reader final : Polled {
+    bool poll() override {
+      if (is_called) has_read_for_call = true;
+      ++num_reads;
+      return false;
+    }
+    bool rest() override { return true; }
+    bool is_called = false, has_read_for_call = false;
+    int num_reads = 0;
+  };
+  EventLoop loop;
+  Reader reader;
+  loop.add_polled(&reader);
+  loop.enqueue([&] {
+    CHECK(reader.num_reads == 0);
+    reader.is_called = true;
+  });
+  loop.drive();
+  CHECK(reader.num_reads == 1);
+  CHECK(reader.has_read_for_call);
+  loop.remove_polled(&reader);
+}
+
 TEST_CASE("one helps at a time, and no longer than it wants", "[tcp]") {
   Running running;
   EventLoop& loop = running.loop;
