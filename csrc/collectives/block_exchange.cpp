@@ -181,6 +181,14 @@ std::vector<Rank> BlockExchange::missing() const {
   return ranks;
 }
 
+// A large block of ours may wait for a kReady of anybody.
+Rank BlockExchange::first_awaited() const {
+  if (outgoing_left_ > 0) return kNoRank;
+  for (const InBlock& block : local_.in_blocks)
+    if (!incoming_[static_cast<size_t>(block.from.value)].is_whole()) return block.from;
+  return kNoRank;
+}
+
 // With the size that is waited for: blocks of an alltoall are in no call.
 void BlockExchange::probe() {
   for (const Rank rank : missing())

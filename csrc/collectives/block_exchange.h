@@ -24,6 +24,7 @@ class BlockExchange final : public Operation {
                            std::span<const std::byte> rest) override;
   void arrived(Rank from, const transport::FrameHeader& header) override;
   std::vector<Rank> missing() const override;
+  Rank first_awaited() const override;
   void probe() override;
 
  private:

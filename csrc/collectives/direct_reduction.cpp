@@ -265,6 +265,21 @@ std::vector<Rank> DirectReduction::missing() const {
   return ranks;
 }
 
+// The fold needs all, and only behind it are results of use.
+Rank DirectReduction::first_awaited() const {
+  if (own_shard_ && !own_done_) {
+    for (int32_t r = 0; r < host_->size(); ++r) {
+      const Source& source = sources_[static_cast<size_t>(r)];
+      const bool has_more = source.bytes > folded_ || source.bytes == source.total;
+      if (Rank(r) != host_->self() && !(source.has_come && has_more)) return Rank(r);
+    }
+    return kNoRank;
+  }
+  for (int32_t s = 0; wants_results() && s < num_shards(); ++s)
+    if (own_shard_ != s && !result_has_come_[static_cast<size_t>(s)]) return owner(s);
+  return kNoRank;
+}
+
 // An owner that has called waits for all.
 std::vector<Rank> DirectReduction::awaited() const {
   return missing().empty() ? std::vector<Rank>() : others();

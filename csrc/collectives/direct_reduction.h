@@ -34,6 +34,7 @@ class DirectReduction final : public Operation {
   void arrived(Rank from, const transport::FrameHeader& header) override;
   std::vector<Rank> missing() const override;
   std::vector<Rank> awaited() const override;
+  Rank first_awaited() const override;
 
  private:
   // What has come of one member's contribution to the shard that we own.

@@ -208,7 +208,10 @@ class Operation : public transport::SendOwner,
 
   // Members that this one still waits for, for the text of a time-out.
   virtual std::vector<Rank> missing() const = 0;
-  // Those, and whose call the missing ones may wait for themselves.
+  // One of them without whose bytes nothing can be done here, whatever comes from
+  // others; kNoRank: something can. Requires: started.
+  virtual Rank first_awaited() const { return kNoRank; }
+  // The missing ones, and whose call they may wait for themselves.
   virtual std::vector<Rank> awaited() const { return missing(); }
   // Asks the missing members by a kReady: a call of theirs that differs comes to light,
   // also where nobody has anything to send.

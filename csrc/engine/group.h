@@ -140,7 +140,7 @@ class Group final : public transport::Timed,
   void on_link_lost(Rank from, const Status& why) override;
   uint64_t called() const override { return called_; }
   int32_t settled() const override;
-  bool is_awaiting() const override;
+  transport::Need need(Rank from) const override;
 
   // OperationHost
   Rank self() const override { return options_.self; }

@@ -21,6 +21,12 @@ namespace {
 // Calls that are over and can still be compared with a frame that comes late.
 constexpr size_t kMaxRecent = 64;
 
+// Called here and not over.
+constexpr auto is_open = [](const auto& active) {
+  return (active.held || active.operation->is_started()) &&
+         !active.operation->is_over();
+};
+
 }  // namespace
 
 // Removes what is over, and counts it.
@@ -321,9 +327,21 @@ void Group::ask_settled() {
 
 // Calls that may skip are served by members that have not called, and a trace says when
 // things came.
-bool Group::is_awaiting() const {
-  return !policies_.empty() || !closed_ || is_leaving_ || trace_.is_armed() ||
-         mailbox_.has_receives() || is_busy();
+// Of one strict call it may be known whose bytes are needed before those of others.
+transport::Need Group::need(Rank from) const {
+  using enum transport::Need;
+  if (!policies_.empty() || !closed_ || is_leaving_ || trace_.is_armed() ||
+      mailbox_.has_receives() || mailbox_.is_busy())
+    return kNow;
+  const collectives::Operation* only = nullptr;
+  for (const auto& [seq, active] : active_) {
+    if (!is_open(active)) continue;
+    if (only != nullptr || !active.operation->is_started()) return kNow;
+    only = active.operation.get();
+  }
+  if (only == nullptr) return kNews;
+  const Rank first = only->first_awaited();
+  return first == kNoRank || first == from ? kNow : kLater;
 }
 
 bool Group::is_busy() const {
@@ -332,13 +350,9 @@ bool Group::is_busy() const {
     view().members.for_each(
         [&](Rank r) { is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_; });
   }
-  const auto is_open = [](const auto& entry) {
-    const Active& active = entry.second;
-    const bool is_called = active.held || active.operation->is_started();
-    return is_called && !active.operation->is_over();
-  };
   return is_missed || mailbox_.is_busy() ||
-         std::any_of(active_.begin(), active_.end(), is_open);
+         std::any_of(active_.begin(), active_.end(),
+                     [](const auto& entry) { return is_open(entry.second); });
 }
 
 void Group::close_links() {

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "transport/need.h"
 
 namespace aikido::transport {
 
@@ -23,8 +24,8 @@ class StreamHandler {
   virtual void on_readable() = 0;
   // There may be room. Comes again and again while the link waits for room.
   virtual void on_writable() = 0;
-  // What comes may be needed soon, even if its writer says that it can wait.
-  virtual bool is_awaiting() const = 0;
+  // What comes from now on is needed so soon.
+  virtual Need need() const = 0;
 };
 
 class ByteStream {

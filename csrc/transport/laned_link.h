@@ -59,7 +59,7 @@ class LanedLink final : public Link {
     }
     uint64_t called() const override { return owner->handler_->called(); }
     int32_t settled() const override { return owner->handler_->settled(); }
-    bool is_awaiting() const override { return owner->handler_->is_awaiting(); }
+    Need need(Rank from) const override { return owner->handler_->need(from); }
 
     LanedLink* owner = nullptr;
     Lane lane = Lane::kBulk;

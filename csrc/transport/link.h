@@ -14,6 +14,7 @@
 #include "base/types.h"
 #include "transport/frame.h"
 #include "transport/message_id.h"
+#include "transport/need.h"
 
 namespace aikido::transport {
 
@@ -62,8 +63,8 @@ class LinkHandler {
   virtual uint64_t called() const = 0;
   // The same for their `settled` field.
   virtual int32_t settled() const = 0;
-  // What comes may be needed before the next call here, even if it can wait.
-  virtual bool is_awaiting() const = 0;
+  // What comes from that peer is needed here, and how soon.
+  virtual Need need(Rank from) const = 0;
 };
 
 class Link {

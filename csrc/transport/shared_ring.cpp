@@ -56,7 +56,8 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
 
 bool RingWriter::must_wake_reader(bool is_pressing) {
   const uint32_t sleeps = state_->reader_sleeps.load();
-  if (sleeps == kCalm && !is_pressing && has_room()) return false;
+  const bool can_wait = sleeps == kPatient || (sleeps == kCalm && !is_pressing);
+  if (can_wait && has_room()) return false;
   return sleeps != 0 && state_->reader_sleeps.exchange(0) != 0;
 }
 
@@ -103,8 +104,11 @@ bool RingReader::must_wake_writer() {
          state_->writer_sleeps.exchange(0) != 0;
 }
 
-bool RingReader::rest(bool is_awaiting) {
-  state_->reader_sleeps.store(is_awaiting ? kAsleep : kCalm);
+bool RingReader::rest(Need need) {
+  using enum Need;
+  state_->reader_sleeps.store(need == kNow    ? kAsleep
+                              : need == kNews ? kCalm
+                                              : kPatient);
   if (!has_bytes() && state_->is_ended.load() == 0) return true;
   wake();
   return false;

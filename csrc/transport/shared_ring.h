@@ -22,6 +22,8 @@
 #include <optional>
 #include <span>
 
+#include "transport/need.h"
+
 namespace aikido::transport {
 
 inline constexpr size_t kCacheLine = 64;
@@ -33,7 +35,7 @@ struct RingState {
   std::atomic<uint32_t> is_ended;
   // By the reader: bytes since the beginning.
   alignas(kCacheLine) std::atomic<uint64_t> read;
-  // Set by the one that goes to sleep (kAsleep, kCalm), taken back by either.
+  // Set by the one that goes to sleep (kAsleep, kCalm, kPatient), taken back by either.
   alignas(kCacheLine) std::atomic<uint32_t> reader_sleeps;
   alignas(kCacheLine) std::atomic<uint32_t> writer_sleeps;
 };
@@ -41,9 +43,10 @@ struct RingState {
 static_assert(sizeof(RingState) == 4 * kCacheLine);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 inline constexpr uint32_t kAsleep = 1;
-// The same, of a reader that needs nothing which can wait while half of the ring is
-// free.
+// The same, of a reader that needs nothing which can wait, or nothing at all, while
+// half of the ring is free.
 inline constexpr uint32_t kCalm = 2;
+inline constexpr uint32_t kPatient = 3;
 
 class RingWriter {
  public:
@@ -84,9 +87,9 @@ class RingReader {
   bool must_wake_writer();
 
   bool has_bytes() const { return state_->written.load() != read_; }
-  // From now on the writer wakes us, unless we await nothing for what can wait; false:
-  // there is something already.
-  bool rest(bool is_awaiting);
+  // From now on the writer wakes us for what is needed, or when half of the ring is
+  // full; false: there is something already.
+  bool rest(Need need);
   void wake() { state_->reader_sleeps.store(0, std::memory_order_relaxed); }
 
  private:

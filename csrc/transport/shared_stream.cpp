@@ -120,7 +120,7 @@ bool SharedStream::poll() {
 bool SharedStream::rest() {
   if (has_gone_) return false;
   rests_ = true;
-  return reader_.rest(handler_->is_awaiting()) && (!waits_for_room_ || writer_.rest());
+  return reader_.rest(handler_->need()) && (!waits_for_room_ || writer_.rest());
 }
 
 }  // namespace aikido::transport

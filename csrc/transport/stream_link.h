@@ -72,7 +72,7 @@ class StreamLink final : public Link,
 
   void on_readable() override { read_some(); }
   void on_writable() override;
-  bool is_awaiting() const override { return handler_->is_awaiting(); }
+  Need need() const override { return handler_->need(peer_); }
   void flush() override;
   bool is_ordered() const;
   void set_waiting(bool waits);

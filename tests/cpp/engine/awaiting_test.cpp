@@ -118,7 +118,9 @@ TEST_CASE("a message can wait for its receive, and news cannot") {
 
 TEST_CASE("who has nothing under way awaits nothing") {
   Cluster cluster({.size = 2});
-  const auto awaits = [&] { return cluster.group(0).handler()->is_awaiting(); };
+  const auto awaits = [&] {
+    return cluster.group(0).handler()->need(Rank(1)) == transport::Need::kNow;
+  };
   CHECK_FALSE(awaits());
   SECTION("a collective") {
     cluster.barrier(1);
@@ -151,5 +153,64 @@ TEST_CASE("who has nothing under way awaits nothing") {
   SECTION("the end") {
     cluster.group(0).abort({Code::kAborted, "given up"});
     CHECK(awaits());
+  }
+}
+
+TEST_CASE("who waits for all of some members is woken for one of them at a time") {
+  Cluster cluster({.size = 4});
+  const auto needs = [&](int32_t rank) {
+    std::vector<int32_t> now;
+    for (int32_t from = 0; from < 4; ++from) {
+      if (from == rank) continue;
+      const auto need = cluster.group(rank).handler()->need(Rank(from));
+      if (need == transport::Need::kNow) now.push_back(from);
+    }
+    return now;
+  };
+  using Ranks = std::vector<int32_t>;
+  const Call strict = call_with(straggler::Kind::kWaitAll);
+  const auto call = [&](std::initializer_list<int32_t> ranks) {
+    for (const int32_t rank : ranks) cluster.allreduce(rank, strict, Bytes(16));
+    cluster.run_for(milliseconds(1));
+  };
+  SECTION("an owner, for contributions") {
+    call({0});
+    CHECK(needs(0) == Ranks{1});
+    call({2});
+    CHECK(needs(0) == Ranks{1});
+    call({1});
+    CHECK(needs(0) == Ranks{3});
+    call({3});
+    CHECK(needs(0).empty());
+  }
+  SECTION("the first of a barrier, which brings no bytes") {
+    for (const int32_t rank : {0, 1}) cluster.barrier(rank);
+    cluster.run_for(milliseconds(1));
+    CHECK(needs(0) == Ranks{2});
+    cluster.barrier(2);
+    cluster.run_for(milliseconds(1));
+    CHECK(needs(0) == Ranks{3});
+  }
+  SECTION("the others, for the result") {
+    call({1, 2});
+    CHECK(needs(1) == Ranks{0});
+    CHECK(needs(2) == Ranks{0});
+  }
+  SECTION("two calls: anything may end one of them") {
+    call({0, 0});
+    CHECK(needs(0) == Ranks{1, 2, 3});
+  }
+  SECTION("a receive as well") {
+    call({0});
+    const auto received = cluster.receive(0, 2, 7, 8);
+    CHECK(needs(0) == Ranks{1, 2, 3});
+    cluster.send(2, 0, 7, Bytes(8));
+    cluster.run_for(milliseconds(1));
+    CHECK(needs(0) == Ranks{1});
+  }
+  SECTION("the end") {
+    call({0});
+    cluster.group(0).abort({Code::kAborted, "given up"});
+    CHECK(needs(0) == Ranks{1, 2, 3});
   }
 }

@@ -529,7 +529,7 @@ class Puppet final : public transport::LinkHandler {
   void on_link_lost(Rank, const Status&) override { is_lost = true; }
   uint64_t called() const override { return 0; }
   int32_t settled() const override { return 0; }
-  bool is_awaiting() const override { return true; }
+  transport::Need need(Rank) const override { return transport::Need::kNow; }
   bool is_lost = false;
 
  private:

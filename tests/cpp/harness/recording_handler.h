@@ -42,7 +42,7 @@ struct RecordingHandler final : transport::LinkHandler {
   }
   uint64_t called() const override { return num_called; }
   int32_t settled() const override { return 0; }
-  bool is_awaiting() const override { return true; }
+  transport::Need need(Rank) const override { return transport::Need::kNow; }
 
   std::map<uint64_t, std::vector<std::byte>> messages, extensions;  // by seq
   std::map<uint64_t, size_t> received;

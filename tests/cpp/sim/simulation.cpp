@@ -73,7 +73,7 @@ class Simulation::Door final : public transport::LinkHandler {
   }
   uint64_t called() const override { return inside_->called(); }
   int32_t settled() const override { return inside_->settled(); }
-  bool is_awaiting() const override { return inside_->is_awaiting(); }
+  transport::Need need(Rank from) const override { return inside_->need(from); }
 
  private:
   Simulation* simulation_;

@@ -77,25 +77,34 @@ TEST_CASE("the end is seen behind the last byte", "[unit]") {
 TEST_CASE("only who sleeps is woken, and nobody goes to sleep over work", "[unit]") {
   Ring ring(64);
   const bool is_pressing = GENERATE(false, true);
-  CHECK(ring.reader.rest(true));
+  CHECK(ring.reader.rest(Need::kNow));
   ring.write(pattern(1));
   CHECK(ring.writer.must_wake_reader(is_pressing));
   CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // once
-  CHECK_FALSE(ring.reader.rest(true));
+  CHECK_FALSE(ring.reader.rest(Need::kNow));
   CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // it did not sleep
   ring.read(1);
-  CHECK(ring.reader.rest(true));
+  CHECK(ring.reader.rest(Need::kNow));
   ring.reader.wake();
   ring.write(pattern(1));
   CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));
   ring.read(1);
   ring.writer.end();
-  CHECK_FALSE(ring.reader.rest(true));
+  CHECK_FALSE(ring.reader.rest(Need::kNow));
+}
+
+TEST_CASE("who waits for another one first is woken when half is full", "[unit]") {
+  Ring ring(64);
+  CHECK(ring.reader.rest(Need::kLater));
+  ring.write(pattern(32));
+  CHECK_FALSE(ring.writer.must_wake_reader(true));
+  ring.write(pattern(1));
+  CHECK(ring.writer.must_wake_reader(GENERATE(false, true)));
 }
 
 TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[unit]") {
   Ring ring(64);
-  CHECK(ring.reader.rest(false));
+  CHECK(ring.reader.rest(Need::kNews));
   ring.write(pattern(32));
   CHECK_FALSE(ring.writer.must_wake_reader(false));
   SECTION("what is pressing") {
@@ -106,9 +115,9 @@ TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[u
     CHECK(ring.writer.must_wake_reader(false));
   }
   SECTION("it reads before it sleeps, and awaits something by then") {
-    CHECK_FALSE(ring.reader.rest(false));
+    CHECK_FALSE(ring.reader.rest(Need::kNews));
     ring.read(32);
-    CHECK(ring.reader.rest(true));
+    CHECK(ring.reader.rest(Need::kNow));
     ring.write(pattern(1));
     CHECK(ring.writer.must_wake_reader(false));
   }
@@ -163,7 +172,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
     const auto part = ring.read(1700);
     got.insert(got.end(), part.begin(), part.end());
     if (ring.reader.must_wake_writer()) writer_bell.store(1);
-    if (part.empty() && ring.reader.rest(true)) wait_for(reader_bell);
+    if (part.empty() && ring.reader.rest(Need::kNow)) wait_for(reader_bell);
   }
   writer.join();
   CHECK((got == data));

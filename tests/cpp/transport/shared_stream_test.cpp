@@ -38,7 +38,7 @@ struct Side final : StreamHandler {
     }
   }
   void on_writable() override { write_on(); }
-  bool is_awaiting() const override { return awaits; }
+  transport::Need need() const override { return need_now; }
   void write_on() {
     while (put < data.size()) {
       const iovec from{const_cast<std::byte*>(data.data()) + put, data.size() - put};
@@ -61,7 +61,8 @@ struct Side final : StreamHandler {
   std::vector<std::byte> data, got;
   std::atomic<size_t> num_got = 0;
   size_t put = 0;
-  bool ends = true, awaits = true, can_wait = false;
+  bool ends = true, can_wait = false;
+  transport::Need need_now = transport::Need::kNow;
   Status why;
   std::thread thread;
 };
@@ -122,7 +123,8 @@ TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
 TEST_CASE("what can wait does until its reader looks, or something is pressing",
           "[tcp]") {
   Pair two;
-  two.a.ends = two.b.ends = two.b.awaits = false;
+  two.a.ends = two.b.ends = false;
+  two.b.need_now = transport::Need::kNews;
   two.a.can_wait = true;
   two.a.run();
   two.b.run();
