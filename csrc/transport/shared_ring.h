@@ -10,7 +10,8 @@
 // (read) looks there afterwards. All four steps are sequentially consistent, so at
 // least one of the two sees the other: nobody sleeps over bytes (room), and nobody is
 // woken who is awake. A reader that awaits nothing is not woken either for what can
-// wait: it looks by itself once it needs that.
+// wait: it looks by itself once it needs that. Nor is one that needs what another ring
+// brings first: it looks here once it has that.
 //
 // One writer and one reader, each on one thread.
 
