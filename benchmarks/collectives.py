@@ -3,8 +3,8 @@
 """What ranks of one machine do besides allreduce: aikido and Gloo in one process each.
 
 Other collectives, messages, a training step of small buckets, what a group needs that
-does nothing, and the memory that large collectives take. The two take turns; results are compared. Ranks of one host share
-memory, or use TCP with --tcp.
+does nothing, and the memory that large collectives take. The two take turns; results
+are compared. Ranks of one host share memory, or use TCP with --tcp.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ SPIN_US = 1000
 # Also compared with the least that they take on this machine, where memory is shared.
 LEAST_LIBRARY = "least_exchange"
 IDLE_SHARE = 0.005  # of a core
-# What a collective may take beside the user's tensors: so many times its size, and more.
+# What a collective may take beside the user's tensors: its size so often, and more.
 MEMORY_TIMES, MEMORY_BESIDE = 2, 16 * MIB
 LARGEST = 64 * MIB
 

@@ -120,7 +120,7 @@ def _installed(
     # DDP's reducer holds the state that it calls a hook with, and the collector of
     # garbage does not see it there. The handle knows the user's functions, and they the
     # model: so it hangs on the model, and the reducer does not keep it.
-    model._aikido_hook = Hook(handle._hook)
+    object.__setattr__(model, "_aikido_hook", Hook(handle._hook))
     model.register_comm_hook(weakref.ref(handle), _call_hook)
     _registered.add(model)
     return handle

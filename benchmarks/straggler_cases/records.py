@@ -66,7 +66,9 @@ def step_times(record: Record) -> list[float]:
     return [1e3 * (later - earlier) for earlier, later in pairs][record.block.warm_up :]
 
 
-def worst_steps(record: Record, moments: Iterable[float], within_s: float) -> list[float]:
+def worst_steps(
+    record: Record, moments: Iterable[float], within_s: float
+) -> list[float]:
     """ms of the longest step that was under way within so long behind each moment.
 
     Moments behind the last step have none.

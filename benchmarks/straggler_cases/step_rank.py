@@ -192,8 +192,8 @@ def run_block(
     task = LearningTask(*learns, seed=block.seed) if learns else FlatTask(block)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
-    # Else a full collection stops a rank for a quarter of a second now and then. What was
-    # frozen for the block before is garbage by now, with all its snapshots.
+    # Else a full collection stops a rank for a quarter of a second now and then. What
+    # was frozen for the block before is garbage by now, with all its snapshots.
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -213,8 +213,8 @@ CASES = [
     _case("training-text", Task.TEXT),
     Case(
         name="onsets",
-        what=f"digits, one uplink at {BAD_MBIT:g} Mbit/s for {ONSET_BAD_S:g} s in every "
-        f"{ONSET_PERIOD_S:g} s: the steps in which it turns bad",
+        what=f"digits, one uplink at {BAD_MBIT:g} Mbit/s for {ONSET_BAD_S:g} s in "
+        f"every {ONSET_PERIOD_S:g} s: the steps in which it turns bad",
         bars=(Bar(what="worst step of an onset", of="the median step", bar=3.0),),
         measure=onsets,
     ),

@@ -9,7 +9,9 @@ from benchmarks import collectives, common
 def test_cases_are_chosen_by_name():
     everything = collectives.cases_of([])
     assert [c["name"] for c in everything].count("alltoall") == 3
-    assert collectives.cases_of(["idle", "send"]) == everything[-4:-3] + everything[-2:-1]
+    assert (
+        collectives.cases_of(["idle", "send"]) == everything[-4:-3] + everything[-2:-1]
+    )
     with pytest.raises(typer.BadParameter, match="there is no case sned"):
         collectives.cases_of(["sned"])
 
