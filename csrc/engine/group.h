@@ -86,9 +86,8 @@ class Group final : public transport::Timed,
   // with nothing but that. Requires: the member that gave the state had all results up
   // to `seq`, and so had all other members of its view (is_settled() there): nobody
   // will decide them again. The shards that are owned here are still served.
-  // kInvalidArgument, and nothing has changed: a call up to `seq` is under way or has
-  // been made beyond it, or one of them is strict. kRetryLater, and nothing has
-  // changed: this member has had more results than that.
+  // Fails and changes nothing, as kInvalidArgument: a call up to `seq` is under way or
+  // has been made beyond it, or one is strict; as kRetryLater: more results were had.
   Status pass_over(Seq seq);
   // This member is in the view, and all in it but `except` have all results up to `seq`
   // that it has. So a state behind them may be given to `except`.
@@ -237,10 +236,10 @@ class Group final : public transport::Timed,
   void tell_failed();
   void update_settled();
   void note_owners(const membership::View& view);
+  uint64_t had_by_all() const;
   std::vector<straggler::Ownership::Change> owner_changes() const;
   void change_owners();
   Status hopeless(const collectives::Operation& operation) const;
-
   void start_held(Active& active);
   void start_barriers();
   void settle(uint64_t seq);
@@ -283,6 +282,7 @@ class Group final : public transport::Timed,
   uint64_t forgotten_ = 0;        // results up to this one are not kept for a return
   uint64_t settled_ = 0;          // no result up to this one is needed here
   uint64_t passed_from_ = 0, passed_ = 0;  // were passed over, the last time
+  uint64_t dropped_from_ = 0;   // to passed_: who had what is not known; 0: nothing
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
   Status closed_;               // not ok: aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared

@@ -69,6 +69,9 @@ Status Group::pass_over(Seq upto) {
     if (!active_.contains(number)) unheard_.insert(number);
   refused_ = Status::ok();
   if (passed_ == 0 || called_ != passed_) passed_from_ = called_ + 1;
+  const uint64_t first_dropped = had_by_all() + 1;
+  dropped_from_ =
+      dropped_from_ == 0 ? first_dropped : std::min(dropped_from_, first_dropped);
   called_ = seq;
   passed_ = seq;
   for (const auto& policy : policies_)

@@ -258,16 +258,16 @@ void Group::note_owners(const View& view) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
     if (!std::exchange(past.was_member, is_member) || is_member) continue;
-    // What all have is not kept here, nor under way, nor among those that failed here.
-    past.return_floor = std::min(settled_, first_agreed().value - 1);
-    if (!kept_.empty())
-      past.return_floor = std::min(past.return_floor, kept_.begin()->first - 1);
-    if (!failed_.empty())
-      past.return_floor = std::min(past.return_floor, failed_.begin()->first.value - 1);
-    // What a member had is what all had; nothing of it is needed here.
-    past.return_floor =
-        std::max(past.return_floor, std::min(passed_, settled_by(Rank(r))));
+    past.return_floor = had_by_all();
   }
+}
+
+// It is not kept here, nor under way, nor among those that failed here.
+uint64_t Group::had_by_all() const {
+  uint64_t upto = std::min(settled_, first_agreed().value - 1);
+  if (!kept_.empty()) upto = std::min(upto, kept_.begin()->first - 1);
+  if (!failed_.empty()) upto = std::min(upto, failed_.begin()->first.value - 1);
+  return upto;
 }
 
 // A member that returns must not have exposed what differs from what is had here.
@@ -294,9 +294,15 @@ std::optional<Status> Group::compare(Rank rank, const Report& report) const {
   if (!lacks_passed && is_too_much(report))
     return out("the results that it lacks fill half of the log");
   const uint64_t floor = past_[static_cast<size_t>(rank.value)].return_floor;
-  const auto ours = had_from(floor + 1);
+  // Of what was dropped nobody here can tell whether all had it, nor as what.
+  const auto was_dropped = [&](uint64_t seq) {
+    return dropped_from_ > 0 && seq >= dropped_from_ && seq <= passed_;
+  };
+  const auto ours =
+      had_from(dropped_from_ > 0 ? std::min(dropped_from_, floor + 1) : floor + 1);
   for (const auto& theirs : report.had) {
-    if (theirs.seq.value <= floor) continue;  // had by everybody, so the same
+    // Had by everybody, so the same.
+    if (theirs.seq.value <= floor && !was_dropped(theirs.seq.value)) continue;
     const auto it = std::lower_bound(ours.begin(), ours.end(), theirs, is_before);
     const bool is_here =
         it != ours.end() && it->seq == theirs.seq && it->shard == theirs.shard;

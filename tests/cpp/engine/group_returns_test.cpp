@@ -2,8 +2,11 @@
 // Copyright (c) the aikido authors
 // Members that are left out for a full log, and members that pass over what they
 // missed.
+#include <algorithm>
+
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "membership/view_message.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -265,6 +268,59 @@ TEST_CASE("who has passed over a result leaves it to others who may return") {
   const auto late = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(late, milliseconds(500)));
   CHECK(late[0]->output == missed[0]->output);
+}
+
+TEST_CASE("of what was dropped nobody is taken back on trust") {
+  Cluster cluster(with_heartbeats(4));
+  cluster.set_all_delays(milliseconds(1));
+  Call call = leaving_call(20'000);
+  call.policy.log_full = straggler::LogFull::kWait;
+  call.policy.min_contributors = 2;
+  auto answers = call_all(cluster, call, {0, 1, 2, 3});
+  REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
+  // 0 is late, and copies the state of 1 before it hears that 3 is left out.
+  for (const int32_t r : {1, 2, 3}) cluster.network.set_rate(Rank(r), Rank(0), 20'000);
+  const auto missed = call_all(cluster, call, {1, 2, 3});
+  REQUIRE(cluster.run_until_done(missed, milliseconds(1000)));
+  cluster.run_for(milliseconds(100));
+  REQUIRE(cluster.group(1).is_settled(Seq(2), Rank(0)));
+  REQUIRE(cluster.group(0).pass_over(Seq(2)).is_ok());
+  cluster.group(0).end_turn();
+  for (const int32_t r : {1, 2, 3}) cluster.network.set_rate(Rank(r), Rank(0), 0);
+  cluster.stop(3, milliseconds(60'000));
+  cluster.run_for(milliseconds(500));
+  REQUIRE(cluster.group(0).view().has(Rank(0)));
+  REQUIRE_FALSE(cluster.group(0).view().has(Rank(3)));
+
+  membership::ViewMessage join;
+  join.step = membership::ViewStep::kJoin;
+  join.view = cluster.group(0).view().number;
+  join.report.known = join.report.settled = Seq(2);
+  join.report.kept = Seq(3);
+  join.report.lost = RankSet(4);
+  const bool has_another_result = GENERATE(false, true);
+  if (has_another_result) join.report.had = {{Seq(2), 0, 12345}};
+  const auto bytes = membership::encode(join);
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::kView;
+  header.called = 2;
+  header.payload_bytes = static_cast<uint32_t>(bytes.size());
+  header.total_bytes = bytes.size();
+  auto* handler = cluster.group(0).handler();
+  auto place = handler->on_frame_begin(Rank(3), header, {});
+  REQUIRE(place.is_ok());
+  std::copy(bytes.begin(), bytes.end(), *place);
+  handler->on_frame(Rank(3), header);
+  // It asks the others for a view with 3, or says that only they can tell.
+  int num_asked = 0;
+  cluster.network.set_tap(
+      [&](Rank from, Rank to, const transport::FrameHeader& h, TimePoint arrives) {
+        if (h.kind == transport::FrameKind::kView && from == Rank(0) && to == Rank(1))
+          ++num_asked;
+        return arrives;
+      });
+  cluster.run_for(milliseconds(20));
+  CHECK((num_asked > 0) == !has_another_result);
 }
 
 TEST_CASE("a state is not settled while somebody lacks a result") {
