@@ -149,7 +149,7 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   // What it is now is what more credit is compared with.
   is_suspected_ = !is_suspected_;
   if (is_suspected_) return begin(Mode::kBound);
-  learnt_ = sum_ / num_samples_;
+  learnt_before_ = std::exchange(learnt_, sum_ / num_samples_);
   worth_it_ = 1;
   steps_ = std::max(kStep, open_steps_);
   begin(Mode::kLearn);
@@ -170,7 +170,7 @@ void UplinkCredit::end_learning(TimePoint now) {
       return begin(Mode::kLearn);
     }
   }
-  learnt_ = std::max(learnt_, before);
+  learnt_ = std::max({learnt_, before, kLow * learnt_before_});
   steps_ = open_steps_ = worth_it_;
   const bool is_starved = steps_ > 1;
   not_before_ = now + (is_starved ? open_for_ : kNotAgainFor);

@@ -21,11 +21,13 @@
 // members that share a downlink starve each other while some have a bound and others
 // have not, and what overflows a queue costs more than it brings. For that reason a
 // rate has to be low for longer than a member is without a bound at first: else those
-// that it starves go without, too, and so on in turns. In a collective rates are low
-// for tens of ms all the time, while two members send to a third, and on a busy
-// processor they are low on average. A bound under which some samples in a row were
-// high is not what keeps the others low. Who had to go without twice in a row does so
-// sooner.
+// that it starves go without, too, and so on in turns. Where more brings nothing, the
+// link may be slow just then, and what is learnt goes down by kLow at most: else a rate
+// that the bound keeps low would be taken for that of the link for good. In a
+// collective rates are low for tens of ms all the time, while two members send to a
+// third, and on a busy processor they are low on average. A bound under which some
+// samples in a row were high is not what keeps the others low. Who had to go without
+// twice in a row does so sooner.
 //
 // An uplink sends in the order in which it was given, or nearly so. So what was written
 // before something that is acknowledged has left it, whatever link it was for, and
@@ -183,13 +185,14 @@ class UplinkCredit {
   Aim aim_ = kUrgent;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;    // in this mode; when bound, up to kLowSamples
-  double sum_ = 0;         // of them,
-  double last_few_ = 0;    // and of the kSamples that are being counted
-  double learnt_ = 0;      // bytes per second; 0: not yet
-  double steps_ = 1;       // times the credit of the rate; when bound 1
-  double worth_it_ = 1;    // the most of them that brought more
-  double open_steps_ = 1;  // the last time
+  int num_samples_ = 0;       // in this mode; when bound, up to kLowSamples
+  double sum_ = 0;            // of them,
+  double last_few_ = 0;       // and of the kSamples that are being counted
+  double learnt_ = 0;         // bytes per second; 0: not yet
+  double learnt_before_ = 0;  // what was low beside it, and more was tried
+  double steps_ = 1;          // times the credit of the rate; when bound 1
+  double worth_it_ = 1;       // the most of them that brought more
+  double open_steps_ = 1;     // the last time
   bool has_learnt_ = false;
   TimePoint not_before_{};          // learning again, or the end of kOpen
   Duration open_for_ = kOpenFirst;  // the next time

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "harness/catch.h"
@@ -333,6 +334,26 @@ TEST_CASE("where the way is long there is no bound, and now and then a look agai
   CHECK(net.credit.credit() > UplinkCredit::kMost);
   CHECK(net.used(milliseconds(500)) > 0.95);
   CHECK(net.used(std::chrono::seconds(25)) > 0.95);
+}
+
+TEST_CASE("a bad time just while more is tried is not taken for the link's rate") {
+  Net net(2, 200 * kMbit, microseconds(150));
+  net.run(milliseconds(200));
+  const auto is_open = [&] { return net.credit.credit() > UplinkCredit::kMost / 4; };
+  const auto run_until = [&](bool open) {
+    const TimePoint from = net.now;
+    while (is_open() != open && net.now - from < std::chrono::seconds(2))
+      net.run(milliseconds(1));
+    REQUIRE(is_open() == open);
+  };
+  // The bound allows a quarter of the rate on such a way.
+  net.trip = milliseconds(2);
+  run_until(true);
+  const double rate = std::exchange(net.uplink, 0.25 * net.uplink);
+  run_until(false);
+  net.uplink = rate;
+  net.run(std::chrono::seconds(30));
+  CHECK(net.used(std::chrono::seconds(5)) > 0.8);
 }
 
 TEST_CASE("what was lost is not held against the bound") {
