@@ -72,7 +72,8 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.bytes = bytes;
   m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
-  m.can_wait = !call_.is_partial();
+  // A member serves a call that may skip also where it has not called it.
+  m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;

@@ -53,7 +53,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
     m.data = call_.data;
     m.bytes = call_.bytes;
     m.priority = call_.priority;
-    m.can_wait = true;
+    m.haste = transport::Haste::kNone;
     m.owner = shared_from_this();
     message_ = mailbox_->host_->send(call_.to, std::move(m));
   }

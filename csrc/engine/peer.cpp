@@ -93,7 +93,8 @@ transport::MessageId Peer::send(OutMessage message) {
                                         : waits_for_call(message.header.kind) &&
                                               !window_.admit(seq, bytes));
   // One that has called it, and is through, has to hear of what does not fit.
-  if (waits_for_call(message.header.kind) && seq <= called_) message.can_wait = false;
+  if (waits_for_call(message.header.kind) && seq <= called_)
+    message.haste = std::max(message.haste, transport::Haste::kAwaited);
   const bool is_held = message.is_held;
   if (!is_held) told_called_ = *own_called_;
   const auto id = link_->send(std::move(message));

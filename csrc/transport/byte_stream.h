@@ -38,9 +38,9 @@ class ByteStream {
   // Takes what there is room for, of the first part first; 0: there is none. A failed
   // Status: nothing can be sent any more, but what is here can be read.
   virtual Result<size_t> write(std::span<const iovec> parts) = 0;
-  // A turn of writes is over: the peer may be woken up; where all that was written can
-  // wait, only a peer that awaits something.
-  virtual void push([[maybe_unused]] bool can_wait) {}
+  // A turn of writes is over: the peer may be woken up, if what was written is of such
+  // haste.
+  virtual void push(Haste) {}
   // Whether the handler is told of room.
   virtual void wait_for_room(bool waits) = 0;
   // What was written is out of this process's hands.

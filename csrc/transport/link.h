@@ -40,8 +40,7 @@ struct OutMessage {
   size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
   bool is_held = false;  // stays until let_go()
-  // Of no use before the peer's next call: on one host nobody is woken up for it.
-  bool can_wait = false;
+  Haste haste = Haste::kServed;
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
 };

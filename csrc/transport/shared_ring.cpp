@@ -54,10 +54,11 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   return taken;
 }
 
-bool RingWriter::must_wake_reader(bool is_pressing) {
+bool RingWriter::must_wake_reader(Haste haste) {
   const uint32_t sleeps = state_->reader_sleeps.load();
-  const bool can_wait = sleeps == kPatient || (sleeps == kCalm && !is_pressing);
-  if (can_wait && has_room()) return false;
+  const bool can_wait = (sleeps == kPatient && haste < Haste::kServed) ||
+                        (sleeps == kCalm && haste < Haste::kAwaited);
+  if (can_wait && has_room() && state_->is_ended.load() == 0) return false;
   return sleeps != 0 && state_->reader_sleeps.exchange(0) != 0;
 }
 

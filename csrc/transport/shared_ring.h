@@ -9,9 +9,9 @@
 // Who is about to sleep says so in the ring, and looks once more; who has written
 // (read) looks there afterwards. All four steps are sequentially consistent, so at
 // least one of the two sees the other: nobody sleeps over bytes (room), and nobody is
-// woken who is awake. A reader that awaits nothing is not woken either for what can
-// wait: it looks by itself once it needs that. Nor is one that needs what another ring
-// brings first: it looks here once it has that.
+// woken who is awake. A reader that awaits nothing is not woken either for what has no
+// haste: it looks by itself once it needs that. Nor is one that needs what another ring
+// brings first, unless others wait for it: it looks here once it has that.
 //
 // One writer and one reader, each on one thread.
 
@@ -44,8 +44,8 @@ struct RingState {
 static_assert(sizeof(RingState) == 4 * kCacheLine);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 inline constexpr uint32_t kAsleep = 1;
-// The same, of a reader that needs nothing which can wait, or nothing at all, while
-// half of the ring is free.
+// The same, of a reader that needs nothing without haste, or nothing but what it is to
+// serve, while half of the ring is free.
 inline constexpr uint32_t kCalm = 2;
 inline constexpr uint32_t kPatient = 3;
 
@@ -59,8 +59,8 @@ class RingWriter {
   std::optional<size_t> write(std::span<const iovec> parts);
   // Nothing follows.
   void end() { state_->is_ended.store(1); }
-  // The reader sleeps over what was written: wake it up. Not pressing: it can wait.
-  bool must_wake_reader(bool is_pressing);
+  // The reader sleeps over what was written, or over the end: wake it up.
+  bool must_wake_reader(Haste haste);
 
   // There is room for much: worth a wake-up.
   bool has_room() const;

@@ -5,6 +5,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -53,14 +54,14 @@ Result<size_t> SharedStream::write(std::span<const iovec> parts) {
   return broken();
 }
 
-void SharedStream::push(bool can_wait) {
-  is_pressing_ = is_pressing_ || !can_wait;
+void SharedStream::push(Haste haste) {
+  haste_ = std::max(haste_, haste);
   if (!std::exchange(is_bell_due_, true)) loop_->request_flush(this);
 }
 
 void SharedStream::flush() {
   is_bell_due_ = false;
-  if (writer_.must_wake_reader(std::exchange(is_pressing_, false))) ring_bell();
+  if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone))) ring_bell();
 }
 
 Result<size_t> SharedStream::read(std::span<const iovec> parts) {
@@ -75,7 +76,6 @@ Result<size_t> SharedStream::read(std::span<const iovec> parts) {
 
 void SharedStream::end_sending() {
   writer_.end();
-  is_pressing_ = true;
   flush();
 }
 

@@ -25,7 +25,7 @@ class SharedStream final : public ByteStream,
 
   void start(StreamHandler* handler) override;
   Result<size_t> write(std::span<const iovec> parts) override;
-  void push(bool can_wait) override;
+  void push(Haste haste) override;
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
   // The peer can read it, whatever becomes of this process.
   bool is_drained() const override { return true; }
@@ -54,7 +54,7 @@ class SharedStream final : public ByteStream,
   bool has_gone_ = false;  // the peer
   bool waits_for_room_ = false;
   bool is_bell_due_ = false;
-  bool is_pressing_ = false;  // something that the bell is due for
+  Haste haste_ = Haste::kNone;  // of what the bell is due for
 };
 
 }  // namespace aikido::transport

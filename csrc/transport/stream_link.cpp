@@ -216,7 +216,7 @@ void StreamLink::gather(const Turn& turn) {
     Outgoing& out = outgoing_.emplace_back();
     out.chunk = *chunk;
     out.priority = m.priority;
-    is_pressing_ = is_pressing_ || !m.can_wait;
+    haste_ = std::max(haste_, m.haste);
     FrameHeader h = m.header;
     h.offset = m.header.offset + chunk->offset;
     h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
@@ -240,8 +240,8 @@ void StreamLink::gather(const Turn& turn) {
 size_t StreamLink::write_some(const Turn& turn) {
   size_t total = 0;
   set_waiting(write_turn(turn, &total));
-  if (total > 0) stream_->push(!is_pressing_);
-  is_pressing_ = is_pressing_ && !outgoing_.empty();
+  if (total > 0) stream_->push(haste_);
+  if (outgoing_.empty()) haste_ = Haste::kNone;
   return total;
 }
 

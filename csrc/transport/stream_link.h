@@ -131,7 +131,7 @@ class StreamLink final : public Link,
   std::unordered_map<MessageId, Queued> messages_;
   std::deque<Outgoing> outgoing_;
   size_t outgoing_bytes_ = 0;
-  bool is_pressing_ = false;  // something in outgoing_ cannot wait
+  Haste haste_ = Haste::kNone;  // the most in outgoing_
   std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_;
   bool finishing_ = false;
   bool half_closed_ = false;

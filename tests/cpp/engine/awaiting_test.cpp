@@ -15,14 +15,15 @@
 using namespace aikido;
 using namespace aikido::testing;
 using transport::FrameKind;
+using transport::Haste;
 
 namespace {
 
-// Takes everything, and remembers what of it could wait.
+// Takes everything, and remembers the haste of it.
 class Spy final : public transport::Link {
  public:
   transport::MessageId send(transport::OutMessage m) override {
-    sent.emplace_back(m.header.kind, m.can_wait);
+    sent.emplace_back(m.header.kind, m.haste);
     return sent.size();
   }
   void let_go(transport::MessageId) override {}
@@ -35,7 +36,7 @@ class Spy final : public transport::Link {
   void finish() override {}
   void close() override {}
 
-  std::vector<std::pair<FrameKind, bool>> sent;
+  std::vector<std::pair<FrameKind, Haste>> sent;
 };
 
 // Rank 1 of two: rank 0 owns what is small.
@@ -82,14 +83,14 @@ TEST_CASE("what a strict call sends can wait for that of the peer") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 1);
-  CHECK(lone.spy->sent[0] == std::pair{FrameKind::kContrib, true});
+  CHECK(lone.spy->sent[0] == std::pair{FrameKind::kContrib, Haste::kNone});
 }
 
 TEST_CASE("what a call that may skip sends is needed by who has not called") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kSkip));
   REQUIRE_FALSE(lone.spy->sent.empty());
-  for (const auto& [kind, can_wait] : lone.spy->sent) CHECK_FALSE(can_wait);
+  for (const auto& [kind, haste] : lone.spy->sent) CHECK(haste == Haste::kServed);
 }
 
 TEST_CASE("a peer that has called is to hear of what may not fit its call") {
@@ -98,8 +99,8 @@ TEST_CASE("a peer that has called is to hear of what may not fit its call") {
   lone.call(call_with(straggler::Kind::kWaitAll));
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 2);
-  CHECK_FALSE(lone.spy->sent[0].second);
-  CHECK(lone.spy->sent[1].second);
+  CHECK(lone.spy->sent[0].second == Haste::kAwaited);
+  CHECK(lone.spy->sent[1].second == Haste::kNone);
 }
 
 TEST_CASE("a message can wait for its receive, and news cannot") {
@@ -112,8 +113,9 @@ TEST_CASE("a message can wait for its receive, and news cannot") {
   lone.group.abort({Code::kAborted, "given up"});
   const auto& sent = lone.spy->sent;
   REQUIRE_FALSE(sent.empty());
-  CHECK(sent.front() == std::pair{FrameKind::kP2pData, true});
-  CHECK(std::count(sent.begin(), sent.end(), std::pair{FrameKind::kAbort, false}) == 1);
+  CHECK(sent.front() == std::pair{FrameKind::kP2pData, Haste::kNone});
+  CHECK(std::count(sent.begin(), sent.end(),
+                   std::pair{FrameKind::kAbort, Haste::kServed}) == 1);
 }
 
 TEST_CASE("who has nothing under way awaits nothing") {

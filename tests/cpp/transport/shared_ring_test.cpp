@@ -76,50 +76,63 @@ TEST_CASE("the end is seen behind the last byte", "[unit]") {
 
 TEST_CASE("only who sleeps is woken, and nobody goes to sleep over work", "[unit]") {
   Ring ring(64);
-  const bool is_pressing = GENERATE(false, true);
+  const Haste haste = GENERATE(Haste::kNone, Haste::kServed);
   CHECK(ring.reader.rest(Need::kNow));
   ring.write(pattern(1));
-  CHECK(ring.writer.must_wake_reader(is_pressing));
-  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // once
+  CHECK(ring.writer.must_wake_reader(haste));
+  CHECK_FALSE(ring.writer.must_wake_reader(haste));  // once
   CHECK_FALSE(ring.reader.rest(Need::kNow));
-  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));  // it did not sleep
+  CHECK_FALSE(ring.writer.must_wake_reader(haste));  // it did not sleep
   ring.read(1);
   CHECK(ring.reader.rest(Need::kNow));
   ring.reader.wake();
   ring.write(pattern(1));
-  CHECK_FALSE(ring.writer.must_wake_reader(is_pressing));
+  CHECK_FALSE(ring.writer.must_wake_reader(haste));
   ring.read(1);
   ring.writer.end();
   CHECK_FALSE(ring.reader.rest(Need::kNow));
 }
 
-TEST_CASE("who waits for another one first is woken when half is full", "[unit]") {
+TEST_CASE("who waits for another one first is woken to serve, or when half is full",
+          "[unit]") {
   Ring ring(64);
   CHECK(ring.reader.rest(Need::kLater));
   ring.write(pattern(32));
-  CHECK_FALSE(ring.writer.must_wake_reader(true));
-  ring.write(pattern(1));
-  CHECK(ring.writer.must_wake_reader(GENERATE(false, true)));
+  CHECK_FALSE(ring.writer.must_wake_reader(Haste::kAwaited));
+  SECTION("what others wait for it to do") {
+    CHECK(ring.writer.must_wake_reader(Haste::kServed));
+  }
+  SECTION("more than half") {
+    ring.write(pattern(1));
+    CHECK(ring.writer.must_wake_reader(GENERATE(Haste::kNone, Haste::kAwaited)));
+  }
+}
+
+TEST_CASE("whoever sleeps is woken for the end", "[unit]") {
+  Ring ring(64);
+  CHECK(ring.reader.rest(GENERATE(Need::kNow, Need::kNews, Need::kLater)));
+  ring.writer.end();
+  CHECK(ring.writer.must_wake_reader(Haste::kNone));
 }
 
 TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[unit]") {
   Ring ring(64);
   CHECK(ring.reader.rest(Need::kNews));
   ring.write(pattern(32));
-  CHECK_FALSE(ring.writer.must_wake_reader(false));
+  CHECK_FALSE(ring.writer.must_wake_reader(Haste::kNone));
   SECTION("what is pressing") {
-    CHECK(ring.writer.must_wake_reader(true));
+    CHECK(ring.writer.must_wake_reader(Haste::kAwaited));
   }
   SECTION("more than half") {
     ring.write(pattern(1));
-    CHECK(ring.writer.must_wake_reader(false));
+    CHECK(ring.writer.must_wake_reader(Haste::kNone));
   }
   SECTION("it reads before it sleeps, and awaits something by then") {
     CHECK_FALSE(ring.reader.rest(Need::kNews));
     ring.read(32);
     CHECK(ring.reader.rest(Need::kNow));
     ring.write(pattern(1));
-    CHECK(ring.writer.must_wake_reader(false));
+    CHECK(ring.writer.must_wake_reader(Haste::kNone));
   }
 }
 
@@ -163,7 +176,7 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
       const size_t n =
           ring.write(std::span(data).subspan(at, std::min<size_t>(kBytes - at, 3000)));
       at += n;
-      if (ring.writer.must_wake_reader(true)) reader_bell.store(1);
+      if (ring.writer.must_wake_reader(Haste::kAwaited)) reader_bell.store(1);
       if (n == 0 && ring.writer.rest()) wait_for(writer_bell);
     }
   });

@@ -46,7 +46,7 @@ struct Side final : StreamHandler {
       if (!n || *n == 0) break;
       put += *n;
     }
-    stream->push(can_wait);
+    stream->push(haste);
     stream->wait_for_room(put < data.size());
     if (put == data.size() && ends) stream->end_sending();
   }
@@ -61,7 +61,8 @@ struct Side final : StreamHandler {
   std::vector<std::byte> data, got;
   std::atomic<size_t> num_got = 0;
   size_t put = 0;
-  bool ends = true, can_wait = false;
+  bool ends = true;
+  transport::Haste haste = transport::Haste::kServed;
   transport::Need need_now = transport::Need::kNow;
   Status why;
   std::thread thread;
@@ -125,13 +126,13 @@ TEST_CASE("what can wait does until its reader looks, or something is pressing",
   Pair two;
   two.a.ends = two.b.ends = false;
   two.b.need_now = transport::Need::kNews;
-  two.a.can_wait = true;
+  two.a.haste = transport::Haste::kNone;
   two.a.run();
   two.b.run();
-  const auto give = [&](size_t bytes, bool can_wait) {
+  const auto give = [&](size_t bytes, transport::Haste haste) {
     std::promise<void> given;
-    two.a.loop.post([&, bytes, can_wait] {
-      two.a.can_wait = can_wait;
+    two.a.loop.post([&, bytes, haste] {
+      two.a.haste = haste;
       two.a.data.resize(bytes);
       two.a.write_on();
     });
@@ -147,13 +148,13 @@ TEST_CASE("what can wait does until its reader looks, or something is pressing",
     return two.b.num_got.load() >= bytes;
   };
   std::this_thread::sleep_for(milliseconds(50));  // both sleep
-  give(1, true);
+  give(1, transport::Haste::kNone);
   CHECK_FALSE(comes(1, milliseconds(50)));
   two.b.loop.post([] {});
   CHECK(comes(1, seconds(10)));
   std::this_thread::sleep_for(milliseconds(50));
-  give(2, true);
-  give(3, false);
+  give(2, transport::Haste::kNone);
+  give(3, transport::Haste::kAwaited);
   CHECK(comes(3, seconds(10)));
   two.a.loop.post([&] { two.a.stream->end_sending(); });
   two.b.thread.join();

@@ -80,7 +80,7 @@ struct FullStream final : ByteStream {
     written += all;
     return all;
   }
-  void push(bool can_wait) override { pushes.push_back(can_wait); }
+  void push(Haste haste) override { pushes.push_back(haste); }
   void wait_for_room(bool waits) override { waits_for_room = waits; }
   bool is_drained() const override { return true; }
   std::optional<size_t> unacknowledged() const override { return 0; }
@@ -94,12 +94,12 @@ struct FullStream final : ByteStream {
   bool is_full = true;
   bool waits_for_room = false;
   size_t written = 0;
-  std::vector<bool> pushes;  // whether what was written could wait
+  std::vector<Haste> pushes;  // of what was written
 };
 
 }  // namespace
 
-TEST_CASE("a push follows what was written, and says whether it can wait") {
+TEST_CASE("a push follows what was written, and says its haste") {
   EventLoop loop;
   Uplink uplink(&loop, 0);
   RecordingHandler handler;
@@ -111,20 +111,21 @@ TEST_CASE("a push follows what was written, and says whether it can wait") {
   const auto data = pattern(100);
   const auto owner = std::make_shared<CountingOwner>();
   // The end of a message is told in another flush, which has nothing to write.
-  const auto send_in_a_turn = [&](std::vector<bool> can_wait) {
-    for (const bool can : can_wait) {
+  const auto send_in_a_turn = [&](std::vector<Haste> of_messages) {
+    for (const Haste haste : of_messages) {
       OutMessage m = message(1, data, owner);
-      m.can_wait = can;
+      m.haste = haste;
       link.send(std::move(m));
     }
     loop.post([&] { loop.stop(); });
     loop.run();
     return std::exchange(stream.pushes, {});
   };
-  CHECK(send_in_a_turn({true}) == std::vector{true});
-  CHECK(send_in_a_turn({false}) == std::vector{false});
-  CHECK(send_in_a_turn({true, true}) == std::vector{true});
-  CHECK(send_in_a_turn({true, false, true}) == std::vector{false});
+  using enum Haste;
+  CHECK(send_in_a_turn({kNone}) == std::vector{kNone});
+  CHECK(send_in_a_turn({kServed}) == std::vector{kServed});
+  CHECK(send_in_a_turn({kNone, kNone}) == std::vector{kNone});
+  CHECK(send_in_a_turn({kNone, kAwaited, kNone}) == std::vector{kAwaited});
   CHECK(send_in_a_turn({}).empty());
 }
 
