@@ -27,7 +27,7 @@ demo: $(DONE)/native
 
 test: core-test python-test
 
-core-test: $(DONE)/tools $(DONE)/catch2
+core-test: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
 	  -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=ON -DAIKIDO_BENCHMARKS=ON
 	$(BIN)/cmake --build build/core --target all check_headers
@@ -84,6 +84,12 @@ $(TORCH_DONE): $(DONE)/tools
 $(DONE)/native: $(TORCH_DONE) $(SOURCES)
 	@echo "make: compiling the extension, which may take some minutes"
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test]"
+	touch $@
+
+# The tests and the extension share a core, which is compiled once with it. Not needed.
+$(DONE)/ccache: $(DONE)/catch2
+	@if ! command -v ccache >/dev/null && [ "$$(id -u)" = 0 ] && \
+	  command -v apt-get >/dev/null; then apt-get install -y -q ccache || true; fi
 	touch $@
 
 $(DONE)/catch2: $(DONE)/venv
