@@ -25,10 +25,10 @@ inline constexpr const char* kAutoAlgorithm = "auto";
 
 struct Settings {
   int64_t transport_chunk_bytes = 256 << 10;
-  int64_t transport_eager_bytes = 64 << 10;
+  int64_t transport_eager_bytes = 256 << 10;
   int64_t transport_window_bytes = 64 << 20;
   int64_t transport_handshake_timeout_ms = 5000;
-  int64_t transport_shared_memory_bytes = 512 << 10;
+  int64_t transport_shared_memory_bytes = 1 << 20;
   int64_t transport_credit_bytes = 0;
   int64_t transport_priority = 0;
   int64_t transport_spin_us = 0;

@@ -69,7 +69,7 @@ struct LocalCall {
 
 struct OperationSettings {
   size_t chunk_bytes = 256 << 10;
-  size_t eager_bytes = 64 << 10;
+  size_t eager_bytes = 256 << 10;
   size_t min_shard_bytes = 16 << 10;
   uint64_t window_bytes = 64 << 20;    // what may wait at a peer that has not called
   Duration timeout = Duration::max();  // of calls that say nothing else

@@ -118,7 +118,7 @@ TEST_CASE("an option that is not there is answered with those that are") {
 
 TEST_CASE("the agreed text holds what all members share, and only that") {
   Settings a, b;
-  CHECK(agreed_text(a).find("transport_eager_bytes=65536") == 0);
+  CHECK(agreed_text(a).find("transport_eager_bytes=262144") == 0);
   b.transport_chunk_bytes = 8192;
   b.socket_ifname = "eth1";
   CHECK(agreed_text(a) == agreed_text(b));

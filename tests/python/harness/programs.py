@@ -30,7 +30,7 @@ from harness.memory import DTYPES
 
 KIB = 1024
 # Larger blocks are announced first: the default of `transport.eager_bytes`.
-EAGER_BYTES = 64 * KIB
+EAGER_BYTES = 256 * KIB
 
 _ITEM_BYTES = {
     "uint8": 1, "int8": 1, "bool": 1, "int16": 2, "float16": 2, "bfloat16": 2,
@@ -185,7 +185,7 @@ def count_of(rng: random.Random, dtype: str) -> int:
     if kind < 0.83:
         return EAGER_BYTES // item + rng.randint(-2, 2)
     if kind < 0.985:
-        return rng.randint(EAGER_BYTES, 5 * EAGER_BYTES) // item
+        return rng.randint(EAGER_BYTES, 2 * EAGER_BYTES) // item
     return rng.randint(1024 * KIB, 4096 * KIB) // item
 
 
