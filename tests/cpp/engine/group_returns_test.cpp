@@ -20,6 +20,14 @@ Call leaving_call(size_t count) {
   return call;
 }
 
+// Two are enough of it, and its log may fill.
+Call waiting_call() {
+  Call call = leaving_call(20'000);
+  call.policy.log_full = straggler::LogFull::kWait;
+  call.policy.min_contributors = 2;
+  return call;
+}
+
 ClusterOptions small_log() {
   ClusterOptions options{.size = 4};
   options.log_bytes = 8 << 10;
@@ -245,9 +253,7 @@ TEST_CASE("a full sum is not passed over, though a view could do without it") {
 TEST_CASE("who has passed over a result leaves it to others who may return") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
-  Call call = leaving_call(20'000);
-  call.policy.log_full = straggler::LogFull::kWait;
-  call.policy.min_contributors = 2;
+  const Call call = waiting_call();
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
   cluster.stop(3, milliseconds(2000));
@@ -273,9 +279,7 @@ TEST_CASE("who has passed over a result leaves it to others who may return") {
 TEST_CASE("of what was dropped nobody is taken back on trust") {
   Cluster cluster(with_heartbeats(4));
   cluster.set_all_delays(milliseconds(1));
-  Call call = leaving_call(20'000);
-  call.policy.log_full = straggler::LogFull::kWait;
-  call.policy.min_contributors = 2;
+  const Call call = waiting_call();
   auto answers = call_all(cluster, call, {0, 1, 2, 3});
   REQUIRE(cluster.run_until_done(answers, milliseconds(500)));
   // 0 is late, and copies the state of 1 before it hears that 3 is left out.
