@@ -21,7 +21,7 @@ from aikido_torch.ddp._backups import Backups, late_in
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
-from aikido_torch.ddp._state import TrainingState
+from aikido_torch.ddp._state import TrainingState, warned_of_scheduler
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
@@ -124,6 +124,7 @@ class Handle:
         number: int,
         backups: Backups,
         carries_late: bool = False,
+        steps_only: bool = False,
     ) -> None:
         self.steps = self._first_step = backups.first_step
         self.replayed_steps = 0
@@ -141,6 +142,7 @@ class Handle:
         self._optimizer = optimizer
         self._apply = apply
         self._after_step = after_step
+        self._steps_only = steps_only
         self._state = state
         self._copy = copy
         self._batches_per_step = batches_per_step
@@ -214,6 +216,8 @@ class Handle:
                 says why.
         """
         self._check_current()
+        if self._steps_only and warned_of_scheduler(self._optimizer):
+            self._steps_only = False  # said once
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
         source = self._come_back()

@@ -57,9 +57,8 @@ def register(
             for too long copies the state, which has to be whole; see `state`.
         apply: what your loop does between the backward and the next zero_grad, and
             `catch_up` on the gradients that it replays: unscale, clip, step, update,
-            scheduler. None is `optimizer.step`.
-        after_step: called after each step that `catch_up` replays, as the loop would
-            after its own; for learning rate schedulers.
+            scheduler. None: `optimizer.step`, and if the loop does more, ranks differ.
+        after_step: called after each step that `catch_up` replays; for schedulers.
         state: what else decides how ranks go on, by name: learning rate schedulers,
             GradScaler, whatever has state_dict and load_state_dict. A copy needs it:
             with `apply` or `after_step` and without `state` steps are only replayed;
@@ -109,6 +108,7 @@ def register(
         number=agreed.number,
         backups=backups,
         carries_late=late == "carry",
+        steps_only=apply is None and after_step is None and state is None,
     )
     return _installed(handle, model, backups)
 

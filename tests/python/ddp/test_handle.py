@@ -97,6 +97,25 @@ def test_catching_up_steps_on_each_committed_gradient_and_keeps_the_own(group_of
         assert handle.catch_up() == 0
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_scheduler_that_register_was_not_told_of_is_warned_of_once(
+    group_of_one, recwarn, is_told
+):
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    told = {"after_step": lambda: None} if is_told else {}
+    handle = ddp.register(model, optimizer=optimizer, **told)
+    handle.catch_up()
+    assert not recwarn.list
+    torch.optim.lr_scheduler.StepLR(optimizer, 2)
+    handle.catch_up()
+    handle.catch_up()
+    texts = [str(warning.message) for warning in recwarn.list]
+    assert len(texts) == (0 if is_told else 1)
+    assert is_told or "learning rate scheduler" in texts[0]
+    assert is_told or recwarn.list[0].filename == __file__
+
+
 def test_a_barrier_is_in_another_group_than_the_model(group_of_one):
     model = DistributedDataParallel(nn.Linear(2, 2))
     handle = ddp.register(model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
