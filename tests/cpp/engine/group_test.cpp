@@ -556,7 +556,7 @@ struct Stage {
   }
   void send(transport::FrameKind kind, uint64_t seq,
             std::span<const std::byte> extension, size_t bytes = 0) {
-    static const std::vector<std::byte> kPayload(100'000);
+    static const std::vector<std::byte> kPayload(300'000);
     transport::OutMessage m;
     m.header.kind = kind;
     m.header.seq = seq;
@@ -592,7 +592,7 @@ TEST_CASE("nonsense from a peer loses the link and never the process") {
     CHECK(stage.puppet.is_lost);
   }
   Stage stage;
-  stage.send(FrameKind::kP2pData, 1, {}, 70'000);  // large and unasked
+  stage.send(FrameKind::kP2pData, 1, {}, 300'000);  // large and unasked
   CHECK(stage.puppet.is_lost);
   Stage far_ahead;
   far_ahead.send(FrameKind::kContrib, uint64_t{1} << 40,

@@ -11,12 +11,13 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "pipeline/profile.h"
 
 namespace aikido::pipeline::testing {
 
 inline Profile published(const std::string& name) {
-  std::ifstream file(std::string(AIKIDO_TEST_DATA) + "/pipedream/" + name + ".txt");
+  std::ifstream file(concat(AIKIDO_TEST_DATA, "/pipedream/", name, ".txt"));
   AIKIDO_CHECK(file.good(), "no profile ", name, " in ", AIKIDO_TEST_DATA);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   auto profile = parse_profile(text);

@@ -415,14 +415,14 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
 }
 
 TEST_CASE("a contribution that comes too slowly has half of its time") {
-  struct Row {
+  struct Look {
     const char* name;
     std::optional<double> here[2];  // of the contribution, when it is looked at
     uint64_t bytes = 1'000'000;
     double second_look = 0.5;  // of the deadline
     bool is_too_slow = false;
   };
-  const Row rows[] = {
+  const Look rows[] = {
       {.name = "slow", .here = {0.1, 0.11}, .is_too_slow = true},
       {.name = "held up", .here = {0.1, 0.1}, .is_too_slow = true},
       {.name = "just too slow", .here = {0, 0.19}, .is_too_slow = true},
@@ -436,7 +436,7 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
       {.name = "behind something else", .here = {0.1, std::nullopt}},
       {.name = "that was behind something else", .here = {std::nullopt, 0.1}},
   };
-  for (const Row& row : rows) {
+  for (const Look& row : rows) {
     INFO(row.name);
     GroupPolicy group(skip_options(), log_of(4, kNoLogLimit));
     play_all(group, 20, ms(400), [](int) { return with_lag(1); });
