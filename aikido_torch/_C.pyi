@@ -4,60 +4,15 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Literal, TypedDict
+from typing import Literal
 
 import torch
 from torch._C._distributed_c10d import Backend, ReduceOp, Store, Work
 
-class _BuildInfo(TypedDict):
-    version: str
-    torch: str
-    compiler: str
-    cuda: bool
-    cxx11_abi: bool
-    instruction_sets: list[str]
+from aikido_torch._rows import BuildInfo, Counters, MemberEvent, SettingRow
 
-class _SettingRow(TypedDict):
-    name: str
-    option: str
-    variable: str
-    default: int | str
-    minimum: int | None
-    maximum: int | None
-    range: str
-    agreed: bool
-    help: str
-
-class _MemberEvent(TypedDict):
-    number: int
-    kind: str
-    group: str
-    rank: int
-    member: int
-    by: list[int]
-    text: str
-
-class _Counters(TypedDict):
-    operations: int
-    partial_operations: int
-    skipped_own: int
-    failures: int
-    stale_frames: int
-    cancelled_bytes: int
-    given_bytes: int
-    inner_operations: int
-    chunks: int
-    preemptions: int
-    inversions: int
-    overdue_chunks: int
-    queued_us: int
-    paused_us: int
-    wire_us: int
-    credit_bytes: int
-    uplink_bytes_per_s: int
-
-def build_info() -> _BuildInfo: ...
-def settings_table() -> list[_SettingRow]: ...
+def build_info() -> BuildInfo: ...
+def settings_table() -> list[SettingRow]: ...
 def operation_names() -> dict[int, str]: ...
 def priority_range() -> tuple[int, int]: ...
 def resolve_settings(options: dict[str, str]) -> dict[str, tuple[int | str, str]]: ...
@@ -487,7 +442,7 @@ class Recorder:
     def name(self, text: str) -> int: ...
     def section(self, name: int, begin_ns: int, end_ns: int, step: int) -> None: ...
     def take(self) -> tuple[bytes, int, list[str]]: ...
-    def events(self, after: int) -> list[_MemberEvent]: ...
+    def events(self, after: int) -> list[MemberEvent]: ...
 
 class BackwardWatch:
     def __init__(self, recorder: Recorder, name: int) -> None: ...
@@ -597,4 +552,4 @@ class AikidoBackend(Backend):
     @property
     def standing(self) -> Literal["member", "returning", "refused"]: ...
     @property
-    def counters(self) -> _Counters: ...
+    def counters(self) -> Counters: ...

@@ -12,16 +12,13 @@ import logging
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._rows import MemberEvent
 from aikido_torch.errors import AikidoError
-
-if TYPE_CHECKING:
-    from aikido_torch._C import _MemberEvent
 
 __all__ = ["Brake", "EventLog", "Seen", "event_names", "log_events", "news", "news_of"]
 
@@ -120,7 +117,7 @@ def news(rank: int, before: Seen, after: Seen) -> list[_News]:
     return found
 
 
-def news_of(event: "_MemberEvent") -> _News:
+def news_of(event: MemberEvent) -> _News:
     """What is to be told of something that befell a member. Pure."""
     level, name, text, more = _MEMBER_NEWS[event["kind"]]
     values: dict[str, int | str] = {"rank": event["rank"], "member": event["member"]}
