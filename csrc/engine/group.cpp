@@ -482,6 +482,10 @@ void Group::drop_incoming(Rank from, FrameKind kind, uint64_t number) {
 
 void Group::on_time(TimePoint now) {
   end_as_heard();
+  if (loss_due_ != TimePoint::min() && loss_due_ <= now) {
+    loss_due_ = TimePoint::min();
+    check_all_lost();
+  }
   beat(now);
   change_owners();
   leave_out_full();
@@ -544,6 +548,7 @@ std::optional<TimePoint> Group::next_look() const {
   if (!is_leaving_) consider(trace_.next_look());
   if (!is_leaving_) consider(view_change_.next_look());
   if (is_owner_due_ || full_ != kNoRank || !given_up_.empty()) consider(clock_->now());
+  if (loss_due_ != TimePoint::min() && !active_.empty()) consider(loss_due_);
   for (const auto& [seq, active] : active_) {
     if (active.operation->has_failed()) continue;
     consider(active.operation->next_look());

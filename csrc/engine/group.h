@@ -264,11 +264,6 @@ class Group final : public transport::Timed,
   collectives::Mailbox mailbox_;
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
-  // What a member means to the view, besides what the view says itself.
-  struct Past {
-    bool was_member = true;
-    uint64_t return_floor = 0;  // while it is out: everything up to here it has
-  };
   membership::ViewChange view_change_;
   Status refused_;  // not ok: this member is out of the view, and not taken back
   std::vector<Past> past_;  // by rank
@@ -289,9 +284,10 @@ class Group final : public transport::Timed,
   Status loss_;            // why a call could not end, or who died
   Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
   bool is_leaving_ = false, is_starting_barriers_ = false;
-  Rank full_ = kNoRank;            // to be left out: its log is full
-  bool is_owner_due_ = false;      // owner_changes() has some
-  bool is_full_sum_over_ = false;  // which shows who is late for them
+  Rank full_ = kNoRank;                    // to be left out: its log is full
+  bool is_owner_due_ = false;              // owner_changes() has some
+  bool is_full_sum_over_ = false;          // which shows who is late for them
+  TimePoint loss_due_ = TimePoint::min();  // no call ends by a loss before
   std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
   std::atomic<Standing> standing_here_{Standing::kMember};
   GroupCounters counters_;

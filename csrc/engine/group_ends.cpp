@@ -21,6 +21,9 @@ namespace {
 // Calls that are over and can still be compared with a frame that comes late.
 constexpr size_t kMaxRecent = 64;
 
+// See Note [who leaves for a call that has failed].
+constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
+
 // Called here and not over.
 constexpr auto is_open = [](const auto& active) {
   return (active.held || active.operation->is_started()) &&
@@ -207,7 +210,9 @@ void Group::on_link_lost(Rank from, const Status& why) {
   heartbeats_.remove(from);
   if (is_leaving_) return;
   if (!p.has_left) trace_.news().on_lost(from, p.lost);
-  if (!policies_.empty()) view_change_.on_lost(from, clock_->now());
+  const TimePoint now = clock_->now();
+  if (!policies_.empty()) view_change_.on_lost(from, now);
+  if (p.has_left && loss_due_ <= now) loss_due_ = now + kLeaveGrace;
   check_all_lost();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
@@ -226,8 +231,15 @@ void Group::check_all_lost() {
 // Note [a death ends all strict calls]
 // Whoever needs a dead member fails, and calls no more. A member that does not need it
 // would wait for those, and take one of them for the culprit, or send to nobody.
+//
+// Note [who leaves for a call that has failed]
+// One whose call a third member has failed may leave at once, and be seen to leave
+// before the third one's word is here: that may have been stopped on its way from
+// telling the one to telling the other. Its word is what the caller has to read, so
+// calls end for want of members only a while after one has left in order.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
+  if (clock_->now() < loss_due_) return;
   if (operation.call().is_partial()) return end_by_loss(operation, hopeless(operation));
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, death());

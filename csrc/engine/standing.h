@@ -13,4 +13,10 @@ enum class Standing : uint8_t {
   kRefused,    // out, and comes back by pass_over() only
 };
 
+// What a member means to the view, besides what the view says itself.
+struct Past {
+  bool was_member = true;
+  uint64_t return_floor = 0;  // while it is out: everything up to here it has
+};
+
 }  // namespace aikido::engine
