@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
 from torch._C._distributed_c10d import Backend, ReduceOp, Store, Work
@@ -39,6 +39,7 @@ class PolicyOptions:
         mode: str = "shadow",
         verify_shadows: bool = False,
     ) -> PolicyOptions: ...
+    def check(self, world_size: int) -> None: ...
     def __eq__(self, other: object, /) -> bool: ...
 
 class LinkCost:
@@ -492,6 +493,7 @@ class AikidoBackend(Backend):
         timeout: timedelta,
     ) -> AikidoWork: ...
     def receive_message(self, tensor: torch.Tensor, src: int, tag: int) -> Work: ...
+    def refuse_call(self, call: str, why: str) -> NoReturn: ...
     def all_reduce(
         self,
         tensor: torch.Tensor,

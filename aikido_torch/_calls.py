@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -56,21 +57,14 @@ def all_reduce(
         ConfigError: an argument is wrong or differs between ranks.
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
-    _check_tensor("all_reduce", "tensor", tensor)
-    if carry is not None and not isinstance(carry, Carry):
-        raise ConfigError(
-            f"all_reduce: carry is {carry!r}; pass an aikido_torch.straggler.Carry(), "
-            "or None."
-        )
-    if data_shard is not None:
+    backend = backend_of(group)
+    try:
+        _check_tensor("all_reduce", "tensor", tensor)
+        _check_carry(carry, policy)
         _check_data_shard(data_shard)
-    backend, native = _prepare("all_reduce", group, policy, op, priority, timeout)
-    if carry is not None and isinstance(policy, ActiveBackup):
-        raise ConfigError(
-            "all_reduce: carry with a policy ActiveBackup: a backup has not got what "
-            "this rank was left out with, so the two would contribute different data; "
-            "leave carry out."
-        )
+        native = _prepare("all_reduce", backend, policy, op, priority, timeout)
+    except ConfigError as error:
+        _tell("all_reduce", backend, error)
     if carry is not None:
         carry.add_to(tensor)
     work = backend.all_reduce(
@@ -129,10 +123,14 @@ def reduce_scatter(
             from it (stopped, cut off): then its output is nowhere.
         PeerLostError, TimedOutError: see `aikido_torch.errors`.
     """
-    _check_tensor("reduce_scatter", "output", output)
-    for r, tensor in enumerate(input_list):
-        _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
-    backend, native = _prepare("reduce_scatter", group, policy, op, priority, timeout)
+    backend = backend_of(group)
+    try:
+        _check_tensor("reduce_scatter", "output", output)
+        for r, tensor in enumerate(input_list):
+            _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
+        native = _prepare("reduce_scatter", backend, policy, op, priority, timeout)
+    except ConfigError as error:
+        _tell("reduce_scatter", backend, error)
     work = backend.reduce_scatter(
         output,
         list(input_list),
@@ -176,11 +174,15 @@ def reduce_scatter_tensor(
     Raises:
         ConfigError, AbortedError, PeerLostError, TimedOutError: see `reduce_scatter`.
     """
-    _check_tensor("reduce_scatter_tensor", "output", output)
-    _check_tensor("reduce_scatter_tensor", "input", input)
-    backend, native = _prepare(
-        "reduce_scatter_tensor", group, policy, op, priority, timeout
-    )
+    backend = backend_of(group)
+    try:
+        _check_tensor("reduce_scatter_tensor", "output", output)
+        _check_tensor("reduce_scatter_tensor", "input", input)
+        native = _prepare(
+            "reduce_scatter_tensor", backend, policy, op, priority, timeout
+        )
+    except ConfigError as error:
+        _tell("reduce_scatter_tensor", backend, error)
     work = backend.reduce_scatter_tensor(
         output, input, _plain(op), native, priority, timeout or _GROUP_TIMEOUT
     )
@@ -270,7 +272,25 @@ def _check_tensor(call: str, argument: str, tensor: object) -> None:
         )
 
 
+def _check_carry(carry: object, policy: object) -> None:
+    if carry is None:
+        return
+    if not isinstance(carry, Carry):
+        raise ConfigError(
+            f"all_reduce: carry is {carry!r}; pass an aikido_torch.straggler.Carry(), "
+            "or None."
+        )
+    if isinstance(policy, ActiveBackup):
+        raise ConfigError(
+            "all_reduce: carry with a policy ActiveBackup: a backup has not got what "
+            "this rank was left out with, so the two would contribute different data; "
+            "leave carry out."
+        )
+
+
 def _check_data_shard(data_shard: object) -> None:
+    if data_shard is None:
+        return
     is_whole = isinstance(data_shard, int) and not isinstance(data_shard, bool)
     if not is_whole or not 0 <= data_shard < 1 << 31:  # type: ignore[operator]
         raise ConfigError(
@@ -283,14 +303,23 @@ def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
     return dist.ReduceOp(op) if isinstance(op, dist.ReduceOp.RedOpType) else op
 
 
+def _tell(call: str, backend: _C.AikidoBackend, error: ConfigError) -> NoReturn:
+    """Raises `error` with the name of this rank; the others, who wait, hear it too."""
+    try:
+        backend.refuse_call(call, str(error).removeprefix(f"{call}: "))
+    except ConfigError as told:
+        raise told from None
+
+
 def _prepare(
     call: str,
-    group: dist.ProcessGroup | None,
+    backend: _C.AikidoBackend,
     policy: Policy | None,
     op: object,
     priority: int | None,
     timeout: timedelta | None,
-) -> tuple[_C.AikidoBackend, _C.PolicyOptions]:
+) -> _C.PolicyOptions:
+    """Checks what all reductions take; the policy in the engine's form."""
     if policy is not None and not isinstance(policy, Policy):
         kinds = (
             "WaitAll(), SkipStraggler(...) or ActiveBackup(...)"
@@ -302,11 +331,11 @@ def _prepare(
         raise ConfigError(f"{call}: op is {op!r}; pass a dist.ReduceOp, such as SUM.")
     _check_priority(call, priority)
     _check_timeout(call, timeout)
-    backend = backend_of(group)
+    native = (policy if policy is not None else WaitAll()).native()
     check_ceiling(call, policy, timeout or backend.call_timeout)
     if policy is not None and not isinstance(policy, WaitAll):
         _check_own_group(call, backend)
-    return backend, (policy if policy is not None else WaitAll()).native()
+    return native
 
 
 def _check_own_group(call: str, backend: _C.AikidoBackend) -> None:

@@ -87,8 +87,8 @@ def register(
     is_whole = state is not None or (apply is None and after_step is None)
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
-    values = {"policy": repr(policy), "copy": repr(rule), "late": str(late)}
-    values |= {"batches_per_step": str(batches_per_step), "model": taken or "free"}
+    values = {"late": str(late), "batches_per_step": str(batches_per_step)}
+    values |= {"model": taken or "free"} | _options_of(policy=policy, copy=rule)
     agreed = _agree(model, optimizer, sampler, others, values)
     # After that, so that a rank with a choice of its own is told to all.
     _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
@@ -132,6 +132,14 @@ def _call_hook(
     handle = of_model()
     assert handle is not None, "the model that has it is in its backward"
     return handle._hook(bucket)
+
+
+def _options_of(**arguments: Policy | StateCopy) -> dict[str, str]:
+    """Option by option, so that ranks that differ are told in which."""
+    told = {argument: type(value).__name__ for argument, value in arguments.items()}
+    for argument, value in arguments.items():
+        told |= {f"{argument}.{name}": repr(v) for name, v in vars(value).items()}
+    return told
 
 
 def _agree(
@@ -239,28 +247,10 @@ def _check_choices(
         )
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
-    world_size = group.size()
-    title = type(policy).__name__
-    num_backups = getattr(policy, "backups", 0)
-    if 2 * num_backups > world_size:
-        raise ConfigError(
-            f"register: {title}: backups is {num_backups} but the group has ranks 0 to "
-            f"{world_size - 1}; at most half of them, {world_size // 2}, are backups."
-        )
-    mode = getattr(policy, "mode", None)
-    if mode == "replicate" and num_backups and 2 * num_backups != world_size:
-        raise ConfigError(
-            f'register: {title}: mode is "replicate", which takes as many backups as '
-            f"primaries, but {num_backups} of {world_size} ranks are backups."
-        )
-    most = world_size - num_backups
-    least = getattr(policy, "min_contributors", None)
-    if least is not None and least > most:
-        raise ConfigError(
-            f"register: {title}: min_contributors is {least} but the group has ranks 0 "
-            f"to {most - 1}{' that are primaries' if num_backups else ''}; it must be "
-            f"at most {most}."
-        )
+    try:
+        policy.native().check(group.size())
+    except ConfigError as error:
+        raise ConfigError(f"register: {error}") from None
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '

@@ -20,10 +20,19 @@ _MOST_BACKUPS = 512
 
 
 class Policy:
-    """Base of all policies. All ranks of a call must give equal ones."""
+    """Base of all policies. All ranks of a call must give equal ones.
+
+    A value of another type, and an option that there is not, is refused at once; a
+    value out of its range by the call or the `register` that it is given to, on all
+    ranks, also where only one of them gives it.
+    """
 
     def native(self) -> _C.PolicyOptions:
-        """The same in the engine's form."""
+        """The same in the engine's form.
+
+        Raises:
+            ConfigError: a value is out of its range in a group of any size.
+        """
         raise NotImplementedError
 
 
@@ -46,13 +55,9 @@ class WaitAll(Policy):
     rebalance: bool = False
 
     def __post_init__(self) -> None:
-        self.native()
+        _check_flag("WaitAll", "rebalance", self.rebalance)
 
     def native(self) -> _C.PolicyOptions:
-        if not isinstance(self.rebalance, bool):
-            raise ConfigError(
-                f"WaitAll: rebalance is {self.rebalance!r}; it takes True or False."
-            )
         return _C.PolicyOptions.wait_all(rebalance=self.rebalance)
 
 
@@ -89,8 +94,8 @@ class SkipStraggler(Policy):
             of another rank, as `catch_up` of `aikido_torch.ddp` does.
 
     Raises:
-        ConfigError: a value is out of its range, and the text has both; or there is no
-            such option, and the text has the nearest.
+        ConfigError: a value is of another type, or there is no such option, and the
+            text has the nearest. See `Policy` for a value that is out of its range.
     """
 
     min_contributors: int | None = None
@@ -104,7 +109,15 @@ class SkipStraggler(Policy):
     log_full: Literal["wait", "leave"] = "wait"
 
     def __post_init__(self) -> None:
-        self.native()
+        title = type(self).__name__
+        for name in ("min_contributors", *_COUNTS):
+            if (value := getattr(self, name)) is not None or name in _COUNTS:
+                _check_whole(title, name, value)
+        for name in ("floor_ms", "ceiling_ms", "slack"):
+            if (value := getattr(self, name)) is not None or name != "ceiling_ms":
+                _check_number(title, name, value)
+        for name in ("divisor", "masks", "log_full"):
+            _check_name(title, name, getattr(self, name))
 
     def native(self) -> _C.PolicyOptions:
         return _skip_options(self)
@@ -144,28 +157,26 @@ class ActiveBackup(SkipStraggler):
             masks, log_full: as with `SkipStraggler`.
 
     Raises:
-        ConfigError: a value is out of its range, and the text has both; or there is no
-            such option, and the text has the nearest.
+        ConfigError: as with `SkipStraggler`.
     """
 
     backups: int = 1
     mode: Literal["shadow", "substitute", "n_plus_b", "replicate"] = "shadow"
     verify_shadows: bool = False
 
-    def native(self) -> _C.PolicyOptions:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         _check_whole("ActiveBackup", "backups", self.backups)
+        _check_flag("ActiveBackup", "verify_shadows", self.verify_shadows)
+        _check_name("ActiveBackup", "mode", self.mode)
+
+    def native(self) -> _C.PolicyOptions:
         least = 1 if self.mode == "replicate" else 0
         if not least <= self.backups <= _MOST_BACKUPS:
             raise ConfigError(
                 f"ActiveBackup: backups is {self.backups} but must be between {least} "
                 f"and {_MOST_BACKUPS}, and at most half of the ranks."
             )
-        if not isinstance(self.verify_shadows, bool):
-            raise ConfigError(
-                f"ActiveBackup: verify_shadows is {self.verify_shadows!r}; it takes "
-                "True or False."
-            )
-        _check_name("ActiveBackup", "mode", self.mode)
         return _skip_options(
             self,
             backups=self.backups,
@@ -177,6 +188,19 @@ class ActiveBackup(SkipStraggler):
 def _check_whole(policy: str, name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigError(f"{policy}: {name} is {value!r}; it takes a whole number.")
+    if abs(value) >= 1 << 31:
+        raise ConfigError(f"{policy}: {name} is {value}; it takes one of 32 bits.")
+
+
+def _check_number(policy: str, name: str, value: object) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or (name.endswith("_ms") and value != value):
+        raise ConfigError(f"{policy}: {name} is {value!r}; it takes a number.")
+
+
+def _check_flag(policy: str, name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{policy}: {name} is {value!r}; it takes True or False.")
 
 
 def _check_name(policy: str, name: str, value: object) -> None:
@@ -186,21 +210,9 @@ def _check_name(policy: str, name: str, value: object) -> None:
 
 def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
     title = type(policy).__name__
-    for name in ("min_contributors", *_COUNTS):
-        value = getattr(policy, name)
-        if value is not None or name in _COUNTS:
-            _check_whole(title, name, value)
-        if name in _COUNTS and value < 0:
+    for name in _COUNTS:
+        if (value := getattr(policy, name)) < 0:
             raise ConfigError(f"{title}: {name} is {value}; it must not be negative.")
-    for name in ("floor_ms", "ceiling_ms", "slack"):
-        value = getattr(policy, name)
-        if value is None and name == "ceiling_ms":
-            continue
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or (name.endswith("_ms") and value != value):
-            raise ConfigError(f"{title}: {name} is {value!r}; it takes a number.")
-    for name in ("divisor", "masks", "log_full"):
-        _check_name(title, name, getattr(policy, name))
     least = policy.min_contributors
     if least is not None and least < 1:
         raise ConfigError(

@@ -174,6 +174,11 @@ class BackupSampler(Sampler[list[int]]):
                 f"BackupSampler: rank is {self.rank} but there are ranks 0 to "
                 f"{self.num_ranks - 1}."
             )
+        if self.num_backups < 0:
+            raise ConfigError(
+                f"BackupSampler: backups of the policy is {self.num_backups}; it must "
+                "not be negative."
+            )
         if self.num_backups > self.num_primaries:
             raise ConfigError(
                 f"BackupSampler: {self.num_backups} backups leave "

@@ -186,6 +186,10 @@ void register_calls(BackendClass& backend) {
           },
           py::arg("tensor"), py::arg("src"), py::arg("tag"),
           py::call_guard<py::gil_scoped_release>())
+      .def("refuse_call", &AikidoBackend::refuse_call, py::arg("call"), py::arg("why"),
+           py::call_guard<py::gil_scoped_release>(),
+           "The next collective, which this rank finds wrong: raises ConfigError, and "
+           "the others hear why.")
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,

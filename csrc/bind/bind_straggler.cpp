@@ -94,6 +94,12 @@ void register_straggler(py::module_& m) {
                   py::arg("slack"), py::arg("divisor"), py::arg("masks"),
                   py::arg("log_full"), py::arg("backups") = py::none(),
                   py::arg("mode") = "shadow", py::arg("verify_shadows") = false)
+      .def(
+          "check",
+          [](const PolicyOptions& o, int32_t world_size) {
+            adapter::raise_if_failed(straggler::validate(o, world_size));
+          },
+          py::arg("world_size"), "Raises ConfigError where no such world can have it.")
       .def("__repr__", [](const PolicyOptions& o) { return straggler::to_string(o); })
       .def(
           "__eq__",

@@ -52,7 +52,7 @@ AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
                group_name_, "\" was given up (", failure.message(),
                "); make a new group, with devices_nccl=\"off\" if it happens again"),
         Rank(site.rank));
-    raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
+    raise_refusal(site, why);
   }
   return backend;
 }

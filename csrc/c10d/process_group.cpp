@@ -190,6 +190,13 @@ AikidoBackend::Attempt::~Attempt() {
   }
 }
 
+void AikidoBackend::refuse_call(const std::string& call, const std::string& why) {
+  const Attempt site = collective(call.c_str());
+  raise_refusal(
+      site, {Code::kInvalidArgument, concat(call, " on rank ", site.rank, ": ", why),
+             Rank(site.rank)});
+}
+
 uint64_t AikidoBackend::refuse(const Status& why) {
   const auto communicator = communicator_.get();
   if (!communicator || engine_->is_forked()) return 0;

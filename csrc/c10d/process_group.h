@@ -23,6 +23,7 @@
 #include "c10d/current.h"
 #include "c10d/finisher.h"
 #include "c10d/inner.h"
+#include "c10d/reduction_extras.h"
 #include "c10d/tensor_check.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
@@ -30,13 +31,6 @@
 #include "membership/roster.h"
 
 namespace aikido::adapter {
-
-// What one call may say beyond c10d's own options.
-struct ReductionExtras {
-  straggler::PolicyOptions policy;
-  std::optional<Priority> priority;  // empty: the group's
-  int32_t data_shard = straggler::kAnyDataShard;
-};
 
 class AikidoBackend final : public ChangingBackend {
  public:
@@ -97,6 +91,10 @@ class AikidoBackend final : public ChangingBackend {
   bool supportsShrinking() const override { return true; }
   BackendPtr shrink(const std::vector<int64_t>& ranks_to_exclude, int flags,
                     const OptionsPtr& opts) override;
+
+  // A collective that the caller has found wrong before it came here: it takes its
+  // number, and the others hear why, as from one that is refused here. Throws.
+  [[noreturn]] void refuse_call(const std::string& call, const std::string& why);
 
   // ---- reductions
   WorkPtr allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;

@@ -57,7 +57,7 @@ void check_not_capturing(const CallSite& site, c10::Device device) {
           " captures a graph, and no call of aikido can be part of one, since it goes "
           "through the host; make it before or after the capture"),
       Rank(site.rank));
-  raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
+  raise_refusal(site, why);
 }
 
 CopySite Staging::copy_site(const at::Tensor& tensor, const char* what) const {

@@ -11,14 +11,11 @@
 namespace aikido::adapter {
 namespace {
 
-[[noreturn]] void refuse_with(const CallSite& site, const std::string& sentence) {
-  const Status why(Code::kInvalidArgument, sentence, Rank(site.rank));
-  raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
-}
-
 template <class... Args>
 [[noreturn]] void refuse(const CallSite& site, const Args&... args) {
-  refuse_with(site, concat(site.call, " on rank ", site.rank, ": ", args...));
+  raise_refusal(site, {Code::kInvalidArgument,
+                       concat(site.call, " on rank ", site.rank, ": ", args...),
+                       Rank(site.rank)});
 }
 
 std::optional<DType> known_dtype(at::ScalarType type) {
@@ -75,6 +72,10 @@ void check_memory(const CallSite& site, const char* argument,
 }
 
 }  // namespace
+
+void raise_refusal(const CallSite& site, const Status& why) {
+  raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
+}
 
 DType dtype_for_copy(const at::Tensor& tensor) {
   return known_dtype(tensor.scalar_type()).value_or(DType::kUint8);
@@ -146,10 +147,12 @@ void check_contiguous(const CallSite& site, const char* argument,
                       const at::Tensor& tensor) {
   check_tensor(site, argument, tensor, Use::kRead);
   if (!tensor.is_contiguous()) {
-    refuse_with(
-        site, concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
-                     ", argument ", argument, " has shape ", tensor.sizes(),
-                     " and strides ", tensor.strides(), "; pass .contiguous()"));
+    raise_refusal(
+        site, {Code::kInvalidArgument,
+               concat("Tensors must be contiguous: ", site.call, " on rank ", site.rank,
+                      ", argument ", argument, " has shape ", tensor.sizes(),
+                      " and strides ", tensor.strides(), "; pass .contiguous()"),
+               Rank(site.rank)});
   }
 }
 

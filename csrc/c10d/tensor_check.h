@@ -25,6 +25,9 @@ struct CallSite {
   std::function<uint64_t(const Status&)> on_refused = {};
 };
 
+// Throws `why`; the others are told first.
+[[noreturn]] void raise_refusal(const CallSite& site, const Status& why);
+
 // The dtype that travels; for plain copies, anything else goes as bytes.
 DType dtype_for_copy(const at::Tensor& tensor);
 // The dtype to reduce in; throws when aikido cannot.

@@ -92,7 +92,8 @@ def test_integers_are_reduced_strictly_only(group_of_one):
 def test_an_argument_of_another_kind_is_refused(group_of_one, arguments, text):
     with pytest.raises(ConfigError) as caught:
         aikido_torch.all_reduce(torch.ones(3), **arguments)
-    assert str(caught.value) == f"all_reduce: {text}"
+    assert str(caught.value) == f"all_reduce on rank 0: {text}"
+    assert caught.value.rank == 0
 
 
 def test_a_ceiling_is_below_the_timeout_of_the_group(group_of_one):
@@ -190,9 +191,9 @@ def test_reduce_scatter_in_both_forms_gives_the_rank_its_block(group_of_one, pol
 
 def test_reduce_scatter_names_the_argument_that_is_wrong(group_of_one):
     ones = torch.ones(3)
-    with pytest.raises(ConfigError, match=r"reduce_scatter: input_list\[1\] is a list"):
+    with pytest.raises(ConfigError, match=r"rank 0: input_list\[1\] is a list"):
         aikido_torch.reduce_scatter(ones, [ones, [ones]])
-    with pytest.raises(ConfigError, match="reduce_scatter_tensor: policy is 3; pass"):
+    with pytest.raises(ConfigError, match="reduce_scatter_tensor on rank 0: policy i"):
         aikido_torch.reduce_scatter_tensor(ones, ones, policy=3)
     with pytest.raises(ConfigError, match="reduce_scatter on rank 0: policy Skip"):
         aikido_torch.reduce_scatter(

@@ -96,8 +96,8 @@ def test_a_wrong_number_of_batches_is_refused(group_of_one, number):
         ({"late": "keep"}, "late is 'keep'; it takes drop or carry."),
         (
             {"policy": SkipStraggler(min_contributors=2)},
-            "register: SkipStraggler: min_contributors is 2 but the group has ranks 0 "
-            "to 0; it must be at most 1.",
+            "register: SkipStraggler: min_contributors is 2 but must be between 1 and "
+            "the world size of 1, or None for more than half of it.",
         ),
         (
             {"policy": SkipStraggler(ceiling_ms=1_800_000)},

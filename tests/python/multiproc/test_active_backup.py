@@ -117,12 +117,12 @@ WRONG = {
     "be between 1 and the number of primaries of 3, or None for more than half of it.",
     "out of range": "argument data_shard is 3 on rank {rank}, but there are data "
     "shards 0 to 2, one for each primary",
-    "no number": "all_reduce: data_shard is '0'; pass the rank of a primary, or None.",
-    "negative": "all_reduce: data_shard is -1; pass the rank of a primary, or None.",
+    "no number": "rank {rank}: data_shard is '0'; pass the rank of a primary",
+    "negative": "rank {rank}: data_shard is -1; pass the rank of a primary",
     "of a policy without backups": "argument data_shard is 0 on rank {rank}; only a "
     "policy ActiveBackup with backups that stand in for others takes one",
     "of the default policy": "argument data_shard is 0 on rank {rank}; only a policy ",
-    "carry": "all_reduce: carry with a policy ActiveBackup: a backup has not got what ",
+    "carry": " on rank {rank}: carry with a policy ActiveBackup: a backup has not ",
     "reduce_scatter": " is for all_reduce only",
 }
 
@@ -364,4 +364,4 @@ def test_a_policy_without_backups_is_the_one_that_skips():
     assert ActiveBackup().native() != SkipStraggler().native()
     assert ActiveBackup() != WaitAll()
     with pytest.raises(ConfigError, match="must be between 1 and 512"):
-        ActiveBackup(backups=0, mode="replicate")
+        ActiveBackup(backups=0, mode="replicate").native()

@@ -497,13 +497,19 @@ def register_with(rank, size, what):
     [
         (
             "backups differ",
-            "policy differs between ranks: policy is ActiveBackup.*=1.*",
+            "policy differs between ranks: policy.backups is 1 on rank 0 but 2 on",
         ),
-        ("modes differ", "policy differs between ranks: .*substitute.* on rank 0 but "),
+        (
+            "modes differ",
+            "policy differs between ranks: policy.mode is 'substitute' on ",
+        ),
         ("no sampler", "sampler is None, which does not know the data shards"),
         ("another sampler", "sampler is a DistributedSampler, which does not know"),
         ("one has none", "sampler differs between ranks: .* but none on rank 2"),
-        ("too many", "backups is 3 but the group has ranks 0 to 3; at most half of "),
+        (
+            "too many",
+            "register: ActiveBackup: backups is 3 but must be between 0 and 2",
+        ),
         ("seeds differ", "sampler differs between ranks: sampler.seed is 0 on rank 0"),
         ("shuffle differs", "sampler.shuffle is True on rank 0 but False on rank 2; g"),
         (

@@ -73,59 +73,116 @@ def test_a_value_out_of_its_range_is_named_on_every_rank():
 
 
 def call_wrongly_on_one(rank, size, options):
-    """The odd rank leaves with its error; all are needed, so nobody goes on."""
+    """The odd rank catches its error and goes on with the others."""
     dist.barrier()
-    start = time.monotonic()
-    mine = options if rank == ODD else {"min_contributors": 3}
-    failure = failure_of(lambda: reduce_with(**mine))
-    seconds = time.monotonic() - start
-    if rank == ODD:
-        dist.destroy_process_group()
-    return failure, seconds
+    mine = options if rank == ODD else {}
+    failures = [
+        failure_of(lambda: reduce_with(**mine)),
+        failure_of(lambda: ddp_with(SkipStraggler(**mine))),
+    ]
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    return failures, tensor.tolist()
+
+
+def ddp_with(policy):
+    net = nn.Linear(3, 3)
+    ddp.register(
+        DistributedDataParallel(net),
+        optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
+        policy=policy,
+    )
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_value_out_of_its_range_on_one_rank_ends_the_call_on_all(name):
+def test_a_value_out_of_its_range_on_one_rank_is_named_on_all(name):
     options, text = WRONG[name]
-    options = {"min_contributors": 3} | options
+    value = float(text.split()[2])
     results = run_ranks(3, call_wrongly_on_one, options, group_timeout=GROUP_TIMEOUT)
-    for rank, (failure, seconds) in enumerate(results):
-        assert seconds < SOON_S, failure
-        if rank == ODD or name == "min_contributors above the world":
-            # What the engine refuses is told to all.
+    for (called, registered), after in results:
+        for failure in (called, registered):
             assert failure.name == "ConfigError"
-            assert text in failure.text
-        else:
-            # A policy that cannot be made is its maker's error: it leaves.
-            assert (failure.name, failure.rank) == ("PeerLostError", ODD), failure
-            assert "rank 1" in failure.text
-            assert "min_contributors=3" in failure.text
+            assert failure.seconds < SOON_S
+        assert called.rank == ODD
+        assert f"all_reduce on rank 1: SkipStraggler: {text}" in called.text
+        assert "register: policy differs between ranks: policy." in registered.text
+        told = registered.text.partition(" on rank 0 but ")[2]
+        assert float(told.split()[0]) == value
+        assert "on rank 1; give all ranks the same policy." in told
+        assert after == [3, 3, 3]
 
 
-def register_wrongly(rank, size, wrong_ranks):
-    net = nn.Linear(3, 3)
-    least = size + 1 if rank in wrong_ranks else 2
+WRONG_ARGUMENTS = {
+    "priority": ({"priority": 5000}, "priority is 5000; it takes a whole number from "),
+    "timeout": ({"timeout": 5}, "timeout is 5; pass a datetime.timedelta"),
+    "carry": ({"carry": 1}, "carry is 1; pass an aikido_torch.straggler.Carry()"),
+    "op": ({"op": "sum"}, "op is 'sum'; pass a dist.ReduceOp"),
+    "data_shard": ({"data_shard": -3}, "data_shard is -3; pass the rank of a primary"),
+    "ceiling": (
+        {"policy": SkipStraggler(ceiling_ms=3_000_000)},
+        "SkipStraggler: ceiling_ms is 3e+06 but the timeout of the call is 60000 ms",
+    ),
+}
+
+
+def call_with_wrong_arguments(rank, size):
+    seen = {}
+    for name, (arguments, _) in WRONG_ARGUMENTS.items():
+        mine = arguments if rank == ODD else {}
+        seen[name] = failure_of(lambda a=mine: aikido_torch.all_reduce(ones(), **a))
+    scatter = aikido_torch.reduce_scatter_tensor
+    mine = {"policy": 3} if rank == ODD else {}
+    seen["scatter"] = failure_of(lambda: scatter(torch.ones(1), ones(), **mine))
+    scatter_list = aikido_torch.reduce_scatter
+    seen["list"] = failure_of(lambda: scatter_list(torch.ones(3), [ones()] * 3, **mine))
+    tensor = ones()
+    dist.all_reduce(tensor)
+    return seen, tensor.tolist()
+
+
+def ones():
+    return torch.ones(3)
+
+
+def test_a_wrong_argument_of_one_rank_is_told_to_all():
+    texts = {
+        name: f"all_reduce on rank 1: {t}" for name, (_, t) in WRONG_ARGUMENTS.items()
+    }
+    texts["scatter"] = "reduce_scatter_tensor on rank 1: policy is 3; pass WaitAll()"
+    texts["list"] = "reduce_scatter on rank 1: policy is 3; pass WaitAll()"
+    results = run_ranks(3, call_with_wrong_arguments, group_timeout=GROUP_TIMEOUT)
+    for seen, after in results:
+        assert after == [3, 3, 3]
+        assert seen.keys() == texts.keys()
+        for name, failure in seen.items():
+            assert (failure.name, failure.rank) == ("ConfigError", ODD), failure
+            assert texts[name] in failure.text
+            assert failure.seconds < SOON_S
+
+
+def register_wrongly(rank, size, options, wrong_ranks):
+    mine = options if rank in wrong_ranks else {"min_contributors": 2}
     with pytest.raises(ConfigError) as caught:
-        ddp.register(
-            DistributedDataParallel(net),
-            optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
-            policy=SkipStraggler(min_contributors=least),
-        )
+        ddp_with(SkipStraggler(**mine))
     return str(caught.value)
 
 
-def test_a_model_is_not_registered_with_more_contributors_than_ranks():
+@pytest.mark.parametrize("name", WRONG)
+def test_a_model_is_not_registered_with_a_value_out_of_its_range(name):
+    options, text = WRONG[name]
+    texts = run_ranks(3, register_wrongly, options, [0, 1, 2])
+    assert len(set(texts)) == 1
+    assert texts[0].startswith(f"register: SkipStraggler: {text}")
+
+
+def test_ranks_that_register_different_policies_are_told_in_what():
+    wrong = {"min_contributors": 4}
+    texts = run_ranks(3, register_wrongly, wrong, [ODD], group_timeout=GROUP_TIMEOUT)
     text = (
-        "register: SkipStraggler: min_contributors is 4 but the group has ranks 0 to "
-        "2; it must be at most 3."
+        "register: policy differs between ranks: policy.min_contributors is 2 on rank "
+        "0 but 4 on rank 1; give all ranks the same policy."
     )
-    assert run_ranks(3, register_wrongly, [0, 1, 2]) == [text] * 3
-    texts = set(run_ranks(3, register_wrongly, [ODD], group_timeout=GROUP_TIMEOUT))
-    assert len(texts) == 1
-    text = texts.pop()
-    assert text.startswith("register: policy differs between ranks: policy is Skip")
-    assert "min_contributors=2" in text.partition("on rank 0 but")[0]
-    assert "min_contributors=4" in text.partition("on rank 0 but")[2]
+    assert texts == [text] * 3
 
 
 # ---- Calls that may not be skipped --------------------------------------------------

@@ -340,7 +340,7 @@ def register_differently(rank, size, what):
             "register: late differs between ranks: late is drop on rank 0 but carry on "
             "rank 1; give all ranks the same late.",
         ),
-        ("policy", "register: policy differs between ranks: policy is SkipStraggler("),
+        ("policy", "register: policy differs between ranks: policy"),
     ],
 )
 def test_ranks_that_register_differently_all_hear_of_it(what, text):

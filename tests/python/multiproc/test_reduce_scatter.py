@@ -166,9 +166,9 @@ def test_what_cannot_be_done_is_said_and_the_group_goes_on():
         parts = {
             "max": "with op max: a member may be left out of a sum or a mean only",
             "integers": "a member may be left out of floating point data only",
-            "policy": "reduce_scatter: policy is 'skip'; pass WaitAll() or SkipStr",
+            "policy": f"{here}policy is 'skip'; pass WaitAll() or SkipStraggler",
             "list": f"reduce_scatter {here}argument input_list has 1 tensors; 2 are",
-            "no tensor": "reduce_scatter: input_list[1] is a int; pass a torch.Tensor",
+            "no tensor": f"{here}input_list[1] is a int; pass a torch.Tensor",
             "world": f"reduce_scatter_tensor {here}SkipStraggler: min_contributors is ",
             "differs": "slack=3",
             "strict": "with SkipStraggler(",

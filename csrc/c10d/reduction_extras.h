@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What one reduction may say beyond c10d's own options.
+
+#include <optional>
+
+#include "base/types.h"
+#include "straggler/data_shard.h"
+#include "straggler/policy.h"
+
+namespace aikido::adapter {
+
+struct ReductionExtras {
+  straggler::PolicyOptions policy;
+  std::optional<Priority> priority;  // empty: the group's
+  int32_t data_shard = straggler::kAnyDataShard;
+};
+
+}  // namespace aikido::adapter
