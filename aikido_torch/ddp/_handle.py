@@ -21,7 +21,8 @@ from aikido_torch.ddp._backups import Backups, late_in
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
-from aikido_torch.ddp._state import TrainingState, warned_of_scheduler
+from aikido_torch.ddp._state import TrainingState
+from aikido_torch.ddp._untold import Untold
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
@@ -123,8 +124,8 @@ class Handle:
         batches_per_step: int,
         number: int,
         backups: Backups,
+        untold: Untold,
         carries_late: bool = False,
-        steps_only: bool = False,
     ) -> None:
         self.steps = self._first_step = backups.first_step
         self.replayed_steps = 0
@@ -142,7 +143,7 @@ class Handle:
         self._optimizer = optimizer
         self._apply = apply
         self._after_step = after_step
-        self._steps_only = steps_only
+        self._untold = untold
         self._state = state
         self._copy = copy
         self._batches_per_step = batches_per_step
@@ -216,8 +217,7 @@ class Handle:
                 says why.
         """
         self._check_current()
-        if self._steps_only and warned_of_scheduler(self._optimizer):
-            self._steps_only = False  # said once
+        self._untold.look_for_schedule()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
         source = self._come_back()
@@ -502,6 +502,7 @@ class Handle:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
         if bucket.is_last():
+            self._untold.on_backward()
             if strict:
                 # Fewer buckets than before the rebuild.
                 for index in [i for i in self._buckets if i > bucket.index()]:

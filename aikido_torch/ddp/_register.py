@@ -19,8 +19,9 @@ from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._state import Stateful, TrainingState
+from aikido_torch.ddp._untold import Untold
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler
+from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
 from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = ["register"]
@@ -57,7 +58,7 @@ def register(
             for too long copies the state, which has to be whole; see `state`.
         apply: what your loop does between the backward and the next zero_grad, and
             `catch_up` on the gradients that it replays: unscale, clip, step, update,
-            scheduler. None: `optimizer.step`, and if the loop does more, ranks differ.
+            scheduler. None: `optimizer.step`; if the loop does more, ranks differ.
         after_step: called after each step that `catch_up` replays; for schedulers.
         state: what else decides how ranks go on, by name: learning rate schedulers,
             GradScaler, whatever has state_dict and load_state_dict. A copy needs it:
@@ -107,10 +108,24 @@ def register(
         batches_per_step=batches_per_step,
         number=agreed.number,
         backups=backups,
+        untold=_untold(optimizer, policy, apply, after_step, state),
         carries_late=late == "carry",
-        steps_only=apply is None and after_step is None and state is None,
     )
     return _installed(handle, model, backups)
+
+
+def _untold(
+    optimizer: torch.optim.Optimizer,
+    policy: Policy,
+    apply: object,
+    after_step: object,
+    state: object,
+) -> Untold:
+    return Untold(
+        optimizer,
+        gradients=apply is None and not isinstance(policy, WaitAll),
+        schedule=apply is None and after_step is None and state is None,
+    )
 
 
 def _installed(

@@ -9,14 +9,13 @@ these tensors. Ranks of a group trust each other with pickles, as with torch's o
 
 import io
 import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
-__all__ = ["Difference", "Snapshot", "Stateful", "TrainingState", "warned_of_scheduler"]
+__all__ = ["Difference", "Snapshot", "Stateful", "TrainingState"]
 
 _ALIGNMENT = 64
 
@@ -301,21 +300,3 @@ def _difference(own: Any, theirs: Any, path: str) -> Difference | None:
     if (is_list or has_tensor) and _text(own) != _text(theirs):
         return Difference(path, _text(own), _text(theirs))
     return None
-
-
-def warned_of_scheduler(optimizer: torch.optim.Optimizer) -> bool:
-    """Warns the caller of `catch_up` if a scheduler changes this optimizer.
-
-    On all ranks and before it does harm: it is a late one that would differ.
-    """
-    if not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-        return False
-    warnings.warn(
-        "The optimizer has a learning rate scheduler of which "
-        "aikido_torch.ddp.register was not told. A step that is replayed or copied "
-        "leaves it behind, and a late rank goes on with other parameters than others. "
-        "Give register what your loop does in a step, and the scheduler: "
-        'register(..., apply=..., state={"scheduler": scheduler}).',
-        stacklevel=3,
-    )
-    return True
