@@ -15,6 +15,11 @@ __all__ = ["report"]
 
 
 _MOST_ROWS = 40
+_CAPTION = (
+    "deadline: the longest that was waited for late ranks. cancelled bytes: of this "
+    "rank's late data, not sent any more. this rank: did the step on its own, or "
+    "replayed it from committed gradients, or copied the state of another rank."
+)
 
 
 def report(
@@ -87,7 +92,7 @@ def _by_step(steps: list[StepCounters]) -> Table:
     title = f"{len(told)} of {len(steps)} steps with somebody {skipped_or} or caught up"
     if len(shown) < len(told):
         title += f", the last {len(shown)}"
-    table = Table(title=title)
+    table = Table(title=title, caption=_CAPTION, caption_justify="left")
     table.add_column("step", justify="right")
     table.add_column("skipped: why")
     if has_stand_ins:

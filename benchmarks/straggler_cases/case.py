@@ -38,6 +38,8 @@ class Bar:
 
     @property
     def text(self) -> str:
+        if self.of == "none":
+            return "none"
         return f"{'≥' if self.better == 'higher' else '≤'} {self.bar:g} of {self.of}"
 
 

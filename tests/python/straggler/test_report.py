@@ -77,6 +77,7 @@ def test_steps_tell_who_was_skipped_and_how_this_rank_came_through():
         ]
     )
     assert "3 of 4 steps with somebody skipped or caught up" in text
+    assert "cancelled bytes: of this" in " ".join(text.split())
     assert cells == [
         ["5", "1: expected_late; 3: deadline, known_behind", "20.1 ms", "4,096", "own"],
         ["6", "", "", "0", "replayed"],
