@@ -508,10 +508,7 @@ void Group::on_time(TimePoint now) {
     }
     if (it->second.deadline > now) continue;
     if (it->second.held) start_held(it->second);
-    if (operation->is_started()) {
-      counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
-      fail(*operation, time_out(*operation, now - operation->called_at()), true);
-    }
+    if (operation->is_started()) end_by_time(*operation, now);
   }
   update_known();
   const Status silent = silence();

@@ -202,6 +202,7 @@ class Group final : public transport::Timed,
   void on_abort(Rank from, uint64_t seq, const Status& why);
   void fail_operations(const Status& why);
   void check_lost(collectives::Operation& operation);
+  void end_by_time(collectives::Operation& operation, TimePoint now);
   void end_by_loss(collectives::Operation& operation, const Status& why);
   void check_all_lost();
   void beat(TimePoint now);

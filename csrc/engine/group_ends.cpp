@@ -212,7 +212,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!p.has_left) trace_.news().on_lost(from, p.lost);
   const TimePoint now = clock_->now();
   if (!policies_.empty()) view_change_.on_lost(from, now);
-  if (p.has_left && loss_due_ <= now) loss_due_ = now + kLeaveGrace;
+  if (p.has_left) loss_due_ = now + kLeaveGrace;
   check_all_lost();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
@@ -236,15 +236,28 @@ void Group::check_all_lost() {
 // One whose call a third member has failed may leave at once, and be seen to leave
 // before the third one's word is here: that may have been stopped on its way from
 // telling the one to telling the other. Its word is what the caller has to read, so
-// calls end for want of members only a while after one has left in order.
+// calls end for want of members only a while after one has left in order, or when they
+// have no time left.
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
-  if (clock_->now() < loss_due_) return;
-  if (operation.call().is_partial()) return end_by_loss(operation, hopeless(operation));
+  const bool is_partial = operation.call().is_partial();
+  const bool is_too_early = clock_->now() < loss_due_;
+  if (is_too_early && (is_partial || death())) return;
+  if (is_partial) return end_by_loss(operation, hopeless(operation));
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, death());
   for (const Rank rank : operation.missing())
     end_by_loss(operation, may_wait ? peer(rank).lost : loss(rank));
+}
+
+// It cannot wait any more for why somebody left.
+void Group::end_by_time(Operation& operation, TimePoint now) {
+  const TimePoint due = std::exchange(loss_due_, TimePoint::min());
+  check_lost(operation);
+  loss_due_ = due;
+  if (operation.has_failed()) return;
+  counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
+  fail(operation, time_out(operation, now - operation.called_at()), true);
 }
 
 void Group::end_by_loss(Operation& operation, const Status& why) {

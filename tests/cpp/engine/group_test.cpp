@@ -711,34 +711,6 @@ TEST_CASE("a call that one member refuses fails on all with its sentence") {
   }
 }
 
-TEST_CASE("why a call fails is heard from who failed it, after others have left") {
-  for (const bool is_called : {false, true}) {
-    Cluster cluster({.size = 3, .min_shard_bytes = 1 << 20});  // owned by rank 0
-    const Call call = allreduce_call(DType::kFloat32, 100);
-    const auto late = [&] { return cluster.allreduce(2, call, floats(100)); };
-    auto failed = cluster.allreduce(0, call, floats(100));
-    AnswerPtr failing = is_called ? late() : nullptr;
-    cluster.run_for(milliseconds(1));
-    cluster.network.set_delay(Rank(1), Rank(2), milliseconds(50));
-    cluster.group(1).refuse({Code::kInvalidArgument, "rank 1 refuses", Rank(1)});
-    cluster.run_for(milliseconds(1));
-    check_failed(failed, Code::kInvalidArgument, {"rank 1 refuses"});
-    cluster.group(0).leave();
-    cluster.run_for(milliseconds(1));
-    cluster.group(0).close_links();
-    cluster.run_for(milliseconds(1));
-    if (!is_called) failing = late();
-    REQUIRE(cluster.run_until_done({failing}, milliseconds(60)));
-    check_failed(failing, Code::kInvalidArgument, {"rank 1 refuses"});
-    CHECK(failing->status.culprit() == Rank(1));
-    // Later it counts that one is gone.
-    cluster.run_for(milliseconds(100));
-    auto behind = late();
-    CHECK(behind->is_done());
-    check_failed(behind, Code::kPeerLost, {"rank 0 has left"});
-  }
-}
-
 TEST_CASE("a call that all refuse leaves nothing behind") {
   for (const int64_t apart : {0, 5}) {
     Cluster cluster({.size = 3});
