@@ -455,7 +455,8 @@ void ViewChange::install(const View& view) {
   attempt_.reset();
   look_.reset();
   num_failed_ = 0;
-  num_joins_ = 0;
+  // What it is told of an earlier view is about another question.
+  if (std::exchange(num_joins_, 0) > 0) ++num_lives_;
   unsure_ = RankSet(view_.members.world_size());
   left_out_ = kNoRank;
   is_refused_ = is_refused_ && is_removed();

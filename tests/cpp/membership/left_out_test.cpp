@@ -197,6 +197,34 @@ TEST_CASE("a refusal of another state than the last one asked with is none") {
   CHECK(members.view(2).has(Rank(2)));
 }
 
+TEST_CASE("a refusal from before it heard of another view is none") {
+  const bool has_dropped = GENERATE(false, true);
+  LeftOut members;
+  Member& out = members[2];
+  out.mine.had = {{Seq(5), 0, 77}};
+  tell(members);
+  REQUIRE(members.post.back().message.step == ViewStep::kJoin);
+  ViewMessage refusal;
+  refusal.step = ViewStep::kRefuse;
+  refusal.view = members.view(2).number;
+  refusal.ballot = members.post.back().message.ballot;
+  refusal.text = "it has seen another result";
+  // It was taken in and left out again meanwhile, and may have that result no more.
+  ViewMessage newer;
+  newer.step = ViewStep::kView;
+  newer.proposed = members.view(2);
+  newer.view = newer.proposed->number += 2;
+  if (has_dropped) out.mine.had.clear();
+  CHECK(out.change.on_message(Rank(0), newer, members.now).is_ok());
+  CHECK(out.change.on_message(Rank(1), refusal, members.now).is_ok());
+  CHECK(out.refusals.empty());
+  CHECK(out.change.next_look());
+  // What it asks with now may be refused.
+  refusal.ballot = members.post.back().message.ballot;
+  CHECK(out.change.on_message(Rank(1), refusal, members.now).is_ok());
+  CHECK(out.refusals.size() == 1);
+}
+
 TEST_CASE("who was left out is told, joins, and is somebody new") {
   LeftOut members;
   members.run(milliseconds(20));
