@@ -5,8 +5,10 @@
 // Rules of the partial allreduce that a test can switch off, each by its name, to show
 // that its checks notice. Code asks `mutated(Mutation::kX)` where it obeys the rule.
 // Without AIKIDO_MUTATIONS, as in everything but the simulator (tests/cpp/sim), the
-// answer is a constant false and costs nothing. With it, one mutation is chosen per
-// process, before its first group. Any thread once that is done.
+// answer is a constant false and costs nothing. The sources that ask are compiled once
+// more for the simulator; headers do not ask, since other sources have them too. There
+// one mutation is chosen per process, before its first group. Any thread once that is
+// done.
 
 #include <array>
 #include <cstddef>

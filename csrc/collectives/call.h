@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "base/mutation.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "straggler/policy.h"
@@ -74,11 +73,7 @@ struct Call {
 
   uint64_t bytes() const { return count * size_of(dtype); }
   // Goes by the view (PartialAllreduce): may leave a member out, or moves its shards.
-  bool is_partial() const {
-    return policy.uses_view() ||
-           (mutated(Mutation::kStrictShrinks) && kind == CallKind::kAllreduce);
-  }
-
+  bool is_partial() const { return policy.uses_view(); }
   // May leave a member out, and all members get the same result: they agree on it, and
   // may need it from each other.
   bool is_agreed() const { return is_partial() && kind == CallKind::kAllreduce; }

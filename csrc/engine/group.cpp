@@ -115,6 +115,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
     is_owner_due_ = true;
     change_owners();
   }
+  if (mutated(Mutation::kStrictShrinks) && call.kind == CallKind::kAllreduce)
+    call.policy.rebalance = call.policy.kind == straggler::Kind::kWaitAll;
   const uint64_t seq = ++called_;
   counters_.operations.fetch_add(1, std::memory_order_relaxed);
   if (call.policy.kind != straggler::Kind::kWaitAll)

@@ -50,6 +50,32 @@ def _listed(root: Path) -> tuple[set[Path], list[str]]:
     return listed, missing
 
 
+def wrongly_mutable(root: Path) -> list[str]:
+    """What asks `mutated()` and is not compiled once more for it, or needlessly is."""
+    listing = (root / "csrc/CMakeLists.txt").read_text()
+    found = re.search(r"set\(AIKIDO_MUTABLE_SOURCES([^)]*)\)", listing)
+    listed = set(_TOKEN.findall(found.group(1))) if found else set()
+    asking = {
+        str(path.relative_to(root / "csrc"))
+        for path in tree.files(root, "csrc", suffixes=tree.CPP)
+        if "mutated(" in path.read_text()
+    } - {"base/mutation.h"}
+    return sorted(asking ^ listed)
+
+
+def test_what_can_be_mutated_is_built_for_the_simulator():
+    assert wrongly_mutable(tree.REPOSITORY) == []
+
+
+def test_a_header_or_a_source_that_can_be_mutated_unseen_is_named(tmp_path):
+    lists = "set(AIKIDO_MUTABLE_SOURCES\n  a/one.cpp\n  a/two.cpp)"
+    asks = "if (mutated(Mutation::kX)) return;"
+    files = {"CMakeLists.txt": lists, "a/one.cpp": asks, "a/two.cpp": "int x;"}
+    files |= {"a/three.h": asks, "base/mutation.h": "bool mutated(Mutation);"}
+    tree.write(tmp_path, {f"csrc/{name}": text for name, text in files.items()})
+    assert wrongly_mutable(tmp_path) == ["a/three.h", "a/two.cpp"]
+
+
 def test_every_file_of_this_repository_is_built():
     assert unbuilt(tree.REPOSITORY) == []
 
