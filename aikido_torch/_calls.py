@@ -58,15 +58,16 @@ def all_reduce(
         PeerLostError, TimedOutError, AbortedError: see `aikido_torch.errors`.
     """
     backend = backend_of(group)
+    _check_own_group("all_reduce", backend, policy)
     try:
         _check_tensor("all_reduce", "tensor", tensor)
         _check_carry(carry, policy)
         _check_data_shard(data_shard)
         native = _prepare("all_reduce", backend, policy, op, priority, timeout)
+        if carry is not None:
+            carry.add_to(tensor)
     except ConfigError as error:
         _tell("all_reduce", backend, error)
-    if carry is not None:
-        carry.add_to(tensor)
     work = backend.all_reduce(
         tensor,
         _plain(op),
@@ -124,8 +125,14 @@ def reduce_scatter(
         PeerLostError, TimedOutError: see `aikido_torch.errors`.
     """
     backend = backend_of(group)
+    _check_own_group("reduce_scatter", backend, policy)
     try:
         _check_tensor("reduce_scatter", "output", output)
+        if not isinstance(input_list, Sequence):
+            raise ConfigError(
+                f"reduce_scatter: input_list is a {type(input_list).__name__}; pass a "
+                "list of tensors, one for each rank."
+            )
         for r, tensor in enumerate(input_list):
             _check_tensor("reduce_scatter", f"input_list[{r}]", tensor)
         native = _prepare("reduce_scatter", backend, policy, op, priority, timeout)
@@ -175,6 +182,7 @@ def reduce_scatter_tensor(
         ConfigError, AbortedError, PeerLostError, TimedOutError: see `reduce_scatter`.
     """
     backend = backend_of(group)
+    _check_own_group("reduce_scatter_tensor", backend, policy)
     try:
         _check_tensor("reduce_scatter_tensor", "output", output)
         _check_tensor("reduce_scatter_tensor", "input", input)
@@ -333,12 +341,15 @@ def _prepare(
     _check_timeout(call, timeout)
     native = (policy if policy is not None else WaitAll()).native()
     check_ceiling(call, policy, timeout or backend.call_timeout)
-    if policy is not None and not isinstance(policy, WaitAll):
-        _check_own_group(call, backend)
     return native
 
 
-def _check_own_group(call: str, backend: _C.AikidoBackend) -> None:
+def _check_own_group(
+    call: str, backend: _C.AikidoBackend, policy: Policy | None
+) -> None:
+    """Not told to the others: on this group a number of its own would be a bucket's."""
+    if policy is None or isinstance(policy, WaitAll):
+        return
     model = catching_up_on.get(backend)
     if model is not None and model() is not None:
         raise ConfigError(

@@ -14,15 +14,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError
+from aikido_torch.straggler import Policy
+from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = [
     "Agreed",
     "Registration",
     "agree",
+    "check_policy",
     "first_difference",
     "gather",
     "layout_of",
+    "options_of",
 ]
 
 
@@ -42,6 +47,28 @@ def layout_of(
         for i, p in enumerate(group["params"]):
             layout[f"{at}.params[{i}]"] = names.get(id(p), "no parameter of the model")
     return layout
+
+
+def options_of(**arguments: object) -> dict[str, str]:
+    """Option by option, so that ranks that differ are told in which."""
+    told = {argument: type(value).__name__ for argument, value in arguments.items()}
+    for argument, value in arguments.items():
+        told |= {f"{argument}.{name}": repr(v) for name, v in vars(value).items()}
+    return told
+
+
+def check_policy(call: str, policy: Policy, group: dist.ProcessGroup | None) -> None:
+    """Once all ranks have agreed on it, so that all raise the same.
+
+    Raises:
+        ConfigError: a value of it is out of its range in this group.
+    """
+    backend = backend_of(group)
+    try:
+        policy.native().check(backend.place[1])
+    except ConfigError as error:
+        raise ConfigError(f"{call}: {error}") from None
+    check_ceiling(call, policy, backend.call_timeout)
 
 
 def first_difference(

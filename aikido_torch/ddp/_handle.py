@@ -217,7 +217,7 @@ class Handle:
                 says why.
         """
         self._check_current()
-        self._untold.look_for_schedule()
+        self._untold.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
         source = self._come_back()

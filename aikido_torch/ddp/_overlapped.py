@@ -18,7 +18,14 @@ from torch.utils._pytree import tree_leaves
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
-from aikido_torch.ddp._agreement import Registration, agree, gather, layout_of
+from aikido_torch.ddp._agreement import (
+    Registration,
+    agree,
+    check_policy,
+    gather,
+    layout_of,
+    options_of,
+)
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
 from aikido_torch.ddp._layout import Layout, by_module, planned
@@ -134,10 +141,11 @@ class OverlappedDataParallel(nn.Module):
         trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
         check_parameters(module, optimizer)
         check_in_parts(optimizer)
-        layout = layout_of(module, optimizer)
-        layout |= {"policy": repr(policy), "plan": repr(plan)}
-        here = Registration(0, b"")
-        agree(layout, here, process_group, call="OverlappedDataParallel")
+        layout = {"plan": repr(plan)} | options_of(policy=policy)
+        layout |= layout_of(module, optimizer)
+        call = "OverlappedDataParallel"
+        agree(layout, Registration(0, b""), process_group, call=call)
+        check_policy(call, policy, process_group)
         self.module = module
         self._optimizer = optimizer
         self._group = process_group
@@ -151,8 +159,7 @@ class OverlappedDataParallel(nn.Module):
         self._all = list(module.parameters())
         self._seen: tuple[list[int], list[bool]] | None = None
         self._num_steps = 0
-        self._is_syncing = True
-        self._is_in_forward = False
+        self._is_syncing, self._is_in_forward = True, False
         self._is_closed = self._is_catching_up = False
         self._has_waited = False
         self._backward = -1  # that is known to send all

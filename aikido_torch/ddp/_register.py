@@ -13,7 +13,14 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch._backend import backend_of
-from aikido_torch.ddp._agreement import Agreed, Registration, agree, layout_of
+from aikido_torch.ddp._agreement import (
+    Agreed,
+    Registration,
+    agree,
+    check_policy,
+    layout_of,
+    options_of,
+)
 from aikido_torch.ddp._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
@@ -22,7 +29,6 @@ from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.ddp._untold import Untold
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
-from aikido_torch.straggler._policies import check_ceiling
 
 __all__ = ["register"]
 
@@ -89,7 +95,7 @@ def register(
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
     values = {"late": str(late), "batches_per_step": str(batches_per_step)}
-    values |= {"model": taken or "free"} | _options_of(policy=policy, copy=rule)
+    values |= {"model": taken or "free"} | options_of(policy=policy, copy=rule)
     agreed = _agree(model, optimizer, sampler, others, values)
     # After that, so that a rank with a choice of its own is told to all.
     _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
@@ -147,14 +153,6 @@ def _call_hook(
     handle = of_model()
     assert handle is not None, "the model that has it is in its backward"
     return handle._hook(bucket)
-
-
-def _options_of(**arguments: Policy | StateCopy) -> dict[str, str]:
-    """Option by option, so that ranks that differ are told in which."""
-    told = {argument: type(value).__name__ for argument, value in arguments.items()}
-    for argument, value in arguments.items():
-        told |= {f"{argument}.{name}": repr(v) for name, v in vars(value).items()}
-    return told
 
 
 def _agree(
@@ -253,7 +251,6 @@ def _check_choices(
 ) -> None:
     if taken:
         raise ConfigError(taken)
-    check_ceiling("register", policy, backend_of(group).call_timeout)
     is_whole_number = type(batches_per_step) is int
     if not is_whole_number or batches_per_step < 1:
         raise ConfigError(
@@ -262,10 +259,7 @@ def _check_choices(
         )
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
-    try:
-        policy.native().check(group.size())
-    except ConfigError as error:
-        raise ConfigError(f"register: {error}") from None
+    check_policy("register", policy, group)
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '

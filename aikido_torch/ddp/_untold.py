@@ -46,8 +46,12 @@ class Untold:
             # hook, so this one queues another.
             _at_the_end_of_backward(lambda: _at_the_end_of_backward(self._note))
 
-    def look_for_schedule(self) -> None:
-        """Warns if a scheduler changes the optimizer."""
+    def on_catch_up(self) -> None:
+        """Warns if a scheduler changes the optimizer.
+
+        What has been noted of a step that the loop left out is forgotten.
+        """
+        self._noted = None
         if not self._has_to_look_for_schedule:
             return
         if not hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
@@ -70,7 +74,9 @@ class Untold:
         if noted is None:  # replayed, or looked at for long enough
             return
         self._steps_left -= 1
-        if noted == self._gradients():
+        # A GradScaler gives an optimizer that is fused its scale to divide by.
+        is_scaled = getattr(self._optimizer, "grad_scale", None) is not None
+        if noted == self._gradients() and not is_scaled:
             return
         self._steps_left = 0
         warnings.warn(
@@ -79,7 +85,7 @@ class Untold:
             "aikido_torch.ddp.register was not told. A step that is replayed leaves "
             "that out, and a late rank goes on with other parameters than others. "
             "Give register what your loop does in a step: register(..., apply=...).",
-            stacklevel=5,
+            stacklevel=4,
         )
 
     def _gradients(self) -> list[object]:

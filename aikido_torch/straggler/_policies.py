@@ -194,6 +194,8 @@ def _check_whole(policy: str, name: str, value: object) -> None:
 
 def _check_number(policy: str, name: str, value: object) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and isinstance(value, int):
+        is_number = abs(value) < 1 << 63  # what becomes a float
     if not is_number or (name.endswith("_ms") and value != value):
         raise ConfigError(f"{policy}: {name} is {value!r}; it takes a number.")
 

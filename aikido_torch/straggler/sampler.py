@@ -144,7 +144,8 @@ class BackupSampler(Sampler[list[int]]):
         self.batches_per_step = batches_per_step
         self.mode = getattr(policy, "mode", "shadow")
         is_plain = self.mode == "n_plus_b"
-        self.num_backups = 0 if is_plain else getattr(policy, "backups", 0)
+        # A number below that is told to all ranks by register.
+        self.num_backups = 0 if is_plain else max(0, getattr(policy, "backups", 0))
         self.num_primaries = self.num_ranks - self.num_backups
         self._check_ranks()
         self.is_backup = self.rank >= self.num_primaries
@@ -173,11 +174,6 @@ class BackupSampler(Sampler[list[int]]):
             raise ConfigError(
                 f"BackupSampler: rank is {self.rank} but there are ranks 0 to "
                 f"{self.num_ranks - 1}."
-            )
-        if self.num_backups < 0:
-            raise ConfigError(
-                f"BackupSampler: backups of the policy is {self.num_backups}; it must "
-                "not be negative."
             )
         if self.num_backups > self.num_primaries:
             raise ConfigError(

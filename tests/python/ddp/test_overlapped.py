@@ -583,3 +583,20 @@ def test_without_a_plan_each_module_keeps_its_bucket(group_of_one):
     pair.check()
     assert len(pair.model.layout.buckets) == 3
     assert pair.model.layout.predicted_s is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (SkipStraggler(slack=0.5), "SkipStraggler: slack is 0.5 but must be between"),
+        (SkipStraggler(min_contributors=2), "min_contributors is 2 but must be betwe"),
+        (SkipStraggler(ceiling_ms=3_000_000), "ceiling_ms is 3e+06 but the timeout"),
+    ],
+)
+def test_a_policy_out_of_its_range_is_refused_when_it_wraps(group_of_one, policy, text):
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(ConfigError) as caught:
+        OverlappedDataParallel(net, optimizer, policy=policy)
+    assert str(caught.value).startswith("OverlappedDataParallel: SkipStraggler: ")
+    assert text in str(caught.value)

@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 import contextlib
 import copy
+import linecache
 import warnings
 
 import pytest
@@ -18,11 +19,11 @@ CHANGED = "Gradients change between the backward and the optimizer's step"
 class Loop:
     """A small training, of which register is told `told`."""
 
-    def __init__(self, *, wrap=None, told=None, steps_at=1):
+    def __init__(self, *, wrap=None, told=None, steps_at=1, fused=False):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
         self.model = DistributedDataParallel(net, bucket_cap_mb=1e-5, **(wrap or {}))
-        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1, fused=fused)
         self.steps_at = steps_at
         self.handle = ddp.register(
             self.model,
@@ -98,11 +99,13 @@ def test_a_loop_that_changes_gradients_is_warned_once(group_of_one, wrap, way):
     told = warnings_of(lambda: [loop.step(getattr(loop, way)) for _ in range(14)])
     assert len(told) == 1
     assert "register(..., apply=...)" in str(told[0].message)
-    assert told[0].filename == __file__
+    line = linecache.getline(told[0].filename, told[0].lineno)
+    assert "self.optimizer.step()" in line
 
 
-def test_the_scale_of_a_scaler_is_such_a_change(group_of_one):
-    loop = Loop()
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_scale_of_a_scaler_is_such_a_change(group_of_one, fused):
+    loop = Loop(fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
     told = warnings_of(lambda: [loop.step(scaler=scaler) for _ in range(3)])
     assert len(told) == 1
@@ -122,6 +125,14 @@ def test_a_change_that_comes_later_is_seen_in_the_first_ten_steps(group_of_one):
 def test_who_has_been_told_or_replays_nothing_is_not_warned(group_of_one, told):
     loop = Loop(told=told)
     assert warnings_of(lambda: [loop.step(loop.clip) for _ in range(3)]) == []
+
+
+def test_a_step_that_the_loop_leaves_out_is_forgotten(group_of_one):
+    loop = Loop()
+    loop.model(torch.ones(3, 4)).sum().backward()
+    loop.handle.catch_up()
+    loop.replace()
+    assert warnings_of(loop.optimizer.step) == []  # as one that is replayed
 
 
 def test_a_copy_of_the_optimizer_looks_at_nothing(group_of_one):

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import aikido_torch
 from aikido_torch import ddp
 from aikido_torch.errors import AikidoError, ConfigError
-from aikido_torch.straggler import SkipStraggler
+from aikido_torch.straggler import Carry, SkipStraggler
 from aikido_torch.testing import die, late, run_ranks
 from harness.failures import failure_of
 
@@ -142,6 +142,25 @@ def call_with_wrong_arguments(rank, size):
 
 def ones():
     return torch.ones(3)
+
+
+def call_with_carries(rank, size):
+    """Only the odd rank has something pending, which fits no other shape."""
+    carry = Carry()
+    if rank == ODD:
+        carry.add_to(torch.ones(7))
+        carry._is_pending = True
+    failure = failure_of(lambda: aikido_torch.all_reduce(ones(), carry=carry))
+    dist.all_reduce(tensor := ones())
+    return failure, tensor.tolist()
+
+
+def test_a_carry_that_does_not_fit_on_one_rank_is_told_to_all():
+    results = run_ranks(3, call_with_carries, group_timeout=GROUP_TIMEOUT)
+    for failure, after in results:
+        assert (failure.name, failure.rank) == ("ConfigError", ODD), failure
+        assert "all_reduce on rank 1: " in failure.text
+        assert after == [3, 3, 3]
 
 
 def test_a_wrong_argument_of_one_rank_is_told_to_all():

@@ -96,6 +96,7 @@ def test_a_value_out_of_its_range_is_refused_where_it_is_used(options, text):
         ({"floor_ms": float("nan")}, "floor_ms is nan; it takes a number."),
         ({"ceiling_ms": float("nan")}, "ceiling_ms is nan; it takes a number."),
         ({"slack": True}, "slack is True; it takes a number."),
+        ({"floor_ms": 10**400}, "floor_ms is 1000"),
         ({"masks": None}, "masks is None; it takes a name."),
         ({"divisor": 1}, "divisor is 1; it takes a name."),
         ({"log_full": 1}, "log_full is 1; it takes a name."),
