@@ -23,8 +23,8 @@ class Policy:
     """Base of all policies. All ranks of a call must give equal ones.
 
     A value of another type, and an option that there is not, is refused at once; a
-    value out of its range by the call or the `register` that it is given to, on all
-    ranks, also where only one of them gives it.
+    value out of its range by what it is given to (a call, `register`,
+    `OverlappedDataParallel`), on all ranks, also where only one of them gives it.
     """
 
     def native(self) -> _C.PolicyOptions:
