@@ -44,7 +44,9 @@ struct Outcome {
   // Empty unless the call could skip. Of a reduce_scatter: the own one, and those of
   // owners that have said that this member is not in theirs.
   std::vector<ShardOutcome> shards;
-  // What the policy used here as owner of a shard (zero elsewhere), and why it closed.
+  // The longest that an owner gave those that it left out, from its quorum on, in whole
+  // microseconds, and why it closed; zero and empty of complete results. The same on all
+  // ranks that were in the view meanwhile.
   Duration deadline{};
   std::string reason;
   Duration duration{};  // from the call to the result

@@ -260,7 +260,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     });
   }
   mine.reason = decision.reason;
-  mine.deadline = decision.deadline;
+  mine.deadline = told_deadline(decision.deadline);
   own.is_closed = true;
   // As a rule all own something, and nobody has to be looked up.
   if (std::ssize(host_->view().cuts.back().owners) < host_->size())

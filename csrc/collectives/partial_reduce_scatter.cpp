@@ -295,7 +295,8 @@ void PartialReduceScatter::close_if_due() {
 }
 
 void PartialReduceScatter::close(const straggler::Decision& decision) {
-  verdict_ = {own_->policy->arrived(), decision.reason, decision.deadline};
+  verdict_ = {own_->policy->arrived(), decision.reason,
+              told_deadline(decision.deadline)};
   is_closed_ = true;
   if (!(verdict_.mask == givers_)) own_->folded = 0;
   fold(own_bytes_, verdict_.mask);

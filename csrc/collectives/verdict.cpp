@@ -87,12 +87,18 @@ std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcom
   return holes;
 }
 
+Duration told_deadline(Duration chosen) {
+  using std::chrono::microseconds;
+  const auto us = std::chrono::floor<microseconds>(chosen);
+  return std::min(us, microseconds(std::numeric_limits<uint32_t>::max()));
+}
+
 std::vector<std::byte> encode_verdict(const Verdict& verdict) {
   const auto size = static_cast<size_t>(verdict.mask.world_size());
   std::vector<std::byte> out(kHeadBytes + (size + 7) / 8);
   out[0] = static_cast<std::byte>(verdict.reason);
-  const auto us = static_cast<uint32_t>(std::min<int64_t>(
-      verdict.deadline.count() / 1000, std::numeric_limits<uint32_t>::max()));
+  const auto us =
+      static_cast<uint32_t>(verdict.deadline / std::chrono::microseconds(1));
   std::memcpy(out.data() + 4, &us, sizeof us);
   verdict.mask.for_each([&](Rank r) { set_bit(out, static_cast<size_t>(r.value)); });
   const auto add = [&out](Rank rank) {

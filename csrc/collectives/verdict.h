@@ -21,7 +21,7 @@ namespace aikido::collectives {
 struct Verdict {
   RankSet mask;
   straggler::Reason reason = straggler::Reason::kComplete;
-  Duration deadline{};  // whole microseconds on the wire
+  Duration deadline{};  // as told_deadline() has it
   // Of the mask: what came from backups, ascending.
   std::vector<straggler::StandIn> stand_ins{};
   // Members that were out of the view in which the operation was new (Cut::out),
@@ -29,6 +29,11 @@ struct Verdict {
   // choose by it whose data they compute.
   std::vector<Rank> out{};
 };
+
+// A deadline that the policy chose, as its frame has it: in whole microseconds, not
+// more, and at most what 32 bits hold. The owner says the same of its own shard, so
+// that the outcome is equal on all ranks.
+Duration told_deadline(Duration chosen);
 
 struct OwnedVerdict {
   Rank owner;

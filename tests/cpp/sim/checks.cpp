@@ -212,6 +212,8 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     mine.masks = theirs.masks;
     mine.ends = theirs.ends;
     mine.stand_ins = theirs.stand_ins;
+    mine.reason = theirs.reason;
+    mine.deadline = theirs.deadline;
     mine.out = theirs.out;
   }
   auto& kept = kept_[static_cast<size_t>(rank)];
@@ -580,6 +582,8 @@ void Checks::check_partial(int32_t rank, uint64_t op, const Outcome& outcome,
   const std::string where = concat("operation ", op, " on rank ", rank);
   const size_t element = size_of(o.call.dtype);
   e.out = outcome.out;
+  e.reason = outcome.reason;
+  e.deadline = outcome.deadline;
   if (outcome.shards.empty() ||
       (num_owners(o.call, script_.members) == 1 && outcome.shards.size() != 1))
     return broken(concat("S2: ", where, " has ", outcome.shards.size(), " shards"));
@@ -712,6 +716,15 @@ void Checks::check_same(uint64_t op) {
     if (e.out != first->out)
       return broken(concat("S1: operation ", op, " has others out on rank ", first_rank,
                            " than on rank ", r));
+    // One that was out may bring what an owner closed that was given up, and the next
+    // one closed just so for a reason of its own.
+    const bool both_stayed =
+        (o.stayed >> r & 1) != 0 && (o.stayed >> first_rank & 1) != 0;
+    if (both_stayed && (e.reason != first->reason || e.deadline != first->deadline))
+      return broken(concat("S1: operation ", op, " ended for '", first->reason,
+                           "' after ", first->deadline.count(), " ns on rank ",
+                           first_rank, " and for '", e.reason, "' after ",
+                           e.deadline.count(), " ns on rank ", r));
     if (e.ends != first->ends)
       return broken(concat("S1: operation ", op, " has other shards on rank ",
                            first_rank, " than on rank ", r));

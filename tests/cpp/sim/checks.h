@@ -109,6 +109,8 @@ class Checks {
     std::vector<uint64_t> ends;                              // the same: elements
     std::vector<std::vector<straggler::StandIn>> stand_ins;  // the same
     std::vector<Rank> out;
+    std::string reason;
+    Duration deadline{};
     int32_t data_shard = straggler::kAnyDataShard;
     uint64_t heard = 0;       // who has called it, or knows of it, as far as known
     bool is_not_for = false;  // it came back while the operation was open
