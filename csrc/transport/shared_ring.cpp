@@ -26,6 +26,10 @@ void in_pieces(uint64_t begin, size_t n, size_t ring_bytes, Copy&& copy) {
 std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   const uint64_t used = written_ - state_->read.load();
   if (used > bytes_) return std::nullopt;
+  if (used == 0) {
+    origin_ = written_;
+    state_->origin.store(origin_, std::memory_order_relaxed);
+  }
   size_t room = bytes_ - used;
   size_t taken = 0;
   size_t unpublished = 0;
@@ -38,7 +42,7 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
     size_t left = std::min(part.iov_len, room);
     while (left > 0) {
       const size_t n = std::min(left, kPublishBytes - unpublished);
-      in_pieces(written_, n, bytes_, [&](size_t at, size_t piece) {
+      in_pieces(written_ - origin_, n, bytes_, [&](size_t at, size_t piece) {
         std::memcpy(data_ + at, from, piece);
         from += piece;
       });
@@ -77,11 +81,13 @@ bool RingWriter::rest() {
 std::optional<size_t> RingReader::read(std::span<const iovec> parts) {
   const uint64_t ready = state_->written.load() - read_;
   if (ready > bytes_) return std::nullopt;
+  // Published with `written`.
+  const uint64_t origin = state_->origin.load(std::memory_order_relaxed);
   size_t left = ready;
   for (const iovec& part : parts) {
     auto* to = static_cast<std::byte*>(part.iov_base);
     const size_t n = std::min(part.iov_len, left);
-    in_pieces(read_, n, bytes_, [&](size_t at, size_t piece) {
+    in_pieces(read_ - origin, n, bytes_, [&](size_t at, size_t piece) {
       std::memcpy(to, data_ + at, piece);
       to += piece;
     });

@@ -13,6 +13,14 @@
 // haste: it looks by itself once it needs that. Nor is one that needs what another ring
 // brings first, unless others wait for it: it looks here once it has that.
 //
+// Note [small messages stay in the cache]
+// A ring that turned all the time would touch all of its memory, however little is in
+// it at once, and so push the rest out of the caches: of 64 KiB between 4 ranks each
+// copy went to memory that was last used many calls ago. A writer that finds the ring
+// empty begins at its first byte again, and says so in `origin`. The reader looks there
+// after it has seen bytes, and as long as it has not read them the writer leaves it as
+// it is.
+//
 // One writer and one reader, each on one thread.
 
 #include <sys/uio.h>
@@ -34,6 +42,8 @@ struct RingState {
   // By the writer: bytes since the beginning, and whether those are all.
   alignas(kCacheLine) std::atomic<uint64_t> written;
   std::atomic<uint32_t> is_ended;
+  // By the writer, while the ring is empty: the byte with that number is the first one.
+  std::atomic<uint64_t> origin;
   // By the reader: bytes since the beginning.
   alignas(kCacheLine) std::atomic<uint64_t> read;
   // Set by the one that goes to sleep (kAsleep, kCalm, kPatient), taken back by either.
@@ -73,6 +83,7 @@ class RingWriter {
   std::byte* data_;
   size_t bytes_;
   uint64_t written_ = 0;
+  uint64_t origin_ = 0;
 };
 
 class RingReader {

@@ -164,7 +164,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   auto waiting = connect_soon(engine, store, 0, 2, milliseconds(300));
   transport::Hello hello;
   auto greeting = transport::encode(hello);
-  greeting[6] = std::byte{11};
+  greeting[6] = std::byte{200};
   auto address = transport::to_socket_address(engine->address());
   REQUIRE(store.get("token", seconds(5)).is_ok());
   const Fd other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -173,8 +173,8 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   const Status status = waiting.get().status();
   CHECK(status.message() ==
         "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
-        "one that dialled here: the other side speaks protocol version 11, this build "
-        "10; "
+        "one that dialled here: the other side speaks protocol version 200, this build "
+        "11; "
         "install the same aikido on every rank");
 }
 

@@ -126,7 +126,7 @@ TEST_CASE("whatever strangers say, a group goes on", "[tcp]") {
   auto wrong_token = good, other_version = good, long_one = good, short_one = good,
        lane = good;
   wrong_token[12] ^= std::byte{1};
-  other_version[6] = std::byte{11};
+  other_version[6] = std::byte{200};
   long_one[9] = std::byte{0xff};
   short_one[8] = std::byte{13};
   lane[52] = std::byte{7};

@@ -209,7 +209,7 @@ TEST_CASE("garbage is dropped and counted, and a member still gets in", "[tcp]")
   const auto good = encode(hello_of(7));
   auto long_one = good, other_version = good;
   long_one[9] = std::byte{0xff};
-  other_version[6] = std::byte{11};
+  other_version[6] = std::byte{200};
   const std::string http = "GET / HTTP/1.1\r\n\r\n";
   write(house.connect_raw(), std::as_bytes(std::span(http)));
   write(house.connect_raw(), long_one);
@@ -262,13 +262,13 @@ TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]
   House house;
   for (const size_t part : {size_t{12}, encode(hello_of(7)).size()}) {
     auto greeting = encode(hello_of(7));
-    greeting[6] = std::byte{11};
+    greeting[6] = std::byte{200};
     const Fd other = house.connect_raw();
     write(other, std::span(greeting).first(part));
     std::vector<std::byte> answer(kMaxHelloBytes);
     size_t got = 0;
     const std::string text =
-        "the other side speaks protocol version 11, this build 10; install the same "
+        "the other side speaks protocol version 200, this build 11; install the same "
         "aikido on every rank";
     while (got < encode_welcome(text).size()) {
       const auto n = ::recv(other.get(), answer.data() + got, answer.size() - got, 0);
@@ -281,7 +281,7 @@ TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]
     CHECK(**refusal == text);
     CHECK(house.ask<std::string>([&] { return house.keeper.turned_away; }) == text);
     // As the other version reads it.
-    answer[6] = std::byte{11};
+    answer[6] = std::byte{200};
     CHECK(decode_welcome(answer).status().message() == text);
   }
   house.wait_for_strangers(2);  // they have hung up

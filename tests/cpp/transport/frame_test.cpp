@@ -38,10 +38,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 0a 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 0b 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  02 00 00 00 24 13 e3 68";
+    "07 00 00 00 00 00 00 00  02 00 00 00 51 6c 2f 1e";
 
 }  // namespace
 
@@ -98,11 +98,11 @@ TEST_CASE("random bytes are no header") {
 
 TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
-  raw[2] = std::byte{11};
-  CHECK(
-      decode(raw).status().message() ==
-      "this is no aikido frame: protocol version 11, this build speaks 10; install the "
-      "same aikido on every rank");
+  raw[2] = std::byte{200};
+  CHECK(decode(raw).status().message() ==
+        "this is no aikido frame: protocol version 200, this build speaks 11; install "
+        "the "
+        "same aikido on every rank");
 }
 
 TEST_CASE("unknown kinds and payloads beyond their message are refused") {

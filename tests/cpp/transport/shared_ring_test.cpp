@@ -49,6 +49,25 @@ TEST_CASE("a ring gives back what it was given, wherever it turns", "[unit]") {
   CHECK(ring.read(1).empty());
 }
 
+TEST_CASE("a ring that is empty is used from its first byte on", "[unit]") {
+  Ring ring(64);
+  const auto first = [&] { return ring.data[0]; };
+  for (const size_t n : {40, 64, 1, 30}) {
+    const auto data = pattern(n, n);
+    ring.write(data);
+    CHECK(first() == data[0]);
+    CHECK((ring.read(n) == data));
+  }
+  SECTION("and else behind what is there") {
+    const auto data = pattern(103, 7);
+    ring.write(std::span(data).first(40));
+    CHECK(ring.read(39).size() == 39);
+    CHECK(ring.write(std::span(data).subspan(40)) == 63);
+    CHECK(first() == data[64]);
+    CHECK((ring.read(64) == std::vector(data.begin() + 39, data.end())));
+  }
+}
+
 TEST_CASE("parts are taken and filled in order", "[unit]") {
   Ring ring(64);
   const auto data = pattern(80);
