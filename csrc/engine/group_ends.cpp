@@ -241,7 +241,7 @@ void Group::check_all_lost() {
 void Group::check_lost(Operation& operation) {
   if (operation.has_failed() || operation.is_over()) return;
   const bool is_partial = operation.call().is_partial();
-  const bool is_too_early = clock_->now() < loss_due_;
+  const bool is_too_early = loss_due_ != TimePoint::min() && clock_->now() < loss_due_;
   if (is_too_early && (is_partial || death())) return;
   if (is_partial) return end_by_loss(operation, hopeless(operation));
   const bool may_wait = !operation.is_started();
