@@ -34,7 +34,8 @@ core-test: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 	$(BIN)/ctest --test-dir build/core --output-on-failure
 
 python-test: $(DONE)/native core-test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --part=beside -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --part=alone $(ARGS)
 
 lint: $(DONE)/native
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test,dev]"

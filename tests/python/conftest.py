@@ -28,6 +28,12 @@ def pytest_addoption(parser):
     parser.addoption(
         "--seed", type=int, default=0, help="seed of random, numpy and torch (0)"
     )
+    parser.addoption(
+        "--part",
+        choices=("beside", "alone"),
+        help="only tests that may run beside each other (-n 2), or only those that are "
+        "judged by when processes do things: multiproc, unless marked `beside`",
+    )
 
 
 def pytest_report_header(config):
@@ -58,9 +64,25 @@ def pytest_collection_modifyitems(config, items):
         else:
             config.left_out[lane] += 1
             dropped.append(item)
+    if part := config.getoption("part"):
+        dropped += [item for item in kept if part_of(item) != part]
+        kept = [item for item in kept if part_of(item) == part]
     items[:] = kept
     if dropped:
         config.hook.pytest_deselected(items=dropped)
+
+
+def part_of(item):
+    is_judged_by_time = item.get_closest_marker("multiproc") is not None
+    is_exempt = item.get_closest_marker("beside") is not None
+    return "alone" if is_judged_by_time and not is_exempt else "beside"
+
+
+def pytest_sessionfinish(session, exitstatus):
+    # The tests that -k asks for may all be in the other part.
+    is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
+    if is_empty and session.config.getoption("part"):
+        session.exitstatus = pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter, config):

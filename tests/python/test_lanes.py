@@ -39,7 +39,7 @@ def project(pytester):
     """A project with our conftest.py, one test of each kind, and our markers."""
     conftest = tree.REPOSITORY / "tests/python/conftest.py"
     pytester.makeconftest(conftest.read_text())
-    markers = ["multiproc", "conformance", "slow", "gpu"]
+    markers = ["multiproc", "conformance", "slow", "gpu", "beside"]
     pytester.makeini("[pytest]\nmarkers =\n " + "\n ".join(markers))
     pytester.makepyfile(test_lanes=LANES)
     pytester.mkdir("multiproc")
@@ -70,3 +70,27 @@ def test_a_folder_puts_its_tests_into_the_lane_of_its_name(project):
     project.runpytest_inprocess("-m", "multiproc").assert_outcomes(
         passed=1, deselected=3
     )
+
+
+BESIDE = """
+import pytest
+
+@pytest.mark.beside
+def test_calm(): pass
+"""
+
+
+def test_a_part_is_what_runs_beside_others_or_what_runs_alone(project):
+    (project.path / "multiproc" / "test_calm.py").write_text(BESIDE)
+    beside = project.runpytest_inprocess("--part=beside")
+    beside.assert_outcomes(passed=2, deselected=3)  # test_quick and test_calm
+    alone = project.runpytest_inprocess("--part=alone")
+    alone.assert_outcomes(passed=1, deselected=4)
+
+
+def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):
+    nothing = project.runpytest_inprocess("--part=alone", "-k", "quick")
+    nothing.assert_outcomes(deselected=4)
+    assert nothing.ret == pytest.ExitCode.OK
+    nobody = project.runpytest_inprocess("-k", "nobody")
+    assert nobody.ret == pytest.ExitCode.NO_TESTS_COLLECTED

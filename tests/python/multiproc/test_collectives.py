@@ -4,6 +4,7 @@
 
 import functools
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -11,6 +12,8 @@ import aikido_torch
 from aikido_torch.testing import late, run_ranks
 from harness.memory import COMPLEX, DTYPES, is_close, same_bits, values
 from harness.operations import fold, ops_of
+
+pytestmark = pytest.mark.beside
 
 # Nothing, less than a shard each, uneven shards, more than one chunk per shard.
 COUNTS = (0, 1, 7, 5_000, 300_001)

@@ -6,6 +6,8 @@ import pytest
 
 from harness import differential
 
+pytestmark = pytest.mark.beside
+
 # Of one value of --seed; the slow ones come after the quick ones.
 NUM_QUICK, NUM_SLOW = 24, 300
 

@@ -12,6 +12,8 @@ from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
 from harness.pipelines import Reference, adam, batches_of, layered, sgd, squared
 
+pytestmark = pytest.mark.beside
+
 
 def make(text, make_optimizer=sgd, **options):
     schedule = pipeline.Schedule.parse(text)

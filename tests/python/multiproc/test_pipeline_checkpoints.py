@@ -13,6 +13,8 @@ from aikido_torch.testing import die, run_ranks
 from harness.failures import failure_of
 from harness.pipelines import WIDTH, adam, layered, squared
 
+pytestmark = pytest.mark.beside
+
 STEPS = 24  # between checkpoints; a run of the schedule has 12
 
 

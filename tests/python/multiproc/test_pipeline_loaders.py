@@ -12,6 +12,8 @@ from aikido_torch.testing import run_ranks
 from harness.failures import failure_of
 from harness.pipelines import WIDTH, layered, sgd, squared
 
+pytestmark = pytest.mark.beside
+
 ROWS = 32
 
 

@@ -2,11 +2,14 @@
 # Copyright (c) the aikido authors
 """Conjugate and negative views: what they show counts, not what their memory holds."""
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import aikido_torch
 from aikido_torch.testing import run_ranks
+
+pytestmark = pytest.mark.beside
 
 SHAPE = (4, 3)
 KINDS = ("conj", "neg", "conj and neg", "strided conj")
