@@ -31,9 +31,13 @@ class Policy:
         """The same in the engine's form.
 
         Raises:
-            ConfigError: a value is out of its range in a group of any size.
+            ConfigError: a value is out of its range in a group of any size, or it is
+                none of the policies below.
         """
-        raise NotImplementedError
+        raise ConfigError(
+            f"{type(self).__name__} has no native() and so says nothing to the engine; "
+            "pass WaitAll(), SkipStraggler(...) or ActiveBackup(...)."
+        )
 
 
 @refuse_unknown_names

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import aikido_torch
 from aikido_torch.errors import ConfigError
-from aikido_torch.straggler import SkipStraggler, WaitAll
+from aikido_torch.straggler import Policy, SkipStraggler, WaitAll
 
 
 @pytest.mark.parametrize("policy", [None, WaitAll(), SkipStraggler()])
@@ -59,6 +59,11 @@ def test_integers_are_reduced_strictly_only(group_of_one):
             "timeout is 5; pass a datetime.timedelta, or None for the group's.",
         ),
         ({"carry": 1}, "carry is 1; pass an aikido_torch.straggler.Carry(), or None."),
+        (
+            {"policy": Policy()},
+            "Policy has no native() and so says nothing to the engine; pass WaitAll(), "
+            "SkipStraggler(...) or ActiveBackup(...).",
+        ),
         ({"op": "sum"}, "op is 'sum'; pass a dist.ReduceOp, such as SUM."),
         (
             {"priority": 1.5},

@@ -155,5 +155,8 @@ def test_a_mistyped_option_is_refused_with_the_nearest():
 
 
 def test_a_policy_has_a_native_form():
-    with pytest.raises(NotImplementedError):
-        Policy().native()
+    class Mine(Policy):
+        pass
+
+    with pytest.raises(ConfigError, match=r"^Mine has no native\(\) and so says"):
+        Mine().native()
