@@ -32,7 +32,8 @@ def pytest_addoption(parser):
         "--part",
         choices=("beside", "alone"),
         help="only tests that may run beside each other (-n 2), or only those that are "
-        "judged by when processes do things: multiproc, unless marked `beside`",
+        "judged by when processes do things: multiproc, unless marked `beside`, and "
+        "what is marked `alone`",
     )
 
 
@@ -73,9 +74,9 @@ def pytest_collection_modifyitems(config, items):
 
 
 def part_of(item):
-    is_judged_by_time = item.get_closest_marker("multiproc") is not None
-    is_exempt = item.get_closest_marker("beside") is not None
-    return "alone" if is_judged_by_time and not is_exempt else "beside"
+    marks = {mark.name for mark in item.iter_markers()}
+    is_alone = "alone" in marks or ("multiproc" in marks and "beside" not in marks)
+    return "alone" if is_alone else "beside"
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -39,7 +39,7 @@ def project(pytester):
     """A project with our conftest.py, one test of each kind, and our markers."""
     conftest = tree.REPOSITORY / "tests/python/conftest.py"
     pytester.makeconftest(conftest.read_text())
-    markers = ["multiproc", "conformance", "slow", "gpu", "beside"]
+    markers = ["multiproc", "conformance", "slow", "gpu", "beside", "alone"]
     pytester.makeini("[pytest]\nmarkers =\n " + "\n ".join(markers))
     pytester.makepyfile(test_lanes=LANES)
     pytester.mkdir("multiproc")
@@ -79,13 +79,21 @@ import pytest
 def test_calm(): pass
 """
 
+ALONE = """
+import pytest
+
+@pytest.mark.alone
+def test_timed(): pass
+"""
+
 
 def test_a_part_is_what_runs_beside_others_or_what_runs_alone(project):
     (project.path / "multiproc" / "test_calm.py").write_text(BESIDE)
+    (project.path / "test_timed.py").write_text(ALONE)
     beside = project.runpytest_inprocess("--part=beside")
-    beside.assert_outcomes(passed=2, deselected=3)  # test_quick and test_calm
+    beside.assert_outcomes(passed=2, deselected=4)  # test_quick and test_calm
     alone = project.runpytest_inprocess("--part=alone")
-    alone.assert_outcomes(passed=1, deselected=4)
+    alone.assert_outcomes(passed=2, deselected=4)
 
 
 def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from aikido_torch.testing import late, run_ranks
 from conformance.versions import TORCH, since
 
+pytestmark = pytest.mark.alone
+
 # Before that, torch lets Gloo alone have one.
 HAS_MONITORED_BARRIER = TORCH >= (2, 15)
 needs_monitored_barrier = since(2, 15)

@@ -65,6 +65,7 @@ def test_branches_have_the_times_of_their_layers(way):
     assert measured.ratio == pytest.approx(1)
 
 
+@pytest.mark.alone
 def test_layers_that_sleep_take_as_long_by_the_real_clock(record_property):
     # So long that being woken up late does not count, on a busy machine either.
     spent = [(0.06, 0.12), (0.12, 0.06)]
