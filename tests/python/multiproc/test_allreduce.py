@@ -7,7 +7,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from rules import tree
+
+pytestmark = pytest.mark.beside
 
 
 def test_the_benchmark_writes_results_in_the_common_form(tmp_path):

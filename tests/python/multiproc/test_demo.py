@@ -58,6 +58,7 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     assert backup["seconds"] < wait_all["seconds"]
 
 
+@pytest.mark.beside
 def test_without_lateness_one_mode_runs_alone(tmp_path):
     figures, _ = demo(
         tmp_path,
@@ -112,6 +113,7 @@ def test_a_demo_that_is_ended_leaves_no_hosts_behind(tmp_path):
     assert process.pid not in [host.pid for host in hosts if host]
 
 
+@pytest.mark.beside
 def test_what_the_ranks_say_is_kept_when_they_fail():
     with pytest.raises(RanksFailedError, match=r"(?s)ended with code.*missing 4 requ"):
         run_ranks(

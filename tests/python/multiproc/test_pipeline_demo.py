@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.beside
+
 REPOSITORY = Path(__file__).parents[3]
 
 
