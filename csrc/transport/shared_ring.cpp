@@ -81,7 +81,7 @@ bool RingWriter::rest() {
 std::optional<size_t> RingReader::read(std::span<const iovec> parts) {
   const uint64_t ready = state_->written.load() - read_;
   if (ready > bytes_) return std::nullopt;
-  // Published with `written`.
+  // Published with `written`; whatever it is, in_pieces() stays in the ring.
   const uint64_t origin = state_->origin.load(std::memory_order_relaxed);
   size_t left = ready;
   for (const iovec& part : parts) {
