@@ -43,6 +43,7 @@ def pytest_report_header(config):
 
 def pytest_configure(config):
     config.left_out = dict.fromkeys(ON_REQUEST, 0)
+    config.has_other_part = False
 
 
 def pytest_itemcollected(item):
@@ -54,6 +55,7 @@ def pytest_itemcollected(item):
         item.add_marker(pytest.mark.timeout(TIMEOUTS[lane]))
 
 
+@pytest.hookimpl(trylast=True)  # behind -k and -m
 def pytest_collection_modifyitems(config, items):
     asked = set(re.findall(r"\w+", config.getoption("markexpr")))
     by_name = any("::" in argument for argument in config.args)
@@ -66,7 +68,9 @@ def pytest_collection_modifyitems(config, items):
             config.left_out[lane] += 1
             dropped.append(item)
     if part := config.getoption("part"):
-        dropped += [item for item in kept if part_of(item) != part]
+        others = [item for item in kept if part_of(item) != part]
+        config.has_other_part = bool(others)
+        dropped += others
         kept = [item for item in kept if part_of(item) == part]
     items[:] = kept
     if dropped:
@@ -80,9 +84,11 @@ def part_of(item):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    # The tests that -k asks for may all be in the other part.
-    is_empty = exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED
-    if is_empty and session.config.getoption("part"):
+    # The tests that -k asks for may all be in the other part. Where -n runs the first
+    # one nobody knows here: if there are none at all, the second one says so.
+    config = session.config
+    may_be_empty = config.getoption("part") == "beside" or config.has_other_part
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and may_be_empty:
         session.exitstatus = pytest.ExitCode.OK
 
 

@@ -100,5 +100,7 @@ def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):
     nothing = project.runpytest_inprocess("--part=alone", "-k", "quick")
     nothing.assert_outcomes(deselected=4)
     assert nothing.ret == pytest.ExitCode.OK
-    nobody = project.runpytest_inprocess("-k", "nobody")
-    assert nobody.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    for arguments in (["--part=alone"], []):
+        nobody = project.runpytest_inprocess("-k", "nobody", *arguments)
+        assert nobody.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert project.runpytest_inprocess("-k", "nobody", "--part=beside").ret == 0
