@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
+#include "base/copy.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 
@@ -170,8 +172,15 @@ Staged Staging::take() {
 }
 
 void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
-  if (bytes_of(from) != bytes_of(to) && from.nbytes() > 0)
-    std::memmove(mutable_bytes_of(to), bytes_of(from), from.nbytes());
+  const std::byte* source = bytes_of(from);
+  std::byte* target = mutable_bytes_of(to);
+  const size_t bytes = from.nbytes();
+  if (source == target || bytes == 0) return;
+  const std::less_equal<const std::byte*> is_before;
+  if (is_before(source + bytes, target) || is_before(target + bytes, source))
+    copy(target, source, bytes, caching_of(bytes));
+  else
+    std::memmove(target, source, bytes);
 }
 
 void copy_own(Staged& staged, const at::Tensor& from, const at::Tensor& to) {

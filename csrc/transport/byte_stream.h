@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "base/copy.h"
 #include "base/status.h"
 #include "transport/need.h"
 
@@ -52,8 +53,9 @@ class ByteStream {
   virtual size_t segment_bytes() const { return 0; }
 
   // Fills the parts with what is here; 0: nothing. A failed Status: nothing more will
-  // come; kPeerLost without a message: in order.
-  virtual Result<size_t> read(std::span<const iovec> parts) = 0;
+  // come; kPeerLost without a message: in order. `caching`: of the first part, where we
+  // copy it ourselves.
+  virtual Result<size_t> read(std::span<const iovec> parts, Caching caching) = 0;
 
   // Behind what was written comes the end.
   virtual void end_sending() = 0;

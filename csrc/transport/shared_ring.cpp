@@ -78,7 +78,7 @@ bool RingWriter::rest() {
   return false;
 }
 
-std::optional<size_t> RingReader::read(std::span<const iovec> parts) {
+std::optional<size_t> RingReader::read(std::span<const iovec> parts, Caching caching) {
   const uint64_t ready = state_->written.load() - read_;
   if (ready > bytes_) return std::nullopt;
   // Published with `written`; whatever it is, in_pieces() stays in the ring.
@@ -88,9 +88,10 @@ std::optional<size_t> RingReader::read(std::span<const iovec> parts) {
     auto* to = static_cast<std::byte*>(part.iov_base);
     const size_t n = std::min(part.iov_len, left);
     in_pieces(read_ - origin, n, bytes_, [&](size_t at, size_t piece) {
-      std::memcpy(to, data_ + at, piece);
+      copy(to, data_ + at, piece, caching);
       to += piece;
     });
+    caching = Caching::kKept;
     read_ += n;
     left -= n;
     if (left == 0) break;

@@ -31,6 +31,7 @@
 #include <optional>
 #include <span>
 
+#include "base/copy.h"
 #include "transport/need.h"
 
 namespace aikido::transport {
@@ -92,7 +93,9 @@ class RingReader {
       : state_(state), data_(data), bytes_(bytes) {}
 
   // Fills the parts with what is here; empty: the writer's number is nonsense.
-  std::optional<size_t> read(std::span<const iovec> parts);
+  // `caching` is of the first part.
+  std::optional<size_t> read(std::span<const iovec> parts,
+                             Caching caching = Caching::kKept);
   // All was read, and nothing follows.
   bool is_at_end() const;
   // The writer sleeps, and there is much room by now: wake it up.

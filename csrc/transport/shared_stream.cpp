@@ -64,10 +64,10 @@ void SharedStream::flush() {
   if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone))) ring_bell();
 }
 
-Result<size_t> SharedStream::read(std::span<const iovec> parts) {
+Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching) {
   // Asked first: a peer that is gone by now writes nothing behind what is read here.
   const bool is_last = has_gone_ || reader_.is_at_end();
-  const auto got = reader_.read(parts);
+  const auto got = reader_.read(parts, caching);
   if (!got) return broken();
   if (*got == 0 && is_last) return Status(Code::kPeerLost, "");
   if (reader_.must_wake_writer()) ring_bell();

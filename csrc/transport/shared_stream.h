@@ -29,7 +29,7 @@ class SharedStream final : public ByteStream,
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
   // The peer can read it, whatever becomes of this process.
   bool is_drained() const override { return true; }
-  Result<size_t> read(std::span<const iovec> parts) override;
+  Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
   void end_sending() override;
   void hang_up() override;
   void end() override;

@@ -132,7 +132,7 @@ bool SocketStream::is_drained() const {
   return ::ioctl(socket_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
 }
 
-Result<size_t> SocketStream::read(std::span<const iovec> parts) {
+Result<size_t> SocketStream::read(std::span<const iovec> parts, Caching) {
   while (true) {
     const ssize_t n =
         ::readv(socket_.get(), parts.data(), static_cast<int>(parts.size()));

@@ -30,7 +30,7 @@ class SocketStream final : public ByteStream, private FdHandler {
   // Of bulk only; empty for control frames.
   std::optional<size_t> unacknowledged() const override;
   size_t segment_bytes() const override;
-  Result<size_t> read(std::span<const iovec> parts) override;
+  Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
   void end_sending() override;
   void hang_up() override;
   void end() override;

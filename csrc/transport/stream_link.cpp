@@ -349,7 +349,7 @@ void StreamLink::read_some() {
                                     : in_.size() - in_end_;
     parts[num_parts++] = {in_.data() + in_end_, beside};
     const size_t room = wanted + beside;
-    auto read = stream_->read(std::span(parts.data(), num_parts));
+    auto read = stream_->read(std::span(parts.data(), num_parts), caching());
     if (!read) {
       const std::string& why = read.status().message();
       lose(Status(Code::kPeerLost,
@@ -369,6 +369,14 @@ void StreamLink::read_some() {
     }
     if (got < room) return;  // nothing is left: save the call that would say so
   }
+}
+
+// What is folded is read again at once. Anything else is the result of a call, and of a
+// large one the caches have not room for all.
+Caching StreamLink::caching() const {
+  return reading_ == Reading::kPayload && header_.kind != FrameKind::kContrib
+             ? caching_of(header_.total_bytes)
+             : Caching::kKept;
 }
 
 // Takes one thing out of in_. Returns false when more bytes are needed.

@@ -109,6 +109,7 @@ class StreamLink final : public Link,
   void deliver_sent();
 
   void read_some();
+  Caching caching() const;
   bool parse();
   bool begin_frame(std::span<const std::byte> extension);
   void end_payload(size_t bytes);

@@ -19,10 +19,10 @@ struct Ring {
     const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
     return writer.write({&part, 1}).value();
   }
-  std::vector<std::byte> read(size_t most) {
+  std::vector<std::byte> read(size_t most, Caching caching = Caching::kKept) {
     std::vector<std::byte> got(most);
     const iovec part{got.data(), most};
-    got.resize(reader.read({&part, 1}).value());
+    got.resize(reader.read({&part, 1}, caching).value());
     return got;
   }
 
@@ -42,7 +42,8 @@ TEST_CASE("a ring gives back what it was given, wherever it turns", "[unit]") {
   for (size_t n = 1; got.size() < data.size(); n = (n * 7) % 61 + 1) {
     const auto next = std::span(data).subspan(put, std::min(n, data.size() - put));
     put += ring.write(next);
-    const auto part = ring.read((n * 5) % 67 + 1);
+    const auto part =
+        ring.read((n * 5) % 67 + 1, n % 2 == 0 ? Caching::kKept : Caching::kPassed);
     got.insert(got.end(), part.begin(), part.end());
   }
   CHECK((got == data));

@@ -25,7 +25,7 @@ struct Side final : StreamHandler {
     while (true) {
       std::vector<std::byte> part(1 << 16);
       const iovec into{part.data(), part.size()};
-      auto n = stream->read({&into, 1});
+      auto n = stream->read({&into, 1}, Caching::kKept);
       if (!n) {
         why = n.status();
         if (put < data.size()) return;  // it is told again

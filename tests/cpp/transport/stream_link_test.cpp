@@ -85,7 +85,17 @@ struct FullStream final : ByteStream {
   bool is_drained() const override { return true; }
   std::optional<size_t> unacknowledged() const override { return 0; }
   size_t segment_bytes() const override { return 1448; }
-  Result<size_t> read(std::span<const iovec>) override { return size_t{0}; }
+  Result<size_t> read(std::span<const iovec> parts, Caching caching) override {
+    readings.push_back(caching);
+    size_t all = 0;
+    for (const iovec& part : parts) {
+      const size_t n = std::min(part.iov_len, incoming.size());
+      std::copy_n(incoming.begin(), n, static_cast<std::byte*>(part.iov_base));
+      incoming.erase(incoming.begin(), incoming.begin() + static_cast<ptrdiff_t>(n));
+      all += n;
+    }
+    return all;
+  }
   void end_sending() override {}
   void hang_up() override {}
   void end() override {}
@@ -95,6 +105,8 @@ struct FullStream final : ByteStream {
   bool waits_for_room = false;
   size_t written = 0;
   std::vector<Haste> pushes;  // of what was written
+  std::vector<std::byte> incoming;
+  std::vector<Caching> readings;
 };
 
 }  // namespace
@@ -330,6 +342,37 @@ TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]")
   two.run_until([&] { return two.a.received[1] == 800; });
   CHECK(two.to_b->incoming() == nullptr);
   CHECK(two.to_b->num_received() == 0);
+}
+
+TEST_CASE("parts of a large result go past the caches, and what is folded does not") {
+  EventLoop loop;
+  Uplink uplink(&loop, 0);
+  RecordingHandler handler;
+  auto owned = std::make_unique<FullStream>();
+  FullStream& stream = *owned;
+  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
+                  &handler);
+  uint64_t seq = 0;
+  const auto caching_of_payload = [&](FrameKind kind, uint64_t total) {
+    FrameHeader h;
+    h.kind = kind;
+    h.seq = ++seq;
+    h.payload_bytes = 100;
+    h.total_bytes = total;
+    stream.incoming.resize(kHeaderBytes);
+    encode(h, std::span<std::byte, kHeaderBytes>(stream.incoming.data(), kHeaderBytes));
+    stream.handler->on_readable();
+    stream.incoming = pattern(100, seq);
+    stream.readings.clear();
+    stream.handler->on_readable();
+    CHECK(handler.received[seq] == 100);
+    return stream.readings.at(0);
+  };
+  CHECK(caching_of_payload(FrameKind::kData, kPassedBytes) == Caching::kPassed);
+  CHECK(caching_of_payload(FrameKind::kResult, kPassedBytes) == Caching::kPassed);
+  CHECK(caching_of_payload(FrameKind::kP2pData, kPassedBytes) == Caching::kPassed);
+  CHECK(caching_of_payload(FrameKind::kData, kPassedBytes - 1) == Caching::kKept);
+  CHECK(caching_of_payload(FrameKind::kContrib, kPassedBytes) == Caching::kKept);
 }
 
 TEST_CASE("chunks that were picked and have not begun let what is urgent past",

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "base/copy.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <vector>
+
+namespace aikido {
+namespace {
+
+std::vector<std::byte> pattern(size_t bytes) {
+  std::vector<std::byte> data(bytes);
+  for (size_t i = 0; i < bytes; ++i) data[i] = std::byte(i * 131 + i / 256 + 1);
+  return data;
+}
+
+}  // namespace
+
+TEST_CASE("a copy past the caches has all bytes, and touches no others") {
+  const auto from = pattern(1200);
+  constexpr std::byte kUntouched{0xee};
+  for (const Caching caching : {Caching::kKept, Caching::kPassed}) {
+    for (size_t to_offset = 0; to_offset < 70; to_offset += 3) {
+      for (const size_t from_offset : {0, 1, 8, 63}) {
+        for (const size_t bytes :
+             {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 191, 192, 1000}) {
+          std::vector<std::byte> to(1200, kUntouched);
+          copy(to.data() + to_offset, from.data() + from_offset, bytes, caching);
+          std::vector<std::byte> expected(1200, kUntouched);
+          std::memcpy(expected.data() + to_offset, from.data() + from_offset, bytes);
+          REQUIRE((to == expected));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("only what is large goes past the caches") {
+  CHECK(caching_of(kPassedBytes - 1) == Caching::kKept);
+  CHECK(caching_of(kPassedBytes) == Caching::kPassed);
+}
+
+}  // namespace aikido
