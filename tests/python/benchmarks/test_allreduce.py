@@ -28,32 +28,38 @@ def test_what_is_no_size_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("num_bytes", "transport", "bar", "holds"),
+    ("num_bytes", "transport", "ranks", "bar", "holds"),
     [
-        (4096, "TCP", None, None),
-        (1 << 20, "TCP", 1.1, False),
-        (4096, "shared memory", 0.1, False),
-        (64 << 20, "shared memory", 0.45, False),
+        (8192, "TCP", 4, None, None),
+        (4096, "TCP", 4, 0.25, False),
+        (1 << 20, "TCP", 4, 0.9, False),
+        (64 << 20, "TCP", 4, 0.85, False),
+        (64 << 20, "TCP", 2, 0.8, False),
+        (4096, "shared memory", 4, 0.1, False),
+        (64 << 20, "shared memory", 2, 0.45, False),
     ],
 )
-def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, bar, holds):
+def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, ranks, bar, holds):
     samples = {
         "direct": common.Samples((3.0, 3.0, 9.0)),
         "ring": common.Samples((4.0,)),
         "gloo": common.Samples((2.0, 2.0, 1.0)),
     }
-    result = allreduce.judged(num_bytes, "direct", samples, transport)
+    result = allreduce.judged(num_bytes, "direct", samples, transport, ranks)
     assert (result.bar, result.holds) == (bar, holds)
     assert result.ratio == 1.5
-    shaped = allreduce.judged(num_bytes, "direct", samples, transport, 200)
+    shaped = allreduce.judged(num_bytes, "direct", samples, transport, ranks, 200)
     assert shaped.case == f"{result.case} at 200 Mbit/s"
-    shared = allreduce.judged(num_bytes, "direct", samples, transport, 200, 2)
+    shared = allreduce.judged(num_bytes, "direct", samples, transport, ranks, 200, 2)
     assert shared.case == f"{result.case} on 2 hosts at 200 Mbit/s"
     assert shared.bar is None
-    ring = allreduce.judged(num_bytes, "ring", samples, transport)
+    assert shaped.bar == {1 << 20: 1.1}.get(num_bytes)
+    ring = allreduce.judged(num_bytes, "ring", samples, transport, ranks)
     assert (ring.case, ring.ratio, ring.bar) == (f"{result.case} by ring", 2, None)
-    assert allreduce.table_of({num_bytes: samples}, transport).row_count == 2
-    staged = allreduce.judged(num_bytes, "direct", samples, transport, device="cuda")
+    assert allreduce.table_of({num_bytes: samples}, transport, ranks).row_count == 2
+    staged = allreduce.judged(
+        num_bytes, "direct", samples, transport, ranks, device="cuda"
+    )
     assert (staged.case, staged.bar) == (f"{result.case} on cuda", None)
 
 
