@@ -22,25 +22,45 @@ size_t round_up(size_t bytes) {
 
 }  // namespace
 
-struct Buffer::Shelf {
-  explicit Shelf(size_t limit) : max_idle_bytes(limit) {}
+class BufferPool::Shelf final : public Buffer::Home {
+ public:
+  explicit Shelf(size_t limit) : max_idle_bytes_(limit) {}
   Shelf(const Shelf&) = delete;
   Shelf& operator=(const Shelf&) = delete;
-  ~Shelf() {
-    for (auto& [capacity, blocks] : idle) {
+  ~Shelf() override {
+    for (auto& [capacity, blocks] : idle_) {
       for (std::byte* block : blocks) ::operator delete(block, kAlignment);
     }
   }
-  size_t max_idle_bytes;
-  size_t idle_bytes = 0;
-  std::map<size_t, std::vector<std::byte*>> idle;  // by capacity
+
+  std::byte* take(size_t capacity) {
+    const auto it = idle_.find(capacity);
+    if (it == idle_.end() || it->second.empty())
+      return static_cast<std::byte*>(::operator new(capacity, kAlignment));
+    std::byte* block = it->second.back();
+    it->second.pop_back();
+    idle_bytes_ -= capacity;
+    return block;
+  }
+  void take_back(std::byte* data, size_t capacity) override {
+    if (idle_bytes_ + capacity > max_idle_bytes_)
+      return ::operator delete(data, kAlignment);
+    idle_[capacity].push_back(data);
+    idle_bytes_ += capacity;
+  }
+  size_t idle_bytes() const { return idle_bytes_; }
+
+ private:
+  size_t max_idle_bytes_;
+  size_t idle_bytes_ = 0;
+  std::map<size_t, std::vector<std::byte*>> idle_;  // by capacity
 };
 
 Buffer::Buffer(Buffer&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       capacity_(std::exchange(other.capacity_, 0)),
-      shelf_(std::move(other.shelf_)) {}
+      home_(std::move(other.home_)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
@@ -48,7 +68,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
     capacity_ = std::exchange(other.capacity_, 0);
-    shelf_ = std::move(other.shelf_);
+    home_ = std::move(other.home_);
   }
   return *this;
 }
@@ -59,40 +79,22 @@ Buffer::~Buffer() {
 
 void Buffer::reset() {
   if (data_ == nullptr) return;
-  if (shelf_->idle_bytes + capacity_ <= shelf_->max_idle_bytes) {
-    shelf_->idle[capacity_].push_back(data_);
-    shelf_->idle_bytes += capacity_;
-  } else {
-    ::operator delete(data_, kAlignment);
-  }
-  data_ = nullptr;
+  home_->take_back(std::exchange(data_, nullptr), capacity_);
   size_ = capacity_ = 0;
-  shelf_.reset();
+  home_.reset();
 }
 
 BufferPool::BufferPool(size_t max_idle_bytes)
-    : shelf_(std::make_shared<Buffer::Shelf>(max_idle_bytes)) {}
+    : shelf_(std::make_shared<Shelf>(max_idle_bytes)) {}
 
 Buffer BufferPool::take(size_t bytes) {
-  Buffer buffer;
-  if (bytes == 0) return buffer;
-  buffer.capacity_ = round_up(bytes);
-  buffer.size_ = bytes;
-  const auto it = shelf_->idle.find(buffer.capacity_);
-  if (it != shelf_->idle.end() && !it->second.empty()) {
-    buffer.data_ = it->second.back();
-    it->second.pop_back();
-    shelf_->idle_bytes -= buffer.capacity_;
-  } else {
-    buffer.data_ =
-        static_cast<std::byte*>(::operator new(buffer.capacity_, kAlignment));
-  }
-  buffer.shelf_ = shelf_;
-  return buffer;
+  if (bytes == 0) return {};
+  const size_t capacity = round_up(bytes);
+  return {shelf_->take(capacity), bytes, capacity, shelf_};
 }
 
 size_t BufferPool::idle_bytes() const {
-  return shelf_->idle_bytes;
+  return shelf_->idle_bytes();
 }
 
 }  // namespace aikido

@@ -9,16 +9,25 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace aikido {
 
-class BufferPool;
-
-// Owner of one block, aligned to 64 bytes, contents undefined. Empty after a move.
+// Owner of one block, aligned to 64 bytes, contents undefined if it is from a pool.
+// Empty after a move.
 class Buffer {
  public:
+  // Where the block goes back to.
+  class Home {
+   public:
+    virtual ~Home() = default;
+    virtual void take_back(std::byte* data, size_t capacity) = 0;
+  };
+
   Buffer() = default;
+  Buffer(std::byte* data, size_t size, size_t capacity, std::shared_ptr<Home> home)
+      : data_(data), size_(size), capacity_(capacity), home_(std::move(home)) {}
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   Buffer(const Buffer&) = delete;
@@ -31,12 +40,10 @@ class Buffer {
   void reset();
 
  private:
-  friend class BufferPool;
-  struct Shelf;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;
-  std::shared_ptr<Shelf> shelf_;
+  std::shared_ptr<Home> home_;
 };
 
 class BufferPool {
@@ -50,7 +57,8 @@ class BufferPool {
   size_t idle_bytes() const;
 
  private:
-  std::shared_ptr<Buffer::Shelf> shelf_;
+  class Shelf;
+  std::shared_ptr<Shelf> shelf_;
 };
 
 }  // namespace aikido

@@ -85,6 +85,16 @@ void BlockExchange::send_block(const OutBlock& block) {
        static_cast<uint32_t>(block.to.value));
 }
 
+// Of a broadcast and an all_gather all get the same block.
+size_t BlockExchange::num_receivers(FrameKind kind) const {
+  const auto& blocks = local_.out_blocks;
+  const bool is_same =
+      std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
+        return block.data == blocks.front().data && block.bytes == blocks.front().bytes;
+      });
+  return kind == FrameKind::kData && is_same ? blocks.size() : 1;
+}
+
 void BlockExchange::on_message_sent(uint32_t token) {
   if (token != kReadyToken) block_sent_[token] = true;
   finish_if_done();

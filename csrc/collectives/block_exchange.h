@@ -48,6 +48,7 @@ class BlockExchange final : public Operation {
 
   Status on_start() override;
   void on_message_sent(uint32_t token) override;
+  size_t num_receivers(transport::FrameKind kind) const override;
   Status expect(const InBlock& block);
   void take_early(Incoming& in);
   void post_ready(const Incoming& in, Rank from);

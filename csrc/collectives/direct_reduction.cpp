@@ -114,7 +114,10 @@ Result<std::byte*> DirectReduction::place(Rank from,
     source.is_begun = true;
     source.total = expected;
     if (header.payload_bytes == 0) return nullptr;
-    return source.frames.emplace_back(host_->pool().take(header.payload_bytes)).data();
+    // Before the call nobody knows when it can be folded.
+    Buffer frame = is_started() ? host_->keep_incoming(from) : Buffer();
+    if (!frame) frame = host_->pool().take(header.payload_bytes);
+    return source.frames.emplace_back(std::move(frame)).data();
   }
   // A result can only follow our contribution, so the caller's memory is known.
   if (header.kind == FrameKind::kResult && wants_results() && shard < num_shards() &&

@@ -12,8 +12,9 @@
 //
 // Note [frames that wait for the fold]
 // Each frame of a contribution has a buffer of its own, which goes back to the pool
-// once it is folded, to be the next one's. So where the members keep pace a few buffers
-// go round, and stay in the cache, however large the shard is.
+// once it is folded, to be the next one's; or it stays where it lies in memory of its
+// sender (transport/loans.h). So where the members keep pace a few buffers go round,
+// and stay in the cache, however large the shard is.
 
 #include <deque>
 #include <memory>
@@ -57,6 +58,10 @@ class DirectReduction final : public Operation {
   void on_more();
   size_t own_here(size_t bytes) const;
   void on_message_sent(uint32_t) override { finish_if_done(); }
+  size_t num_receivers(transport::FrameKind kind) const override {
+    const bool is_for_all = kind == transport::FrameKind::kResult && !is_for_root();
+    return is_for_all ? static_cast<size_t>(host_->size() - 1) : 1;
+  }
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib || !scratch_;
   }

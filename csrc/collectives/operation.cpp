@@ -74,6 +74,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
   // A member serves a call that may skip also where it has not called it.
   m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
+  m.num_receivers = num_receivers(kind);
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;

@@ -96,6 +96,9 @@ class OperationHost {
   // collective) that is being received; 0 if none is, nothing if it is another one.
   virtual std::optional<size_t> num_received(Rank from, transport::FrameKind kind,
                                              uint64_t number) const = 0;
+  // The payload that begins to come, where it lies already and may be left for a while;
+  // else empty. Only within place(), which then returns its data().
+  virtual Buffer keep_incoming(Rank) { return {}; }
   // The rest of it is thrown away: its memory is no longer touched.
   virtual void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) = 0;
   // Who takes part in operations that may skip, and who owns what. Stays where it is.
@@ -226,6 +229,9 @@ class Operation : public transport::SendOwner,
 
   // Whether messages of this kind are sent from the caller's memory.
   virtual bool is_callers(transport::FrameKind) const { return true; }
+
+  // So many members get the same memory by messages of this kind and shard.
+  virtual size_t num_receivers(transport::FrameKind) const { return 1; }
 
   // Of a frame of this kind at most; 0: as the link has it.
   virtual size_t chunk_of(transport::FrameKind) const { return 0; }

@@ -66,7 +66,7 @@ Status Communicator::dial_member(Rank rank, const transport::Address& address,
   hello.rank = options_.self;
   hello.size = options_.size;
   hello.agreed = agreed_;
-  transport::Sharing sharing{engine_->shared_memory_bytes(), {}};
+  transport::Sharing sharing{engine_->shared_memory_bytes(), engine_->outbox(), {}};
   auto dialled = transport::dial(address, hello, clock_, deadline, sharing);
   if (!dialled) return {dialled.status().code(), dialled.status().message(), rank};
   if (!sharing.failure.empty()) {
@@ -112,15 +112,20 @@ Status Communicator::wait_for_links(TimePoint deadline) {
 void Communicator::attach(Rank rank, transport::Connections connections) {
   auto link = std::make_unique<transport::LanedLink>(rank, group_->handler());
   transport::EventLoop* loop = &engine_->loop();
+  const auto of = [&](transport::Lane lane) -> transport::Connection& {
+    return connections[static_cast<size_t>(lane)];
+  };
+  of(transport::Lane::kBulk).blocks = std::move(of(transport::Lane::kControl).blocks);
   for (const auto lane : {transport::Lane::kBulk, transport::Lane::kControl}) {
-    transport::Connection& connection = connections[static_cast<size_t>(lane)];
+    transport::Connection& connection = of(lane);
     size_t chunk_bytes = options_.operation.chunk_bytes;
     // The peer reads one while we write the next, and both stay in the cache.
     if (connection.memory) {
       chunk_bytes = std::min(chunk_bytes, connection.memory->ring_bytes() / 4);
       link->set_shared();
     }
-    auto stream = transport::make_stream(loop, std::move(connection), lane);
+    auto stream =
+        transport::make_stream(loop, std::move(connection), lane, engine_->outbox());
     auto of_lane = std::make_unique<transport::StreamLink>(
         loop, &engine_->uplink(), std::move(stream), lane, rank, chunk_bytes,
         link->handler(lane));

@@ -23,6 +23,11 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
                                             shared_memory_bytes > 0);
   if (!listener) return listener.status();
   engine->listener_ = std::move(*listener);
+  if (engine->is_local()) {
+    // Without it all goes through the rings.
+    if (auto outbox = transport::Outbox::make()) engine->outbox_ = std::move(*outbox);
+    engine->listener_->share(engine->outbox_.get());
+  }
   engine->pid_ = ::getpid();
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;

@@ -78,6 +78,8 @@ class Engine {
   // Progress thread.
   transport::EventLoop& loop() { return loop_; }
   transport::Uplink& uplink() { return *uplink_; }
+  // Null: there is no memory for it, or none is shared. Its fd() is any thread's.
+  transport::Outbox* outbox() { return outbox_.get(); }
   transport::Listener& listener() { return *listener_; }
   void add(Group* group);
   void remove(Group* group);
@@ -91,6 +93,7 @@ class Engine {
       std::make_shared<trace::Recorder>();
   transport::EventLoop loop_;
   std::unique_ptr<transport::Uplink> uplink_;
+  std::unique_ptr<transport::Outbox> outbox_;
   std::unique_ptr<transport::Listener> listener_;
   std::vector<Group*> groups_;
   std::thread thread_;

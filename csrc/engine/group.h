@@ -156,6 +156,7 @@ class Group final : public transport::Timed,
   size_t recall(Rank to, transport::MessageId id) override;
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
+  Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;

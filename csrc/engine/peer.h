@@ -49,6 +49,8 @@ class Peer {
   // The bytes that are here of a payload of this kind and number that is being
   // received; 0 if none is, nothing if it is another one.
   std::optional<size_t> num_received(transport::FrameKind kind, uint64_t number) const;
+  // As Link::keep_incoming.
+  Buffer keep_incoming() { return link_ ? link_->keep_incoming() : Buffer(); }
   // The rest of it is thrown away.
   void drop_incoming(transport::FrameKind kind, uint64_t number);
 

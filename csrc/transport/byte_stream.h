@@ -17,6 +17,9 @@
 
 namespace aikido::transport {
 
+class Borrower;
+class Lender;
+
 // What a stream tells the link above. Never within a call of the link.
 class StreamHandler {
  public:
@@ -56,6 +59,13 @@ class ByteStream {
   // come; kPeerLost without a message: in order. `caching`: of the first part, where we
   // copy it ourselves.
   virtual Result<size_t> read(std::span<const iovec> parts, Caching caching) = 0;
+
+  // Where the peer shares memory with us: large payloads go beside the bytes, in blocks
+  // (loans.h). Null: all go with them.
+  virtual Lender* lender() { return nullptr; }
+  virtual Borrower* borrower() { return nullptr; }
+  // So many bytes are taken by a write for sure, where there is a lender.
+  virtual size_t room() const { return 0; }
 
   // Behind what was written comes the end.
   virtual void end_sending() = 0;

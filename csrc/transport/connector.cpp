@@ -77,13 +77,14 @@ Result<Fd> connect_tcp(const Address& address, const Clock& clock, TimePoint dea
   return socket;
 }
 
-// `memory`, if there is some, is passed with the greeting.
-Status greet(const Fd& socket, const Hello& hello, SharedMemory* memory,
+// `passed` goes with the greeting unless it is -1; a descriptor that comes with the
+// answer goes into `got`.
+Status greet(const Fd& socket, const Hello& hello, int passed, Fd& got,
              const Address& address, const Clock& clock, TimePoint deadline) {
   const auto fail = [&](Code code, const std::string& what) {
     return failure(address, code, what);
   };
-  if (!send_with(socket, encode(hello), memory == nullptr ? -1 : memory->fd().get())) {
+  if (!send_with(socket, encode(hello), passed)) {
     return fail(Code::kRetryLater, "it hung up before the greeting");
   }
   std::vector<std::byte> answer;
@@ -99,7 +100,7 @@ Status greet(const Fd& socket, const Hello& hello, SharedMemory* memory,
     }
     // Byte by byte: what follows the answer are frames, which belong to the link.
     std::byte next{};
-    const ssize_t n = ::recv(socket.get(), &next, 1, 0);
+    const ssize_t n = receive_with(socket, {&next, 1}, got);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (n <= 0) {
       return fail(Code::kRetryLater, "it hung up; it may belong to another job");
@@ -122,9 +123,10 @@ class Listener::Guest final : public FdHandler {
   }
 
   TimePoint deadline() const { return deadline_; }
+  bool has_passed() const { return passed_.is_open(); }
   Connection take() {
     host_->loop_->remove(socket_.get(), this);
-    return {std::move(socket_), std::move(memory_)};
+    return {std::move(socket_), std::move(memory_), std::move(passed_)};
   }
   // Before the answer. Without it bulk takes the socket.
   void accept_memory() {
@@ -134,11 +136,10 @@ class Listener::Guest final : public FdHandler {
     memory->accept();
     memory_.emplace(std::move(*memory));
   }
-  void answer(const std::string& refusal) {
-    const auto bytes = encode_welcome(refusal);
+  // A descriptor goes with it unless it is -1.
+  void answer(const std::string& refusal, int passed = -1) {
     // A fresh connection takes a kilobyte at once, or it is not worth having.
-    [[maybe_unused]] const auto n =
-        ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    send_with(socket_, encode_welcome(refusal), passed);
   }
 
  private:
@@ -310,8 +311,13 @@ void Listener::admit(Guest* guest, const Hello& hello) {
     return drop(guest);
   }
   const std::string refusal = (*it)->refusal(hello);
-  if (refusal.empty()) guest->accept_memory();
-  guest->answer(refusal);
+  int passed = -1;
+  if (refusal.empty() && hello.lane == Lane::kBulk) guest->accept_memory();
+  // Who has given us its blocks gets ours.
+  if (refusal.empty() && hello.lane == Lane::kControl && guest->has_passed() &&
+      outbox_ != nullptr)
+    passed = outbox_->fd();
+  guest->answer(refusal, passed);
   Connection connection = guest->take();
   std::erase_if(guests_, [&](const auto& g) { return g.get() == guest; });
   if (refusal.empty()) join(*it, hello, std::move(connection));
@@ -356,10 +362,11 @@ void Listener::drop(Guest* guest) {
 }
 
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
-                                        Lane lane) {
+                                        Lane lane, Outbox* outbox) {
   if (connection.memory)
     return std::make_unique<SharedStream>(loop, std::move(connection.socket),
-                                          std::move(*connection.memory));
+                                          std::move(*connection.memory), outbox,
+                                          connection.blocks);
   return std::make_unique<SocketStream>(loop, std::move(connection.socket), lane);
 }
 
@@ -367,8 +374,9 @@ Result<Connections> dial(const Address& address, Hello hello, const Clock& clock
                          TimePoint deadline, Sharing& sharing) {
   Connections connections;
   for (size_t lane = 0; lane < kNumLanes; ++lane) {
-    auto& [socket, memory] = connections[lane];
+    auto& [socket, memory, blocks] = connections[lane];
     hello.lane = static_cast<Lane>(lane);
+    int passed = -1;
     if (sharing.ring_bytes > 0) socket = connect_beside(address);
     if (!socket.is_open()) {
       auto connected = connect_tcp(address, clock, deadline);
@@ -377,12 +385,13 @@ Result<Connections> dial(const Address& address, Hello hello, const Clock& clock
     } else if (hello.lane == Lane::kBulk) {
       auto made = SharedMemory::make(sharing.ring_bytes);
       if (made)
-        memory.emplace(std::move(*made));
+        passed = memory.emplace(std::move(*made)).fd().get();
       else
         sharing.failure = made.status().message();
+    } else if (sharing.outbox != nullptr) {
+      passed = sharing.outbox->fd();
     }
-    AIKIDO_TRY(
-        greet(socket, hello, memory ? &*memory : nullptr, address, clock, deadline));
+    AIKIDO_TRY(greet(socket, hello, passed, blocks, address, clock, deadline));
     if (memory && !memory->is_accepted()) {
       sharing.failure = "the other process cannot map it";
       memory.reset();

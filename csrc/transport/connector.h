@@ -26,21 +26,25 @@
 #include "transport/byte_stream.h"
 #include "transport/event_loop.h"
 #include "transport/handshake.h"
+#include "transport/outbox.h"
 #include "transport/shared_memory.h"
 
 namespace aikido::transport {
 
-// A connected, non-blocking socket, and the memory that is shared with who is there.
+// A connected, non-blocking socket, the memory that is shared with who is there, and,
+// with the control lane, its blocks (outbox.h).
 struct Connection {
   Fd socket;
-  std::optional<SharedMemory> memory;
+  std::optional<SharedMemory> memory = {};
+  Fd blocks = {};
 };
 // One per lane, by Lane.
 using Connections = std::array<Connection, kNumLanes>;
 
-// The stream of bytes over it. `loop` outlives it.
+// The stream of bytes over it. `outbox`, if there is one, lends our blocks, and
+// `blocks` are the other's. `loop` and `outbox` outlive it.
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
-                                        Lane lane);
+                                        Lane lane, Outbox* outbox = nullptr);
 
 // Decides who is let in. Progress thread.
 class Doorkeeper {
@@ -70,6 +74,8 @@ class Listener final : private FdHandler, private Timed {
                                                 const std::string& host,
                                                 Duration handshake_timeout,
                                                 bool is_local);
+  // Members on this host get the blocks of `outbox`, which outlives the listener.
+  void share(const Outbox* outbox) { outbox_ = outbox; }
   ~Listener() override;
 
   const Address& address() const { return address_; }
@@ -117,12 +123,14 @@ class Listener final : private FdHandler, private Timed {
   std::deque<std::pair<Token, std::string>> refused_;
   std::optional<TimePoint> resume_at_;  // accepts nothing until then
   uint64_t num_strangers_ = 0;
+  const Outbox* outbox_ = nullptr;
 };
 
 // What memory is shared with members on this host, and why there is none.
 struct Sharing {
   size_t ring_bytes = 0;  // each way; 0: TCP is used with everybody
-  std::string failure;    // set by dial()
+  const Outbox* outbox = nullptr;
+  std::string failure;  // set by dial()
 };
 
 // Connects to a member on all lanes, one after the other, and greets it (`lane` of

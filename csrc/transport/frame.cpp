@@ -45,7 +45,7 @@ void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
   put(out, 2, kProtocolVersion);
   put(out, 3, static_cast<uint8_t>(header.kind));
   put(out, 4, header.extension_bytes);
-  put(out, 5, uint8_t{0});
+  put(out, 5, header.block);
   put(out, 6, header.shard);
   put(out, 8, header.payload_bytes);
   put(out, 12, header.epoch);
@@ -81,6 +81,7 @@ Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   FrameHeader h;
   h.kind = static_cast<FrameKind>(kind);
   h.extension_bytes = get<uint8_t>(bytes, 4);
+  h.block = get<uint8_t>(bytes, 5);
   h.shard = get<uint16_t>(bytes, 6);
   h.payload_bytes = get<uint32_t>(bytes, 8);
   h.epoch = get<uint32_t>(bytes, 12);

@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 11;
+inline constexpr uint8_t kProtocolVersion = 12;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -84,6 +84,7 @@ constexpr Lane lane_of(FrameKind kind) {
 struct FrameHeader {
   FrameKind kind = FrameKind::kCalled;
   uint8_t extension_bytes = 0;
+  uint8_t block = 0;           // of the sender, in which the payload is; 0: it follows
   uint16_t shard = 0;          // shard of the bucket (allreduce), else 0
   uint32_t payload_bytes = 0;  // of this frame
   uint32_t epoch = 0;          // of the group

@@ -36,6 +36,7 @@ class LanedLink final : public Link {
   }
   size_t num_received() const override { return end(Lane::kBulk).link->num_received(); }
   void drop_incoming() override { end(Lane::kBulk).link->drop_incoming(); }
+  Buffer keep_incoming() override { return end(Lane::kBulk).link->keep_incoming(); }
   void hang_up() override;
   bool is_drained() const override;
   void finish() override { end(Lane::kBulk).link->finish(); }

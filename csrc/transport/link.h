@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "base/buffer_pool.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "transport/frame.h"
@@ -41,6 +42,8 @@ struct OutMessage {
   Priority priority = 0;
   bool is_held = false;  // stays until let_go()
   Haste haste = Haste::kServed;
+  // So many members get the same bytes of this kind, shard and offset from the owner.
+  size_t num_receivers = 1;
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
 };
@@ -84,6 +87,9 @@ class Link {
   // Throws the rest of that payload away: the memory it was placed in is no longer
   // touched.
   virtual void drop_incoming() = 0;
+  // The payload of the frame that begins, where it lies already and may be left; empty:
+  // nowhere. Only within on_frame_begin, which then returns its data().
+  virtual Buffer keep_incoming() { return {}; }
   // Sends no more. What the peer's bytes say that are here already is still told, then
   // the link is lost.
   virtual void hang_up() = 0;

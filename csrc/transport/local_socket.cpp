@@ -38,6 +38,14 @@ Fd make_socket() {
   return socket;
 }
 
+std::optional<ucred> credentials_of_peer(const Fd& socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
+    return std::nullopt;
+  return peer;
+}
+
 union Control {
   cmsghdr alignment;
   std::array<std::byte, CMSG_SPACE(sizeof(int))> bytes;
@@ -46,10 +54,13 @@ union Control {
 }  // namespace
 
 bool is_same_user(const Fd& socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         peer.uid == ::geteuid();
+  const auto peer = credentials_of_peer(socket);
+  return peer && peer->uid == ::geteuid();
+}
+
+int pid_of_peer(const Fd& socket) {
+  const auto peer = credentials_of_peer(socket);
+  return peer ? peer->pid : 0;
 }
 
 Fd listen_beside(const Address& address) {

@@ -27,6 +27,9 @@ Fd connect_beside(const Address& address);
 // else not even a descriptor is taken: to close it may take long.
 bool is_same_user(const Fd& socket);
 
+// The process at the other end; 0: it is in a pid namespace that we do not see.
+int pid_of_peer(const Fd& socket);
+
 // Sends all bytes, and with them the descriptor `passed` unless it is -1. For a new
 // connection, which takes a kilobyte at once.
 bool send_with(const Fd& socket, std::span<const std::byte> bytes, int passed);

@@ -2,9 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Memory that two processes of one host share: a ring for each direction. It has no
-// name and no file, so nothing stays behind whoever is killed: the kernel frees it with
-// the last process that has it.
+// Memory that two processes of one host share: a ring for each direction, and what
+// either has of the blocks of the other (outbox.h).
 
 #include <atomic>
 #include <cstddef>
@@ -13,6 +12,8 @@
 
 #include "base/fd.h"
 #include "base/status.h"
+#include "transport/loans.h"
+#include "transport/mapping.h"
 #include "transport/shared_ring.h"
 
 namespace aikido::transport {
@@ -24,9 +25,6 @@ class SharedMemory {
   static Result<SharedMemory> make(size_t ring_bytes);
   // What the maker has sent. kProtocol: it is no such memory, or could shrink.
   static Result<SharedMemory> open(Fd fd);
-  SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
-  ~SharedMemory();
 
   // For the other process; closed once it has it.
   Fd& fd() { return fd_; }
@@ -37,28 +35,36 @@ class SharedMemory {
   size_t ring_bytes() const { return ring_bytes_; }
   RingWriter writer() { return {&ring(is_maker_), data(is_maker_), ring_bytes_}; }
   RingReader reader() { return {&ring(!is_maker_), data(!is_maker_), ring_bytes_}; }
+  // Of blocks of ours that the other has, and of its blocks that we have.
+  LoanState* lent() { return &header().loans[is_maker_ ? 1 : 0]; }
+  LoanState* borrowed() { return &header().loans[is_maker_ ? 0 : 1]; }
 
  private:
   struct Header {
     std::atomic<uint32_t> is_accepted;
-    RingState rings[2];  // what the maker writes is in the second
+    // What the maker writes and lends is in the second.
+    RingState rings[2];
+    LoanState loans[2];
   };
   static constexpr size_t kHeaderRoom = 4096;
   static_assert(sizeof(Header) <= kHeaderRoom);
 
-  SharedMemory(Fd fd, void* base, size_t ring_bytes, bool is_maker)
-      : fd_(std::move(fd)), base_(base), ring_bytes_(ring_bytes), is_maker_(is_maker) {}
+  SharedMemory(Fd fd, Mapping mapping, size_t ring_bytes, bool is_maker)
+      : fd_(std::move(fd)),
+        mapping_(std::move(mapping)),
+        ring_bytes_(ring_bytes),
+        is_maker_(is_maker) {}
   static Result<SharedMemory> map(Fd fd, size_t ring_bytes, bool is_maker);
   static size_t size_of(size_t ring_bytes) { return kHeaderRoom + 2 * ring_bytes; }
 
-  Header& header() const { return *static_cast<Header*>(base_); }
+  Header& header() const { return *reinterpret_cast<Header*>(mapping_.data()); }
   RingState& ring(bool second) { return header().rings[second ? 1 : 0]; }
   std::byte* data(bool second) {
-    return static_cast<std::byte*>(base_) + kHeaderRoom + (second ? ring_bytes_ : 0);
+    return mapping_.data() + kHeaderRoom + (second ? ring_bytes_ : 0);
   }
 
   Fd fd_;
-  void* base_;
+  Mapping mapping_;
   size_t ring_bytes_;
   bool is_maker_;
 };

@@ -58,24 +58,23 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   return taken;
 }
 
-bool RingWriter::must_wake_reader(Haste haste) {
+bool RingWriter::must_wake_reader(Haste haste, bool has_blocks) {
   const uint32_t sleeps = state_->reader_sleeps.load();
   const bool can_wait = (sleeps == kPatient && haste < Haste::kServed) ||
                         (sleeps == kCalm && haste < Haste::kAwaited);
-  if (can_wait && has_room() && state_->is_ended.load() == 0) return false;
+  if (can_wait && has_blocks && has_room() && state_->is_ended.load() == 0)
+    return false;
   return sleeps != 0 && state_->reader_sleeps.exchange(0) != 0;
+}
+
+size_t RingWriter::room() const {
+  const uint64_t used = written_ - state_->read.load();
+  return used > bytes_ ? 0 : bytes_ - used;
 }
 
 bool RingWriter::has_room() const {
   const uint64_t used = written_ - state_->read.load();
   return used <= bytes_ / 2 || used > bytes_;
-}
-
-bool RingWriter::rest() {
-  state_->writer_sleeps.store(kAsleep);
-  if (!has_room()) return true;
-  wake();
-  return false;
 }
 
 std::optional<size_t> RingReader::read(std::span<const iovec> parts, Caching caching) {

@@ -70,13 +70,16 @@ class RingWriter {
   std::optional<size_t> write(std::span<const iovec> parts);
   // Nothing follows.
   void end() { state_->is_ended.store(1); }
-  // The reader sleeps over what was written, or over the end: wake it up.
-  bool must_wake_reader(Haste haste);
+  // The reader sleeps over what was written, or over the end: wake it up. `has_blocks`:
+  // there is room for much beside the ring, too.
+  bool must_wake_reader(Haste haste, bool has_blocks = true);
 
+  // What the next write takes at least.
+  size_t room() const;
   // There is room for much: worth a wake-up.
   bool has_room() const;
-  // From now on the reader wakes us when there is; false: there is some already.
-  bool rest();
+  // From now on the reader wakes us when there is. Look once more before you sleep.
+  void rest() { state_->writer_sleeps.store(kAsleep); }
   void wake() { state_->writer_sleeps.store(0, std::memory_order_relaxed); }
 
  private:

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "transport/local_socket.h"
+
 namespace aikido::transport {
 namespace {
 
@@ -19,16 +21,25 @@ Status broken() {
 
 }  // namespace
 
-SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory)
+SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
+                           Outbox* outbox, const Fd& blocks)
     : loop_(loop),
       socket_(std::move(socket)),
-      memory_(std::move(memory)),
-      writer_(memory_.writer()),
-      reader_(memory_.reader()) {
-  memory_.fd().reset();
+      memory_(std::make_shared<SharedMemory>(std::move(memory))),
+      writer_(memory_->writer()),
+      reader_(memory_->reader()) {
+  memory_->fd().reset();
+  if (outbox != nullptr) lender_ = outbox->lend_to(memory_, pid_of_peer(socket_));
+  if (!blocks.is_open()) return;
+  // Without it the peer sends everything with the bytes.
+  auto borrower = Borrower::open(blocks, memory_);
+  if (!borrower) return;
+  borrower_ = std::move(*borrower);
+  borrower_->on_returned([this] { wake_writer(); });
 }
 
 SharedStream::~SharedStream() {
+  if (borrower_) borrower_->on_returned(nullptr);
   leave_loop();
   loop_->forget_flush(this);
 }
@@ -61,7 +72,9 @@ void SharedStream::push(Haste haste) {
 
 void SharedStream::flush() {
   is_bell_due_ = false;
-  if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone))) ring_bell();
+  const bool has_blocks = !lender_ || lender_->has_room();
+  if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone), has_blocks))
+    ring_bell();
 }
 
 Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching) {
@@ -70,8 +83,24 @@ Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching)
   const auto got = reader_.read(parts, caching);
   if (!got) return broken();
   if (*got == 0 && is_last) return Status(Code::kPeerLost, "");
-  if (reader_.must_wake_writer()) ring_bell();
+  wake_writer();
   return *got;
+}
+
+bool SharedStream::has_room() const {
+  return writer_.has_room() && (!lender_ || lender_->has_room());
+}
+
+bool SharedStream::rest_for_room() {
+  writer_.rest();
+  if (!has_room()) return true;
+  writer_.wake();
+  return false;
+}
+
+// It may want blocks as well as bytes.
+void SharedStream::wake_writer() {
+  if ((!borrower_ || borrower_->has_room()) && reader_.must_wake_writer()) ring_bell();
 }
 
 void SharedStream::end_sending() {
@@ -110,7 +139,7 @@ bool SharedStream::poll() {
     reader_.wake();
     writer_.wake();
   }
-  if (waits_for_room_ && (has_gone_ || writer_.has_room())) handler_->on_writable();
+  if (waits_for_room_ && (has_gone_ || has_room())) handler_->on_writable();
   if (!has_gone_ && !reader_.has_bytes() && !reader_.is_at_end()) return false;
   // Last: the handler may have done with us.
   handler_->on_readable();
@@ -120,7 +149,7 @@ bool SharedStream::poll() {
 bool SharedStream::rest() {
   if (has_gone_) return false;
   rests_ = true;
-  return reader_.rest(handler_->need()) && (!waits_for_room_ || writer_.rest());
+  return reader_.rest(handler_->need()) && (!waits_for_room_ || rest_for_room());
 }
 
 }  // namespace aikido::transport

@@ -6,9 +6,12 @@
 // sleeps who should not, and ends with the process at its other end. While both are
 // awake no system call is made.
 
+#include <memory>
+
 #include "base/fd.h"
 #include "transport/byte_stream.h"
 #include "transport/event_loop.h"
+#include "transport/outbox.h"
 #include "transport/shared_memory.h"
 
 namespace aikido::transport {
@@ -19,8 +22,10 @@ class SharedStream final : public ByteStream,
                            private Flushable {
  public:
   // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
-  // `loop` outlives the stream.
-  SharedStream(EventLoop* loop, Fd socket, SharedMemory memory);
+  // `outbox` has our blocks, `blocks` the other's; either may be none. `loop` and
+  // `outbox` outlive the stream.
+  SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
+               Outbox* outbox = nullptr, const Fd& blocks = {});
   ~SharedStream() override;
 
   void start(StreamHandler* handler) override;
@@ -30,6 +35,9 @@ class SharedStream final : public ByteStream,
   // The peer can read it, whatever becomes of this process.
   bool is_drained() const override { return true; }
   Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
+  Lender* lender() override { return lender_.get(); }
+  Borrower* borrower() override { return borrower_.get(); }
+  size_t room() const override { return writer_.room(); }
   void end_sending() override;
   void hang_up() override;
   void end() override;
@@ -39,12 +47,17 @@ class SharedStream final : public ByteStream,
   bool poll() override;
   bool rest() override;
   void flush() override;
+  bool has_room() const;
+  bool rest_for_room();
+  void wake_writer();
   void ring_bell();
   void leave_loop();
 
   EventLoop* loop_;
   Fd socket_;
-  SharedMemory memory_;
+  std::shared_ptr<SharedMemory> memory_;
+  std::shared_ptr<Lender> lender_;      // null: we have no blocks
+  std::shared_ptr<Borrower> borrower_;  // null: there are none for us
   RingWriter writer_;
   RingReader reader_;
   StreamHandler* handler_ = nullptr;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "transport/outbox.h"
+
 namespace aikido::transport {
 namespace {
 
@@ -206,13 +208,33 @@ void StreamLink::put_back() {
   }
 }
 
-// Moves chunks from the scheduler in front of the stream.
-void StreamLink::gather(const Turn& turn) {
+// A block with the chunk, which the stream takes for sure, so that nobody has to take
+// it back: 0 is none, and the payload goes through the stream. Empty: the peer has as
+// many as it may have.
+std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk) {
+  Lender* lender = stream_->lender();
+  if (lender == nullptr || m.data == nullptr || !lender->takes(chunk.bytes)) return 0;
+  const size_t ahead = outgoing_bytes_ + kHeaderBytes + kMaxExtensionBytes;
+  if (stream_->room() < ahead || !lender->has_credit()) return std::nullopt;
+  const uint32_t part = uint32_t{m.header.shard} << 8 | uint32_t(m.header.kind);
+  return lender->lend(
+      m.data + chunk.offset,
+      {m.owner, part, m.header.offset + chunk.offset, chunk.bytes, m.num_receivers});
+}
+
+// Moves chunks from the scheduler in front of the stream, and counts the bytes of those
+// that are lent. False: the next one has to wait for room.
+bool StreamLink::gather(const Turn& turn, size_t* lent) {
   while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < turn.chunks) {
     const auto chunk = scheduler_.pop(loop_->now(), turn.chunk_bytes);
-    if (!chunk) return;
+    if (!chunk) return true;
     Queued& queued = messages_.at(chunk->message);
     const OutMessage& m = queued.message;
+    const auto block = lend(m, *chunk);
+    if (!block) {
+      scheduler_.put_back(*chunk, m.priority, m.bytes, m.chunk_bytes, loop_->now());
+      return false;
+    }
     Outgoing& out = outgoing_.emplace_back();
     out.chunk = *chunk;
     out.priority = m.priority;
@@ -220,6 +242,7 @@ void StreamLink::gather(const Turn& turn) {
     FrameHeader h = m.header;
     h.offset = m.header.offset + chunk->offset;
     h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
+    h.block = *block;
     h.extension_bytes = chunk->offset == 0 ? m.extension_bytes : uint8_t{0};
     h.called = handler_->called();
     h.settled = handler_->settled();
@@ -227,13 +250,18 @@ void StreamLink::gather(const Turn& turn) {
     std::memcpy(out.prefix.data() + kHeaderBytes, m.extension.data(),
                 h.extension_bytes);
     out.prefix_bytes = kHeaderBytes + h.extension_bytes;
-    out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
-    out.payload_bytes = chunk->bytes;
+    if (*block != 0) {
+      *lent += chunk->bytes;
+    } else {
+      out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
+      out.payload_bytes = chunk->bytes;
+    }
     outgoing_bytes_ += out.prefix_bytes + out.payload_bytes;
     trace_.on_picked(chunk->message, chunk->offset, chunk->bytes);
     ++queued.in_flight;
     queued.is_through = chunk->is_last;
   }
+  return true;
 }
 
 // Returns what was written.
@@ -251,7 +279,8 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
   while (!outgoing_.empty() || !scheduler_.is_empty()) {
     // One chunk is all that was asked for: who asked knows of the rest.
     if (*total >= turn.bytes) return turn.chunks > 1;
-    gather(turn);
+    const bool goes_on = gather(turn, total);
+    if (outgoing_.empty()) return !goes_on;
     std::array<iovec, 2 * kGatherChunks> parts;
     size_t num_parts = 0;
     size_t offered = 0;
@@ -418,8 +447,36 @@ bool StreamLink::parse() {
   return false;
 }
 
+// Null: the peer has lent no such payload.
+const std::byte* StreamLink::find_block() const {
+  const Borrower* borrower = stream_->borrower();
+  return borrower == nullptr ? nullptr
+                             : borrower->find(header_.block, header_.payload_bytes);
+}
+
+Buffer StreamLink::keep_incoming() {
+  if (!may_keep_ || is_kept_) return {};
+  Buffer kept = stream_->borrower()->keep(header_.block, header_.payload_bytes);
+  is_kept_ = bool(kept);
+  return kept;
+}
+
 bool StreamLink::begin_frame(std::span<const std::byte> extension) {
+  const std::byte* lies = nullptr;
+  if (header_.block != 0) {
+    lies = find_block();
+    if (lies == nullptr) {
+      lose(Status(Code::kProtocol,
+                  concat("rank ", peer_.value, ": a frame names block ",
+                         int{header_.block}, ", which was not lent"),
+                  peer_));
+      return false;
+    }
+  }
+  may_keep_ = lies != nullptr;
+  is_kept_ = false;
   auto place = handler_->on_frame_begin(peer_, header_, extension);
+  may_keep_ = false;
   if (is_lost_) return false;
   if (!place) {
     lose(Status(Code::kProtocol,
@@ -429,7 +486,14 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
   payload_ = *place;
   payload_left_ = header_.payload_bytes;
   reading_ = Reading::kPayload;
-  if (payload_left_ == 0) end_payload(0);
+  if (lies != nullptr) {
+    if (payload_ != nullptr && !is_kept_)
+      copy(payload_, lies, payload_left_, caching());
+    if (!is_kept_) stream_->borrower()->give_back(header_.block);
+    end_payload(payload_left_);
+  } else if (payload_left_ == 0) {
+    end_payload(0);
+  }
   return !is_lost_;
 }
 

@@ -46,6 +46,7 @@ class StreamLink final : public Link,
     return incoming() != nullptr ? header_.payload_bytes - payload_left_ : 0;
   }
   void drop_incoming() override { payload_ = nullptr; }
+  Buffer keep_incoming() override;
   void hang_up() override;
   bool is_drained() const override;
   void finish() override;
@@ -58,7 +59,7 @@ class StreamLink final : public Link,
     Priority priority = 0;
     std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> prefix;
     size_t prefix_bytes = 0;
-    const std::byte* payload = nullptr;
+    const std::byte* payload = nullptr;  // what is not in a block
     size_t payload_bytes = 0;
     size_t sent = 0;               // of prefix and payload together
     std::vector<std::byte> aside;  // the payload, once its message is cancelled
@@ -100,7 +101,8 @@ class StreamLink final : public Link,
 
   size_t write_some(const Turn& turn);
   bool write_turn(const Turn& turn, size_t* total);
-  void gather(const Turn& turn);
+  bool gather(const Turn& turn, size_t* lent);
+  std::optional<uint8_t> lend(const OutMessage& m, const Chunk& chunk);
   void put_back();
   void ask_uplink();
   void end_if_finished();
@@ -112,6 +114,7 @@ class StreamLink final : public Link,
   Caching caching() const;
   bool parse();
   bool begin_frame(std::span<const std::byte> extension);
+  const std::byte* find_block() const;
   void end_payload(size_t bytes);
   void stop_sending();
   void lose(const Status& why);
@@ -142,6 +145,8 @@ class StreamLink final : public Link,
   Reading reading_ = Reading::kHeader;
   FrameHeader header_;
   std::byte* payload_ = nullptr;  // null: thrown away
+  // The payload of the frame that begins is in a block, and who takes it keeps that.
+  bool may_keep_ = false, is_kept_ = false;
   size_t payload_left_ = 0;
   std::vector<std::byte> in_;
   size_t in_begin_ = 0;

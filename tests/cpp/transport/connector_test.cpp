@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <csignal>
@@ -268,7 +269,7 @@ TEST_CASE("another version is told both numbers, as are the doorkeepers", "[tcp]
     std::vector<std::byte> answer(kMaxHelloBytes);
     size_t got = 0;
     const std::string text =
-        "the other side speaks protocol version 200, this build 11; install the same "
+        "the other side speaks protocol version 200, this build 12; install the same "
         "aikido on every rank";
     while (got < encode_welcome(text).size()) {
       const auto n = ::recv(other.get(), answer.data() + got, answer.size() - got, 0);
@@ -335,6 +336,33 @@ TEST_CASE("members of one host share memory for bulk", "[tcp]") {
   CHECK(accepted[0].memory->reader().read({&to, 1}) == 100);
   CHECK(got == data);
   CHECK(house.sharing.failure.empty());
+}
+
+TEST_CASE("members of one host exchange their blocks", "[tcp]") {
+  const auto is_of = [](const Fd& fd, const Outbox& outbox) {
+    struct stat found {
+    }, own{};
+    return ::fstat(fd.get(), &found) == 0 && ::fstat(outbox.fd(), &own) == 0 &&
+           found.st_ino == own.st_ino;
+  };
+  auto mine = Outbox::make(), theirs = Outbox::make();
+  REQUIRE(mine.is_ok());
+  REQUIRE(theirs.is_ok());
+  const bool listener_has = GENERATE(false, true), dialler_has = GENERATE(false, true);
+  House house(seconds(20), "127.0.0.1", true);
+  house.sharing.ring_bytes = 8 << 10;
+  if (dialler_has) house.sharing.outbox = theirs->get();
+  if (listener_has) house.listener->share(mine->get());
+  auto dialled = house.dial_in(hello_of(7));
+  REQUIRE(dialled.is_ok());
+  CHECK(house.members() == 1);
+  const auto control = static_cast<size_t>(Lane::kControl);
+  const Fd& got = (*dialled)[control].blocks;
+  const Fd& given = house.keeper.sockets[0][control].blocks;
+  CHECK(given.is_open() == dialler_has);
+  CHECK(got.is_open() == (dialler_has && listener_has));
+  if (given.is_open()) CHECK(is_of(given, **theirs));
+  if (got.is_open()) CHECK(is_of(got, **mine));
 }
 
 TEST_CASE("whoever does not want to share memory is met over TCP", "[tcp]") {

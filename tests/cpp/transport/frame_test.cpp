@@ -38,10 +38,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 0b 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 0c 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  02 00 00 00 51 6c 2f 1e";
+    "07 00 00 00 00 00 00 00  02 00 00 00 47 86 3b b4";
 
 }  // namespace
 
@@ -58,6 +58,7 @@ TEST_CASE("headers come back as they were") {
     FrameHeader h;
     h.kind = static_cast<FrameKind>(1 + random() % kMaxFrameKind);
     h.extension_bytes = static_cast<uint8_t>(random());
+    h.block = static_cast<uint8_t>(random());
     h.shard = static_cast<uint16_t>(random());
     h.payload_bytes = static_cast<uint32_t>(random());
     h.epoch = static_cast<uint32_t>(random());
@@ -100,7 +101,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{200};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 200, this build speaks 11; install "
+        "this is no aikido frame: protocol version 200, this build speaks 12; install "
         "the "
         "same aikido on every rank");
 }

@@ -159,15 +159,14 @@ TEST_CASE("who awaits nothing is woken for what is pressing, or fills half", "[u
 TEST_CASE("a writer is woken when half of the ring is free", "[unit]") {
   Ring ring(64);
   ring.write(pattern(64));
+  ring.writer.rest();
   CHECK_FALSE(ring.writer.has_room());
-  CHECK(ring.writer.rest());
   ring.read(31);
   CHECK_FALSE(ring.reader.must_wake_writer());
   ring.read(1);
   CHECK(ring.writer.has_room());
   CHECK(ring.reader.must_wake_writer());
   CHECK_FALSE(ring.reader.must_wake_writer());
-  CHECK_FALSE(ring.writer.rest());
 }
 
 TEST_CASE("nonsense in the other's numbers is seen", "[unit]") {
@@ -197,7 +196,12 @@ TEST_CASE("two threads exchange megabytes through a page, and both sleep at time
           ring.write(std::span(data).subspan(at, std::min<size_t>(kBytes - at, 3000)));
       at += n;
       if (ring.writer.must_wake_reader(Haste::kAwaited)) reader_bell.store(1);
-      if (n == 0 && ring.writer.rest()) wait_for(writer_bell);
+      if (n > 0) continue;
+      ring.writer.rest();
+      if (ring.writer.has_room())
+        ring.writer.wake();
+      else
+        wait_for(writer_bell);
     }
   });
   std::vector<std::byte> got;

@@ -362,7 +362,7 @@ TEST_CASE("parts of a large result go past the caches, and what is folded does n
     stream.incoming.resize(kHeaderBytes);
     encode(h, std::span<std::byte, kHeaderBytes>(stream.incoming.data(), kHeaderBytes));
     stream.handler->on_readable();
-    stream.incoming = pattern(100, seq);
+    stream.incoming = pattern(100, static_cast<unsigned>(seq));
     stream.readings.clear();
     stream.handler->on_readable();
     CHECK(handler.received[seq] == 100);

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/loans.h"
+
+#include <utility>
+
+#include "transport/shared_memory.h"
+
+namespace aikido::transport {
+
+Result<std::shared_ptr<Borrower>> Borrower::open(const Fd& blocks,
+                                                 std::shared_ptr<SharedMemory> memory) {
+  auto size = size_of_sealed_memory(blocks);
+  if (!size) return size.status();
+  if (*size != kNumBlocks * kBlockBytes)
+    return Status(Code::kProtocol, concat("blocks of ", *size, " bytes"));
+  auto mapping = Mapping::map(blocks, *size, Mapping::Access::kReadOnly);
+  if (!mapping) return mapping.status();
+  return std::shared_ptr<Borrower>(
+      new Borrower(std::move(*mapping), std::move(memory)));
+}
+
+Borrower::Borrower(Mapping blocks, std::shared_ptr<SharedMemory> memory)
+    : blocks_(std::move(blocks)),
+      memory_(std::move(memory)),
+      state_(memory_->borrowed()) {
+  state_->is_open.store(1);
+}
+
+Borrower::~Borrower() {
+  state_->is_done.store(1);
+}
+
+const std::byte* Borrower::find(uint8_t block, size_t bytes) const {
+  if (block == 0 || block > kNumBlocks || bytes > kBlockBytes) return nullptr;
+  return state_->is_out[block - 1u].load() == 1 ? at(block) : nullptr;
+}
+
+Buffer Borrower::keep(uint8_t block, size_t bytes) {
+  if (num_kept_ >= kMostKept || bytes == 0) return {};
+  ++num_kept_;
+  return {at(block), bytes, kBlockBytes, shared_from_this()};
+}
+
+void Borrower::take_back(std::byte* data, size_t) {
+  --num_kept_;
+  give_back(static_cast<uint8_t>((data - blocks_.data()) / kBlockBytes + 1));
+}
+
+void Borrower::give_back(uint8_t block) {
+  state_->is_out[block - 1u].store(0);
+  state_->returned.fetch_add(1);
+  if (tell_) tell_();
+}
+
+// Whatever the other process says, no more than a needless wake-up comes of it.
+bool Borrower::has_room() const {
+  return state_->lent.load() - state_->returned.load() <= kMostLent / 2;
+}
+
+}  // namespace aikido::transport

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/outbox.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace aikido::transport {
+namespace {
+
+bool is_same(const Content& a, const Content& b) {
+  return a.part == b.part && a.offset == b.offset && a.bytes == b.bytes &&
+         !a.owner.owner_before(b.owner) && !b.owner.owner_before(a.owner);
+}
+
+}  // namespace
+
+bool Lender::takes(size_t bytes) const {
+  return bytes >= kLeastLent && bytes <= kBlockBytes && state_->is_open.load() == 1;
+}
+
+bool Lender::has_credit() {
+  collect();
+  return blocks_.size() < kMostLent;
+}
+
+bool Lender::has_room() {
+  collect();
+  return blocks_.size() <= kMostLent / 2;
+}
+
+uint8_t Lender::lend(const std::byte* data, const Content& content) {
+  auto block = outbox_->find(content);
+  // A reader has each block once.
+  if (block && std::find(blocks_.begin(), blocks_.end(), *block) != blocks_.end())
+    block.reset();
+  if (!block) {
+    block = outbox_->find_free();
+    if (!block) return 0;
+    std::memcpy(outbox_->at(*block), data, content.bytes);
+    outbox_->blocks_[*block].content = content;
+    outbox_->blocks_[*block].num_to_come = content.num_readers;
+  }
+  --outbox_->blocks_[*block].num_to_come;
+  ++outbox_->blocks_[*block].num_readers;
+  blocks_.push_back(*block);
+  state_->is_out[*block].store(1);
+  state_->lent.fetch_add(1);
+  return static_cast<uint8_t>(*block + 1);
+}
+
+// Takes what the reader has given back.
+void Lender::collect() {
+  const uint64_t returned = state_->returned.load();
+  const bool is_done = state_->is_done.load() == 1;
+  if (std::exchange(seen_, returned) == returned && !is_done) return;
+  std::erase_if(blocks_, [&](uint8_t block) {
+    if (!is_done && state_->is_out[block].load() != 0) return false;
+    --outbox_->blocks_[block].num_readers;
+    return true;
+  });
+}
+
+// Nothing of ours is there any more, and nothing will be. Requires: nothing is lent.
+bool Lender::is_settled() {
+  collect();
+  const bool is_dead = pid_ > 0 && ::kill(pid_, 0) != 0 && errno == ESRCH;
+  if (is_dead) {
+    for (const uint8_t block : blocks_) --outbox_->blocks_[block].num_readers;
+    blocks_.clear();
+  }
+  return blocks_.empty();
+}
+
+Result<std::unique_ptr<Outbox>> Outbox::make() {
+  constexpr size_t kBytes = kNumBlocks * kBlockBytes;
+  auto fd = make_sealed_memory(kBytes);
+  if (!fd) return fd.status();
+  auto mapping = Mapping::map(*fd, kBytes, Mapping::Access::kReadWrite);
+  if (!mapping) return mapping.status();
+  return std::unique_ptr<Outbox>(new Outbox(std::move(*fd), std::move(*mapping)));
+}
+
+std::shared_ptr<Lender> Outbox::lend_to(std::shared_ptr<SharedMemory> memory, int pid) {
+  collect();
+  return lenders_.emplace_back(new Lender(this, std::move(memory), pid));
+}
+
+std::optional<uint8_t> Outbox::find(const Content& content) const {
+  if (content.num_readers == 1) return std::nullopt;
+  for (size_t b = 0; b < kNumBlocks; ++b)
+    if (blocks_[b].is_of_use() && is_same(blocks_[b].content, content))
+      return static_cast<uint8_t>(b);
+  return std::nullopt;
+}
+
+// The first one whose content is of no use, so that few are in the caches; else one
+// that nobody reads, in turns.
+std::optional<uint8_t> Outbox::find_free() {
+  for (const bool again : {false, true}) {
+    if (again) collect();
+    for (size_t b = 0; b < kNumBlocks; ++b) {
+      const Block& block = blocks_[b];
+      if (block.num_readers == 0 && !block.is_of_use()) return static_cast<uint8_t>(b);
+    }
+    for (size_t i = 0; i < kNumBlocks; ++i) {
+      const size_t b = (oldest_ + i) % kNumBlocks;
+      if (blocks_[b].num_readers > 0) continue;
+      oldest_ = b + 1;
+      return static_cast<uint8_t>(b);
+    }
+  }
+  return std::nullopt;
+}
+
+// From all readers, and from those to whom there is no link any more.
+void Outbox::collect() {
+  std::erase_if(lenders_, [](const std::shared_ptr<Lender>& lender) {
+    lender->collect();
+    return lender.use_count() == 1 && lender->is_settled();
+  });
+}
+
+}  // namespace aikido::transport

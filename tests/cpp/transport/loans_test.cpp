@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+
+#include "transport/loans.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "harness/catch.h"
+#include "harness/recording_handler.h"
+#include "transport/connector.h"
+#include "transport/outbox.h"
+#include "transport/stream_link.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+
+namespace {
+
+constexpr size_t kRing = 64 << 10;
+
+std::unique_ptr<Outbox> make_outbox() {
+  auto made = Outbox::make();
+  REQUIRE(made.is_ok());
+  return std::move(*made);
+}
+
+// A process with a thread of its own.
+struct Process {
+  EventLoop loop;
+  Uplink uplink{&loop, 0};
+  std::unique_ptr<Outbox> outbox = make_outbox();
+
+  std::unique_ptr<StreamLink> link_over(Connection connection, LinkHandler* handler) {
+    return std::make_unique<StreamLink>(
+        &loop, &uplink,
+        make_stream(&loop, std::move(connection), Lane::kBulk, outbox.get()),
+        Lane::kBulk, Rank(1), kBlockBytes, handler);
+  }
+};
+
+// Connections between two of them, as listener and dialler make them.
+std::pair<Connection, Connection> connect(const Process& a, const Process& b) {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+  auto made = SharedMemory::make(kRing);
+  REQUIRE(made.is_ok());
+  auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+  REQUIRE(opened.is_ok());
+  return {Connection{Fd(fds[0]), std::move(*made), Fd(::dup(b.outbox->fd()))},
+          Connection{Fd(fds[1]), std::move(*opened), Fd(::dup(a.outbox->fd()))}};
+}
+
+// Takes payloads where they lie while it has room for more, and folds nothing.
+struct Keeper final : LinkHandler {
+  Result<std::byte*> on_frame_begin(Rank, const FrameHeader& header,
+                                    std::span<const std::byte>) override {
+    headers.push_back(header);
+    Buffer frame = link->keep_incoming();
+    num_kept += frame ? 1 : 0;
+    if (!frame) frame = pool.take(header.payload_bytes);
+    frames.push_back(std::move(frame));
+    return frames.back().data();
+  }
+  void on_frame(Rank, const FrameHeader& header) override {
+    num_received += header.payload_bytes;
+  }
+  void on_link_lost(Rank, const Status&) override {}
+  uint64_t called() const override { return 0; }
+  int32_t settled() const override { return 0; }
+  Need need(Rank) const override { return Need::kNow; }
+
+  StreamLink* link = nullptr;
+  BufferPool pool{1 << 20};
+  std::vector<FrameHeader> headers;
+  std::vector<Buffer> frames;
+  size_t num_kept = 0, num_received = 0;
+};
+
+// Two processes that share one thread.
+struct OneThread {
+  Process here;
+  RecordingHandler a;
+  Keeper b;
+  std::unique_ptr<StreamLink> to_b, to_a;
+
+  OneThread() {
+    auto [one, other] = connect(here, here);
+    to_b = here.link_over(std::move(one), &a);
+    to_a = here.link_over(std::move(other), &b);
+    b.link = to_a.get();
+  }
+  void run_until(const std::function<bool()>& is_done) {
+    int turns = 0;
+    std::function<void()> look = [&] {
+      if (is_done() || ++turns > 200'000) return here.loop.stop();
+      here.loop.post(look);
+    };
+    here.loop.post(look);
+    here.loop.run();
+    REQUIRE(is_done());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("two processes exchange large and small messages, and wake each other up",
+          "[tcp]") {
+  constexpr size_t kLarge = 20 << 20, kSmall = 3000;
+  Process processes[2];
+  RecordingHandler handlers[2];
+  std::unique_ptr<StreamLink> links[2];
+  auto [one, other] = connect(processes[0], processes[1]);
+  links[0] = processes[0].link_over(std::move(one), &handlers[0]);
+  links[1] = processes[1].link_over(std::move(other), &handlers[1]);
+  const auto large = pattern(kLarge, 1), small = pattern(kSmall, 2);
+  std::atomic<int> num_done{0};
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 2; ++i) {
+    handlers[i].on_end = [&, i](const FrameHeader&) {
+      size_t all = 0;
+      for (const auto& [seq, bytes] : handlers[i].received) all += bytes;
+      if (all < kLarge + 8 * kSmall || ++num_done < 2) return;
+      for (Process& p : processes) p.loop.stop();
+    };
+    processes[i].loop.post([&, i] {
+      links[i]->send(message(1, large));
+      for (uint64_t seq = 2; seq < 10; ++seq)
+        links[i]->send(message(seq, small, {}, Priority(seq % 3) - 1));
+    });
+  }
+  for (Process& p : processes) threads.emplace_back([&p] { p.loop.run(); });
+  for (std::thread& t : threads) t.join();
+  for (RecordingHandler& h : handlers) {
+    CHECK((h.messages[1] == large));
+    for (uint64_t seq = 2; seq < 10; ++seq) CHECK((h.messages[seq] == small));
+    CHECK(h.times_lost == 0);
+  }
+  for (auto& link : links) link.reset();
+}
+
+TEST_CASE("a sender sleeps until its reader gives blocks back", "[tcp]") {
+  constexpr size_t kLarge = 20 << 20;
+  Process sender, reader;
+  RecordingHandler a, b;
+  auto [one, other] = connect(sender, reader);
+  const auto to_b = sender.link_over(std::move(one), &a);
+  const auto to_a = reader.link_over(std::move(other), &b);
+  const auto data = pattern(kLarge, 1);
+  std::promise<void> all_here;
+  b.on_end = [&](const FrameHeader&) {
+    if (b.received[1] == kLarge) all_here.set_value();
+  };
+  sender.loop.post([&] { to_b->send(message(1, data)); });
+  std::atomic<bool> is_asleep{false};
+  clockid_t clock{};
+  std::thread sends([&] {
+    REQUIRE(::pthread_getcpuclockid(::pthread_self(), &clock) == 0);
+    is_asleep = true;
+    sender.loop.run();
+  });
+  while (!is_asleep) std::this_thread::yield();
+  const auto used_ms = [&] {
+    timespec used{};
+    ::clock_gettime(clock, &used);
+    return used.tv_sec * 1000 + used.tv_nsec / 1'000'000;
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const auto before = used_ms();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  CHECK(used_ms() - before < 50);
+  std::thread reads([&] { reader.loop.run(); });
+  CHECK(all_here.get_future().wait_for(std::chrono::seconds(20)) ==
+        std::future_status::ready);
+  for (Process* p : {&sender, &reader}) p->loop.stop();
+  sends.join();
+  reads.join();
+  CHECK((b.messages[1] == data));
+}
+
+TEST_CASE("nothing is lent before the ring has room for its header", "[tcp]") {
+  OneThread two;
+  const auto large = pattern(kBlockBytes, 1);
+  // Four of them leave 136 bytes of the ring.
+  const auto small = pattern(16'286, 2);
+  for (uint64_t seq = 1; seq <= 4; ++seq) two.to_b->send(message(seq, small));
+  const MessageId id = two.to_b->send(message(5, large));
+  two.here.loop.post([&] { two.here.loop.stop(); });
+  two.here.loop.run();
+  CHECK(two.to_b->cancel(id) == kBlockBytes);
+  two.run_until([&] { return two.b.num_received == 4 * small.size(); });
+}
+
+TEST_CASE("payloads are kept where they lie, up to half of what one may have",
+          "[tcp]") {
+  OneThread two;
+  const auto data = pattern(12 * kBlockBytes, 1);
+  const auto owner = std::make_shared<CountingOwner>();
+  two.to_b->send(message(1, data, owner));
+  two.run_until([&] { return two.b.num_received == data.size(); });
+  CHECK(owner->tokens == std::vector<uint32_t>{1});
+  CHECK(two.b.num_kept == kMostKept);
+  REQUIRE(two.b.frames.size() == 12);
+  for (size_t i = 0; i < 12; ++i) {
+    CHECK(two.b.headers[i].block > 0);
+    CHECK(std::equal(two.b.frames[i].data(), two.b.frames[i].data() + kBlockBytes,
+                     data.begin() + static_cast<ptrdiff_t>(i * kBlockBytes)));
+  }
+  // The sender may write to its memory: nobody looks there any more.
+  two.b.frames.clear();
+  two.to_b->send(message(2, data));
+  two.run_until([&] { return two.b.num_received == 2 * data.size(); });
+  CHECK(two.b.num_kept == 2 * kMostKept);
+}
+
+TEST_CASE("what two members get is copied once for both", "[tcp]") {
+  OneThread two;
+  Keeper other;
+  auto [one, far] = connect(two.here, two.here);
+  const auto to_other = two.here.link_over(std::move(one), &two.a);
+  const auto from_other = two.here.link_over(std::move(far), &other);
+  other.link = from_other.get();
+  const bool is_same = GENERATE(false, true);
+  const auto data = pattern(kBlockBytes, 1);
+  const auto owner = std::make_shared<CountingOwner>();
+  for (StreamLink* link : {two.to_b.get(), to_other.get()}) {
+    OutMessage m = message(1, data, owner);
+    m.num_receivers = is_same ? 2 : 1;
+    link->send(std::move(m));
+  }
+  two.run_until(
+      [&] { return two.b.num_received + other.num_received == 2 * data.size(); });
+  CHECK((two.b.headers[0].block == other.headers[0].block) == is_same);
+  CHECK((two.b.frames[0].data()[5] == data[5]));
+  CHECK((other.frames[0].data()[5] == data[5]));
+}
+
+TEST_CASE("without a free block a payload goes through the ring", "[tcp]") {
+  OneThread two;
+  std::vector<std::shared_ptr<Lender>> lenders;
+  std::vector<std::shared_ptr<Borrower>> borrowers;
+  const auto data = pattern(kBlockBytes, 1);
+  for (size_t i = 0; i < kNumBlocks; ++i) {
+    if (i % kMostLent == 0) {
+      auto made = SharedMemory::make(4096);
+      auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+      lenders.push_back(two.here.outbox->lend_to(
+          std::make_shared<SharedMemory>(std::move(*made)), 0));
+      borrowers.push_back(
+          *Borrower::open(Fd(::dup(two.here.outbox->fd())),
+                          std::make_shared<SharedMemory>(std::move(*opened))));
+    }
+    REQUIRE(lenders.back()->lend(data.data(), {{}, 0, 0, data.size(), 1}) != 0);
+  }
+  two.to_b->send(message(1, data));
+  two.run_until([&] { return two.b.num_received == data.size(); });
+  CHECK(two.b.headers[0].block == 0);
+  CHECK(two.b.num_kept == 0);
+  CHECK(std::equal(data.begin(), data.end(), two.b.frames[0].data()));
+}
+
+TEST_CASE("a message that is cancelled while its peer has all blocks goes no further",
+          "[tcp]") {
+  OneThread two;
+  const auto data = pattern(20 * kBlockBytes, 1);
+  const MessageId id = two.to_b->send(message(1, data));
+  two.here.loop.post([&] { two.here.loop.stop(); });
+  two.here.loop.run();
+  const size_t dropped = two.to_b->cancel(id);
+  CHECK(dropped >= (20 - kMostLent) * kBlockBytes);
+  const auto small = pattern(10, 2);
+  two.to_b->send(message(2, small));
+  two.run_until(
+      [&] { return !two.b.headers.empty() && two.b.headers.back().seq == 2; });
+  CHECK(two.b.num_received == data.size() - dropped + small.size());
+}
+
+TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]") {
+  const bool are_there_blocks = GENERATE(false, true);
+  Process here;
+  RecordingHandler handler;
+  auto [one, other] = connect(here, here);
+  if (!are_there_blocks) other.blocks.reset();
+  auto stream = make_stream(&here.loop, std::move(one), Lane::kBulk, here.outbox.get());
+  const auto link = here.link_over(std::move(other), &handler);
+  FrameHeader h;
+  h.kind = FrameKind::kData;
+  h.seq = 1;
+  h.payload_bytes = 20'000;
+  h.total_bytes = 20'000;
+  h.block = 3;
+  std::array<std::byte, kHeaderBytes> bytes;
+  encode(h, bytes);
+  const iovec part{bytes.data(), bytes.size()};
+  REQUIRE(stream->write({&part, 1}).is_ok());
+  std::function<void()> look = [&] {
+    if (handler.times_lost > 0) return here.loop.stop();
+    here.loop.post(look);
+  };
+  here.loop.post(look);
+  here.loop.run();
+  CHECK(handler.lost.code() == Code::kProtocol);
+  CHECK(handler.lost.message() == "rank 1: a frame names block 3, which was not lent");
+  CHECK(handler.order.empty());
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/outbox.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "harness/catch.h"
+#include "harness/recording_handler.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using namespace aikido::transport;
+
+namespace {
+
+constexpr size_t kBytes = 20'000;
+
+// Another process that the outbox lends to, here in this one.
+struct Reader {
+  explicit Reader(Outbox* outbox, int pid = 0) {
+    auto made = SharedMemory::make(4096);
+    REQUIRE(made.is_ok());
+    auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+    REQUIRE(opened.is_ok());
+    lender = outbox->lend_to(std::make_shared<SharedMemory>(std::move(*made)), pid);
+    memory = std::make_shared<SharedMemory>(std::move(*opened));
+    auto borrowed = Borrower::open(Fd(::dup(outbox->fd())), memory);
+    REQUIRE(borrowed.is_ok());
+    borrower = std::move(*borrowed);
+  }
+  std::vector<std::byte> look(uint8_t block, size_t bytes = kBytes) const {
+    const std::byte* at = borrower->find(block, bytes);
+    REQUIRE(at != nullptr);
+    return {at, at + bytes};
+  }
+  // Blocks that it may have, without reading one.
+  int num_lent_until_full() {
+    int num = 0;
+    const auto data = pattern(kBytes);
+    for (; lender->has_credit(); ++num)
+      if (lender->lend(data.data(), alone) == 0) break;
+    return num;
+  }
+
+  static inline const Content alone{{}, 0, 0, kBytes, 1};
+  std::shared_ptr<Lender> lender;
+  std::shared_ptr<SharedMemory> memory;
+  std::shared_ptr<Borrower> borrower;
+};
+
+std::unique_ptr<Outbox> make_outbox() {
+  auto made = Outbox::make();
+  REQUIRE(made.is_ok());
+  return std::move(*made);
+}
+
+}  // namespace
+
+TEST_CASE("a reader finds what it was lent, and the block is used again", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  for (size_t i = 0; i < 3 * kNumBlocks; ++i) {
+    const auto data = pattern(kBytes, static_cast<unsigned>(i));
+    REQUIRE(reader.lender->has_credit());
+    const uint8_t block = reader.lender->lend(data.data(), Reader::alone);
+    CHECK(block == 1);  // few blocks stay in the caches
+    CHECK((reader.look(block) == data));
+    reader.borrower->give_back(block);
+    CHECK(reader.borrower->find(block, kBytes) == nullptr);
+  }
+}
+
+TEST_CASE("what several get is in one block until the last of them has had it",
+          "[unit]") {
+  const auto outbox = make_outbox();
+  Reader a(outbox.get()), b(outbox.get()), c(outbox.get());
+  const auto owner = std::make_shared<int>();
+  const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
+  const Content content{owner, 7, 1000, kBytes, 3};
+  const uint8_t block = a.lender->lend(data.data(), content);
+  a.borrower->give_back(block);
+  CHECK(b.lender->lend(other.data(), Reader::alone) != block);
+  CHECK(b.lender->lend(data.data(), content) == block);
+  for (Content unlike :
+       {Content{owner, 8, 1000, kBytes, 3}, Content{owner, 7, 1001, kBytes, 3},
+        Content{owner, 7, 1000, kBytes - 1, 3},
+        Content{std::make_shared<int>(), 7, 1000, kBytes, 3}})
+    CHECK(c.lender->lend(other.data(), unlike) != block);
+  CHECK(c.lender->lend(data.data(), content) == block);
+  CHECK((b.look(block) == data));
+  b.borrower->give_back(block);
+  CHECK((c.look(block) == data));
+  c.borrower->give_back(block);
+  // All three have had it: the same name again is new bytes for all one knows.
+  const uint8_t again = a.lender->lend(other.data(), content);
+  CHECK((a.look(again) == other));
+}
+
+TEST_CASE("what belongs to somebody who is gone is not found", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader a(outbox.get()), b(outbox.get());
+  auto owner = std::make_shared<int>();
+  const Content content{owner, 7, 1000, kBytes, 2};
+  const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
+  a.lender->lend(data.data(), content);
+  owner.reset();
+  CHECK((b.look(b.lender->lend(other.data(), content)) == other));
+}
+
+TEST_CASE("nobody gets a block twice at a time", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  const auto owner = std::make_shared<int>();
+  const Content content{owner, 0, 0, kBytes, 2};
+  const auto data = pattern(kBytes);
+  const uint8_t block = reader.lender->lend(data.data(), content);
+  CHECK(reader.lender->lend(data.data(), content) != block);
+}
+
+TEST_CASE("a reader has so many blocks at most, and may keep half of them", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  int num_told = 0;
+  reader.borrower->on_returned([&] { ++num_told; });
+  CHECK(reader.num_lent_until_full() == int{kMostLent});
+  CHECK_FALSE(reader.lender->has_room());
+  std::vector<Buffer> kept;
+  for (uint8_t block = 1; block <= kMostLent; ++block) {
+    CHECK_FALSE(reader.borrower->has_room());
+    Buffer buffer = reader.borrower->keep(block, kBytes);
+    CHECK(bool(buffer) == (block <= kMostKept));
+    if (buffer) {
+      CHECK(buffer.data() == reader.borrower->find(block, kBytes));
+      CHECK(buffer.size() == kBytes);
+      kept.push_back(std::move(buffer));
+    } else {
+      reader.borrower->give_back(block);
+    }
+  }
+  CHECK(num_told == kMostLent - kMostKept);
+  CHECK(reader.borrower->has_room());
+  CHECK(reader.lender->has_room());
+  CHECK(reader.lender->has_credit());
+  kept.clear();
+  CHECK(num_told == kMostLent);
+  CHECK(reader.num_lent_until_full() == int{kMostLent});
+}
+
+TEST_CASE("without a free block there is none, and readers do not wait for each other",
+          "[unit]") {
+  const auto outbox = make_outbox();
+  std::vector<Reader> readers;
+  for (size_t i = 0; i < kNumBlocks / kMostLent; ++i) {
+    readers.emplace_back(outbox.get());
+    CHECK(readers.back().num_lent_until_full() == int{kMostLent});
+  }
+  Reader last(outbox.get());
+  CHECK(last.lender->has_credit());
+  const auto data = pattern(kBytes);
+  CHECK(last.lender->lend(data.data(), Reader::alone) == 0);
+  readers[1].borrower->give_back(kMostLent + 1);
+  CHECK(last.lender->lend(data.data(), Reader::alone) == kMostLent + 1);
+}
+
+TEST_CASE("what a reader has without a link stays as it is until it is given back",
+          "[unit]") {
+  const auto outbox = make_outbox();
+  Reader gone(outbox.get());
+  const auto data = pattern(kBytes, 1);
+  CHECK(gone.lender->lend(data.data(), Reader::alone) == 1);
+  gone.lender.reset();
+  const auto next = [&] {
+    Reader reader(outbox.get());
+    return reader.lender->lend(pattern(kBytes, 2).data(), Reader::alone);
+  };
+  CHECK(next() == 2);
+  CHECK((gone.look(1) == data));
+  SECTION("each block") {
+    gone.borrower->give_back(1);
+  }
+  SECTION("all, when it looks at none any more") {
+    gone.borrower.reset();
+  }
+  CHECK(next() == 1);
+}
+
+TEST_CASE("a kept block outlives the link of its reader", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  const auto data = pattern(kBytes, 1);
+  Buffer kept =
+      reader.borrower->keep(reader.lender->lend(data.data(), Reader::alone), kBytes);
+  reader.lender.reset();
+  reader.borrower.reset();
+  Reader other(outbox.get());
+  CHECK(other.lender->lend(pattern(kBytes, 2).data(), Reader::alone) == 2);
+  CHECK(std::equal(data.begin(), data.end(), kept.data()));
+  kept.reset();
+  Reader third(outbox.get());
+  CHECK(third.lender->lend(pattern(kBytes, 2).data(), Reader::alone) == 1);
+}
+
+TEST_CASE("what a dead process has is taken back, once there is no link to it",
+          "[unit]") {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  const auto outbox = make_outbox();
+  Reader dead(outbox.get(), child);
+  const auto data = pattern(kBytes);
+  CHECK(dead.lender->lend(data.data(), Reader::alone) == 1);
+  dead.lender.reset();
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  Reader other(outbox.get());
+  CHECK(other.lender->lend(data.data(), Reader::alone) == 1);
+}
+
+TEST_CASE("only what fits, and whom we share blocks with, takes them", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  CHECK_FALSE(reader.lender->takes(kLeastLent - 1));
+  CHECK(reader.lender->takes(kLeastLent));
+  CHECK(reader.lender->takes(kBlockBytes));
+  CHECK_FALSE(reader.lender->takes(kBlockBytes + 1));
+  auto alone = SharedMemory::make(4096);
+  REQUIRE(alone.is_ok());
+  const auto lender =
+      outbox->lend_to(std::make_shared<SharedMemory>(std::move(*alone)), 0);
+  CHECK_FALSE(lender->takes(kBlockBytes));
+}
+
+TEST_CASE("a number of no block that was lent finds nothing", "[unit]") {
+  const auto outbox = make_outbox();
+  Reader reader(outbox.get());
+  const auto data = pattern(kBytes);
+  const uint8_t block = reader.lender->lend(data.data(), Reader::alone);
+  for (const int number : {0, block + 1, int{kNumBlocks} + 1, 255})
+    CHECK(reader.borrower->find(static_cast<uint8_t>(number), kBytes) == nullptr);
+  CHECK(reader.borrower->find(block, kBlockBytes + 1) == nullptr);
+  CHECK_FALSE(reader.borrower->keep(block, 0));
+}
+
+TEST_CASE("what are no blocks is not mapped", "[unit]") {
+  auto made = SharedMemory::make(4096);
+  REQUIRE(made.is_ok());
+  const Fd other(::dup(made->fd().get()));
+  const auto memory = std::make_shared<SharedMemory>(std::move(*made));
+  CHECK(Borrower::open(other, memory).status().code() == Code::kProtocol);
+  const Fd unsealed(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(unsealed.get(), kNumBlocks * kBlockBytes) == 0);
+  CHECK(Borrower::open(unsealed, memory).status().code() == Code::kProtocol);
+  CHECK(memory->borrowed()->is_open.load() == 0);
+}
