@@ -97,6 +97,7 @@ def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
             assert ours["slow_steps_per_second"] > 1.5 * waits["slow_steps_per_second"]
 
 
+@pytest.mark.beside
 @pytest.mark.usefixtures("_lab")
 def test_a_demo_that_is_ended_leaves_no_hosts_behind(tmp_path):
     process = subprocess.Popen(

@@ -49,6 +49,7 @@ def test_arms_take_turns_and_a_link_is_slow_for_one_block():
     assert len(late["sums"]) == 4
 
 
+@pytest.mark.beside
 def test_training_catches_up_and_its_parameters_are_compared():
     block = Block(
         name="steps",
@@ -68,6 +69,7 @@ def test_training_catches_up_and_its_parameters_are_compared():
     assert len(records.step_times(found)) == 19
 
 
+@pytest.mark.beside
 def test_a_rank_that_fails_is_one_sentence():
     block = Block(
         name="killed", arm="strict", ops=400, num_bytes=SMALL,
