@@ -44,6 +44,8 @@ Engine::~Engine() {
   if (is_forked()) {
     thread_.detach();
     [[maybe_unused]] const auto* leaked = listener_.release();
+    // Where its memory was something else may be by now.
+    [[maybe_unused]] const auto* unmapped = outbox_.release();
     return;
   }
   loop_.stop();

@@ -80,6 +80,8 @@ Result<std::unique_ptr<Outbox>> Outbox::make() {
   constexpr size_t kBytes = kNumBlocks * kBlockBytes;
   auto fd = make_sealed_memory(kBytes);
   if (!fd) return fd.status();
+  // A child that lives on must not keep the memory of the dead.
+  fd->close_in_children();
   auto mapping = Mapping::map(*fd, kBytes, Mapping::Access::kReadWrite);
   if (!mapping) return mapping.status();
   return std::unique_ptr<Outbox>(new Outbox(std::move(*fd), std::move(*mapping)));

@@ -253,3 +253,12 @@ TEST_CASE("what are no blocks is not mapped", "[unit]") {
   CHECK(Borrower::open(unsealed, memory).status().code() == Code::kProtocol);
   CHECK(memory->borrowed()->is_open.load() == 0);
 }
+
+TEST_CASE("a child keeps nothing of the memory", "[unit]") {
+  const auto outbox = make_outbox();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::fcntl(outbox->fd(), F_GETFD) == -1 ? 0 : 1);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+}
