@@ -119,7 +119,6 @@ std::optional<uint8_t> Outbox::find_free() {
   return std::nullopt;
 }
 
-// From all readers, and from those to whom there is no link any more.
 void Outbox::collect() {
   std::erase_if(lenders_, [](const std::shared_ptr<Lender>& lender) {
     lender->collect();

@@ -75,6 +75,9 @@ class Outbox {
   // To the process `pid` (0: not known), with which `memory` is shared. What it has
   // once the link to it is gone comes back when it says so, or is dead.
   std::shared_ptr<Lender> lend_to(std::shared_ptr<SharedMemory> memory, int pid);
+  // Takes what readers have given back, and forgets those that have nothing and no
+  // link.
+  void collect();
 
  private:
   friend class Lender;
@@ -89,7 +92,6 @@ class Outbox {
 
   std::optional<uint8_t> find(const Content& content) const;
   std::optional<uint8_t> find_free();
-  void collect();
   std::byte* at(uint8_t block) const { return mapping_.data() + block * kBlockBytes; }
 
   Fd fd_;

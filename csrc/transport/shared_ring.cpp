@@ -69,7 +69,7 @@ bool RingWriter::must_wake_reader(Haste haste, bool has_blocks) {
 
 size_t RingWriter::room() const {
   const uint64_t used = written_ - state_->read.load();
-  return used > bytes_ ? 0 : bytes_ - used;
+  return used > bytes_ ? bytes_ : bytes_ - used;
 }
 
 bool RingWriter::has_room() const {

@@ -74,7 +74,8 @@ class RingWriter {
   // there is room for much beside the ring, too.
   bool must_wake_reader(Haste haste, bool has_blocks = true);
 
-  // What the next write takes at least.
+  // What the next write takes at least; all of the ring where it is to say what is
+  // wrong.
   size_t room() const;
   // There is room for much: worth a wake-up.
   bool has_room() const;

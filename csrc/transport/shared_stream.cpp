@@ -26,6 +26,7 @@ SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
     : loop_(loop),
       socket_(std::move(socket)),
       memory_(std::make_shared<SharedMemory>(std::move(memory))),
+      outbox_(outbox),
       writer_(memory_->writer()),
       reader_(memory_->reader()) {
   memory_->fd().reset();
@@ -39,7 +40,7 @@ SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
 }
 
 SharedStream::~SharedStream() {
-  if (borrower_) borrower_->on_returned(nullptr);
+  drop_blocks();
   leave_loop();
   loop_->forget_flush(this);
 }
@@ -115,6 +116,16 @@ void SharedStream::hang_up() {
 void SharedStream::end() {
   leave_loop();
   hang_up();
+  drop_blocks();
+}
+
+// Nothing is read or lent any more, though the link may stay until its group goes. What
+// is kept is given back all the same.
+void SharedStream::drop_blocks() {
+  if (borrower_) borrower_->on_returned(nullptr);
+  borrower_.reset();
+  lender_.reset();
+  if (outbox_ != nullptr) outbox_->collect();
 }
 
 // A full socket is full of bells, and a broken one tells the loop.

@@ -50,12 +50,14 @@ class SharedStream final : public ByteStream,
   bool has_room() const;
   bool rest_for_room();
   void wake_writer();
+  void drop_blocks();
   void ring_bell();
   void leave_loop();
 
   EventLoop* loop_;
   Fd socket_;
   std::shared_ptr<SharedMemory> memory_;
+  Outbox* outbox_;
   std::shared_ptr<Lender> lender_;      // null: we have no blocks
   std::shared_ptr<Borrower> borrower_;  // null: there are none for us
   RingWriter writer_;

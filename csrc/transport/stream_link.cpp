@@ -455,7 +455,7 @@ const std::byte* StreamLink::find_block() const {
 }
 
 Buffer StreamLink::keep_incoming() {
-  if (!may_keep_ || is_kept_) return {};
+  if (!may_keep_ || is_kept_ || is_lost_) return {};
   Buffer kept = stream_->borrower()->keep(header_.block, header_.payload_bytes);
   is_kept_ = bool(kept);
   return kept;

@@ -3,16 +3,20 @@
 
 #include "transport/loans.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <atomic>
+#include <csignal>
 #include <future>
 #include <thread>
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
 #include "transport/connector.h"
+#include "transport/local_socket.h"
 #include "transport/outbox.h"
 #include "transport/stream_link.h"
 
@@ -307,4 +311,65 @@ TEST_CASE("a frame that names a block which was not lent ends the link", "[tcp]"
   CHECK(handler.lost.code() == Code::kProtocol);
   CHECK(handler.lost.message() == "rank 1: a frame names block 3, which was not lent");
   CHECK(handler.order.empty());
+}
+
+TEST_CASE("who is told nothing more by its peer looks at no block any more", "[tcp]") {
+  Process here;
+  RecordingHandler handler;
+  auto [one, other] = connect(here, here);
+  const auto link = here.link_over(std::move(one), &handler);
+  auto reader = make_stream(&here.loop, std::move(other), Lane::kBulk, nullptr);
+  const auto data = pattern(kMostLent * kBlockBytes);
+  link->send(message(1, data));
+  here.loop.post([&] { here.loop.stop(); });
+  here.loop.run();
+  const auto next = [&] {
+    auto [near, far] = connect(here, here);
+    const auto to =
+        make_stream(&here.loop, std::move(near), Lane::kBulk, &*here.outbox);
+    const auto from = make_stream(&here.loop, std::move(far), Lane::kBulk);
+    return to->lender()->lend(data.data(), {{}, 0, 0, kBlockBytes, 1});
+  };
+  CHECK(next() == kMostLent + 1);
+  reader->end();
+  CHECK(next() == 1);
+}
+
+TEST_CASE("what a killed member has comes back although its link is kept", "[tcp]") {
+  Process here;
+  const Address address{"127.0.0.1",
+                        static_cast<uint16_t>(::getpid() % 30'000 + 1'000)};
+  const Fd listens = listen_beside(address);
+  REQUIRE(listens.is_open());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const Fd socket = connect_beside(address);
+    ::pause();
+    ::_exit(0);
+  }
+  pollfd wait{listens.get(), POLLIN, 0};
+  REQUIRE(::poll(&wait, 1, 20'000) == 1);
+  Fd socket(::accept4(listens.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  REQUIRE(pid_of_peer(socket) == child);
+  auto made = SharedMemory::make(kRing);
+  auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+  // In the place of the child's, which is killed before it can say that it is done.
+  auto borrower = Borrower::open(Fd(::dup(here.outbox->fd())),
+                                 std::make_shared<SharedMemory>(std::move(*opened)));
+  RecordingHandler handler;
+  const auto link = here.link_over({std::move(socket), std::move(*made)}, &handler);
+  const auto data = pattern(kBlockBytes);
+  link->send(message(1, data));
+  here.loop.post([&] { here.loop.stop(); });
+  here.loop.run();
+  REQUIRE((*borrower)->find(1, kBlockBytes) != nullptr);
+  ::kill(child, SIGKILL);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  handler.on_lost = [&] { here.loop.stop(); };
+  here.loop.run();
+  auto [near, far] = connect(here, here);
+  const auto to = make_stream(&here.loop, std::move(near), Lane::kBulk, &*here.outbox);
+  const auto from = make_stream(&here.loop, std::move(far), Lane::kBulk);
+  CHECK(to->lender()->lend(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
 }

@@ -176,6 +176,7 @@ TEST_CASE("nonsense in the other's numbers is seen", "[unit]") {
   ring.state.read.store(1);
   CHECK_FALSE(ring.writer.write({&part, 1}).has_value());
   CHECK(ring.writer.has_room());  // so that somebody looks
+  CHECK(ring.writer.room() == 64);
   ring.state.read.store(0);
   ring.state.written.store(65);
   CHECK_FALSE(ring.reader.read({&part, 1}).has_value());
