@@ -4,13 +4,15 @@
 
 Other collectives, messages, a training step of small buckets, what a group needs that
 does nothing, and the memory that large collectives take. The two take turns; results
-are compared. Ranks of one host share memory, or use TCP with --tcp.
+are compared. Ranks of one host share memory, or use TCP with --tcp. With --mbit each
+rank is a host with a slow link, and collectives are compared with what it can carry.
 """
 
 import contextlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +23,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
 from benchmarks.allreduce import KIB, MIB, SHARED_MEMORY, TCP, size_name
-from benchmarks.launch import RanksFailedError, run_ranks
+from benchmarks.lab import Lab, LabError, Link
+from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
 
 LIMIT_S = 900
 RANKS_FILE = "collectives_ranks.py"
@@ -39,20 +42,72 @@ IDLE_SHARE = 0.005  # of a core
 # What a collective may take beside the user's tensors: its size so often, and more.
 MEMORY_TIMES, MEMORY_BESIDE = 2, 16 * MIB
 LARGEST = 64 * MIB
+# On slow links: of what a link carries at best.
+LINK_SIZE, LINK_BAR = 4 * MIB, 1.04
 
 
-def cases_of(names: list[str]) -> list[dict]:
+def cases_of(names: list[str], *, on_links: bool = False) -> list[dict]:
     """What to measure, in this order; `names` of some of it."""
+    with_allreduce = ["allreduce", *COLLECTIVES]
+    if on_links:
+        cases = [{"name": name, "num_bytes": LINK_SIZE} for name in with_allreduce]
+        return _chosen(cases, names)
     cases = [{"name": n, "num_bytes": size} for n in COLLECTIVES for size in SIZES]
     cases += [{"name": "ping-pong", "num_bytes": 8}]
     cases += [{"name": "send", "num_bytes": 64 * MIB}]
     cases += [{"name": "training step"}, {"name": "idle"}]
-    of_memory = ["allreduce", *COLLECTIVES]
-    cases += [{"name": "memory", "num_bytes": LARGEST, "collectives": of_memory}]
+    memory = {"name": "memory", "num_bytes": LARGEST, "collectives": with_allreduce}
+    return _chosen([*cases, memory], names)
+
+
+def _chosen(cases: list[dict], names: list[str]) -> list[dict]:
     unknown = set(names) - {case["name"] for case in cases}
     if unknown:
         raise typer.BadParameter(f"there is no case {', '.join(sorted(unknown))}")
     return [case for case in cases if not names or case["name"] in names]
+
+
+def judged_on_links(
+    case: dict, samples: dict[str, common.Samples], *, ranks: int, mbit: float
+) -> list[common.Result]:
+    """Beside the bound, and beside Gloo."""
+    name, num_bytes = case["name"], case["num_bytes"]
+    bound = common.bound_s(name, num_bytes, ranks, mbit)
+    return [
+        common.Result.judge(
+            f"{name} {size_name(num_bytes)} at {mbit:g} Mbit/s, beside {what}",
+            unit="ms",
+            value=1e3 * samples["aikido"].median,
+            reference=1e3 * reference,
+            bar=bar,
+        )
+        for what, reference, bar in (
+            ("what links carry", bound, LINK_BAR),
+            ("Gloo", samples["gloo"].median, None),
+        )
+    ]
+
+
+def run(
+    plan: dict, ranks: int, mbit: float | None, on_event: Callable[[dict], None]
+) -> None:
+    """Raises RanksFailedError or LabError."""
+    if mbit is None:
+        run_ranks(
+            RANKS_FILE,
+            json.dumps(plan),
+            num_ranks=ranks,
+            limit_s=LIMIT_S,
+            on_event=on_event,
+        )
+        return
+    with Lab([Link(up_mbit=mbit, down_mbit=mbit)] * ranks) as lab:
+        lab.run(
+            [sys.executable, str(FOLDER / RANKS_FILE), json.dumps(plan)],
+            host_of=list(range(ranks)),
+            deadline_s=LIMIT_S,
+            on_event=lambda rank, event: on_event(event),
+        )
 
 
 def judged(
@@ -128,6 +183,10 @@ def main(
     tcp: Annotated[
         bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
     ] = False,
+    mbit: Annotated[
+        float | None,
+        typer.Option(help="Hosts with links of this rate, in Mbit/s; needs root."),
+    ] = None,
     spin: Annotated[
         bool, typer.Option("--spin", help="Ranks that wait look without sleeping.")
     ] = False,
@@ -137,8 +196,9 @@ def main(
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
     if spin:
         os.environ["AIKIDO_TRANSPORT_SPIN_US"] = str(SPIN_US)
-    cases = cases_of(names or [])
-    if not tcp:
+    cases = cases_of(names or [], on_links=mbit is not None)
+    with_least = not tcp and mbit is None
+    if with_least:
         try:
             programs.build(LEAST_LIBRARY)
         except programs.BuildError as error:
@@ -148,7 +208,7 @@ def main(
         "cases": cases,
         "iterations": iterations,
         "alternations": alternations,
-        "with_least": not tcp,
+        "with_least": with_least,
     }
     transport = TCP if tcp else SHARED_MEMORY
     results: list[common.Result] = []
@@ -163,17 +223,15 @@ def main(
             num_late += event["num_late"]
             samples = {n: common.Samples(tuple(v)) for n, v in event["seconds"].items()}
             case = cases[event["number"]]
-            results.extend(judged(case, samples, transport=transport, spins=spin))
+            results.extend(
+                judged(case, samples, transport=transport, spins=spin)
+                if mbit is None
+                else judged_on_links(case, samples, ranks=ranks, mbit=mbit)
+            )
 
         try:
-            run_ranks(
-                RANKS_FILE,
-                json.dumps(plan),
-                num_ranks=ranks,
-                limit_s=LIMIT_S,
-                on_event=on_event,
-            )
-        except RanksFailedError as error:
+            run(plan, ranks, mbit, on_event)
+        except (RanksFailedError, LabError) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(1) from None
     common.report(results, json_file)

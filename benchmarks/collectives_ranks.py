@@ -41,7 +41,8 @@ def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
     whole = numbers(num_bytes // 4, rank)
     part = numbers(num_bytes // 4 // size, rank)
     if name == "allreduce":
-        return lambda: dist.all_reduce(whole, group=group), whole
+        # In place, and the same however often it is called again.
+        return lambda: dist.all_reduce(whole, dist.ReduceOp.MAX, group=group), whole
     if name == "broadcast":
         return lambda: dist.broadcast(whole, 0, group=group), whole
     if name == "allgather":

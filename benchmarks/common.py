@@ -30,6 +30,8 @@ JsonPath = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the results to FILE."),
 ]
+# Of the rate of a link so much is payload; the rest are headers.
+PAYLOAD_SHARE = 0.957
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +111,17 @@ class Samples:
         low = math.floor(place)
         high = min(low + 1, len(ordered) - 1)
         return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def bound_s(name: str, num_bytes: int, ranks: int, mbit: float) -> float:
+    """What a collective takes at least: the bytes over the busiest link by its rate.
+
+    Each rank is a host with a link of `mbit` each way. Over one go, of S bytes in all,
+    2 S (n-1)/n in an allreduce, S in a broadcast, and S (n-1)/n in the others.
+    """
+    parts = (ranks - 1) / ranks
+    share = {"allreduce": 2 * parts, "broadcast": 1.0}.get(name, parts)
+    return share * num_bytes * 8e-6 / (PAYLOAD_SHARE * mbit)
 
 
 def measure_interleaved(

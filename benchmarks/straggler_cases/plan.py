@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import common
+
 NUM_RANKS = 4
 BAD = 3  # the rank or host that something is wrong with
 MBIT = 200.0
@@ -162,7 +164,7 @@ def stalls(
 
 def bound_s(num_bytes: int, ranks: int, mbit: float = MBIT) -> float:
     """What a healthy allreduce takes at least: its bytes by the rate that TCP gets."""
-    return 2 * num_bytes * (ranks - 1) / ranks * 8e-6 / (0.957 * mbit)
+    return common.bound_s("allreduce", num_bytes, ranks, mbit)
 
 
 def estimate_s(blocks: Iterable[Block]) -> float:

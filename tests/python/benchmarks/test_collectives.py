@@ -66,3 +66,36 @@ def test_a_bar_that_the_least_misses_is_not_asked_for(least_ms, bar):
     assert beside_least.case == "broadcast 8 B, shared memory, beside the least"
     assert beside_least.ratio == pytest.approx(3.0 / least_ms)
     assert beside_least.bar is None
+
+
+def test_on_links_collectives_are_chosen_by_name():
+    on_links = collectives.cases_of([], on_links=True)
+    assert [c["name"] for c in on_links] == ["allreduce", *collectives.COLLECTIVES]
+    assert {c["num_bytes"] for c in on_links} == {4 << 20}
+    assert collectives.cases_of(["alltoall"], on_links=True) == on_links[3:4]
+    with pytest.raises(typer.BadParameter, match="there is no case send"):
+        collectives.cases_of(["send"], on_links=True)
+
+
+# 4 MiB at 200 Mbit/s are 175.3 ms with headers.
+@pytest.mark.parametrize(
+    ("name", "ms"),
+    [("allreduce", 262.97), ("broadcast", 175.31), ("alltoall", 131.49)],
+)
+def test_on_links_a_collective_is_compared_with_what_they_carry(name, ms):
+    case = {"name": name, "num_bytes": 4 << 20}
+    for late, holds in ((1.03, True), (1.05, False)):
+        samples = {
+            "aikido": common.Samples((late * ms / 1e3,)),
+            "gloo": common.Samples((2 * ms / 1e3,)),
+        }
+        beside_bound, beside_gloo = collectives.judged_on_links(
+            case, samples, ranks=4, mbit=200
+        )
+        assert beside_bound.case == (
+            f"{name} 4 MiB at 200 Mbit/s, beside what links carry"
+        )
+        assert beside_bound.ratio == pytest.approx(late, rel=1e-4)
+        assert (beside_bound.bar, beside_bound.holds) == (1.04, holds)
+        assert beside_gloo.ratio == pytest.approx(late / 2, rel=1e-4)
+        assert beside_gloo.bar is None
