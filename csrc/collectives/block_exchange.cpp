@@ -33,7 +33,12 @@ Status BlockExchange::on_start() {
     const Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
     if (in.is_any_size || in.bytes > eager) post_ready(in, block.from);
   }
-  outgoing_left_ = local_.out_blocks.size();
+  const auto& blocks = local_.out_blocks;
+  outgoing_left_ = blocks.size();
+  // Of a broadcast and an all_gather.
+  all_get_the_same_ = std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
+    return block.data == blocks.front().data && block.bytes == blocks.front().bytes;
+  });
   for (const OutBlock& block : local_.out_blocks) {
     if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)].has_come) {
       send_block(block);
@@ -83,16 +88,6 @@ void BlockExchange::send_block(const OutBlock& block) {
   --outgoing_left_;
   post(block.to, FrameKind::kData, 0, block.data, block.bytes, 0, block.bytes, true,
        static_cast<uint32_t>(block.to.value));
-}
-
-// Of a broadcast and an all_gather all get the same block.
-size_t BlockExchange::num_receivers(FrameKind kind) const {
-  const auto& blocks = local_.out_blocks;
-  const bool is_same =
-      std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
-        return block.data == blocks.front().data && block.bytes == blocks.front().bytes;
-      });
-  return kind == FrameKind::kData && is_same ? blocks.size() : 1;
 }
 
 void BlockExchange::on_message_sent(uint32_t token) {

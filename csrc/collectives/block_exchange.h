@@ -48,7 +48,10 @@ class BlockExchange final : public Operation {
 
   Status on_start() override;
   void on_message_sent(uint32_t token) override;
-  size_t num_receivers(transport::FrameKind kind) const override;
+  size_t num_receivers(transport::FrameKind kind) const override {
+    const bool is_block = kind == transport::FrameKind::kData;
+    return is_block && all_get_the_same_ ? local_.out_blocks.size() : 1;
+  }
   Status expect(const InBlock& block);
   void take_early(Incoming& in);
   void post_ready(const Incoming& in, Rank from);
@@ -60,6 +63,7 @@ class BlockExchange final : public Operation {
   std::vector<Ready> ready_;        // by rank: can take a large block
   std::vector<bool> block_posted_;  // by rank
   std::vector<bool> block_sent_;    // by rank
+  bool all_get_the_same_ = false;
   size_t incoming_left_ = 0;
   size_t outgoing_left_ = 0;
 };

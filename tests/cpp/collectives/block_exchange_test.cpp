@@ -6,6 +6,7 @@
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "harness/spy_link.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -251,4 +252,34 @@ TEST_CASE("a block of unknown size that is too large is refused") {
   CHECK(status.message().find("rank 0 sends 3000 bytes where rank 1 expects 2000") !=
         std::string::npos);
   CHECK(sender->is_done());
+}
+
+TEST_CASE("what all get is said to be the same for them") {
+  const auto num_receivers = [](CallKind kind, bool is_same) {
+    ManualClock clock;
+    engine::GroupOptions options;
+    options.name = "test";
+    options.self = Rank(0);
+    options.size = 3;
+    engine::Group group(&clock, options);
+    std::vector<SpyLink*> spies;
+    for (int32_t r = 1; r < 3; ++r) {
+      auto link = std::make_unique<SpyLink>();
+      spies.push_back(link.get());
+      group.attach(Rank(r), std::move(link));
+    }
+    Bytes memory(200);
+    collectives::LocalCall local;
+    for (int32_t r = 1; r < 3; ++r) {
+      const size_t begin = is_same ? 0 : 50 * static_cast<size_t>(r);
+      local.out_blocks.push_back({Rank(r), bytes_of(memory) + begin, 50});
+    }
+    group.call(call_of(kind, 50, Rank(0)), std::move(local), milliseconds(100));
+    std::vector<size_t> said;
+    for (const SpyLink* spy : spies)
+      for (const auto& m : spy->sent) said.push_back(m.num_receivers);
+    return said;
+  };
+  CHECK(num_receivers(CallKind::kBroadcast, true) == std::vector<size_t>{2, 2});
+  CHECK(num_receivers(CallKind::kScatter, false) == std::vector<size_t>{1, 1});
 }

@@ -11,6 +11,7 @@
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "harness/spy_link.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -18,26 +19,6 @@ using transport::FrameKind;
 using transport::Haste;
 
 namespace {
-
-// Takes everything, and remembers the haste of it.
-class Spy final : public transport::Link {
- public:
-  transport::MessageId send(transport::OutMessage m) override {
-    sent.emplace_back(m.header.kind, m.haste);
-    return sent.size();
-  }
-  void let_go(transport::MessageId) override {}
-  size_t cancel(transport::MessageId) override { return 0; }
-  const transport::FrameHeader* incoming() const override { return nullptr; }
-  size_t num_received() const override { return 0; }
-  void drop_incoming() override {}
-  void hang_up() override {}
-  bool is_drained() const override { return true; }
-  void finish() override {}
-  void close() override {}
-
-  std::vector<std::pair<FrameKind, Haste>> sent;
-};
 
 // Rank 1 of two: rank 0 owns what is small.
 struct Lone {
@@ -49,10 +30,10 @@ struct Lone {
                         o.size = 2;
                         return o;
                       }()};
-  Spy* spy = nullptr;
+  SpyLink* spy = nullptr;
 
   Lone() {
-    auto link = std::make_unique<Spy>();
+    auto link = std::make_unique<SpyLink>();
     spy = link.get();
     group.attach(Rank(0), std::move(link));
   }
@@ -83,14 +64,15 @@ TEST_CASE("what a strict call sends can wait for that of the peer") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 1);
-  CHECK(lone.spy->sent[0] == std::pair{FrameKind::kContrib, Haste::kNone});
+  CHECK(lone.spy->sent[0].header.kind == FrameKind::kContrib);
+  CHECK(lone.spy->sent[0].haste == Haste::kNone);
 }
 
 TEST_CASE("what a call that may skip sends is needed by who has not called") {
   Lone lone;
   lone.call(call_with(straggler::Kind::kSkip));
   REQUIRE_FALSE(lone.spy->sent.empty());
-  for (const auto& [kind, haste] : lone.spy->sent) CHECK(haste == Haste::kServed);
+  for (const auto& m : lone.spy->sent) CHECK(m.haste == Haste::kServed);
 }
 
 TEST_CASE("a peer that has called is to hear of what may not fit its call") {
@@ -99,8 +81,8 @@ TEST_CASE("a peer that has called is to hear of what may not fit its call") {
   lone.call(call_with(straggler::Kind::kWaitAll));
   lone.call(call_with(straggler::Kind::kWaitAll));
   REQUIRE(lone.spy->sent.size() == 2);
-  CHECK(lone.spy->sent[0].second == Haste::kAwaited);
-  CHECK(lone.spy->sent[1].second == Haste::kNone);
+  CHECK(lone.spy->sent[0].haste == Haste::kAwaited);
+  CHECK(lone.spy->sent[1].haste == Haste::kNone);
 }
 
 TEST_CASE("a message can wait for its receive, and news cannot") {
@@ -113,9 +95,11 @@ TEST_CASE("a message can wait for its receive, and news cannot") {
   lone.group.abort({Code::kAborted, "given up"});
   const auto& sent = lone.spy->sent;
   REQUIRE_FALSE(sent.empty());
-  CHECK(sent.front() == std::pair{FrameKind::kP2pData, Haste::kNone});
-  CHECK(std::count(sent.begin(), sent.end(),
-                   std::pair{FrameKind::kAbort, Haste::kServed}) == 1);
+  CHECK(sent.front().header.kind == FrameKind::kP2pData);
+  CHECK(sent.front().haste == Haste::kNone);
+  CHECK(std::count_if(sent.begin(), sent.end(), [](const transport::OutMessage& m) {
+          return m.header.kind == FrameKind::kAbort && m.haste == Haste::kServed;
+        }) == 1);
 }
 
 TEST_CASE("who has nothing under way awaits nothing") {

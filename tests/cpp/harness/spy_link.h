@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// A Link that takes everything, remembers it, and sends nothing. One thread.
+
+#include <utility>
+#include <vector>
+
+#include "transport/link.h"
+
+namespace aikido::testing {
+
+class SpyLink final : public transport::Link {
+ public:
+  transport::MessageId send(transport::OutMessage m) override {
+    sent.push_back(std::move(m));
+    return sent.size();
+  }
+  void let_go(transport::MessageId) override {}
+  size_t cancel(transport::MessageId) override { return 0; }
+  const transport::FrameHeader* incoming() const override { return nullptr; }
+  size_t num_received() const override { return 0; }
+  void drop_incoming() override {}
+  void hang_up() override {}
+  bool is_drained() const override { return true; }
+  void finish() override {}
+  void close() override {}
+
+  std::vector<transport::OutMessage> sent;
+};
+
+}  // namespace aikido::testing
