@@ -55,7 +55,7 @@ void Borrower::give_back(uint8_t block) {
 
 // Whatever the other process says, no more than a needless wake-up comes of it.
 bool Borrower::has_room() const {
-  return state_->lent.load() - state_->returned.load() <= kMostLent / 2;
+  return state_->lent.load() - state_->returned.load() <= kMostKept;
 }
 
 }  // namespace aikido::transport

@@ -35,8 +35,9 @@ inline constexpr size_t kBlockBytes = 256 << 10;
 inline constexpr size_t kNumBlocks = 32;
 // Smaller payloads are copied as fast as a block is found.
 inline constexpr size_t kLeastLent = 16 << 10;
-// Blocks that one reader has at most, and how many of them it may keep. With more of
-// them they are no longer in the caches when the reader comes to them.
+// Blocks that one reader has at most: more would no longer be in the caches when it
+// comes to them. And how many of them it may keep; with no more than these out, a
+// sender that waits goes on, so that it never waits for one that is kept.
 inline constexpr size_t kMostLent = 4;
 inline constexpr size_t kMostKept = kMostLent / 2;
 

@@ -30,7 +30,7 @@ bool Lender::has_credit() {
 
 bool Lender::has_room() {
   collect();
-  return blocks_.size() <= kMostLent / 2;
+  return blocks_.size() <= kMostKept;
 }
 
 uint8_t Lender::lend(const std::byte* data, const Content& content) {
@@ -65,9 +65,8 @@ void Lender::collect() {
   });
 }
 
-// Nothing of ours is there any more, and nothing will be. Requires: nothing is lent.
+// Nothing of ours is there any more. Requires: no link, so nothing more is lent.
 bool Lender::is_settled() {
-  collect();
   const bool is_dead = pid_ > 0 && ::kill(pid_, 0) != 0 && errno == ESRCH;
   if (is_dead) {
     for (const uint8_t block : blocks_) --outbox_->blocks_[block].num_readers;
