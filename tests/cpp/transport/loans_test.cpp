@@ -15,6 +15,7 @@
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
+#include "harness/shared_pair.h"
 #include "transport/connector.h"
 #include "transport/local_socket.h"
 #include "transport/outbox.h"
@@ -27,12 +28,6 @@ using namespace aikido::transport;
 namespace {
 
 constexpr size_t kRing = 64 << 10;
-
-std::unique_ptr<Outbox> make_outbox() {
-  auto made = Outbox::make();
-  REQUIRE(made.is_ok());
-  return std::move(*made);
-}
 
 // A process with a thread of its own.
 struct Process {
@@ -52,12 +47,9 @@ struct Process {
 std::pair<Connection, Connection> connect(const Process& a, const Process& b) {
   int fds[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-  auto made = SharedMemory::make(kRing);
-  REQUIRE(made.is_ok());
-  auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
-  REQUIRE(opened.is_ok());
-  return {Connection{Fd(fds[0]), std::move(*made), Fd(::dup(b.outbox->fd()))},
-          Connection{Fd(fds[1]), std::move(*opened), Fd(::dup(a.outbox->fd()))}};
+  auto [made, opened] = make_shared_pair(kRing);
+  return {Connection{Fd(fds[0]), std::move(made), Fd(::dup(b.outbox->fd()))},
+          Connection{Fd(fds[1]), std::move(opened), Fd(::dup(a.outbox->fd()))}};
 }
 
 // Takes payloads where they lie while it has room for more, and folds nothing.
@@ -246,20 +238,12 @@ TEST_CASE("what two members get is copied once for both", "[tcp]") {
 
 TEST_CASE("without a free block a payload goes through the ring", "[tcp]") {
   OneThread two;
-  std::vector<std::shared_ptr<Lender>> lenders;
-  std::vector<std::shared_ptr<Borrower>> borrowers;
   const auto data = pattern(kBlockBytes, 1);
+  std::vector<Reader> readers;
   for (size_t i = 0; i < kNumBlocks; ++i) {
-    if (i % kMostLent == 0) {
-      auto made = SharedMemory::make(4096);
-      auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
-      lenders.push_back(two.here.outbox->lend_to(
-          std::make_shared<SharedMemory>(std::move(*made)), 0));
-      borrowers.push_back(
-          *Borrower::open(Fd(::dup(two.here.outbox->fd())),
-                          std::make_shared<SharedMemory>(std::move(*opened))));
-    }
-    REQUIRE(lenders.back()->lend(data.data(), {{}, 0, 0, data.size(), 1}) != 0);
+    if (i % kMostLent == 0) readers.emplace_back(two.here.outbox.get());
+    const Content content{{}, 0, 0, data.size(), 1};
+    REQUIRE(readers.back().lender->lend(data.data(), content) != 0);
   }
   two.to_b->send(message(1, data));
   two.run_until([&] { return two.b.num_received == data.size(); });
@@ -324,11 +308,8 @@ TEST_CASE("who is told nothing more by its peer looks at no block any more", "[t
   here.loop.post([&] { here.loop.stop(); });
   here.loop.run();
   const auto next = [&] {
-    auto [near, far] = connect(here, here);
-    const auto to =
-        make_stream(&here.loop, std::move(near), Lane::kBulk, &*here.outbox);
-    const auto from = make_stream(&here.loop, std::move(far), Lane::kBulk);
-    return to->lender()->lend(data.data(), {{}, 0, 0, kBlockBytes, 1});
+    const Reader another(here.outbox.get());
+    return another.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1});
   };
   CHECK(next() == kMostLent + 1);
   reader->end();
@@ -351,13 +332,12 @@ TEST_CASE("what a killed member has comes back although its link is kept", "[tcp
   REQUIRE(::poll(&wait, 1, 20'000) == 1);
   Fd socket(::accept4(listens.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   REQUIRE(pid_of_peer(socket) == child);
-  auto made = SharedMemory::make(kRing);
-  auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
+  auto [made, opened] = make_shared_pair(kRing);
   // In the place of the child's, which is killed before it can say that it is done.
   auto borrower = Borrower::open(Fd(::dup(here.outbox->fd())),
-                                 std::make_shared<SharedMemory>(std::move(*opened)));
+                                 std::make_shared<SharedMemory>(std::move(opened)));
   RecordingHandler handler;
-  const auto link = here.link_over({std::move(socket), std::move(*made)}, &handler);
+  const auto link = here.link_over({std::move(socket), std::move(made)}, &handler);
   const auto data = pattern(kBlockBytes);
   link->send(message(1, data));
   here.loop.post([&] { here.loop.stop(); });
@@ -368,8 +348,6 @@ TEST_CASE("what a killed member has comes back although its link is kept", "[tcp
   REQUIRE(::waitpid(child, &status, 0) == child);
   handler.on_lost = [&] { here.loop.stop(); };
   here.loop.run();
-  auto [near, far] = connect(here, here);
-  const auto to = make_stream(&here.loop, std::move(near), Lane::kBulk, &*here.outbox);
-  const auto from = make_stream(&here.loop, std::move(far), Lane::kBulk);
-  CHECK(to->lender()->lend(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
+  const Reader next(here.outbox.get());
+  CHECK(next.lender->lend(data.data(), {{}, 0, 0, kBlockBytes, 1}) == 1);
 }

@@ -8,6 +8,7 @@
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
+#include "harness/shared_pair.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -17,43 +18,21 @@ namespace {
 
 constexpr size_t kBytes = 20'000;
 
-// Another process that the outbox lends to, here in this one.
-struct Reader {
-  explicit Reader(Outbox* outbox, int pid = 0) {
-    auto made = SharedMemory::make(4096);
-    REQUIRE(made.is_ok());
-    auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
-    REQUIRE(opened.is_ok());
-    lender = outbox->lend_to(std::make_shared<SharedMemory>(std::move(*made)), pid);
-    memory = std::make_shared<SharedMemory>(std::move(*opened));
-    auto borrowed = Borrower::open(Fd(::dup(outbox->fd())), memory);
-    REQUIRE(borrowed.is_ok());
-    borrower = std::move(*borrowed);
-  }
-  std::vector<std::byte> look(uint8_t block, size_t bytes = kBytes) const {
-    const std::byte* at = borrower->find(block, bytes);
-    REQUIRE(at != nullptr);
-    return {at, at + bytes};
-  }
-  // Blocks that it may have, without reading one.
-  int num_lent_until_full() {
-    int num = 0;
-    const auto data = pattern(kBytes);
-    for (; lender->has_credit(); ++num)
-      if (lender->lend(data.data(), alone) == 0) break;
-    return num;
-  }
+const Content kAlone{{}, 0, 0, kBytes, 1};
 
-  static inline const Content alone{{}, 0, 0, kBytes, 1};
-  std::shared_ptr<Lender> lender;
-  std::shared_ptr<SharedMemory> memory;
-  std::shared_ptr<Borrower> borrower;
-};
+std::vector<std::byte> look(const Reader& reader, uint8_t block) {
+  const std::byte* at = reader.borrower->find(block, kBytes);
+  REQUIRE(at != nullptr);
+  return {at, at + kBytes};
+}
 
-std::unique_ptr<Outbox> make_outbox() {
-  auto made = Outbox::make();
-  REQUIRE(made.is_ok());
-  return std::move(*made);
+// Blocks that it gets without giving one back.
+size_t num_lent_until_full(const Reader& reader) {
+  const auto data = pattern(kBytes);
+  size_t num = 0;
+  while (reader.lender->has_credit() && reader.lender->lend(data.data(), kAlone) != 0)
+    ++num;
+  return num;
 }
 
 }  // namespace
@@ -64,9 +43,9 @@ TEST_CASE("a reader finds what it was lent, and the block is used again", "[unit
   for (size_t i = 0; i < 3 * kNumBlocks; ++i) {
     const auto data = pattern(kBytes, static_cast<unsigned>(i));
     REQUIRE(reader.lender->has_credit());
-    const uint8_t block = reader.lender->lend(data.data(), Reader::alone);
+    const uint8_t block = reader.lender->lend(data.data(), kAlone);
     CHECK(block == 1);  // few blocks stay in the caches
-    CHECK((reader.look(block) == data));
+    CHECK((look(reader, block) == data));
     reader.borrower->give_back(block);
     CHECK(reader.borrower->find(block, kBytes) == nullptr);
   }
@@ -81,7 +60,7 @@ TEST_CASE("what several get is in one block until the last of them has had it",
   const Content content{owner, 7, 1000, kBytes, 3};
   const uint8_t block = a.lender->lend(data.data(), content);
   a.borrower->give_back(block);
-  CHECK(b.lender->lend(other.data(), Reader::alone) != block);
+  CHECK(b.lender->lend(other.data(), kAlone) != block);
   CHECK(b.lender->lend(data.data(), content) == block);
   for (Content unlike :
        {Content{owner, 8, 1000, kBytes, 3}, Content{owner, 7, 1001, kBytes, 3},
@@ -89,13 +68,13 @@ TEST_CASE("what several get is in one block until the last of them has had it",
         Content{std::make_shared<int>(), 7, 1000, kBytes, 3}})
     CHECK(c.lender->lend(other.data(), unlike) != block);
   CHECK(c.lender->lend(data.data(), content) == block);
-  CHECK((b.look(block) == data));
+  CHECK((look(b, block) == data));
   b.borrower->give_back(block);
-  CHECK((c.look(block) == data));
+  CHECK((look(c, block) == data));
   c.borrower->give_back(block);
   // All three have had it: the same name again is new bytes for all one knows.
   const uint8_t again = a.lender->lend(other.data(), content);
-  CHECK((a.look(again) == other));
+  CHECK((look(a, again) == other));
 }
 
 TEST_CASE("what belongs to somebody who is gone is not found", "[unit]") {
@@ -106,7 +85,7 @@ TEST_CASE("what belongs to somebody who is gone is not found", "[unit]") {
   const auto data = pattern(kBytes, 1), other = pattern(kBytes, 2);
   a.lender->lend(data.data(), content);
   owner.reset();
-  CHECK((b.look(b.lender->lend(other.data(), content)) == other));
+  CHECK((look(b, b.lender->lend(other.data(), content)) == other));
 }
 
 TEST_CASE("nobody gets a block twice at a time", "[unit]") {
@@ -124,7 +103,7 @@ TEST_CASE("a reader has so many blocks at most, and may keep half of them", "[un
   Reader reader(outbox.get());
   int num_told = 0;
   reader.borrower->on_returned([&] { ++num_told; });
-  CHECK(reader.num_lent_until_full() == int{kMostLent});
+  CHECK(num_lent_until_full(reader) == kMostLent);
   CHECK_FALSE(reader.lender->has_room());
   std::vector<Buffer> kept;
   for (uint8_t block = 1; block <= kMostLent; ++block) {
@@ -145,7 +124,7 @@ TEST_CASE("a reader has so many blocks at most, and may keep half of them", "[un
   CHECK(reader.lender->has_credit());
   kept.clear();
   CHECK(num_told == kMostLent);
-  CHECK(reader.num_lent_until_full() == int{kMostLent});
+  CHECK(num_lent_until_full(reader) == kMostLent);
 }
 
 TEST_CASE("without a free block there is none, and readers do not wait for each other",
@@ -154,14 +133,14 @@ TEST_CASE("without a free block there is none, and readers do not wait for each 
   std::vector<Reader> readers;
   for (size_t i = 0; i < kNumBlocks / kMostLent; ++i) {
     readers.emplace_back(outbox.get());
-    CHECK(readers.back().num_lent_until_full() == int{kMostLent});
+    CHECK(num_lent_until_full(readers.back()) == kMostLent);
   }
   Reader last(outbox.get());
   CHECK(last.lender->has_credit());
   const auto data = pattern(kBytes);
-  CHECK(last.lender->lend(data.data(), Reader::alone) == 0);
+  CHECK(last.lender->lend(data.data(), kAlone) == 0);
   readers[1].borrower->give_back(kMostLent + 1);
-  CHECK(last.lender->lend(data.data(), Reader::alone) == kMostLent + 1);
+  CHECK(last.lender->lend(data.data(), kAlone) == kMostLent + 1);
 }
 
 TEST_CASE("what a reader has without a link stays as it is until it is given back",
@@ -169,14 +148,14 @@ TEST_CASE("what a reader has without a link stays as it is until it is given bac
   const auto outbox = make_outbox();
   Reader gone(outbox.get());
   const auto data = pattern(kBytes, 1);
-  CHECK(gone.lender->lend(data.data(), Reader::alone) == 1);
+  CHECK(gone.lender->lend(data.data(), kAlone) == 1);
   gone.lender.reset();
   const auto next = [&] {
     Reader reader(outbox.get());
-    return reader.lender->lend(pattern(kBytes, 2).data(), Reader::alone);
+    return reader.lender->lend(pattern(kBytes, 2).data(), kAlone);
   };
   CHECK(next() == 2);
-  CHECK((gone.look(1) == data));
+  CHECK((look(gone, 1) == data));
   SECTION("each block") {
     gone.borrower->give_back(1);
   }
@@ -190,16 +169,15 @@ TEST_CASE("a kept block outlives the link of its reader", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   const auto data = pattern(kBytes, 1);
-  Buffer kept =
-      reader.borrower->keep(reader.lender->lend(data.data(), Reader::alone), kBytes);
+  Buffer kept = reader.borrower->keep(reader.lender->lend(data.data(), kAlone), kBytes);
   reader.lender.reset();
   reader.borrower.reset();
   Reader other(outbox.get());
-  CHECK(other.lender->lend(pattern(kBytes, 2).data(), Reader::alone) == 2);
+  CHECK(other.lender->lend(pattern(kBytes, 2).data(), kAlone) == 2);
   CHECK(std::equal(data.begin(), data.end(), kept.data()));
   kept.reset();
   Reader third(outbox.get());
-  CHECK(third.lender->lend(pattern(kBytes, 2).data(), Reader::alone) == 1);
+  CHECK(third.lender->lend(pattern(kBytes, 2).data(), kAlone) == 1);
 }
 
 TEST_CASE("what a dead process has is taken back, once there is no link to it",
@@ -209,12 +187,12 @@ TEST_CASE("what a dead process has is taken back, once there is no link to it",
   const auto outbox = make_outbox();
   Reader dead(outbox.get(), child);
   const auto data = pattern(kBytes);
-  CHECK(dead.lender->lend(data.data(), Reader::alone) == 1);
+  CHECK(dead.lender->lend(data.data(), kAlone) == 1);
   dead.lender.reset();
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   Reader other(outbox.get());
-  CHECK(other.lender->lend(data.data(), Reader::alone) == 1);
+  CHECK(other.lender->lend(data.data(), kAlone) == 1);
 }
 
 TEST_CASE("only what fits, and whom we share blocks with, takes them", "[unit]") {
@@ -224,10 +202,9 @@ TEST_CASE("only what fits, and whom we share blocks with, takes them", "[unit]")
   CHECK(reader.lender->takes(kLeastLent));
   CHECK(reader.lender->takes(kBlockBytes));
   CHECK_FALSE(reader.lender->takes(kBlockBytes + 1));
-  auto alone = SharedMemory::make(4096);
-  REQUIRE(alone.is_ok());
+  auto [alone, other] = make_shared_pair(4096);
   const auto lender =
-      outbox->lend_to(std::make_shared<SharedMemory>(std::move(*alone)), 0);
+      outbox->lend_to(std::make_shared<SharedMemory>(std::move(alone)), 0);
   CHECK_FALSE(lender->takes(kBlockBytes));
 }
 
@@ -235,7 +212,7 @@ TEST_CASE("a number of no block that was lent finds nothing", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   const auto data = pattern(kBytes);
-  const uint8_t block = reader.lender->lend(data.data(), Reader::alone);
+  const uint8_t block = reader.lender->lend(data.data(), kAlone);
   for (const int number : {0, block + 1, int{kNumBlocks} + 1, 255})
     CHECK(reader.borrower->find(static_cast<uint8_t>(number), kBytes) == nullptr);
   CHECK(reader.borrower->find(block, kBlockBytes + 1) == nullptr);

@@ -10,6 +10,7 @@
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
+#include "harness/shared_pair.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -72,12 +73,9 @@ struct Pair {
   Pair() {
     int fds[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
-    auto made = SharedMemory::make(4096);
-    REQUIRE(made.is_ok());
-    auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
-    REQUIRE(opened.is_ok());
-    a.stream = std::make_unique<SharedStream>(&a.loop, Fd(fds[0]), std::move(*made));
-    b.stream = std::make_unique<SharedStream>(&b.loop, Fd(fds[1]), std::move(*opened));
+    auto [made, opened] = make_shared_pair(4096);
+    a.stream = std::make_unique<SharedStream>(&a.loop, Fd(fds[0]), std::move(made));
+    b.stream = std::make_unique<SharedStream>(&b.loop, Fd(fds[1]), std::move(opened));
   }
   Side a, b;
 };

@@ -13,6 +13,7 @@
 
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
+#include "harness/shared_pair.h"
 #include "transport/connector.h"
 
 using namespace aikido;
@@ -36,12 +37,9 @@ struct Two {
       to_b = link_over(fds[0], Rank(1), &a);
       raw = fds[1];
     } else if (GENERATE(false, true)) {
-      auto made = SharedMemory::make(16 << 10);
-      REQUIRE(made.is_ok());
-      auto opened = SharedMemory::open(Fd(::dup(made->fd().get())));
-      REQUIRE(opened.is_ok());
-      to_b = link_over(fds[0], Rank(1), &a, std::move(*made));
-      to_a = link_over(fds[1], Rank(0), &b, std::move(*opened));
+      auto [made, opened] = make_shared_pair(16 << 10);
+      to_b = link_over(fds[0], Rank(1), &a, std::move(made));
+      to_a = link_over(fds[1], Rank(0), &b, std::move(opened));
     } else {
       to_b = link_over(fds[0], Rank(1), &a);
       to_a = link_over(fds[1], Rank(0), &b);
@@ -109,17 +107,22 @@ struct FullStream final : ByteStream {
   std::vector<Caching> readings;
 };
 
+struct OverFullStream {
+  EventLoop loop;
+  Uplink uplink{&loop, 0};
+  RecordingHandler handler;
+  std::unique_ptr<FullStream> owned = std::make_unique<FullStream>();
+  FullStream& stream = *owned;
+  StreamLink link{&loop,   &uplink, std::move(owned), Lane::kBulk,
+                  Rank(1), 1000,    &handler};
+};
+
 }  // namespace
 
 TEST_CASE("a push follows what was written, and says its haste") {
-  EventLoop loop;
-  Uplink uplink(&loop, 0);
-  RecordingHandler handler;
-  auto owned = std::make_unique<FullStream>();
-  FullStream& stream = *owned;
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
   stream.is_full = false;
-  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
-                  &handler);
   const auto data = pattern(100);
   const auto owner = std::make_shared<CountingOwner>();
   // The end of a message is told in another flush, which has nothing to write.
@@ -142,13 +145,8 @@ TEST_CASE("a push follows what was written, and says its haste") {
 }
 
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
-  EventLoop loop;
-  Uplink uplink(&loop, 0);
-  RecordingHandler handler;
-  auto owned = std::make_unique<FullStream>();
-  FullStream& stream = *owned;
-  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
-                  &handler);
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
   const auto run_a_turn = [&] {
     loop.post([&] { loop.stop(); });
     loop.run();
@@ -345,13 +343,8 @@ TEST_CASE("a payload half way in is thrown away from drop_incoming on", "[tcp]")
 }
 
 TEST_CASE("parts of a large result go past the caches, and what is folded does not") {
-  EventLoop loop;
-  Uplink uplink(&loop, 0);
-  RecordingHandler handler;
-  auto owned = std::make_unique<FullStream>();
-  FullStream& stream = *owned;
-  StreamLink link(&loop, &uplink, std::move(owned), Lane::kBulk, Rank(1), 1000,
-                  &handler);
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
   uint64_t seq = 0;
   const auto caching_of_payload = [&](FrameKind kind, uint64_t total) {
     FrameHeader h;

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What processes of one host share, for tests in which one process is both of them.
+
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "harness/catch.h"
+#include "transport/outbox.h"
+#include "transport/shared_memory.h"
+
+namespace aikido::testing {
+
+// The memory as its maker has it, and as the other process has it.
+inline std::pair<transport::SharedMemory, transport::SharedMemory> make_shared_pair(
+    size_t ring_bytes) {
+  auto made = transport::SharedMemory::make(ring_bytes);
+  REQUIRE(made.is_ok());
+  auto opened = transport::SharedMemory::open(Fd(::dup(made->fd().get())));
+  REQUIRE(opened.is_ok());
+  return {std::move(*made), std::move(*opened)};
+}
+
+inline std::unique_ptr<transport::Outbox> make_outbox() {
+  auto made = transport::Outbox::make();
+  REQUIRE(made.is_ok());
+  return std::move(*made);
+}
+
+// Another process that an outbox lends to.
+struct Reader {
+  explicit Reader(transport::Outbox* outbox, int pid = 0) {
+    auto [near, far] = make_shared_pair(4096);
+    lender = outbox->lend_to(std::make_shared<transport::SharedMemory>(std::move(near)),
+                             pid);
+    auto opened = transport::Borrower::open(
+        Fd(::dup(outbox->fd())),
+        std::make_shared<transport::SharedMemory>(std::move(far)));
+    REQUIRE(opened.is_ok());
+    borrower = std::move(*opened);
+  }
+
+  std::shared_ptr<transport::Lender> lender;
+  std::shared_ptr<transport::Borrower> borrower;
+};
+
+}  // namespace aikido::testing
