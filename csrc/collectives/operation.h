@@ -92,6 +92,12 @@ class OperationHost {
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
   // The same for a message whose rest goes again from other memory.
   virtual size_t recall(Rank to, transport::MessageId id) = 0;
+  // It reads large payloads where they lie, in memory that we share: what several such
+  // members get is copied once for all of them (transport/loans.h).
+  virtual bool reads_our_memory(Rank to) = 0;
+  // The bytes per second that it has passed on last, as a relay (relay_feed.h); 0: not
+  // known. To be set.
+  virtual double& relay_rate(Rank rank) = 0;
   // The bytes that are here of a payload of this kind and number (of the message or
   // collective) that is being received; 0 if none is, nothing if it is another one.
   virtual std::optional<size_t> num_received(Rank from, transport::FrameKind kind,
@@ -214,6 +220,8 @@ class Operation : public transport::SendOwner,
   // One of them without whose bytes nothing can be done here, whatever comes from
   // others; kNoRank: something can. Requires: started.
   virtual Rank first_awaited() const { return kNoRank; }
+  // The missing ones, and who may hold up these, for the text of a time-out.
+  virtual std::vector<Rank> suspects() const { return missing(); }
   // The missing ones, and whose call they may wait for themselves.
   virtual std::vector<Rank> awaited() const { return missing(); }
   // Asks the missing members by a kReady: a call of theirs that differs comes to light,

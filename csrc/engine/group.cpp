@@ -12,6 +12,7 @@
 #include "collectives/hop_reduction.h"
 #include "collectives/partial_allreduce.h"
 #include "collectives/partial_reduce_scatter.h"
+#include "collectives/relayed_broadcast.h"
 #include "engine/failures.h"
 #include "engine/incoming.h"
 
@@ -199,6 +200,11 @@ std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_cal
   collectives::OperationHost* host = this;
   if (call.is_inner)
     return std::make_shared<collectives::BlockExchange>(host, seq, call, first_caller);
+  const auto& eager_bytes = options_.operation.eager_bytes;
+  if (collectives::RelayedBroadcast::suits(call, options_.size, eager_bytes)) {
+    return std::make_shared<collectives::RelayedBroadcast>(host, seq, call,
+                                                           first_caller);
+  }
   switch (call.kind) {
     case CallKind::kBroadcast:
     case CallKind::kAllgather:
@@ -560,7 +566,7 @@ std::optional<TimePoint> Group::next_look() const {
 
 Status Group::time_out(const Operation& operation, Duration after) const {
   std::vector<Rank> blamed = not_called(operation, peers_);
-  if (blamed.empty()) blamed = operation.missing();
+  if (blamed.empty()) blamed = operation.suspects();
   std::vector<std::pair<Rank, uint64_t>> missing;
   for (const Rank rank : blamed) {
     missing.emplace_back(rank, peers_[static_cast<size_t>(rank.value)].called());

@@ -154,6 +154,8 @@ class Group final : public transport::Timed,
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
+  bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
+  double& relay_rate(Rank rank) override { return peer(rank).relay_rate; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
   Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }

@@ -43,6 +43,7 @@ class Peer {
   // that was never connected is through at once.
   transport::MessageId send(transport::OutMessage message);
   size_t cancel(transport::MessageId id);
+  bool reads_our_memory() const { return link_ && link_->reads_our_memory(); }
   bool is_drained() const;
   void finish();
   void close();
@@ -121,6 +122,7 @@ class Peer {
   Status lost;      // not ok: see set_lost
   // Of its contributions, while it owns nothing.
   straggler::Uplink uplink;
+  double relay_rate = 0;  // as OperationHost::relay_rate()
   straggler::ContributionShare share;
 
  private:

@@ -30,6 +30,9 @@ class LanedLink final : public Link {
   MessageId send(OutMessage message) override;
   void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
+  bool reads_our_memory() const override {
+    return end(Lane::kBulk).link->reads_our_memory();
+  }
   // Only bulk payloads are placed in memory that somebody may want back.
   const FrameHeader* incoming() const override {
     return end(Lane::kBulk).link->incoming();

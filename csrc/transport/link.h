@@ -80,6 +80,8 @@ class Link {
   // chunk that has begun: that is copied aside. From here on the memory of the message
   // is no longer read; on_sent comes soon. Returns the bytes dropped.
   virtual size_t cancel(MessageId id) = 0;
+  // Large payloads lie where the peer reads them, in memory that we share (loans.h).
+  virtual bool reads_our_memory() const { return false; }
   // The frame whose payload is being received, null between frames.
   virtual const FrameHeader* incoming() const = 0;
   // Of its payload so many bytes are here; 0 between frames.

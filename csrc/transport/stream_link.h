@@ -39,6 +39,9 @@ class StreamLink final : public Link,
   MessageId send(OutMessage message) override;
   void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
+  bool reads_our_memory() const override {
+    return stream_ != nullptr && stream_->lender() != nullptr;
+  }
   const FrameHeader* incoming() const override {
     return reading_ == Reading::kPayload ? &header_ : nullptr;
   }

@@ -19,6 +19,7 @@ class SpyLink final : public transport::Link {
   }
   void let_go(transport::MessageId) override {}
   size_t cancel(transport::MessageId) override { return 0; }
+  bool reads_our_memory() const override { return is_reader; }
   const transport::FrameHeader* incoming() const override { return nullptr; }
   size_t num_received() const override { return 0; }
   void drop_incoming() override {}
@@ -27,6 +28,7 @@ class SpyLink final : public transport::Link {
   void finish() override {}
   void close() override {}
 
+  bool is_reader = false;
   std::vector<transport::OutMessage> sent;
 };
 

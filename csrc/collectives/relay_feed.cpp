@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/relay_feed.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aikido::collectives {
+
+RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
+                     size_t chunk_bytes)
+    : num_receivers_(num_receivers),
+      bytes_(bytes),
+      chunk_bytes_(chunk_bytes),
+      piece_bytes_(std::clamp(
+          bytes / (kLagShare * static_cast<size_t>(std::max(1, num_receivers - 1))),
+          std::min(kLeastPiece, chunk_bytes), chunk_bytes)),
+      first_piece_(std::min(kFirstPiece, chunk_bytes)),
+      joined_(world_size),
+      relays_(static_cast<size_t>(world_size)) {}
+
+void RelayFeed::join(Rank rank, double bytes_per_second) {
+  joined_.insert(rank);
+  at(rank).missed = begin_;
+  at(rank).is_behind = begin_ > 0;
+  at(rank).bytes_per_second = bytes_per_second;
+}
+
+bool RelayFeed::is_handed_out() const {
+  return begin_ == bytes_ && std::all_of(relays_.begin(), relays_.end(),
+                                         [](const Relay& r) { return r.missed == 0; });
+}
+
+// Who is behind is no relay: its pieces would wait behind what it has missed. The first
+// one to join never is.
+std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
+  std::optional<Rank> behind;
+  std::optional<Rank> least;
+  size_t piece = 0;
+  double fastest = 0;
+  for (const Relay& r : relays_) fastest = std::max(fastest, r.bytes_per_second);
+  joined_.for_each([&](Rank r) {
+    const Relay& relay = at(r);
+    if (relay.missed > 0) behind = behind.value_or(r);
+    if (relay.is_behind) return;
+    const auto key = [this](Rank of) {
+      return std::pair(at(of).handed - at(of).passed, at(of).handed);
+    };
+    if (least && key(r) >= key(*least)) return;
+    const size_t bytes = next_bytes(relay, fastest);
+    if (bytes == 0) return;
+    least = r;
+    piece = bytes;
+  });
+  if (behind) {
+    const size_t end = std::exchange(at(*behind).missed, 0);
+    return Piece{*behind, 0, end, RankSet(joined_.world_size()), true};
+  }
+  if (!least) return std::nullopt;
+  Relay& relay = at(*least);
+  if (relay.handed == relay.passed) {
+    relay.busy_since = now;
+    relay.passed_before = relay.passed;
+    relay.is_measured = true;
+  }
+  relay.is_measured = relay.is_measured && joined_.count() > 1;
+  relay.handed += piece;
+  begin_ += piece;
+  RankSet others = joined_;
+  others.erase(*least);
+  return Piece{*least, begin_ - piece, begin_, std::move(others), false};
+}
+
+// 0: it has enough, or nothing is left.
+size_t RelayFeed::next_bytes(const Relay& relay, double fastest) const {
+  size_t most = most_ahead(relay, fastest);
+  // Larger ones for a fast one, of which it may have two.
+  const bool is_fast = most > kMostAhead * piece_bytes_;
+  size_t bytes =
+      is_fast ? std::clamp(most / 2, piece_bytes_, chunk_bytes_) : piece_bytes_;
+  if (!have_all_joined()) {
+    most = std::min(most, relay.passed + first_piece_);
+    bytes = std::min(bytes, std::max(first_piece_, relay.passed));
+  }
+  bytes = std::min(bytes, bytes_ - begin_);
+  const size_t ahead = relay.handed - relay.passed;
+  return ahead == 0 || ahead + bytes <= most ? bytes : 0;
+}
+
+size_t RelayFeed::most_ahead(const Relay& relay, double fastest) const {
+  const size_t even = bytes_ / static_cast<size_t>(num_receivers_);
+  const size_t least = std::min(kMostAhead * piece_bytes_, even / 2);
+  if (relay.bytes_per_second <= 0)
+    return std::min(least, kUnknownAhead * piece_bytes_ + relay.passed);
+  const double share = static_cast<double>(least) * relay.bytes_per_second / fastest;
+  const double worth =
+      relay.bytes_per_second * std::chrono::duration<double>(kWorth).count();
+  return static_cast<size_t>(std::clamp(worth, share, static_cast<double>(even)));
+}
+
+bool RelayFeed::on_passed(Rank relay, size_t bytes, TimePoint now) {
+  Relay& its = at(relay);
+  if (bytes <= its.passed || bytes > its.handed) return false;
+  its.passed = bytes;
+  if (!its.is_measured) return true;
+  const std::chrono::duration<double> busy =
+      std::max<Duration>(now - its.busy_since, std::chrono::microseconds(1));
+  its.bytes_per_second = static_cast<double>(bytes - its.passed_before) / busy.count();
+  return true;
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/relayed_broadcast.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace aikido::collectives {
+
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+// Tokens of a root: of all that a rank gets at once its number, of what it had missed
+// that and the size of the group. Of the others: of a copy the number of its Passing,
+// times that size, and the rank that it goes to. Of the rest:
+constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
+
+std::vector<std::byte> encode_mask(const RankSet& ranks) {
+  std::vector<std::byte> bytes((static_cast<size_t>(ranks.world_size()) + 7) / 8);
+  ranks.for_each([&](Rank r) {
+    bytes[static_cast<size_t>(r.value) / 8] |= std::byte(1 << (r.value % 8));
+  });
+  return bytes;
+}
+
+// Empty: that is no mask of ranks of this world.
+std::optional<RankSet> decode_mask(std::span<const std::byte> bytes, int32_t size) {
+  if (bytes.size() != (static_cast<size_t>(size) + 7) / 8) return std::nullopt;
+  RankSet ranks(size);
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    if ((bytes[bit / 8] & std::byte(1 << (bit % 8))) == std::byte(0)) continue;
+    const Rank rank(static_cast<int32_t>(bit));
+    if (rank.value >= size) return std::nullopt;
+    ranks.insert(rank);
+  }
+  return ranks;
+}
+
+}  // namespace
+
+static_assert(kMaxCallBytes + kMaxPartialSize / 8 <= transport::kMaxExtensionBytes);
+
+bool RelayedBroadcast::suits(const Call& call, int32_t size, size_t eager_bytes) {
+  return call.kind == CallKind::kBroadcast && call.bytes() > eager_bytes && size > 2 &&
+         size <= kMaxPartialSize;
+}
+
+RelayedBroadcast::RelayedBroadcast(OperationHost* host, Seq seq, Call call,
+                                   Rank first_caller)
+    : Operation(host, seq, std::move(call), first_caller),
+      callers_(host->size()),
+      sent_(host->size()),
+      far_(host->size()),
+      sources_(static_cast<size_t>(host->size()), Source{RankSet(host->size())}),
+      unsent_(static_cast<size_t>(host->size())) {}
+
+const std::byte* RelayedBroadcast::data() const {
+  return is_root() ? local_.out_blocks.front().data : local_.in_blocks.front().data;
+}
+
+Status RelayedBroadcast::nonsense(Rank from, const char* what) const {
+  return {Code::kProtocol,
+          concat(describe(call_), ", collective ", seq_.value, " of its group: rank ",
+                 from.value, " tells rank ", host_->self().value, " ", what),
+          from};
+}
+
+Status RelayedBroadcast::on_start() {
+  if (!is_root()) {
+    post(call_.root, FrameKind::kReady, 0, nullptr, 0, 0, call_.bytes(), true,
+         kNoToken);
+    return Status::ok();
+  }
+  for (const Rank rank : others())
+    if (!host_->reads_our_memory(rank)) far_.insert(rank);
+  num_readers_ = static_cast<size_t>(host_->size() - 1 - far_.count());
+  if (far_.count() == 1) far_ = RankSet(host_->size());
+  if (far_.count() > 0)
+    feed_.emplace(host_->size(), far_.count(), call_.bytes(),
+                  host_->settings().chunk_bytes);
+  for (const Rank rank : others())
+    if (callers_.contains(rank)) join(rank);
+  hand_out();
+  return Status::ok();
+}
+
+// ---- the root ----
+
+void RelayedBroadcast::join(Rank rank) {
+  if (far_.contains(rank)) return feed_->join(rank, host_->relay_rate(rank));
+  num_copies_ = std::max<size_t>(1, num_readers_);
+  post(rank, FrameKind::kData, 0, data(), call_.bytes(), 0, call_.bytes(), true,
+       static_cast<uint32_t>(rank.value));
+}
+
+void RelayedBroadcast::hand_out() {
+  num_copies_ = 1;
+  while (feed_) {
+    const auto piece = feed_->next(host_->clock().now());
+    if (!piece) break;
+    const auto mask = encode_mask(piece->pass_to);
+    post(piece->to, FrameKind::kData, 0, data() + piece->begin,
+         piece->end - piece->begin, piece->begin, call_.bytes(), true,
+         piece->was_missed ? static_cast<uint32_t>(host_->size() + piece->to.value)
+                           : kNoToken,
+         piece->was_missed ? std::span<const std::byte>() : mask);
+  }
+}
+
+bool RelayedBroadcast::has_served_all() const {
+  return missing().empty() && (!feed_ || feed_->is_handed_out());
+}
+
+void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
+  const TimePoint now = host_->clock().now();
+  const bool is_relay = is_started() && feed_ && far_.contains(relay);
+  if (!is_relay || !feed_->on_passed(relay, bytes, now))
+    return host_->fail_everywhere(
+        seq_, nonsense(relay, "that it has passed on what it cannot have"));
+  host_->relay_rate(relay) = feed_->bytes_per_second(relay);
+  hand_out();
+  finish_if_done();
+}
+
+// ---- the others ----
+
+Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
+                                           std::span<const std::byte> rest) {
+  // Anybody may ask whether we have called.
+  if (header.kind == FrameKind::kReady) return nullptr;
+  if (header.kind == FrameKind::kData && is_root() && header.payload_bytes == 0)
+    return nullptr;
+  const bool is_expected = header.kind == FrameKind::kData && is_started() &&
+                           !is_root() && header.total_bytes == call_.bytes();
+  if (!is_expected) return misfit(from, header.total_bytes, call_.bytes());
+  if (here_.has_any(header.offset, header.offset + header.payload_bytes))
+    return nonsense(from, "what is here already");
+  Source& source = sources_[static_cast<size_t>(from.value)];
+  // A message begins, or it goes on.
+  if (header.extension_bytes > 0) {
+    source.is_piece = !rest.empty();
+    source.pass_to = RankSet(host_->size());
+    if (source.is_piece) {
+      auto mask = decode_mask(rest, host_->size());
+      if (!mask || from != call_.root || mask->contains(from) ||
+          mask->contains(host_->self()))
+        return nonsense(from, "to pass on data to whom it cannot");
+      source.pass_to = *std::move(mask);
+    }
+  }
+  return local_.in_blocks.front().data + header.offset;
+}
+
+void RelayedBroadcast::arrived(Rank from, const FrameHeader& header) {
+  if (header.kind == FrameKind::kReady) {
+    if (!is_root() || !callers_.insert(from) || !is_started()) return;
+    join(from);
+    hand_out();
+    return;
+  }
+  if (is_root()) return on_told(from, header.total_bytes);
+  const size_t end = header.offset + header.payload_bytes;
+  // Two may have begun to send the same.
+  if (!here_.add(header.offset, end))
+    return host_->fail_everywhere(seq_, nonsense(from, "what is here already"));
+  got_ += header.payload_bytes;
+  Source& source = sources_[static_cast<size_t>(from.value)];
+  source.end = end;
+  if (source.is_piece) pass_on(source, header.offset, end);
+  finish_if_done();
+}
+
+void RelayedBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
+  const int32_t copies = source.pass_to.count();
+  if (copies == 0) return on_passed(end - begin);
+  const auto size = static_cast<uint32_t>(host_->size());
+  const uint32_t number = next_number_++ % (kNoToken / size);
+  passing_[number] = {end - begin, copies};
+  num_copies_ = 0;
+  source.pass_to.for_each([&](Rank to) { num_copies_ += host_->reads_our_memory(to); });
+  num_copies_ = std::max<size_t>(1, num_copies_);
+  source.pass_to.for_each([&](Rank to) {
+    ++unsent_[static_cast<size_t>(to.value)];
+    post(to, FrameKind::kData, 0, data() + begin, end - begin, begin, call_.bytes(),
+         true, number * size + static_cast<uint32_t>(to.value));
+  });
+}
+
+void RelayedBroadcast::on_copy_sent(uint32_t token) {
+  const auto size = static_cast<uint32_t>(host_->size());
+  --unsent_[token % size];
+  const auto it = passing_.find(token / size);
+  if (--it->second.copies > 0) return;
+  const size_t bytes = it->second.bytes;
+  passing_.erase(it);
+  if (!is_over()) on_passed(bytes);
+}
+
+// While the root may have more for us, and at last.
+void RelayedBroadcast::on_passed(size_t bytes) {
+  passed_ += bytes;
+  if (got_ == call_.bytes() && !passing_.empty()) return;
+  post(call_.root, FrameKind::kData, 0, nullptr, 0, 0, passed_, false, kNoToken);
+}
+
+// ---- all ----
+
+void RelayedBroadcast::on_message_sent(uint32_t token) {
+  const auto size = static_cast<uint32_t>(host_->size());
+  const bool is_data = token != kNoToken;
+  if (is_data && !is_root()) on_copy_sent(token);
+  if (is_data && is_root() && token < size)
+    sent_.insert(Rank(static_cast<int32_t>(token)));
+  if (is_data && is_root() && token >= size) {
+    feed_->on_caught_up(Rank(static_cast<int32_t>(token - size)));
+    if (!is_over()) hand_out();
+  }
+  finish_if_done();
+}
+
+void RelayedBroadcast::finish_if_done() {
+  if (!is_started() || is_over() || pending_sends_ > 0) return;
+  if (is_root() ? !has_served_all() : got_ < call_.bytes()) return;
+  // All is here: what somebody still sends is not to touch the caller's memory.
+  if (!is_root()) {
+    for (const Rank rank : others())
+      host_->drop_incoming(rank, FrameKind::kData, seq_.value);
+  }
+  set_over();
+  succeed({});
+}
+
+std::vector<Rank> RelayedBroadcast::missing() const {
+  std::vector<Rank> ranks;
+  if (!is_started()) return ranks;
+  for (const Rank rank : others()) {
+    const bool is_served =
+        callers_.contains(rank) &&
+        (far_.contains(rank) ? !feed_->is_busy(rank) : sent_.contains(rank));
+    const bool is_awaited = rank == call_.root && got_ < call_.bytes();
+    const bool is_unsent = unsent_[static_cast<size_t>(rank.value)] > 0;
+    if (is_root() ? !is_served : is_awaited || is_unsent) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// Each relay sends what it has in order: who has sent us something behind the first
+// byte that we lack does not have that one for us.
+std::vector<Rank> RelayedBroadcast::suspects() const {
+  std::vector<Rank> ranks = missing();
+  if (!is_started() || is_root() || got_ == call_.bytes()) return ranks;
+  const size_t lacks = here_.first_missing();
+  for (const Rank rank : others()) {
+    const bool is_relay = rank != call_.root && host_->called_by(rank) >= seq_.value;
+    const bool may_have_it = sources_[static_cast<size_t>(rank.value)].end <= lacks;
+    const bool is_named = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+    if (is_relay && may_have_it && !is_named) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+void RelayedBroadcast::probe() {
+  for (const Rank rank : missing())
+    post(rank, FrameKind::kReady, 0, nullptr, 0, 0, call_.bytes(), true, kNoToken);
+}
+
+}  // namespace aikido::collectives

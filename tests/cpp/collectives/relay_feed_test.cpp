@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/relay_feed.h"
+
+#include <deque>
+#include <map>
+#include <random>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using namespace aikido::collectives;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr size_t kKiB = 1 << 10;
+constexpr size_t kChunk = 256 * kKiB;
+constexpr TimePoint kStart{};
+
+// Of ranks 1 to n - 1, from rank 0.
+RelayFeed feed_of(int32_t size, size_t bytes) {
+  return {size, size - 1, bytes, kChunk};
+}
+
+// How much is handed to each rank at once.
+std::map<int32_t, size_t> hand_out(RelayFeed& feed, TimePoint now) {
+  std::map<int32_t, size_t> handed;
+  while (const auto piece = feed.next(now))
+    handed[piece->to.value] += piece->end - piece->begin;
+  return handed;
+}
+
+}  // namespace
+
+TEST_CASE("pieces go around, and each is passed on to the others") {
+  RelayFeed feed = feed_of(4, 4096 * kKiB);
+  for (int32_t r = 1; r < 4; ++r) feed.join(Rank(r), 1e6);
+  size_t begin = 0;
+  for (size_t i = 0; i < 3 * RelayFeed::kMostAhead; ++i) {
+    const auto piece = feed.next(kStart);
+    REQUIRE(piece);
+    CHECK(piece->to == Rank(1 + static_cast<int32_t>(i % 3)));
+    CHECK(piece->begin == begin);
+    begin += 4096 * kKiB / 2 / RelayFeed::kLagShare;
+    CHECK(piece->end == begin);
+    CHECK_FALSE(piece->was_missed);
+    CHECK(piece->pass_to.count() == 2);
+    CHECK_FALSE(piece->pass_to.contains(piece->to));
+    CHECK_FALSE(piece->pass_to.contains(Rank(0)));
+  }
+  CHECK_FALSE(feed.next(kStart));
+  CHECK(feed.on_passed(Rank(2), 32 * kKiB, kStart + milliseconds(10)));
+  CHECK(feed.next(kStart)->to == Rank(2));
+  CHECK_FALSE(feed.next(kStart));
+}
+
+TEST_CASE("what a relay has is for the same time as what the fastest has") {
+  const auto handed = [](double first, double second) {
+    RelayFeed feed = feed_of(4, 1536 * kKiB);
+    feed.join(Rank(1), first);
+    feed.join(Rank(2), second);
+    feed.join(Rank(3), second);
+    return hand_out(feed, kStart);
+  };
+  const size_t most = RelayFeed::kMostAhead * RelayFeed::kLeastPiece;
+  // Half of an even share.
+  CHECK(handed(1e6, 1e6) == std::map<int32_t, size_t>{{1, most}, {2, most}, {3, most}});
+  CHECK(handed(1e6, 2e6)[1] == most / 2);
+  CHECK(handed(1e6, 2e6)[2] == most);
+  // Always a piece, so that we hear how fast it is by now.
+  CHECK(handed(1, 1e6)[1] == RelayFeed::kLeastPiece);
+  CHECK(handed(0, 1e6)[1] == RelayFeed::kUnknownAhead * RelayFeed::kLeastPiece);
+  // 400 KB in 4 ms, and an even share at most.
+  CHECK(handed(1e8, 1e8)[1] > most);
+  CHECK(handed(1e8, 1e8)[1] <= 400'000);
+  CHECK(handed(1e12, 1e12)[1] == 2 * most);
+}
+
+TEST_CASE("who is not known gets more as it passes on, like the others at last") {
+  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), 0);
+  const size_t piece = 4096 * kKiB / RelayFeed::kLagShare;
+  CHECK(hand_out(feed, kStart)[1] == RelayFeed::kUnknownAhead * piece);
+  CHECK(feed.on_passed(Rank(1), piece, kStart + milliseconds(10)));
+  CHECK(hand_out(feed, kStart)[1] == (RelayFeed::kMostAhead - 1) * piece);
+}
+
+TEST_CASE("how fast a relay is counts from when it got something to do") {
+  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), 7);
+  CHECK(feed.bytes_per_second(Rank(1)) == 7);
+  const size_t handed = hand_out(feed, kStart)[1];
+  // In two parts, the second at the same time as the first.
+  CHECK(feed.on_passed(Rank(1), handed / 2, kStart + milliseconds(100)));
+  CHECK(feed.on_passed(Rank(1), handed, kStart + milliseconds(100)));
+  CHECK(feed.bytes_per_second(Rank(1)) == Approx(10.0 * static_cast<double>(handed)));
+  // It had nothing to do for a second.
+  const auto later = kStart + milliseconds(1100);
+  const size_t more = hand_out(feed, later)[1];
+  CHECK(feed.on_passed(Rank(1), handed + more, later + milliseconds(50)));
+  CHECK(feed.bytes_per_second(Rank(1)) == Approx(20.0 * static_cast<double>(more)));
+}
+
+TEST_CASE("who comes alone gets little at first, and the others what they missed") {
+  RelayFeed feed = feed_of(4, 4096 * kKiB);
+  feed.join(Rank(2), 1e12);
+  const auto alone = feed.next(kStart);
+  REQUIRE(alone);
+  CHECK(alone->to == Rank(2));
+  CHECK(alone->end == RelayFeed::kFirstPiece);
+  CHECK(alone->pass_to.count() == 0);
+  CHECK_FALSE(alone->was_missed);
+  CHECK_FALSE(feed.next(kStart));
+  // What it has passed on counts: it may have twice as much.
+  CHECK(feed.on_passed(Rank(2), alone->end, kStart));
+  // Not how fast, since it had nobody to pass it on to.
+  CHECK(feed.bytes_per_second(Rank(2)) == 1e12);
+  CHECK(hand_out(feed, kStart)[2] == 2 * RelayFeed::kFirstPiece);
+
+  feed.join(Rank(1), 0);
+  const auto missed = feed.next(kStart);
+  REQUIRE(missed);
+  CHECK(missed->to == Rank(1));
+  CHECK(missed->was_missed);
+  CHECK(missed->begin == 0);
+  CHECK(missed->end == 3 * RelayFeed::kFirstPiece);
+  // Not a relay before it has that, but a receiver.
+  CHECK(feed.on_passed(Rank(2), 3 * RelayFeed::kFirstPiece, kStart));
+  const auto next = feed.next(kStart);
+  REQUIRE(next);
+  CHECK(next->to == Rank(2));
+  CHECK(next->begin == missed->end);
+  CHECK(next->pass_to.contains(Rank(1)));
+  CHECK(hand_out(feed, kStart).count(1) == 0);
+  feed.on_caught_up(Rank(1));
+  CHECK(hand_out(feed, kStart).count(1) == 1);
+}
+
+TEST_CASE("a relay that says what cannot be is not believed") {
+  RelayFeed feed = feed_of(3, 4096 * kKiB);
+  for (int32_t r = 1; r < 3; ++r) feed.join(Rank(r), 0);
+  const size_t handed = hand_out(feed, kStart)[1];
+  CHECK_FALSE(feed.on_passed(Rank(1), handed + 1, kStart));
+  CHECK(feed.on_passed(Rank(1), handed, kStart));
+  CHECK_FALSE(feed.on_passed(Rank(1), handed, kStart));
+  CHECK_FALSE(feed.on_passed(Rank(1), handed - 1, kStart));
+}
+
+namespace {
+
+// A broadcast over links that each of the ranks has but one of, for all that it sends:
+// so many bytes in a microsecond. Returns how long it takes, and what each has passed
+// on; checks that everybody gets each byte once.
+struct Simulated {
+  std::chrono::microseconds took{};
+  std::map<int32_t, size_t> relayed;
+};
+Simulated simulate(size_t bytes, const std::vector<double>& rates,
+                   const std::vector<int>& joins_at_us) {
+  const auto size = static_cast<int32_t>(rates.size());
+  RelayFeed feed = feed_of(size, bytes);
+  struct Out {
+    int32_t to;
+    RelayFeed::Piece piece;
+    double left;
+  };
+  std::vector<std::deque<Out>> queues(rates.size());
+  std::vector<std::map<size_t, size_t>> got(rates.size());
+  std::vector<size_t> num_got(rates.size()), passed(rates.size());
+  Simulated result;
+  const auto is_done = [&] {
+    for (size_t r = 1; r < rates.size(); ++r)
+      if (num_got[r] < bytes) return false;
+    return true;
+  };
+  for (int us = 0; !is_done(); ++us) {
+    REQUIRE(us < 60'000'000);
+    result.took = std::chrono::microseconds(us);
+    const TimePoint now = kStart + result.took;
+    for (int32_t r = 1; r < size; ++r)
+      if (joins_at_us[static_cast<size_t>(r)] == us) feed.join(Rank(r), 0);
+    while (const auto piece = feed.next(now)) {
+      const auto length = static_cast<double>(piece->end - piece->begin);
+      queues[0].push_back({piece->to.value, *piece, length});
+      if (!piece->was_missed)
+        result.relayed[piece->to.value] += piece->end - piece->begin;
+    }
+    for (int32_t r = 0; r < size; ++r) {
+      auto& queue = queues[static_cast<size_t>(r)];
+      if (queue.empty()) continue;
+      // Those for different receivers take turns; here one after another.
+      queue.front().left -= rates[static_cast<size_t>(r)];
+      if (queue.front().left > 0) continue;
+      const Out out = queue.front();
+      queue.pop_front();
+      const size_t length = out.piece.end - out.piece.begin;
+      const auto to = static_cast<size_t>(out.to);
+      REQUIRE(got[to].emplace(out.piece.begin, length).second);
+      num_got[to] += length;
+      if (r != 0) {
+        // The last copy of a piece.
+        if (queue.empty() || queue.front().piece.begin != out.piece.begin) {
+          passed[static_cast<size_t>(r)] += length;
+          CHECK(feed.on_passed(Rank(r), passed[static_cast<size_t>(r)], now));
+        }
+      } else if (out.piece.was_missed) {
+        feed.on_caught_up(Rank(out.to));
+      } else if (out.piece.pass_to.count() == 0) {
+        passed[to] += length;
+        CHECK(feed.on_passed(Rank(out.to), passed[to], now));
+      } else {
+        out.piece.pass_to.for_each([&](Rank other) {
+          queues[to].push_back({other.value, out.piece, static_cast<double>(length)});
+        });
+      }
+    }
+  }
+  CHECK(feed.is_handed_out());
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("all have all in little more than the time of the root's link") {
+  for (const int32_t size : {3, 4, 8}) {
+    const size_t bytes = 4096 * kKiB;
+    const std::vector<double> rates(static_cast<size_t>(size), 25);
+    const std::vector<int> joins(rates.size(), 0);
+    const double least = static_cast<double>(bytes) / 25;
+    const auto took = static_cast<double>(simulate(bytes, rates, joins).took.count());
+    INFO(size << " ranks, " << took / least << " of the least");
+    // Receivers wait for a piece of each relay at the start, and at the end.
+    const size_t lag = static_cast<size_t>(size - 2) * RelayFeed::kLeastPiece;
+    CHECK(took < 1.02 * least + 2 * static_cast<double>(lag) / 25);
+  }
+}
+
+TEST_CASE("who is a little late costs a little") {
+  const size_t bytes = 4096 * kKiB;
+  const double least = static_cast<double>(bytes) / 25;
+  const auto took = simulate(bytes, {25, 25, 25, 25}, {0, 0, 300, 700}).took.count();
+  CHECK(static_cast<double>(took) < 1.06 * least);
+}
+
+TEST_CASE("a relay with a slow uplink gets little, and all go on without it") {
+  const size_t bytes = 4096 * kKiB;
+  const Simulated all = simulate(bytes, {25, 25, 25, 2.5}, {0, 0, 0, 0});
+  CHECK(all.relayed.at(3) < bytes / 10);
+  // It had two pieces before anybody knew. In even parts it had to send two thirds of
+  // all at a tenth of the rate: 6.7 times as long; directly the root takes 3 times as
+  // long.
+  CHECK(static_cast<double>(all.took.count()) < 1.4 * static_cast<double>(bytes) / 25);
+}
+
+TEST_CASE("whoever joins when, and however fast, everybody gets each byte once") {
+  std::mt19937 random(0);
+  for (int run = 0; run < 60; ++run) {
+    const size_t size = 3 + random() % 6;
+    const size_t bytes = 1 + random() % (700 * kKiB);
+    std::vector<double> rates;
+    std::vector<int> joins;
+    for (size_t r = 0; r < size; ++r) {
+      rates.push_back(static_cast<double>(20 + random() % 400));
+      joins.push_back(static_cast<int>(random() % 3000));
+    }
+    INFO("run " << run);
+    simulate(bytes, rates, joins);
+  }
+}
