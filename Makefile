@@ -10,7 +10,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint clean help core-test python-test
+.PHONY: demo test lint clean help core-build core-test python-test
 
 TORCH ?= torch==2.15.0
 CXX_USED = $(if $(filter default,$(origin CXX)),c++,$(CXX))
@@ -25,13 +25,18 @@ SOURCES := $(shell find csrc cuda -type f 2>/dev/null) CMakeLists.txt setup.py \
 demo: $(DONE)/native
 	$(BIN)/python benchmarks/demo.py $(ARGS)
 
-test: core-test python-test
+# What is downloaded comes while the core compiles, which does not need it.
+test: $(DONE)/tools
+	$(MAKE) -j 2 core-build $(TORCH_DONE)
+	$(MAKE) core-test python-test
 
-core-test: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
+core-build: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
 	  -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=ON -DAIKIDO_BENCHMARKS=ON
 	$(BIN)/cmake --build build/core --target all check_headers
-	$(BIN)/ctest --test-dir build/core --output-on-failure
+
+core-test: core-build
+	$(BIN)/ctest --test-dir build/core --output-on-failure -j 2
 
 python-test: $(DONE)/native core-test
 	$(BIN)/python -m pytest --part=beside -n 2 --dist worksteal $(ARGS)

@@ -45,14 +45,20 @@ def library():
         folders = [include, include / "torch/csrc/api/include"]
         folders.append(sysconfig.get_paths()["include"])
         command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-fPIC"]
-        command += [
-            "-shared",
-            *(f"-I{folder}" for folder in folders),
-            *map(str, SOURCES),
+        command += ["-fvisibility=hidden", *(f"-I{folder}" for folder in folders)]
+        objects = [new.with_suffix(f"{new.suffix}.{s.stem}.o") for s in SOURCES]
+        # Beside each other: each takes half a minute, for torch's headers.
+        compilers = [
+            subprocess.Popen([*command, "-c", str(source), "-o", str(to)])
+            for source, to in zip(SOURCES, objects, strict=True)
         ]
-        command += ["-o", str(new), f"-L{root}/lib", "-lc10", "-ltorch_cpu"]
-        command += ["-ltorch_python", "-fvisibility=hidden"]
-        subprocess.run(command, check=True)
+        codes = [compiler.wait() for compiler in compilers]
+        assert not any(codes), f"{SOURCES}: the compiler ended with {codes}"
+        libraries = [f"-L{root}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python"]
+        link = [*command, "-shared", *map(str, objects), "-o", str(new), *libraries]
+        subprocess.run(link, check=True)
+        for to in objects:
+            to.unlink()
         new.rename(path)
     return str(path)
 

@@ -52,6 +52,7 @@ def reduce_everything(rank, size):
     return wrong, bits.hexdigest()
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_each_dtype_and_op_gives_the_reference_and_the_same_bits(algorithm, size):

@@ -275,6 +275,7 @@ def fail_to_fit(rank, size, own):
     return "no error", True
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_state_that_does_not_fit_is_an_error_on_all_ranks_and_changes_none(count):
     results = run_ranks(3, fail_to_fit, count)
@@ -316,6 +317,7 @@ def register_differently(rank, size, what):
     return str(caught.value)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("what", "text"),
     [

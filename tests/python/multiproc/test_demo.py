@@ -80,7 +80,7 @@ def _lab():
 def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     tmp_path,
 ):
-    figures, text = demo(tmp_path, "--steps", "100", "--straggler", "uplink")
+    figures, text = demo(tmp_path, "--steps", "60", "--straggler", "uplink")
     assert list(figures) == ["gloo", "wait_all", "skip", "backup"]
     for mode, figure in figures.items():
         assert figure["hashes_equal"] is True

@@ -91,6 +91,7 @@ def compare(rank, size, names):
     return differing
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("size", [2, 3])
 def test_fifty_steps_have_the_bits_of_ddp(size):
     assert run_ranks(size, compare, list(OPTIMIZERS)) == [[]] * size
@@ -139,6 +140,7 @@ def learn_branches(rank, size, seed, drops):
     ]
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("drops", [0.0, 0.4, 0.9])
 def test_gradients_may_come_in_any_order_or_not_at_all(drops, seed):
@@ -155,6 +157,7 @@ def differing(rank, size, what):
     return str(caught.value)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -189,6 +192,7 @@ def replan(rank, size):
     return plans, [p.detach().clone() for p in net.parameters()]
 
 
+@pytest.mark.beside
 def test_a_rank_that_wants_another_plan_has_all_of_them_make_one():
     (plans, parameters), *others = run_ranks(3, replan)
     # At the beginning, after the first iteration and the next three; asked for in the

@@ -233,6 +233,7 @@ def fail_outside_a_schedule(rank, size, what):
     return ended(go)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("what", "error"),
     [
@@ -313,6 +314,7 @@ def leave_early(rank, size):
     return pipe.steps
 
 
+@pytest.mark.beside
 def test_a_rank_that_has_done_its_part_may_leave():
     assert run_ranks(3, leave_early, group_timeout=20) == [2, 2, 2]
 
@@ -340,6 +342,7 @@ def disagree(rank, size):
     ]
 
 
+@pytest.mark.beside
 def test_what_does_not_fit_is_refused_on_all_ranks():
     texts = [
         ["rank 1 has another schedule than rank 0; ", "rank 0 has another schedule"],
@@ -395,6 +398,7 @@ class DyingBackward(torch.autograd.Function):
         die()
 
 
+@pytest.mark.beside
 def test_a_replica_that_dies_is_named_by_its_rank_of_the_pipeline():
     """In the group of the sum it has another one."""
     victim = 2
