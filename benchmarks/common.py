@@ -116,8 +116,8 @@ class Samples:
 def bound_s(name: str, num_bytes: int, ranks: int, mbit: float) -> float:
     """What a collective takes at least: the bytes over the busiest link by its rate.
 
-    Each rank is a host with a link of `mbit` each way. Of S bytes the busiest one carries
-    2 S (n-1)/n in an allreduce, S in a broadcast, and S (n-1)/n in the others.
+    Each rank is a host with a link of `mbit` each way. Of S bytes the busiest one
+    carries 2 S (n-1)/n in an allreduce, S in a broadcast, and S (n-1)/n in the others.
     """
     parts = (ranks - 1) / ranks
     share = {"allreduce": 2 * parts, "broadcast": 1.0}.get(name, parts)
