@@ -26,6 +26,7 @@ def shared_cpu():
     os.sched_setaffinity(0, cpus)
 
 
+@pytest.mark.alone  # the threads of a runner of tests wait too
 @pytest.mark.skipif(
     not Path("/proc/self/schedstat").exists(), reason="this kernel does not count"
 )
