@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/wire.h"
+#include "membership/view.h"
+
 namespace aikido::collectives {
 
 using transport::FrameHeader;
@@ -16,27 +19,6 @@ namespace {
 // that and the size of the group. Of the others: of a copy the number of its Passing,
 // times that size, and the rank that it goes to. Of the rest:
 constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
-
-std::vector<std::byte> encode_mask(const RankSet& ranks) {
-  std::vector<std::byte> bytes((static_cast<size_t>(ranks.world_size()) + 7) / 8);
-  ranks.for_each([&](Rank r) {
-    bytes[static_cast<size_t>(r.value) / 8] |= std::byte(1 << (r.value % 8));
-  });
-  return bytes;
-}
-
-// Empty: that is no mask of ranks of this world.
-std::optional<RankSet> decode_mask(std::span<const std::byte> bytes, int32_t size) {
-  if (bytes.size() != (static_cast<size_t>(size) + 7) / 8) return std::nullopt;
-  RankSet ranks(size);
-  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
-    if ((bytes[bit / 8] & std::byte(1 << (bit % 8))) == std::byte(0)) continue;
-    const Rank rank(static_cast<int32_t>(bit));
-    if (rank.value >= size) return std::nullopt;
-    ranks.insert(rank);
-  }
-  return ranks;
-}
 
 }  // namespace
 
@@ -100,12 +82,13 @@ void RelayedBroadcast::hand_out() {
   while (feed_) {
     const auto piece = feed_->next(host_->clock().now());
     if (!piece) break;
-    const auto mask = encode_mask(piece->pass_to);
+    std::vector<std::byte> mask;
+    if (!piece->was_missed) membership::append(mask, piece->pass_to);
     post(piece->to, FrameKind::kData, 0, data() + piece->begin,
          piece->end - piece->begin, piece->begin, call_.bytes(), true,
          piece->was_missed ? static_cast<uint32_t>(host_->size() + piece->to.value)
                            : kNoToken,
-         piece->was_missed ? std::span<const std::byte>() : mask);
+         mask);
   }
 }
 
@@ -143,11 +126,11 @@ Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
     source.is_piece = !rest.empty();
     source.pass_to = RankSet(host_->size());
     if (source.is_piece) {
-      auto mask = decode_mask(rest, host_->size());
-      if (!mask || from != call_.root || mask->contains(from) ||
-          mask->contains(host_->self()))
+      WireReader reader{rest};
+      source.pass_to = membership::take_set(reader, host_->size());
+      if (!reader.ok || !rest.empty() || from != call_.root ||
+          source.pass_to.contains(from) || source.pass_to.contains(host_->self()))
         return nonsense(from, "to pass on data to whom it cannot");
-      source.pass_to = *std::move(mask);
     }
   }
   return local_.in_blocks.front().data + header.offset;

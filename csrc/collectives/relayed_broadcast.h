@@ -8,7 +8,7 @@
 // not, all goes at once: there a piece from somebody else saves nothing. Strict.
 //
 // A piece names those that it is to be passed on to behind the call of its first frame:
-// bit r % 8 of byte r / 8 for rank r. Its receiver tells the root by a kData without
+// a bit for each rank (membership/view.h). Its receiver tells the root by a kData without
 // payload how many bytes, of all pieces, have left again (`total_bytes`): behind its
 // data, and before it leaves. The root is done when all have. So who waits for bytes
 // waits for the root, and the root knows for whom.

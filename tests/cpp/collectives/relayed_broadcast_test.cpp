@@ -58,14 +58,21 @@ void check_all(Cluster& cluster, const std::vector<AnswerPtr>& answers, size_t b
   }
 }
 
+// Calls of these ranks, in this order.
+std::vector<AnswerPtr> call_all(Cluster& cluster, const std::vector<int32_t>& ranks,
+                                const Call& its,
+                                Duration timeout = milliseconds(10'000)) {
+  std::vector<AnswerPtr> answers;
+  for (const int32_t r : ranks) answers.push_back(call(cluster, its, r, timeout));
+  return answers;
+}
+
 // Counts the bytes of data that each rank sends.
-std::map<int32_t, size_t>& count_sent(Cluster& cluster,
-                                      std::map<int32_t, size_t>& sent) {
+void count_sent(Cluster& cluster, std::map<int32_t, size_t>& sent) {
   cluster.network.set_tap([&sent](Rank from, Rank, const FrameHeader& header, auto at) {
     if (header.kind == FrameKind::kData) sent[from.value] += header.payload_bytes;
     return at;
   });
-  return sent;
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -102,9 +109,7 @@ TEST_CASE("the root sends all once, and the others pass it on") {
   cluster.set_all_rates(1'000'000);
   std::map<int32_t, size_t> sent;
   count_sent(cluster, sent);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {1, 2, 3})
-    answers.push_back(call(cluster, broadcast_of(kBytes), r));
+  auto answers = call_all(cluster, {1, 2, 3}, broadcast_of(kBytes));
   cluster.run_for(milliseconds(1));
   answers.push_back(call(cluster, broadcast_of(kBytes), 0));
   check_all(cluster, answers, kBytes);
@@ -121,9 +126,7 @@ TEST_CASE("who calls late has all from the root, and nobody else waits for it") 
   cluster.set_all_rates(1'000'000);
   std::map<int32_t, size_t> sent;
   count_sent(cluster, sent);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {0, 1, 2})
-    answers.push_back(call(cluster, broadcast_of(kBytes), r));
+  auto answers = call_all(cluster, {0, 1, 2}, broadcast_of(kBytes));
   cluster.run_for(milliseconds(1000));
   CHECK_FALSE(answers[0]->is_done());
   CHECK(answers[1]->is_ok());
@@ -142,9 +145,7 @@ TEST_CASE("who has passed on all and leaves is not missed") {
   // What is for rank 3 is on its way for long.
   for (const int32_t r : {0, 1, 2})
     cluster.network.set_delay(Rank(r), Rank(3), milliseconds(100));
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {3, 1, 2, 0})
-    answers.push_back(call(cluster, broadcast_of(kBytes), r));
+  auto answers = call_all(cluster, {3, 1, 2, 0}, broadcast_of(kBytes));
   const std::vector<AnswerPtr> others(answers.begin() + 1, answers.end());
   REQUIRE(cluster.run_until_done(others, milliseconds(5000)));
   REQUIRE_FALSE(answers[0]->is_done());
@@ -162,9 +163,7 @@ TEST_CASE("who leaves in the middle of it ends the call for all by name") {
   for (const int32_t who : {0, 2}) {
     Cluster cluster = cluster_of(4);
     cluster.set_all_rates(100'000);
-    std::vector<AnswerPtr> answers;
-    for (const int32_t r : {0, 1, 2, 3})
-      answers.push_back(call(cluster, broadcast_of(60'000), r));
+    auto answers = call_all(cluster, {0, 1, 2, 3}, broadcast_of(60'000));
     cluster.run_for(milliseconds(100));
     cluster.group(who).leave();
     cluster.run_for(milliseconds(150));
@@ -184,9 +183,7 @@ TEST_CASE("who is done is missed by nobody, however long the others wait") {
   options.eager_bytes = 1000;
   Cluster cluster(options);
   cluster.set_all_rates(1'000'000);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {0, 1, 2})
-    answers.push_back(call(cluster, broadcast_of(20'000), r));
+  auto answers = call_all(cluster, {0, 1, 2}, broadcast_of(20'000));
   cluster.run_for(milliseconds(100));
   REQUIRE(answers[1]->is_ok());
   // Silence of one that has its bytes is no reason to end the call of the root.
@@ -201,9 +198,7 @@ TEST_CASE("a relay that still sends names the one that does not take it") {
   Cluster cluster = cluster_of(3);
   cluster.set_all_rates(1'000'000);
   cluster.network.set_rate(Rank(1), Rank(2), 1000);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {2, 0, 1})
-    answers.push_back(call(cluster, broadcast_of(20'000), r, milliseconds(1000)));
+  auto answers = call_all(cluster, {2, 0, 1}, broadcast_of(20'000), milliseconds(1000));
   cluster.run_for(milliseconds(1500));
   REQUIRE(answers[2]->is_done());
   INFO(answers[2]->status.message());
@@ -214,9 +209,7 @@ TEST_CASE("a relay that still sends names the one that does not take it") {
 TEST_CASE("a relay that dies ends the call for all by name") {
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(100'000);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {1, 2, 3, 0})
-    answers.push_back(call(cluster, broadcast_of(60'000), r));
+  auto answers = call_all(cluster, {1, 2, 3, 0}, broadcast_of(60'000));
   cluster.run_for(milliseconds(100));
   cluster.kill(2);
   cluster.run_for(milliseconds(10));
@@ -229,9 +222,8 @@ TEST_CASE("a relay that dies ends the call for all by name") {
 TEST_CASE("a relay that stands still is among those who are named") {
   Cluster cluster = cluster_of(4);
   cluster.set_all_rates(100'000);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {1, 2, 3, 0})
-    answers.push_back(call(cluster, broadcast_of(60'000), r, milliseconds(2000)));
+  auto answers =
+      call_all(cluster, {1, 2, 3, 0}, broadcast_of(60'000), milliseconds(2000));
   cluster.run_for(milliseconds(100));
   cluster.stop(2, milliseconds(10'000));
   cluster.run_for(milliseconds(2500));
@@ -243,9 +235,7 @@ TEST_CASE("a relay that stands still is among those who are named") {
 
 TEST_CASE("who waits for a root that has not called names nobody else") {
   Cluster cluster = cluster_of(4);
-  std::vector<AnswerPtr> answers;
-  for (const int32_t r : {1, 2})
-    answers.push_back(call(cluster, broadcast_of(60'000), r, milliseconds(2000)));
+  auto answers = call_all(cluster, {1, 2}, broadcast_of(60'000), milliseconds(2000));
   cluster.run_for(milliseconds(2500));
   REQUIRE(answers[0]->is_done());
   INFO(answers[0]->status.message());
@@ -273,9 +263,7 @@ TEST_CASE("a relay that tells the root nonsense fails the call") {
   for (const bool is_relay : {true, false}) {
     Cluster cluster = cluster_of(3);
     cluster.set_all_rates(1'000'000);
-    std::vector<AnswerPtr> answers;
-    for (const int32_t r : {0, 1})
-      answers.push_back(call(cluster, broadcast_of(5000), r));
+    auto answers = call_all(cluster, {0, 1}, broadcast_of(5000));
     cluster.run_for(milliseconds(1));
     FrameHeader header;
     header.kind = FrameKind::kData;
@@ -362,8 +350,8 @@ TEST_CASE("pieces go to those that do not read our memory") {
     REQUIRE_FALSE(sent[i].empty());
     CHECK(sent[i][0].bytes < 100'000);
     // Bit 3 for the one and 1 for the other, behind the call.
-    const auto last = sent[i][0].extension[sent[i][0].extension_bytes - 1u];
-    CHECK(last == std::byte(i == 0 ? 8 : 2));
+    const auto first = sent[i][0].extension[sent[i][0].extension_bytes - 8u];
+    CHECK(first == std::byte(i == 0 ? 8 : 2));
   }
 }
 
@@ -405,7 +393,7 @@ struct Receiver {
     };
     group.call(broadcast_of(kBytes), std::move(local), milliseconds(1000));
   }
-  // A frame whose extension is the call and `mask`.
+  // A frame whose extension is the call and `mask`, in whole words.
   void say(int32_t from, FrameKind kind, size_t begin, size_t end,
            std::vector<uint8_t> mask = {}) {
     FrameHeader header;
@@ -419,6 +407,7 @@ struct Receiver {
     if (begin < end) {
       const auto encoded = collectives::encode(broadcast_of(kBytes));
       extension.assign(encoded.view().begin(), encoded.view().end());
+      mask.resize((mask.size() + 7) / 8 * 8);
       for (const uint8_t byte : mask) extension.push_back(std::byte(byte));
     }
     header.extension_bytes = static_cast<uint8_t>(extension.size());
@@ -470,7 +459,9 @@ TEST_CASE("pieces that cannot be fail the call") {
   check("for the root", [](Receiver& r) { r.say(0, FrameKind::kData, 0, 9, {0b001}); });
   check("for nobody that there is",
         [](Receiver& r) { r.say(0, FrameKind::kData, 0, 9, {0b1000}); });
-  check("a long mask", [](Receiver& r) { r.say(0, FrameKind::kData, 0, 9, {4, 0}); });
+  check("a long mask", [](Receiver& r) {
+    r.say(0, FrameKind::kData, 0, 9, std::vector<uint8_t>(9, 4));
+  });
   check("not of the root", [](Receiver& r) { r.say(2, FrameKind::kData, 0, 9, {1}); });
   check("twice", [](Receiver& r) {
     r.say(0, FrameKind::kData, 0, 9);
