@@ -34,7 +34,7 @@ const std::vector<SettingSpec>& settings_table() {
        "little faster, shorter lets urgent messages through sooner"},
       {"transport.eager_bytes", &Settings::transport_eager_bytes, 0, 16 * kMiB, true,
        "messages up to this size are sent before the receiver has called, and wait "
-       "there"},
+       "there; of larger blocks in a collective, so much"},
       {"transport.window_bytes", &Settings::transport_window_bytes, 64 * kKiB,
        1024 * kGiB, true,
        "what may wait at a rank for calls and for receives that it has not made, from "

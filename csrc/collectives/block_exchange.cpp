@@ -5,30 +5,31 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace aikido::collectives {
 
 using transport::FrameKind;
 
 namespace {
-// Token of a message that is no block; a block has the rank that it goes to.
-constexpr uint32_t kReadyToken = std::numeric_limits<uint32_t>::max();
+// Token of a message that ends no block; else it is the rank that the block goes to.
+constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
 }  // namespace
 
 BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
       incoming_(static_cast<size_t>(host->size())),
       ready_(static_cast<size_t>(host->size())),
-      block_posted_(static_cast<size_t>(host->size())),
-      block_sent_(static_cast<size_t>(host->size())) {}
+      outgoing_(static_cast<size_t>(host->size())) {}
 
 Status BlockExchange::on_start() {
-  const size_t eager = host_->settings().eager_bytes;
   for (const InBlock& block : local_.in_blocks) AIKIDO_TRY(expect(block));
   for (const OutBlock& block : local_.out_blocks) {
     const Ready& ready = ready_[static_cast<size_t>(block.to.value)];
     if (ready.has_come) AIKIDO_TRY(check_ready(block.to, ready.wanted));
   }
+  begin_elsewhere();
+  const size_t eager = host_->settings().eager_bytes;
   for (const InBlock& block : local_.in_blocks) {
     const Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
     if (in.is_any_size || in.bytes > eager) post_ready(in, block.from);
@@ -39,13 +40,21 @@ Status BlockExchange::on_start() {
   all_get_the_same_ = std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
     return block.data == blocks.front().data && block.bytes == blocks.front().bytes;
   });
-  for (const OutBlock& block : local_.out_blocks) {
-    if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)].has_come) {
-      send_block(block);
-    }
-  }
+  for (const OutBlock& block : local_.out_blocks) send_up_to(unasked(block), block);
   finish_if_done();
   return Status::ok();
+}
+
+// Each member sends to the next one first, and asks the one before it first, so that no
+// member is everybody's first.
+void BlockExchange::begin_elsewhere() {
+  const Rank self = host_->self();
+  std::ranges::sort(local_.in_blocks, {}, [self](const InBlock& block) {
+    return std::pair(block.from > self, -block.from.value);
+  });
+  std::ranges::sort(local_.out_blocks, {}, [self](const OutBlock& block) {
+    return std::pair(block.to < self, block.to);
+  });
 }
 
 // What is here already of a block that the caller now waits for.
@@ -78,20 +87,32 @@ void BlockExchange::take_early(Incoming& in) {
 
 void BlockExchange::post_ready(const Incoming& in, Rank from) {
   post(from, FrameKind::kReady, in.is_any_size ? kAnySize : 0, nullptr, 0, 0,
-       in.is_any_size ? 0 : in.bytes, true, kReadyToken);
+       in.is_any_size ? 0 : in.bytes, true, kNoToken);
 }
 
-void BlockExchange::send_block(const OutBlock& block) {
-  const auto to = static_cast<size_t>(block.to.value);
-  if (block_posted_[to]) return;
-  block_posted_[to] = true;
-  --outgoing_left_;
-  post(block.to, FrameKind::kData, 0, block.data, block.bytes, 0, block.bytes, true,
-       static_cast<uint32_t>(block.to.value));
+// So much of it goes when we call.
+size_t BlockExchange::unasked(const OutBlock& block) {
+  const size_t eager = host_->settings().eager_bytes;
+  if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)].has_come)
+    return block.bytes;
+  return host_->reads_our_memory(block.to) ? 0 : eager;
+}
+
+void BlockExchange::send_up_to(size_t end, const OutBlock& block) {
+  Outgoing& out = outgoing_[static_cast<size_t>(block.to.value)];
+  const bool is_end = end == block.bytes;
+  if (out.is_posted || (end == out.posted && !is_end)) return;
+  const size_t begin = std::exchange(out.posted, end);
+  if (is_end) {
+    out.is_posted = true;
+    --outgoing_left_;
+  }
+  post(block.to, FrameKind::kData, 0, block.data + begin, end - begin, begin,
+       block.bytes, true, is_end ? static_cast<uint32_t>(block.to.value) : kNoToken);
 }
 
 void BlockExchange::on_message_sent(uint32_t token) {
-  if (token != kReadyToken) block_sent_[token] = true;
+  if (token != kNoToken) outgoing_[token].is_sent = true;
   finish_if_done();
 }
 
@@ -124,7 +145,6 @@ Result<std::byte*> BlockExchange::place(Rank from, const transport::FrameHeader&
       (in.has_begun && header.total_bytes != in.bytes)) {
     return misfit(from, header.total_bytes, in.bytes);
   }
-  if (in.early) return in.early.data() + header.offset;
   if (is_started()) {
     if (!in.is_expected) return misfit(from, header.total_bytes, 0);
     if (in.is_any_size && !in.has_begun) {
@@ -136,23 +156,26 @@ Result<std::byte*> BlockExchange::place(Rank from, const transport::FrameHeader&
     if (header.total_bytes != in.bytes)
       return misfit(from, header.total_bytes, in.bytes);
     in.has_begun = true;
+    take_early(in);
     return in.data + header.offset;
   }
-  // Not called yet here: only an eager block may come.
-  if (header.total_bytes > host_->settings().eager_bytes) {
-    return misfit(from, header.total_bytes, host_->settings().eager_bytes);
+  // Not called yet here: nobody has asked for more.
+  const size_t eager = host_->settings().eager_bytes;
+  if (header.offset + header.payload_bytes > eager)
+    return misfit(from, header.total_bytes, eager);
+  if (!in.has_begun) {
+    in.early = host_->pool().take(std::min<size_t>(header.total_bytes, eager));
+    in.bytes = header.total_bytes;
+    in.has_begun = true;
   }
-  in.early = host_->pool().take(header.total_bytes);
-  in.bytes = header.total_bytes;
-  in.has_begun = true;
-  return in.early.data();
+  return in.early.data() + header.offset;
 }
 
 void BlockExchange::arrived(Rank from, const transport::FrameHeader& header) {
   if (header.kind == FrameKind::kReady) {
     if (!is_started()) return;
     for (const OutBlock& block : local_.out_blocks) {
-      if (block.to == from) send_block(block);
+      if (block.to == from) send_up_to(block.bytes, block);
     }
     return;
   }
@@ -179,7 +202,8 @@ std::vector<Rank> BlockExchange::missing() const {
       ranks.push_back(block.from);
   }
   for (const OutBlock& block : local_.out_blocks) {
-    if (!block_sent_[static_cast<size_t>(block.to.value)]) ranks.push_back(block.to);
+    if (!outgoing_[static_cast<size_t>(block.to.value)].is_sent)
+      ranks.push_back(block.to);
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());

@@ -4,10 +4,18 @@
 //
 // Blocks that go straight from one member's memory to another's: broadcast and scatter
 // (the root has a block for everybody), gather (everybody has one for the root),
-// allgather and alltoall (everybody has one for everybody). Blocks up to the eager size
-// are sent at once and wait at the receiver; larger ones wait at the sender until the
-// receiver has called, so they are never copied aside. A receiver that cannot know the
-// size (sparse allreduce) gives the memory when the block comes.
+// allgather and alltoall (everybody has one for everybody). Of each block as much as
+// the eager size is sent at once and waits at the receiver; the rest waits at the
+// sender until the receiver has called and asked for it, so it is never copied aside. A
+// receiver that cannot know the size (sparse allreduce) gives the memory when the block
+// comes.
+//
+// Note [the beginning of a block]
+// Were nothing sent before the question, who asks first would get all that the others
+// can send, which is more than its link takes, and the questions that come to it would
+// wait behind that. So links are busy from the start, and questions are on their way
+// meanwhile. Who reads our memory has no such link: to it a large block goes in one
+// piece.
 
 #include <map>
 #include <vector>
@@ -37,13 +45,18 @@ class BlockExchange final : public Operation {
     size_t got = 0;
     bool has_begun = false;
     bool has_come = false;  // at least one frame, whole
-    Buffer early;           // came before the call
+    Buffer early;           // with what came before the call
     bool is_whole() const { return has_come && got == bytes; }
   };
   // A kReady that came before the local call.
   struct Ready {
     bool has_come = false;
     std::optional<uint64_t> wanted;  // bytes
+  };
+  struct Outgoing {
+    size_t posted = 0;  // bytes
+    bool is_posted = false;
+    bool is_sent = false;
   };
 
   Status on_start() override;
@@ -52,17 +65,18 @@ class BlockExchange final : public Operation {
     const bool is_block = kind == transport::FrameKind::kData;
     return is_block && all_get_the_same_ ? local_.out_blocks.size() : 1;
   }
+  void begin_elsewhere();
   Status expect(const InBlock& block);
   void take_early(Incoming& in);
   void post_ready(const Incoming& in, Rank from);
-  void send_block(const OutBlock& block);
+  size_t unasked(const OutBlock& block);
+  void send_up_to(size_t end, const OutBlock& block);
   Status check_ready(Rank from, std::optional<uint64_t> wanted) const;
   void finish_if_done();
 
   std::vector<Incoming> incoming_;  // by rank
   std::vector<Ready> ready_;        // by rank: can take a large block
-  std::vector<bool> block_posted_;  // by rank
-  std::vector<bool> block_sent_;    // by rank
+  std::vector<Outgoing> outgoing_;  // by rank
   bool all_get_the_same_ = false;
   size_t incoming_left_ = 0;
   size_t outgoing_left_ = 0;

@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 13;
+inline constexpr uint8_t kProtocolVersion = 14;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -25,8 +25,8 @@ enum class FrameKind : uint8_t {
   kContrib = 1,  // part of a member's input to a collective; first one carries the call
   kResult,  // part of a result from its owner; first one carries the mask if partial
   kReady,   // the sender can take the large data of a collective; carries the call
-  kData,    // part of the data of broadcast or allgather; first one carries the call, and
-            // the mask of those that it is to be passed on to
+  kData,  // part of the data of broadcast or allgather; first one carries the call, and
+          // the mask of those that it is to be passed on to
   kP2pAnnounce,  // a large send waits for its receive (tag in `tag`)
   kP2pReady,     // that receive is there: send
   kP2pData,      // part of a tagged message

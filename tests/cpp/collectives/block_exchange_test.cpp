@@ -10,6 +10,8 @@
 
 using namespace aikido;
 using namespace aikido::testing;
+using transport::FrameHeader;
+using transport::FrameKind;
 
 namespace {
 
@@ -84,27 +86,75 @@ TEST_CASE("an allgather collects the bytes of all in rank order") {
 }
 
 TEST_CASE("a receiver may call at any point of an early block's arrival") {
-  // 1000 bytes at 100 bytes/ms: begun, half here, and all here.
-  for (const int ms : {0, 1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 20}) {
-    Cluster cluster(options_of(2));
-    cluster.set_all_rates(100'000);
-    const Call call = call_of(CallKind::kBroadcast, 1000, Rank(0));
-    std::vector<AnswerPtr> answers = {cluster.broadcast(0, call, data_of(0, 1000))};
-    cluster.run_for(milliseconds(ms));
-    answers.push_back(cluster.broadcast(1, call, Bytes(1000)));
-    INFO("after " << ms << " ms");
-    check_all(cluster, answers, data_of(0, 1000));
+  // 1000 bytes at 100 bytes/ms, of all or of the beginning: begun, half here, and all.
+  for (const size_t bytes : {1000u, 1001u, 3000u}) {
+    for (const int ms : {0, 1, 3, 4, 5, 6, 8, 11, 12, 13, 14, 20}) {
+      Cluster cluster(options_of(2));
+      cluster.set_all_rates(100'000);
+      const Call call = call_of(CallKind::kBroadcast, bytes, Rank(0));
+      std::vector<AnswerPtr> answers = {cluster.broadcast(0, call, data_of(0, bytes))};
+      cluster.run_for(milliseconds(ms));
+      answers.push_back(cluster.broadcast(1, call, Bytes(bytes)));
+      INFO(bytes << " bytes, after " << ms << " ms");
+      check_all(cluster, answers, data_of(0, bytes));
+    }
   }
 }
 
-TEST_CASE("a large block waits at the sender until it is asked for") {
+TEST_CASE("the rest of a large block waits at the sender until it is asked for") {
   Cluster cluster(options_of(2));
+  size_t sent = 0;
+  cluster.network.set_tap([&](Rank, Rank, const FrameHeader& header, TimePoint at) {
+    if (header.kind == FrameKind::kData) sent += header.payload_bytes;
+    return at;
+  });
   const Call call = call_of(CallKind::kBroadcast, 10'000, Rank(0));
   std::vector<AnswerPtr> answers = {cluster.broadcast(0, call, data_of(0, 10'000))};
-  cluster.run_for(milliseconds(1000));
+  cluster.run_for(milliseconds(400));
+  CHECK(sent == 1000);
+  cluster.run_for(milliseconds(600));
   CHECK_FALSE(answers[0]->is_done());
   answers.push_back(cluster.broadcast(1, call, Bytes(10'000)));
   check_all(cluster, answers, data_of(0, 10'000));
+  CHECK(sent == 10'000);
+}
+
+TEST_CASE("while a large block is asked for its link is busy with the beginning") {
+  // That takes 10 ms and more; the question is there after 5, or 5 later.
+  const auto ends_after = [](int64_t late_ms) {
+    Cluster cluster(options_of(2));
+    cluster.set_all_delays(milliseconds(5));
+    cluster.set_all_rates(100'000);
+    const Call call = call_of(CallKind::kBroadcast, 10'000, Rank(0));
+    const TimePoint begin = cluster.clock.now();
+    std::vector<AnswerPtr> answers = {cluster.broadcast(0, call, data_of(0, 10'000))};
+    cluster.run_for(milliseconds(late_ms));
+    answers.push_back(cluster.broadcast(1, call, Bytes(10'000)));
+    check_all(cluster, answers, data_of(0, 10'000));
+    return answers[1]->at - begin;
+  };
+  CHECK(ends_after(5) == ends_after(0));
+}
+
+TEST_CASE("beginnings of large blocks that are held back come before their rest") {
+  Cluster cluster(
+      {.size = 2, .chunk_bytes = 256, .eager_bytes = 1000, .window_bytes = 4000});
+  cluster.set_all_delays(milliseconds(1));
+  std::vector<AnswerPtr> answers;
+  const auto call_all_of = [&](int32_t rank) {
+    for (size_t i = 0; i < 8; ++i)
+      answers.push_back(
+          cluster.broadcast(rank, call_of(CallKind::kBroadcast, 3000 + i, Rank(0)),
+                            rank == 0 ? data_of(0, 3000 + i) : Bytes(3000 + i)));
+  };
+  call_all_of(0);
+  cluster.run_for(milliseconds(100));
+  call_all_of(1);
+  REQUIRE(cluster.run_until_done(answers, milliseconds(1000)));
+  for (size_t i = 0; i < 8; ++i) {
+    CHECK(answers[i]->is_ok());
+    CHECK(answers[8 + i]->output == data_of(0, 3000 + i));
+  }
 }
 
 TEST_CASE("a root that still sends does not mind who has its block and leaves") {
@@ -254,32 +304,136 @@ TEST_CASE("a block of unknown size that is too large is refused") {
   CHECK(sender->is_done());
 }
 
-TEST_CASE("what all get is said to be the same for them") {
-  const auto num_receivers = [](CallKind kind, bool is_same) {
-    ManualClock clock;
-    engine::GroupOptions options;
-    options.name = "test";
-    options.self = Rank(0);
-    options.size = 3;
-    engine::Group group(&clock, options);
-    std::vector<SpyLink*> spies;
-    for (int32_t r = 1; r < 3; ++r) {
+namespace {
+
+// One of some ranks, by links that send nothing; what the others do the test says.
+struct Alone {
+  ManualClock clock;
+  engine::Group group;
+  std::vector<SpyLink*> spies;  // of the others, by rank
+  std::vector<const SpyLink*> order;
+  Bytes memory = Bytes(10'000);
+
+  explicit Alone(int32_t self = 0, int32_t size = 3)
+      : group(&clock, options(self, size)) {
+    for (int32_t r = 0; r < size; ++r) {
+      if (r == self) continue;
       auto link = std::make_unique<SpyLink>();
+      link->order = &order;
       spies.push_back(link.get());
       group.attach(Rank(r), std::move(link));
     }
-    Bytes memory(200);
+  }
+  static engine::GroupOptions options(int32_t self, int32_t size) {
+    engine::GroupOptions o;
+    o.name = "test";
+    o.self = Rank(self);
+    o.size = size;
+    o.operation.eager_bytes = 1000;
+    return o;
+  }
+  // To each of the others `bytes` that are the same for all, or not.
+  void give(CallKind kind, size_t bytes, bool is_same) {
     collectives::LocalCall local;
     for (int32_t r = 1; r < 3; ++r) {
-      const size_t begin = is_same ? 0 : 50 * static_cast<size_t>(r);
-      local.out_blocks.push_back({Rank(r), bytes_of(memory) + begin, 50});
+      const size_t begin = is_same ? 0 : bytes * static_cast<size_t>(r);
+      local.out_blocks.push_back({Rank(r), bytes_of(memory) + begin, bytes});
     }
-    group.call(call_of(kind, 50, Rank(0)), std::move(local), milliseconds(100));
+    group.call(call_of(kind, bytes, Rank(0)), std::move(local), milliseconds(100));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what all get is said to be the same for them") {
+  const auto num_receivers = [](CallKind kind, bool is_same) {
+    Alone alone;
+    alone.give(kind, 50, is_same);
     std::vector<size_t> said;
-    for (const SpyLink* spy : spies)
+    for (const SpyLink* spy : alone.spies)
       for (const auto& m : spy->sent) said.push_back(m.num_receivers);
     return said;
   };
   CHECK(num_receivers(CallKind::kBroadcast, true) == std::vector<size_t>{2, 2});
   CHECK(num_receivers(CallKind::kScatter, false) == std::vector<size_t>{1, 1});
+}
+
+TEST_CASE("a member begins with the next one, so that nobody is everybody's first") {
+  for (const size_t bytes : {100u, 1001u}) {
+    Alone alone(1, 4);
+    collectives::LocalCall local;
+    for (const int32_t r : {0, 2, 3}) {
+      local.out_blocks.push_back({Rank(r), bytes_of(alone.memory), bytes});
+      local.in_blocks.push_back({Rank(r), bytes_of(alone.memory) + 5000, bytes});
+    }
+    alone.group.call(call_of(CallKind::kAlltoall, 0), std::move(local),
+                     milliseconds(100));
+    const auto& to = alone.spies;  // ranks 0, 2 and 3
+    std::vector<const SpyLink*> expected = {to[1], to[2], to[0]};
+    if (bytes > 1000) expected.insert(expected.begin(), {to[0], to[2], to[1]});
+    CHECK(alone.order == expected);
+  }
+}
+
+TEST_CASE("who reads our memory gets a large block in one piece, when it asks") {
+  Alone alone;
+  alone.spies[0]->is_reader = true;
+  alone.give(CallKind::kScatter, 3000, false);
+  CHECK(alone.spies[0]->sent.empty());
+  REQUIRE(alone.spies[1]->sent.size() == 1);
+  CHECK(alone.spies[1]->sent[0].bytes == 1000);
+  CHECK(alone.spies[1]->sent[0].header.total_bytes == 3000);
+  for (const size_t i : {0u, 1u}) {
+    FrameHeader header;
+    header.kind = FrameKind::kReady;
+    header.epoch = 1;
+    header.seq = 1;
+    header.total_bytes = 3000;
+    const auto encoded =
+        collectives::encode(call_of(CallKind::kScatter, 3000, Rank(0)));
+    header.extension_bytes = static_cast<uint8_t>(encoded.size);
+    const Rank rank(static_cast<int32_t>(i) + 1);
+    CHECK(alone.group.handler()->on_frame_begin(rank, header, encoded.view()));
+    alone.group.handler()->on_frame(rank, header);
+    const auto& last = alone.spies[i]->sent.back();
+    CHECK(last.header.offset == (i == 0 ? 0 : 1000));
+    CHECK(last.data == bytes_of(alone.memory) + 3000 * (i + 1) + last.header.offset);
+    CHECK(last.bytes == 3000 - last.header.offset);
+  }
+}
+
+TEST_CASE("nobody may send more than the beginning of a block unasked") {
+  const auto encoded = collectives::encode(call_of(CallKind::kGather, 3000, Rank(0)));
+  // Whether a frame is taken.
+  const auto say = [&](Alone& alone, size_t offset, uint32_t bytes) {
+    FrameHeader header;
+    header.kind = FrameKind::kData;
+    header.epoch = 1;
+    header.seq = 1;
+    header.offset = offset;
+    header.payload_bytes = bytes;
+    header.total_bytes = 3000;
+    if (offset == 0) header.extension_bytes = static_cast<uint8_t>(encoded.size);
+    auto place = alone.group.handler()->on_frame_begin(
+        Rank(1), header, offset == 0 ? encoded.view() : std::span<const std::byte>());
+    if (!place || *place == nullptr) return false;
+    alone.group.handler()->on_frame(Rank(1), header);
+    return true;
+  };
+  for (const uint32_t bytes : {999u, 1000u, 1001u}) {
+    Alone at_once;
+    CHECK(say(at_once, 0, bytes) == (bytes <= 1000));
+    Alone in_two;
+    CHECK(say(in_two, 0, 600));
+    CHECK(say(in_two, 600, bytes - 600) == (bytes <= 1000));
+  }
+}
+
+TEST_CASE("who has but the beginning of a block is named when time is out") {
+  Cluster cluster(options_of(2));
+  const Call call = call_of(CallKind::kBroadcast, 10'000, Rank(0));
+  const auto root = cluster.broadcast(0, call, data_of(0, 10'000), milliseconds(100));
+  REQUIRE(cluster.run_until_done({root}, milliseconds(200)));
+  CHECK(root->status.code() == Code::kTimedOut);
+  CHECK(root->outcome.missing == std::vector<Rank>{Rank(1)});
 }

@@ -15,6 +15,7 @@ class SpyLink final : public transport::Link {
  public:
   transport::MessageId send(transport::OutMessage m) override {
     sent.push_back(std::move(m));
+    if (order != nullptr) order->push_back(this);
     return sent.size();
   }
   void let_go(transport::MessageId) override {}
@@ -30,6 +31,7 @@ class SpyLink final : public transport::Link {
 
   bool is_reader = false;
   std::vector<transport::OutMessage> sent;
+  std::vector<const SpyLink*>* order = nullptr;  // who has sent, of several
 };
 
 }  // namespace aikido::testing

@@ -38,10 +38,10 @@ FrameHeader example() {
   return h;
 }
 constexpr const char* kExample =
-    "41 4b 0d 01 10 00 02 00  00 10 00 00 01 00 00 00"
+    "41 4b 0e 01 10 00 02 00  00 10 00 00 01 00 00 00"
     "00 00 00 00 fd ff ff ff  05 00 00 00 00 00 00 00"
     "00 00 00 00 00 00 00 00  00 40 00 00 00 00 00 00"
-    "07 00 00 00 00 00 00 00  02 00 00 00 d4 df 4e ce";
+    "07 00 00 00 00 00 00 00  02 00 00 00 64 06 5b 23";
 
 }  // namespace
 
@@ -101,7 +101,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{200};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 200, this build speaks 13; install "
+        "this is no aikido frame: protocol version 200, this build speaks 14; install "
         "the "
         "same aikido on every rank");
 }
