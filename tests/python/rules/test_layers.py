@@ -84,6 +84,21 @@ def include_breaches(root: Path) -> list[str]:
     return found
 
 
+def late_own_headers(root: Path) -> list[str]:
+    """Sources that do not begin with their header, which shows that it stands alone."""
+    found = []
+    for path in tree.files(root, "csrc", "cuda", suffixes=(".cpp", ".cu")):
+        name = path.relative_to(root)
+        if not path.with_suffix(".h").is_file():
+            continue
+        own = f"{part_of(path, root)}/{path.stem}.h"
+        text = tree.without_comments(path.read_text(), keep_strings=True)
+        first = _INCLUDE.search(text)
+        if first is None or first[2] != own:
+            found.append(f'{name}: "{own}" must be what it includes first')
+    return found
+
+
 def _trouble_of_include(part: str, bracket: str, header: str) -> str | None:
     if bracket == "<":
         for pattern, what, allowed in FOREIGN:
@@ -184,6 +199,23 @@ def test_a_forbidden_include_is_named(tmp_path, file, line):
 def test_an_allowed_include_passes(tmp_path, file, line):
     tree.write(tmp_path, {file: f"{line}\n"})
     assert include_breaches(tmp_path) == []
+
+
+def test_sources_of_this_repository_begin_with_their_header():
+    assert late_own_headers(tree.REPOSITORY) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_first"),
+    [
+        ('// "kernels/skip.h"\n#include "straggler/skip.h"\n#include <vector>', True),
+        ('#include <vector>\n#include "straggler/skip.h"', False),
+        ("", False),
+    ],
+)
+def test_a_source_begins_with_its_header(tmp_path, text, is_first):
+    tree.write(tmp_path, {"csrc/straggler/skip.h": "", "csrc/straggler/skip.cpp": text})
+    assert (late_own_headers(tmp_path) == []) == is_first
 
 
 @pytest.mark.parametrize(
