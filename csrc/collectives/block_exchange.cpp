@@ -24,6 +24,10 @@ BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first
 
 Status BlockExchange::on_start() {
   for (const InBlock& block : local_.in_blocks) AIKIDO_TRY(expect(block));
+  for (int32_t r = 0; r < host_->size(); ++r) {
+    const Incoming& in = incoming_[static_cast<size_t>(r)];
+    if (in.has_begun && !in.is_expected) return misfit(Rank(r), in.bytes, 0);
+  }
   for (const OutBlock& block : local_.out_blocks) {
     const Ready& ready = ready_[static_cast<size_t>(block.to.value)];
     if (ready.has_come) AIKIDO_TRY(check_ready(block.to, ready.wanted));

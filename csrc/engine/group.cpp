@@ -177,7 +177,8 @@ void Group::refuse(const Status& why) {
 
 void Group::start_held(Active& active) {
   const auto operation = active.operation;
-  const Status fits = operation->start(*std::exchange(active.held, std::nullopt));
+  const Status fits = start_call(*operation, *std::exchange(active.held, std::nullopt),
+                                 options_.name, self());
   if (!fits) fail(*operation, fits, true);
   check_lost(*operation);
   settle(operation->seq().value);
@@ -317,7 +318,8 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   if (!found) return found.status();
   if (!found->operation) return nowhere;
   Operation& operation = *found->operation;
-  if (!operation.is_started()) AIKIDO_TRY(peer(from).admit(header));
+  if (!operation.is_started())
+    AIKIDO_TRY(peer(from).admit(header, options_.operation.eager_bytes));
   auto place =
       place_frame(operation, from, header, found->rest, options_.name, options_.self);
   if (place) return *place;

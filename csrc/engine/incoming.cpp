@@ -36,6 +36,15 @@ Result<std::byte*> place_frame(collectives::Operation& operation, Rank from,
   }
 }
 
+Status start_call(collectives::Operation& operation, collectives::LocalCall local,
+                  const std::string& group, Rank self) {
+  try {
+    return operation.start(std::move(local));
+  } catch (const std::bad_alloc&) {
+    return no_memory(operation.seq().value, group, operation.call(), self);
+  }
+}
+
 Status too_far_ahead(uint64_t seq, uint64_t called) {
   return {Code::kProtocol,
           concat("a frame of collective ", seq, ", ", called, " are called here")};

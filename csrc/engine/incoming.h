@@ -29,6 +29,10 @@ Result<std::byte*> place_frame(collectives::Operation& operation, Rank from,
                                std::span<const std::byte> rest,
                                const std::string& group, Rank self);
 
+// As Operation::start; also a failed Status when there is no memory.
+Status start_call(collectives::Operation& operation, collectives::LocalCall local,
+                  const std::string& group, Rank self);
+
 // A frame that nobody can mean: collective `seq`, while `called` are called here.
 Status too_far_ahead(uint64_t seq, uint64_t called);
 

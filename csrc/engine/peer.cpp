@@ -180,12 +180,15 @@ void Peer::note_over(uint64_t seq, bool is_known) {
   }
 }
 
-Status Peer::admit(const FrameHeader& header) {
+Status Peer::admit(const FrameHeader& header, size_t most_unasked) {
   if (header.offset > 0) return Status::ok();
   ReceiveWindow& window = header.kind == FrameKind::kResult ? early_results_ : early_;
   // A kReady says how much its sender can take; of a bare verdict the data is to come.
   const bool is_empty = header.kind == FrameKind::kReady || header.payload_bytes == 0;
-  const uint64_t bytes = is_empty ? 0 : header.total_bytes;
+  // Of a block no more comes, and is kept here, before we ask for it.
+  const uint64_t most =
+      header.kind == FrameKind::kData ? most_unasked : header.total_bytes;
+  const uint64_t bytes = is_empty ? 0 : std::min(header.total_bytes, most);
   if (window.admit(header.seq, bytes, *own_called_)) return Status::ok();
   return {Code::kProtocol,
           concat("it sends more than its window for collectives that are not called "

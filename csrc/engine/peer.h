@@ -66,8 +66,9 @@ class Peer {
   // settled it.
   void note_over(uint64_t seq, bool is_known);
   // A message for a collective begins to come. A failed Status: it is more than the
-  // peer may send before the call.
-  Status admit(const transport::FrameHeader& header);
+  // peer may send before the call. `most_unasked`: bytes of a block that go before it
+  // is asked for.
+  Status admit(const transport::FrameHeader& header, size_t most_unasked);
   // Contributions to collective `seq` are not kept here any more.
   void note_dropped(uint64_t seq) { early_.on_over(seq); }
 

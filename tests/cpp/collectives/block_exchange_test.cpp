@@ -157,6 +157,20 @@ TEST_CASE("beginnings of large blocks that are held back come before their rest"
   }
 }
 
+TEST_CASE("so many beginnings may wait as small blocks of their size") {
+  // Of the blocks as they are two are more than a receiver lets wait.
+  Cluster cluster(
+      {.size = 2, .chunk_bytes = 256, .eager_bytes = 1000, .window_bytes = 8000});
+  std::vector<AnswerPtr> answers;
+  const Call call = call_of(CallKind::kBroadcast, 20'000, Rank(0));
+  for (size_t i = 0; i < 8; ++i)
+    answers.push_back(cluster.broadcast(0, call, data_of(0, 20'000)));
+  cluster.run_for(milliseconds(100));
+  for (size_t i = 0; i < 8; ++i)
+    answers.push_back(cluster.broadcast(1, call, Bytes(20'000)));
+  check_all(cluster, answers, data_of(0, 20'000));
+}
+
 TEST_CASE("a root that still sends does not mind who has its block and leaves") {
   Cluster cluster(options_of(3));
   const Call call = call_of(CallKind::kBroadcast, 1000, Rank(0));
@@ -286,6 +300,32 @@ TEST_CASE("a block of unknown size gets its memory when it comes") {
       CHECK(sender->is_ok());
       CHECK(got == data_of(0, bytes));
     }
+  }
+}
+
+TEST_CASE("a block of unknown size for which there is no memory fails its call alone") {
+  for (const int ms : {0, 100}) {
+    Cluster cluster(options_of(2));
+    cluster.set_all_delays(milliseconds(1));
+    const Call call = call_of(CallKind::kSparseAllreduce, 0);
+    const auto sender = cluster.exchange(0, call, {std::nullopt, Bytes(3000)}, {});
+    cluster.run_for(milliseconds(ms));
+    Status status;
+    collectives::LocalCall local;
+    local.in_blocks.push_back({Rank(0), nullptr, 4000});
+    local.allocate = [](Rank, size_t) -> std::byte* { throw std::bad_alloc(); };
+    local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+    cluster.group(1).call(call, std::move(local), milliseconds(5000));
+    cluster.run_for(milliseconds(100));
+    INFO("called after " << ms << " ms: " << status.message());
+    CHECK(status.message().find("memory") != std::string::npos);
+    // Who had called first may have sent all before anybody knows.
+    if (ms > 0) CHECK(sender->status.message() == status.message());
+    const Call next = call_of(CallKind::kBroadcast, 10, Rank(0));
+    check_all(cluster,
+              {cluster.broadcast(0, next, data_of(0, 10)),
+               cluster.broadcast(1, next, Bytes(10))},
+              data_of(0, 10));
   }
 }
 
@@ -426,6 +466,34 @@ TEST_CASE("nobody may send more than the beginning of a block unasked") {
     Alone in_two;
     CHECK(say(in_two, 0, 600));
     CHECK(say(in_two, 600, bytes - 600) == (bytes <= 1000));
+  }
+}
+
+TEST_CASE("a block from whom none is expected ends the call, also before it is made") {
+  for (const bool has_called : {false, true}) {
+    Alone alone;
+    const Call call = call_of(CallKind::kBroadcast, 100, Rank(1));
+    const auto encoded = collectives::encode(call);
+    FrameHeader header;
+    header.kind = FrameKind::kData;
+    header.epoch = 1;
+    header.seq = 1;
+    header.payload_bytes = 50;
+    header.total_bytes = 100;
+    header.extension_bytes = static_cast<uint8_t>(encoded.size);
+    const auto say = [&] {
+      if (alone.group.handler()->on_frame_begin(Rank(2), header, encoded.view()))
+        alone.group.handler()->on_frame(Rank(2), header);
+    };
+    if (!has_called) say();
+    Status status;
+    collectives::LocalCall local;
+    local.in_blocks.push_back({Rank(1), bytes_of(alone.memory), 100});
+    local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
+    alone.group.call(call, std::move(local), milliseconds(100));
+    if (has_called) say();
+    CHECK(status.message().find("rank 2 sends 100 bytes where rank 0 expects 0") !=
+          std::string::npos);
   }
 }
 

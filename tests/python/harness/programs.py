@@ -29,7 +29,7 @@ from harness import operations as ops
 from harness.memory import DTYPES
 
 KIB = 1024
-# Larger blocks are announced first: the default of `transport.eager_bytes`.
+# The rest of larger blocks is asked for: the default of `transport.eager_bytes`.
 EAGER_BYTES = 256 * KIB
 
 _ITEM_BYTES = {
