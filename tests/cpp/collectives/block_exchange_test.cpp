@@ -372,6 +372,24 @@ struct Alone {
     o.operation.eager_bytes = 1000;
     return o;
   }
+  // A frame of `rank` for `call`, which is in the first one. Whether it is taken.
+  bool say(Rank rank, const Call& call, FrameKind kind, size_t offset, uint32_t bytes,
+           size_t total) {
+    FrameHeader header;
+    header.kind = kind;
+    header.epoch = 1;
+    header.seq = 1;
+    header.offset = offset;
+    header.payload_bytes = bytes;
+    header.total_bytes = total;
+    const auto encoded = collectives::encode(call);
+    const auto first = offset == 0 ? encoded.view() : std::span<const std::byte>();
+    header.extension_bytes = static_cast<uint8_t>(first.size());
+    auto place = group.handler()->on_frame_begin(rank, header, first);
+    if (!place || (bytes > 0 && *place == nullptr)) return false;
+    group.handler()->on_frame(rank, header);
+    return true;
+  }
   // To each of the others `bytes` that are the same for all, or not.
   void give(CallKind kind, size_t bytes, bool is_same) {
     collectives::LocalCall local;
@@ -424,17 +442,9 @@ TEST_CASE("who reads our memory gets a large block in one piece, when it asks") 
   CHECK(alone.spies[1]->sent[0].bytes == 1000);
   CHECK(alone.spies[1]->sent[0].header.total_bytes == 3000);
   for (const size_t i : {0u, 1u}) {
-    FrameHeader header;
-    header.kind = FrameKind::kReady;
-    header.epoch = 1;
-    header.seq = 1;
-    header.total_bytes = 3000;
-    const auto encoded =
-        collectives::encode(call_of(CallKind::kScatter, 3000, Rank(0)));
-    header.extension_bytes = static_cast<uint8_t>(encoded.size);
-    const Rank rank(static_cast<int32_t>(i) + 1);
-    CHECK(alone.group.handler()->on_frame_begin(rank, header, encoded.view()));
-    alone.group.handler()->on_frame(rank, header);
+    CHECK(alone.say(Rank(static_cast<int32_t>(i) + 1),
+                    call_of(CallKind::kScatter, 3000, Rank(0)), FrameKind::kReady, 0, 0,
+                    3000));
     const auto& last = alone.spies[i]->sent.back();
     CHECK(last.header.offset == (i == 0 ? 0 : 1000));
     CHECK(last.data == bytes_of(alone.memory) + 3000 * (i + 1) + last.header.offset);
@@ -443,22 +453,9 @@ TEST_CASE("who reads our memory gets a large block in one piece, when it asks") 
 }
 
 TEST_CASE("nobody may send more than the beginning of a block unasked") {
-  const auto encoded = collectives::encode(call_of(CallKind::kGather, 3000, Rank(0)));
-  // Whether a frame is taken.
-  const auto say = [&](Alone& alone, size_t offset, uint32_t bytes) {
-    FrameHeader header;
-    header.kind = FrameKind::kData;
-    header.epoch = 1;
-    header.seq = 1;
-    header.offset = offset;
-    header.payload_bytes = bytes;
-    header.total_bytes = 3000;
-    if (offset == 0) header.extension_bytes = static_cast<uint8_t>(encoded.size);
-    auto place = alone.group.handler()->on_frame_begin(
-        Rank(1), header, offset == 0 ? encoded.view() : std::span<const std::byte>());
-    if (!place || *place == nullptr) return false;
-    alone.group.handler()->on_frame(Rank(1), header);
-    return true;
+  const auto say = [](Alone& alone, size_t offset, uint32_t bytes) {
+    return alone.say(Rank(1), call_of(CallKind::kGather, 3000, Rank(0)),
+                     FrameKind::kData, offset, bytes, 3000);
   };
   for (const uint32_t bytes : {999u, 1000u, 1001u}) {
     Alone at_once;
@@ -473,18 +470,7 @@ TEST_CASE("a block from whom none is expected ends the call, also before it is m
   for (const bool has_called : {false, true}) {
     Alone alone;
     const Call call = call_of(CallKind::kBroadcast, 100, Rank(1));
-    const auto encoded = collectives::encode(call);
-    FrameHeader header;
-    header.kind = FrameKind::kData;
-    header.epoch = 1;
-    header.seq = 1;
-    header.payload_bytes = 50;
-    header.total_bytes = 100;
-    header.extension_bytes = static_cast<uint8_t>(encoded.size);
-    const auto say = [&] {
-      if (alone.group.handler()->on_frame_begin(Rank(2), header, encoded.view()))
-        alone.group.handler()->on_frame(Rank(2), header);
-    };
+    const auto say = [&] { alone.say(Rank(2), call, FrameKind::kData, 0, 50, 100); };
     if (!has_called) say();
     Status status;
     collectives::LocalCall local;
