@@ -15,9 +15,11 @@ namespace aikido::cuda {
 
 // Ok for cudaSuccess. Else by what the caller can do: retry_later when memory ran out,
 // unsupported when there is no usable device or no code for it, internal for the rest.
-// `call` is the name of the function, `bytes` how much it was about (0: no size).
+// `call` is the name of the function, `bytes` how much it was about (0: no size). The
+// runtime forgets the error, which the next launch would be blamed for.
 inline Status check_cuda(cudaError_t error, const char* call, size_t bytes) {
   if (error == cudaSuccess) return Status::ok();
+  static_cast<void>(cudaGetLastError());
   Code code = Code::kInternal;
   if (error == cudaErrorMemoryAllocation) code = Code::kRetryLater;
   if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver ||

@@ -16,8 +16,8 @@ namespace {
 
 using Byte = unsigned char;
 
-struct Sources {
-  const Byte* at[kMaxReduceSources];
+struct Buffers {
+  Byte* at[kMaxReduceSources];
 };
 
 // Elements: what lies in memory (Raw), what is computed with (Acc), and the scalar that
@@ -128,9 +128,9 @@ enum class Access { kPacks, kElements, kBytes };
 // Everything a launch needs, passed by value.
 template <class E>
 struct Task {
-  Sources sources;
+  Buffers sources;  // written where they are the targets
   size_t num_sources;
-  Byte* out;
+  Byte* out;  // null: the result goes to all sources
   size_t count;
   typename E::Factor factor;
   bool is_scaled;
@@ -158,6 +158,13 @@ __device__ void store(Byte* to, typename E::Raw raw, Access access) {
   for (size_t i = 0; i < sizeof bytes; ++i) to[i] = bytes[i];
 }
 
+// `put` writes to one of those that get the result.
+template <class E, class Put>
+__device__ void put_everywhere(const Task<E>& task, Put put) {
+  if (task.out != nullptr) return put(task.out);
+  for (size_t k = 0; k < task.num_sources; ++k) put(task.sources.at[k]);
+}
+
 template <class E>
 __device__ typename E::Raw finish(const Task<E>& task, typename E::Acc acc) {
   if constexpr (std::is_floating_point_v<typename E::Factor>)
@@ -171,7 +178,8 @@ __device__ void fold_element(const Task<E>& task, size_t i) {
   typename E::Acc acc = E::widen(load<E>(task.sources.at[0] + at, task.access));
   for (size_t k = 1; k < task.num_sources; ++k)
     acc = Op::apply(acc, E::widen(load<E>(task.sources.at[k] + at, task.access)));
-  store<E>(task.out + at, finish(task, acc), task.access);
+  const typename E::Raw raw = finish(task, acc);
+  put_everywhere(task, [&](Byte* to) { store<E>(to + at, raw, task.access); });
 }
 
 // Sixteen bytes of elements at once.
@@ -190,7 +198,7 @@ __device__ void fold_pack(const Task<E>& task, size_t pack) {
   }
   for (size_t j = 0; j < kNum; ++j) raw[j] = finish(task, acc[j]);
   memcpy(&words, raw, sizeof words);
-  reinterpret_cast<uint4*>(task.out)[pack] = words;
+  put_everywhere(task, [&](Byte* to) { reinterpret_cast<uint4*>(to)[pack] = words; });
 }
 
 template <class E, class Op>
@@ -210,7 +218,7 @@ __global__ void reduce_kernel(const __grid_constant__ Task<E> task) {
 }
 
 struct Call {
-  void* out;
+  void* out;  // null: all of the sources
   const void* const* sources;
   size_t num_sources;
   size_t count;
@@ -237,7 +245,7 @@ Status launch(const Call& call, size_t lanes = 1) {
   Task<E> task{};
   task.num_sources = call.num_sources;
   for (size_t k = 0; k < call.num_sources; ++k)
-    task.sources.at[k] = static_cast<const Byte*>(call.sources[k]);
+    task.sources.at[k] = static_cast<Byte*>(const_cast<void*>(call.sources[k]));
   task.out = static_cast<Byte*>(call.out);
   task.count = call.count * lanes;
   task.is_scaled = kIsFloating && call.scale != 1.0;
@@ -245,7 +253,7 @@ Status launch(const Call& call, size_t lanes = 1) {
   task.access = find_access(task);
   const size_t bytes = task.count * sizeof(Raw);
   if (call.num_sources == 1 && !task.is_scaled && !std::is_same_v<E, Truth>) {
-    if (call.out == call.sources[0]) return Status::ok();
+    if (call.out == nullptr || call.out == call.sources[0]) return Status::ok();
     return check_cuda(cudaMemcpyAsync(call.out, call.sources[0], bytes,
                                       cudaMemcpyDeviceToDevice, call.stream),
                       "cudaMemcpyAsync", bytes);
@@ -335,17 +343,14 @@ Status launch_complex(ReduceOp op, DType dtype, const Call& call) {
   return undefined(op, dtype);
 }
 
-}  // namespace
-
-Status reduce(ReduceOp op, DType dtype, void* out, const void* const* sources,
-              size_t num_sources, size_t count, double scale, cudaStream_t stream) {
+Status launch_any(ReduceOp op, DType dtype, const Call& call) {
+  const size_t num_sources = call.num_sources;
   if (num_sources == 0)
     return {Code::kInvalidArgument, "reduce on the device: needs at least one source"};
   if (num_sources > kMaxReduceSources)
     return {Code::kUnsupported, concat("reduce on the device: ", num_sources,
                                        " sources in one call, at most ",
                                        kMaxReduceSources, " fit; reduce in two steps")};
-  const Call call{out, sources, num_sources, count, scale, stream};
   switch (dtype) {
     case DType::kUint8:
       return launch_integer<uint8_t>(op, dtype, call);
@@ -373,6 +378,18 @@ Status reduce(ReduceOp op, DType dtype, void* out, const void* const* sources,
       return launch_complex<double>(op, dtype, call);
   }
   return undefined(op, dtype);
+}
+
+}  // namespace
+
+Status reduce(ReduceOp op, DType dtype, void* out, const void* const* sources,
+              size_t num_sources, size_t count, double scale, cudaStream_t stream) {
+  return launch_any(op, dtype, {out, sources, num_sources, count, scale, stream});
+}
+
+Status reduce_to_all(ReduceOp op, DType dtype, void* const* buffers, size_t num_buffers,
+                     size_t count, double scale, cudaStream_t stream) {
+  return launch_any(op, dtype, {nullptr, buffers, num_buffers, count, scale, stream});
 }
 
 }  // namespace aikido::cuda

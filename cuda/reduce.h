@@ -32,4 +32,9 @@ inline constexpr size_t kMaxReduceSources = 128;
 Status reduce(ReduceOp op, DType dtype, void* out, const void* const* sources,
               size_t num_sources, size_t count, double scale, cudaStream_t stream);
 
+// The same in place, with the result in all of `buffers`, in one pass: an allreduce of
+// buffers that one device can reach.
+Status reduce_to_all(ReduceOp op, DType dtype, void* const* buffers, size_t num_buffers,
+                     size_t count, double scale, cudaStream_t stream);
+
 }  // namespace aikido::cuda

@@ -70,6 +70,30 @@ struct Case {
   bool with_nan;
 };
 
+// One in all of its sources gives what it gives in a buffer of its own.
+void compare_in_all(ReduceOp op, DType dtype, const Case& c) {
+  std::vector<std::unique_ptr<DeviceBuffer>> device;
+  std::vector<void*> buffers;
+  for (size_t k = 0; k < c.num_sources; ++k) {
+    device.push_back(
+        std::make_unique<DeviceBuffer>(c.count * size_of(dtype), c.offset));
+    device.back()->upload(random_elements(dtype, c.count, 99 * c.count + k).data());
+    buffers.push_back(device.back()->data());
+  }
+  DeviceBuffer separate(c.count * size_of(dtype), c.offset);
+  const std::vector<const void*> sources(buffers.begin(), buffers.end());
+  require_ok(reduce(op, dtype, separate.data(), sources.data(), c.num_sources, c.count,
+                    c.scale, nullptr));
+  require_ok(reduce_to_all(op, dtype, buffers.data(), c.num_sources, c.count, c.scale,
+                           nullptr));
+  const Bytes expected = separate.download();
+  INFO(name_of(op) << " of " << name_of(dtype) << ", " << c.num_sources
+                   << " sources of " << c.count << ", offset " << c.offset);
+  for (const auto& buffer : device)
+    REQUIRE(first_difference(dtype, buffer->download().data(), expected.data(),
+                             c.count) == -1);
+}
+
 // Runs one case on host and device and compares all bits.
 void compare(ReduceOp op, DType dtype, const Case& c) {
   const size_t bytes = c.count * size_of(dtype);
@@ -130,6 +154,15 @@ TEST_CASE("the device gives the bits of the host at every count", "[gpu]") {
   for (const size_t count : kCounts)
     for (const size_t num_sources : {1u, 2u, 5u})
       compare_all({num_sources, count, 1.0, 0, -1, false});
+}
+
+TEST_CASE("all of the buffers get the result", "[gpu]") {
+  for (const size_t count : kCounts)
+    for (const size_t offset : {0u, 1u, 8u})
+      for (const DType dtype : all_dtypes())
+        for (const ReduceOp op : all_ops())
+          if (is_pair_defined(op, dtype))
+            compare_in_all(op, dtype, {3, count, 0.5, offset, -1, false});
 }
 
 TEST_CASE("the device works at addresses without any alignment", "[gpu]") {
