@@ -41,9 +41,9 @@ def write_to_what_a_stream_still_fills(rank, size):
                 torch.cuda._sleep(CYCLES)
                 out.fill_(-1.0)
                 call(out).wait()
-            # Nobody has told another stream to wait for it.
-            if not bool((out.cpu() == 5.0).all()):
-                wrong.append(f"{name}, {layout}: read before it was there")
+                # Of this stream alone: nobody has told another one to wait for it.
+                if not bool((out.cpu() == 5.0).all()):
+                    wrong.append(f"{name}, {layout}: read before it was there")
             torch.cuda.synchronize()
             if not bool((out.cpu() == 5.0).all()):
                 wrong.append(f"{name}, {layout}: written over")
