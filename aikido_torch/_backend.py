@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from aikido_torch import _C, _inner, _links
+from aikido_torch import _C, _inner, _ipc, _links
 from aikido_torch._address import own_address
 from aikido_torch._names import unknown_variables
 from aikido_torch.errors import ConfigError
@@ -47,6 +47,7 @@ def register_backend() -> None:
     if hasattr(dist.Backend, NAME.upper()):
         return
     _C.set_inner_finder(_inner.find)
+    _C.set_ipc_finder(_ipc.find)
     dist.Backend.register_backend(
         NAME, _create, extended_api=True, devices=["cpu", "cuda"]
     )

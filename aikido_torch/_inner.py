@@ -163,7 +163,7 @@ def find(
         device=str(device),
         lacks=kind.lacks(),
     )
-    texts = _tell(backend, json.dumps(asdict(own)), limit)
+    texts = tell(backend, json.dumps(asdict(own)), limit)
     said = [Announcement(**json.loads(text)) for text in texts]
     decision = decide(setting, kind.name, said)
     made = None
@@ -171,7 +171,7 @@ def find(
         # Another try, after an error, finds nothing of this one.
         prefix = PrefixStore(f"{kind.name}/{backend.num_calls}", store)
         made, failure = _make(kind, prefix, (rank, size), min(limit, _MOST), device)
-        failures = _tell(backend, failure, limit)
+        failures = tell(backend, failure, limit)
         said = [
             replace(one, lacks=why) for one, why in zip(said, failures, strict=True)
         ]
@@ -203,7 +203,7 @@ def _make(
         return None, f"{type(error).__name__}: {error}"
 
 
-def _tell(backend: _C.AikidoBackend, text: str, limit: timedelta) -> list[str]:
+def tell(backend: _C.AikidoBackend, text: str, limit: timedelta) -> list[str]:
     """Tells all ranks a text, and returns those of all, by rank; long ones are cut."""
     rank, size = backend.place
     told = torch.zeros(size, _BYTES, dtype=torch.uint8)
@@ -217,7 +217,7 @@ def _nccl_lacks() -> str:
     return "" if dist.is_nccl_available() else "its torch was built without it"
 
 
-def _gpu(device: torch.device, host: str) -> str:
+def gpu(device: torch.device, host: str) -> str:
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
     return str(uuid) if uuid else f"device {device.index} of {host}"
 
@@ -233,4 +233,4 @@ def _make_nccl(
 
 
 # By the type of a device.
-KINDS = {"cuda": Kind(name="nccl", lacks=_nccl_lacks, identity=_gpu, make=_make_nccl)}
+KINDS = {"cuda": Kind(name="nccl", lacks=_nccl_lacks, identity=gpu, make=_make_nccl)}

@@ -47,6 +47,7 @@ class Counters(TypedDict):
     cancelled_bytes: int
     given_bytes: int
     inner_operations: int
+    ipc_operations: int
     chunks: int
     preemptions: int
     inversions: int

@@ -50,6 +50,7 @@ class Options:
     collectives_min_shard_bytes: int | None = None
     collectives_algorithm: str | None = None
     devices_nccl: str | None = None
+    devices_ipc: str | None = None
     straggler_log_bytes: int | None = None
     memory_pool_bytes: int | None = None
     shutdown_linger_ms: int | None = None

@@ -7,6 +7,10 @@ operation is timed. Sums are checked for equality on every rank. With --mbit eac
 is on a host of its own (lab/), whose link is that fast each way; with --hosts there are
 so many, with several ranks each, which share its link. Ranks of one host share memory,
 or use TCP with --tcp.
+
+With --device cuda tensors are on GPUs, which ranks share where there are fewer. The
+algorithms then go through the host; "ipc" is in the memory of the GPU that all ranks
+share, and "nccl" is NCCL itself, which needs a GPU for each rank.
 """
 
 import contextlib
@@ -40,8 +44,11 @@ BARS = {
 PAIR_BARS = dict.fromkeys(SIZES, 0.8)
 # Where links are slow, Gloo is as fast as they are.
 SLOW_LINK_BARS = {MIB: 1.1, 16 * MIB: 1.1}
-CPU = "cpu"
+CPU, CUDA = "cpu", "cuda"
 ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level")
+# What else there is for tensors on GPUs.
+BETWEEN_DEVICES = ("ipc", "nccl")
+DEFAULT_ALGORITHMS = {CPU: "direct", CUDA: "direct,ipc"}
 LIMIT_S = 900
 RANKS_FILE = "allreduce_ranks.py"
 
@@ -64,13 +71,16 @@ def parse_size(text: str) -> int:
     return int(digits) * unit
 
 
-def parse_algorithms(text: str) -> list[str]:
+def parse_algorithms(text: str | None, device: str = CPU) -> list[str]:
     """Names of algorithms from "ring,tree", or all of them; auto takes one of them."""
-    names = list(ALGORITHMS) if text == "all" else text.split(",")
+    names = (text or DEFAULT_ALGORITHMS[device]).split(",")
+    if text == "all":
+        names = list(ALGORITHMS)
+    known = (*ALGORITHMS, *(BETWEEN_DEVICES if device == CUDA else ()))
     for name in names:
-        if name not in (*ALGORITHMS, "auto"):
+        if name not in (*known, "auto"):
             raise typer.BadParameter(
-                f"{name!r}: an algorithm is {', '.join(ALGORITHMS)}, auto, or all"
+                f"{name!r}: an algorithm is {', '.join(known)}, auto, or all"
             )
     return names
 
@@ -263,8 +273,12 @@ def main(
         str, typer.Option(help="Bytes of float32, separated by commas.")
     ] = ",".join(size_name(s).replace("iB", "").replace(" ", "") for s in SIZES),
     algorithm: Annotated[
-        str, typer.Option(help="Of aikido, separated by commas, or all.")
-    ] = "direct",
+        str | None,
+        typer.Option(
+            help="Of aikido, separated by commas, or all; direct if none is given, and "
+            "with cuda ipc as well."
+        ),
+    ] = None,
     iterations: Annotated[
         int, typer.Option(min=1, help="Measurements in a row of each backend.")
     ] = 6,
@@ -294,13 +308,13 @@ def main(
     if tcp:
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
     transport = TCP if tcp or mbit is not None else SHARED_MEMORY
-    if device not in (CPU, "cuda"):
+    if device not in (CPU, CUDA):
         raise typer.BadParameter(f"{device!r}: a device is cpu or cuda")
     try:
         taken, num_late = measure(
             console,
             host_of=spread(ranks, hosts, mbit, interleaved=interleaved),
-            algorithms=parse_algorithms(algorithm),
+            algorithms=parse_algorithms(algorithm, device),
             sizes=[parse_size(text) for text in sizes.split(",")],
             iterations=iterations,
             alternations=alternations,

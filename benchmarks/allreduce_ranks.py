@@ -126,18 +126,28 @@ def measure_size(
     return seconds, num_late
 
 
+def group_of(name: str, device: torch.device) -> dist.ProcessGroup:
+    """What is measured under this name."""
+    if name == "nccl":
+        return dist.new_group(backend="nccl")
+    if device.type == "cpu":
+        options = Options(collectives_algorithm=name)
+    elif name == "ipc":
+        options = Options(devices_nccl="off", devices_ipc="on")
+    else:
+        options = Options(
+            collectives_algorithm=name, devices_nccl="off", devices_ipc="off"
+        )
+    return dist.new_group(backend="aikido", pg_options=options)
+
+
 def main() -> None:
     plan = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     meeting = Meeting(dist.group.WORLD)
     device = device_of(plan["device"], dist.get_rank())
-    groups = {
-        name: dist.new_group(
-            backend="aikido", pg_options=Options(collectives_algorithm=name)
-        )
-        for name in plan["algorithms"]
-    }
+    groups = {name: group_of(name, device) for name in plan["algorithms"]}
     groups["gloo"] = dist.new_group(backend="gloo")
     for num_bytes in plan["sizes"]:
         seconds, num_late = measure_size(

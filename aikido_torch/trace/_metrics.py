@@ -51,6 +51,10 @@ _COUNTERS = {
         "aikido_operations_inner",
         "collectives whose data went by the NCCL inside",
     ),
+    "ipc_operations": (
+        "aikido_operations_ipc",
+        "all_reduces in the memory of a GPU that all ranks share",
+    ),
     "chunks": ("aikido_send_chunks", "chunks that this process sent, in all groups"),
     "preemptions": (
         "aikido_send_preemptions",

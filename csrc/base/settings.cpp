@@ -20,13 +20,12 @@ std::vector<std::string> names_of_algorithms() {
   return names;
 }
 
-}  // namespace
+constexpr int64_t kKiB = 1 << 10;
+constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kGiB = 1 << 30;
 
-const std::vector<SettingSpec>& settings_table() {
-  constexpr int64_t kKiB = 1 << 10;
-  constexpr int64_t kMiB = 1 << 20;
-  constexpr int64_t kGiB = 1 << 30;
-  static const std::vector<SettingSpec> kTable = {
+std::vector<SettingSpec> settings_of_links() {
+  return {
       {"transport.chunk_bytes", &Settings::transport_chunk_bytes, 4 * kKiB, 16 * kMiB,
        false,
        "longest piece of a message between two looks at what is more urgent; longer is "
@@ -68,6 +67,12 @@ const std::vector<SettingSpec>& settings_table() {
        "network interface to use, such as eth0, or several: the first that this host "
        "has; empty: the one that routes to "
        "MASTER_ADDR"},
+  };
+}
+
+std::vector<SettingSpec> settings_of_groups() {
+  const std::vector<std::string> where_it_can_be = {"auto", "on", "off"};
+  return {
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
        "a tensor is spread over owners in shards of at least this size"},
@@ -76,15 +81,17 @@ const std::vector<SettingSpec>& settings_table() {
        "is in csrc/collectives/README.md; auto: what takes least for its size, as was "
        "measured when the group was made",
        names_of_algorithms()},
-      {"devices.nccl",
-       &Settings::devices_nccl,
-       0,
-       0,
-       true,
+      {"devices.nccl", &Settings::devices_nccl, 0, 0, true,
        "whether collectives of CUDA tensors that wait for all ranks go by an NCCL "
        "inside: on, where each rank has a GPU of its own, else they fail; off: all go "
        "through the host; auto: by NCCL where each rank has its own",
-       {"auto", "on", "off"}},
+       where_it_can_be},
+      {"devices.ipc", &Settings::devices_ipc, 0, 0, true,
+       "whether an all_reduce of CUDA tensors that waits for all ranks goes in the "
+       "memory of the GPU that all ranks share: on, where they share one, else it "
+       "fails; off: "
+       "through the host; auto: in that memory where they share one",
+       where_it_can_be},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,
        "results kept for a rank that has not called them, in each group and whatever "
@@ -95,6 +102,16 @@ const std::vector<SettingSpec>& settings_table() {
       {"shutdown.linger_ms", &Settings::shutdown_linger_ms, 0, 600'000, false,
        "how long destroy_process_group waits for queued data to leave"},
   };
+}
+
+}  // namespace
+
+const std::vector<SettingSpec>& settings_table() {
+  static const std::vector<SettingSpec> kTable = [] {
+    std::vector<SettingSpec> table = settings_of_links();
+    for (SettingSpec& spec : settings_of_groups()) table.push_back(std::move(spec));
+    return table;
+  }();
   return kTable;
 }
 

@@ -38,6 +38,7 @@ struct Settings {
   int64_t collectives_min_shard_bytes = 16 << 10;
   std::string collectives_algorithm = "direct";
   std::string devices_nccl = "auto";
+  std::string devices_ipc = "auto";
   int64_t straggler_log_bytes = 256 << 20;
   int64_t memory_pool_bytes = 256 << 20;
   int64_t shutdown_linger_ms = 5000;

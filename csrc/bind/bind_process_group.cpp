@@ -10,6 +10,7 @@
 
 #include "bind/register.h"
 #include "c10d/error.h"
+#include "c10d/ipc.h"
 #include "c10d/process_group.h"
 #include "trace/span.h"
 #include "transport/address.h"
@@ -155,6 +156,7 @@ py::dict counters(AikidoBackend& backend) {
   out["cancelled_bytes"] = c.cancelled_bytes.load();
   out["given_bytes"] = c.given_bytes.load();
   out["inner_operations"] = backend.inner()->num_calls();
+  out["ipc_operations"] = backend.ipc()->num_calls();
   // Of this process, over all its groups.
   const transport::SendCounters& sent = communicator->engine().send_counters();
   out["chunks"] = sent.chunks.load();
@@ -358,8 +360,6 @@ void register_members(BackendClass& backend) {
 
 void register_process_group(py::module_& m) {
   register_outcome(m);
-  m.def("set_inner_finder", &adapter::Inner::set_finder, py::arg("finder"),
-        "Who says by what strict calls with tensors on devices go.");
   m.def(
       "priority_range", [] { return std::make_pair(kMinPriority, kMaxPriority); },
       "The lowest and the highest that a call may have.");

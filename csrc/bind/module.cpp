@@ -43,4 +43,5 @@ PYBIND11_MODULE(_C, m) {
   aikido::bind::register_trace(m);
   aikido::bind::register_process_group(m);
   aikido::bind::register_hook(m);
+  aikido::bind::register_devices(m);
 }

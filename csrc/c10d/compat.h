@@ -22,6 +22,8 @@
 #include <variant>
 #include <vector>
 
+#include "c10d/device_memory.h"
+
 #define AIKIDO_TORCH_SINCE(minor) \
   (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
@@ -36,15 +38,17 @@ namespace aikido::adapter {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Whether `stream` records a graph. An older torch cannot tell; there the device
-// refuses what a call does with a stream that does.
+// Whether `stream` records a graph. An older torch cannot tell; there the module says
+// it of CUDA's, if it was built with the toolkit, and else the device refuses what a
+// call does with a stream that does.
 template <class Guard = c10::impl::VirtualGuardImpl>
 bool is_capturing(const c10::Stream& stream) {
   const Guard guard(stream.device_type());
   if constexpr (requires { guard.isStreamCapturing(stream); }) {
     return guard.isStreamCapturing(stream);
   } else {
-    return false;
+    const auto memory = DeviceMemory::of(stream.device_type());
+    return memory && memory->is_capturing(stream);
   }
 }
 

@@ -108,6 +108,8 @@ class InnerTensors {
   const std::vector<at::Tensor>& all() const { return all_; }
   // On the current stream, which stays with the memory.
   void write_back() const;
+  // Some of them are not what was given.
+  bool has_copies() const { return !copies_.empty(); }
 
  private:
   std::vector<at::Tensor> all_;

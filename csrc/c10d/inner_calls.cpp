@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
@@ -38,8 +39,12 @@ AikidoBackend::BackendPtr AikidoBackend::inner_for(const CallSite& site,
     store = store_;
   }
   const Milliseconds of_group = this->timeout();
-  BackendPtr backend = inner->find(BackendPtr::reclaim_copy(this), device, store,
-                                   timeout_or(timeout, of_group), of_group);
+  BackendPtr backend;
+  {
+    const CallsBeside of_the_finder;
+    backend = inner->find(BackendPtr::reclaim_copy(this), device, store,
+                          timeout_or(timeout, of_group), of_group);
+  }
   const bool is_there =
       backend && std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& t) {
         return t.device() == inner->device();

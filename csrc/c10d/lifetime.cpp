@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "c10d/ipc.h"
 #include "c10d/process_group.h"
 
 namespace aikido::adapter {
@@ -54,9 +55,9 @@ void AikidoBackend::shutdown() {
                            getRank(), " while its members were changing"),
                     Rank(getRank())});
   }
-  if (const auto communicator = communicator_.get()) {
-    communicator->shutdown(Milliseconds(settings_.values.shutdown_linger_ms));
-  }
+  const Milliseconds linger(settings_.values.shutdown_linger_ms);
+  ipc()->wait_for_calls(linger);
+  if (const auto communicator = communicator_.get()) communicator->shutdown(linger);
   inner()->shutdown();
 }
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/departure.h"
 #include "c10d/error.h"

@@ -6,9 +6,11 @@
 #include <exception>
 #include <utility>
 
+#include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/departure.h"
 #include "c10d/error.h"
+#include "c10d/ipc.h"
 #include "c10d/store_adapter.h"
 
 namespace aikido::adapter {
@@ -50,6 +52,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       handle_(membership::Handle::random(engine_->address())),
       communicator_(config.group_name),
       inner_(std::make_shared<Inner>(config.settings.values.devices_nccl, finisher)),
+      ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
       timeout_(bounded(config.timeout)) {
   services_.recorder = engine_->recorder();
   if (!config.connect) return;
@@ -188,6 +191,15 @@ AikidoBackend::Attempt::~Attempt() {
                      Rank(rank));
     if (backend_.refuse(why) == 0) return;
   }
+}
+
+CallsBeside::CallsBeside()
+    : numbers_before_(numbers_taken()),
+      exceptions_before_(std::uncaught_exceptions()) {}
+
+CallsBeside::~CallsBeside() {
+  if (std::uncaught_exceptions() == exceptions_before_)
+    numbers_taken() = numbers_before_;
 }
 
 void AikidoBackend::refuse_call(const std::string& call, const std::string& why) {

@@ -32,6 +32,8 @@
 
 namespace aikido::adapter {
 
+class Ipc;
+
 class AikidoBackend final : public ChangingBackend {
  public:
   struct Config {
@@ -174,6 +176,7 @@ class AikidoBackend final : public ChangingBackend {
   const std::string& group_name() const { return group_name_; }
   // Of the present members.
   std::shared_ptr<Inner> inner() const;
+  std::shared_ptr<Ipc> ipc() const;
   // For engine/selector.h; all ranks make them at one place. The first waits for all.
   void set_hosts(const std::vector<int32_t>& hosts);
   Status set_link(const ordering::LinkCost& link, double message_s,
@@ -197,30 +200,9 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_refused = false;  // it ended with a call that was refused
   };
-  // One try to make a call, from its checks to the moment when its data is on its way.
-  // Left by an exception, be it for an argument or for want of memory, it ends the
-  // batch of this thread, and the call has taken its numbers: the others hear why
-  // instead of waiting, and the numbers go on alike.
-  class Attempt : public CallSite {
-   public:
-    // It stands for `num_calls` collectives, none for a message.
-    Attempt(AikidoBackend& backend, const char* name, size_t num_calls);
-    ~Attempt();
-    Attempt(const Attempt&) = delete;
-    Attempt& operator=(const Attempt&) = delete;
-
-   private:
-    AikidoBackend& backend_;
-    const size_t num_calls_;
-    const uint64_t numbers_before_;
-    const int exceptions_before_;
-  };
-  Attempt collective(const char* call, size_t num_calls = 1) {
-    return {*this, call, num_calls};
-  }
-  Attempt message(const char* call) {
-    return {*this, call, 0};
-  }
+  class Attempt;  // to make a call (attempt.h)
+  Attempt collective(const char* call, size_t num_calls = 1);
+  Attempt message(const char* call);
   // Takes the number of a collective that this rank will not make; returns it, 0 where
   // there is no group.
   uint64_t refuse(const Status& why);
@@ -262,6 +244,11 @@ class AikidoBackend final : public ChangingBackend {
   BackendPtr inner_for(const CallSite& site, const collectives::Call& call,
                        const Tensors& tensors, Milliseconds timeout);
   OwnWork submit_inner(InnerCall what, const InnerLaunch& launch);
+  // Whether an all_reduce goes in memory of its device (ipc_calls.cpp), and how.
+  bool ipc_takes(const CallSite& site, const collectives::Call& call,
+                 const at::Tensor& tensor, Milliseconds timeout);
+  OwnWork submit_ipc(collectives::Call call, const at::Tensor& tensor,
+                     std::optional<Priority> priority, Milliseconds timeout);
   // With what the group says of its calls.
   collectives::LocalCall local_call() const;
   void check_process() const;
@@ -288,6 +275,7 @@ class AikidoBackend final : public ChangingBackend {
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
   std::shared_ptr<Inner> inner_;
+  std::shared_ptr<Ipc> ipc_;
   bool is_aborted_ = false, is_shut_down_ = false;
 
   Milliseconds timeout_;                         // guarded by mutex_

@@ -9,6 +9,8 @@
 
 #include <utility>
 
+#include "c10d/attempt.h"
+#include "c10d/ipc.h"
 #include "c10d/process_group.h"
 #include "membership/roster.h"
 
@@ -88,6 +90,7 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     former_inner = std::exchange(
         inner_,
         std::make_shared<Inner>(settings_.values.devices_nccl, services_.finisher));
+    ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
     selector_.forget();  // new members do not know what it was told
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only

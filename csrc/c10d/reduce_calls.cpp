@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
@@ -73,6 +74,8 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                           return inner->allreduce(given, opts);
                         });
   }
+  if (ipc_takes(site, call, tensor, timeout))
+    return submit_ipc(std::move(call), tensor, extras.priority, timeout);
   Staging staging(site, services_.transfers);
   const auto min_shard_bytes =
       static_cast<size_t>(settings_.values.collectives_min_shard_bytes);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/process_group.h"

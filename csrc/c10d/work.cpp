@@ -79,11 +79,13 @@ AikidoWork::~AikidoWork() {
   unmarked_.reset();  // not the last references
   unmarked_result_.reset();
   services_.finisher->run([results = std::move(results_), held = std::move(held_),
-                           copies = std::move(copies_), finishes = std::move(finishes_),
-                           landed = std::move(landed_), future = std::move(future_),
+                           owners = std::move(owners_), copies = std::move(copies_),
+                           finishes = std::move(finishes_), landed = std::move(landed_),
+                           future = std::move(future_),
                            future_result = std::move(future_result_)]() mutable {
     results.clear();
     held.clear();
+    owners.clear();
     copies.clear();
     landed.clear();
     finishes.clear();
@@ -107,6 +109,7 @@ void AikidoWork::open(Memory memory) {
   append(held_, memory.held);
   append(held_, memory.staged.sources);
   append(copies_, memory.staged.copies);
+  if (memory.owner) owners_.push_back(std::move(memory.owner));
   if (memory.finish) finishes_.push_back(std::move(memory.finish));
   if (memory.lands_on) lands_on_.push_back(*memory.lands_on);
   ++num_open_;

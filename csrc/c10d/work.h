@@ -35,6 +35,8 @@ class AikidoWork final : public ::c10d::Work {
     std::function<void()> finish = {};
     // On whose stream for copies up `finish` queues what makes the results.
     std::optional<c10::Device> lands_on = {};
+    // Lives as long as `held`.
+    std::shared_ptr<void> owner = {};
   };
   // What a backend gives all its works.
   struct Services {
@@ -78,6 +80,10 @@ class AikidoWork final : public ::c10d::Work {
                        const collectives::Outcome& outcome);
   static void complete_message(c10::intrusive_ptr<AikidoWork> self,
                                const Status& status, Rank peer);
+  // The end of a part that another thread has made; from any.
+  static void complete_part(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
+    end_one(std::move(self), status);
+  }
   void set_sequence_number(uint64_t seq) { seq_ = seq; }
 
   // Empty until it has completed; throws what the call failed with.
@@ -122,6 +128,7 @@ class AikidoWork final : public ::c10d::Work {
   // Changed before the last call ends, read after that.
   std::vector<at::Tensor> results_;
   std::vector<at::Tensor> held_;
+  std::vector<std::shared_ptr<void>> owners_;
   std::vector<Copy> copies_;
   std::vector<c10::Device> lands_on_;  // beside those of copies_
   // When the results are on their devices; final once the flag is set.

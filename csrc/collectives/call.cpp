@@ -93,7 +93,7 @@ std::string describe(const Call& call) {
   text += ")";
   if (call.algorithm != Algorithm::kDirect)
     text += concat(" by ", name_of(call.algorithm));
-  if (call.is_inner) text += " by the inner backend";
+  if (call.is_inner) text += " directly between devices";
   if (call.is_partial()) text += " with " + straggler::to_string(call.policy);
   return text;
 }

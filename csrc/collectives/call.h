@@ -66,8 +66,8 @@ struct Call {
   uint64_t count = 0;
   Shape shape;  // of that tensor; none where members may differ
   Algorithm algorithm = Algorithm::kDirect;  // others: of a strict all_reduce only
-  // The data goes by another backend; here the members only compare what they call,
-  // and hear that all have called. Of strict calls only.
+  // The data goes from device to device, past the engine; here the members only compare
+  // what they call, and hear that all have called. Of strict calls only.
   bool is_inner = false;
   straggler::PolicyOptions policy;
 

@@ -122,7 +122,7 @@ TEST_CASE("a call is described as its user wrote it") {
   CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by two_level");
   call.algorithm = Algorithm::kDirect;
   call.is_inner = true;
-  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) by the inner backend");
+  CHECK(describe(call) == "all_reduce(avg, float32[32, 32]) directly between devices");
   call.is_inner = false;
   call.kind = CallKind::kBarrier;
   CHECK(describe(call) == "barrier()");

@@ -4,14 +4,18 @@
 // A device of torch (PrivateUse1) in host memory, for machines without one: two devices
 // with streams that are threads, events, memory that is used again as soon as the rules
 // of torch's CUDA allocators allow it, and faults by order. Copies between it and
-// pinned memory only queue; with other memory they wait, as CUDA's do.
+// pinned memory only queue; with other memory they wait, as CUDA's do. Other processes
+// can reach its memory (fake_ipc.cpp).
 
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <torch/library.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -218,12 +222,30 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                              const c10::Stream& stream) const override;
 };
 
+// All memory of the devices of this process lies in one file, one piece behind another.
+struct Arena {
+  static constexpr size_t kBytes = size_t{1} << 36;  // of addresses, not of memory
+  const int fd = ::memfd_create("fake device", 0);
+  std::byte* const base = static_cast<std::byte*>(
+      ::ftruncate(fd, kBytes) == 0 ? ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                                            MAP_SHARED | MAP_NORESERVE, fd, 0)
+                                   : MAP_FAILED);
+  std::atomic<size_t> used{0};
+};
+Arena& arena() {
+  static auto* arena = new Arena;
+  return *arena;
+}
+void* take_from_arena(size_t bytes) {
+  return arena().base + arena().used.fetch_add((bytes + 64) / 64 * 64);
+}
+
 // Memory that is used again once the streams that use it have passed the moment when it
 // was freed: the one it was allocated on, and those that were noted.
 class Memory {
  public:
   void* take(size_t bytes, std::optional<c10::Stream> own) {
-    void* data = std::malloc(std::max<size_t>(1, bytes));
+    void* data = own ? take_from_arena(bytes) : std::malloc(std::max<size_t>(1, bytes));
     std::memset(data, kPoison, bytes);
     const std::lock_guard lock(mutex_);
     blocks_[data] = {bytes, own, {}};
@@ -294,12 +316,7 @@ void Guard::recordDataPtrOnStream(const c10::DataPtr& data,
   device_memory().note(data.get(), stream);
 }
 
-bool is_due(std::atomic<int64_t>& fault) {
-  int64_t left = fault;
-  while (left > 0 && !fault.compare_exchange_weak(left, left - 1)) {
-  }
-  return left > 0;
-}
+using fake::is_due;
 
 struct DeviceAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
@@ -459,11 +476,21 @@ TORCH_LIBRARY(fake, m) {
         {"copies_down", &faults.copies_down},
         {"copies_up", &faults.copies_up},
         {"copies_before_fault", &faults.copies_before_fault},
-        {"copy_ms", &faults.copy_ms}}
+        {"copy_ms", &faults.copy_ms},
+        {"shares", &fake::ipc_faults().shares},
+        {"opens", &fake::ipc_faults().opens},
+        {"kernels", &fake::ipc_faults().kernels},
+        {"kernel_ms", &fake::ipc_faults().kernel_ms}}
         .at(name)
         ->store(value);
   });
   m.def("waiting_copies() -> int", [] { return faults.waiting_copies.load(); });
+  m.def("place_of(Tensor tensor) -> int", [](const at::Tensor& tensor) {
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data_ptr()));
+  });
+  m.def("is_gone(int place) -> bool", [](int64_t place) {
+    return device_memory().is_gone(reinterpret_cast<const void*>(place));
+  });
   m.def("uses_of_freed_memory() -> int",
         [] { return faults.uses_of_freed_memory.load(); });
   m.def("copies() -> str", [] {
@@ -484,6 +511,40 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 void fake::enqueue(const c10::Stream& stream, std::function<void()> task) {
   stream_of(stream).push(std::move(task));
+}
+
+void fake::fail(const c10::Stream& stream) {
+  stream_of(stream).has_failed = true;
+}
+
+bool fake::is_due(std::atomic<int64_t>& fault) {
+  int64_t left = fault;
+  while (left > 0 && !fault.compare_exchange_weak(left, left - 1)) {
+  }
+  return left > 0;
+}
+
+fake::Place fake::place_of(const void* data) {
+  return {::getpid(), arena().fd,
+          static_cast<size_t>(static_cast<const std::byte*>(data) - arena().base)};
+}
+
+void* fake::open(const Place& place) {
+  static std::mutex mutex;
+  static std::map<pid_t, std::byte*> bases;  // guarded by mutex
+  const std::lock_guard lock(mutex);
+  auto it = bases.find(place.process);
+  if (it == bases.end()) {
+    const std::string file =
+        "/proc/" + std::to_string(place.process) + "/fd/" + std::to_string(place.fd);
+    const int fd = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+    TORCH_CHECK(fd >= 0, "fake device: no process ", place.process);
+    void* base = ::mmap(nullptr, Arena::kBytes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_NORESERVE, fd, 0);
+    ::close(fd);
+    it = bases.emplace(place.process, static_cast<std::byte*>(base)).first;
+  }
+  return it->second + place.offset;
 }
 
 at::Tensor fake::on_host(const at::Tensor& tensor) {

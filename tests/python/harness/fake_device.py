@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 """The device of fake_device.cpp, for what only happens with streams and copies.
 
-With it comes the backend of fake_nccl.cpp, to be inside of aikido's for its tensors.
+With it come the backend of fake_nccl.cpp, to be inside of aikido's for its tensors, and
+its memory for other processes, of fake_ipc.cpp.
 
 `library()` compiles it once; a rank calls `install(library)` with the group made, and
 then has tensors on DEVICE, streams by number and faults by order (`torch.ops.fake`).
@@ -22,7 +23,9 @@ import torch
 import torch.distributed as dist
 
 HERE = Path(__file__).parent
-SOURCES = [HERE / "fake_device.cpp", HERE / "fake_nccl.cpp"]
+SOURCES = [HERE / f"fake_{name}.cpp" for name in ("device", "ipc", "nccl")]
+HEADERS = [HERE / "fake_device.h", HERE / "fake_ipc.h"]
+CORE = HERE.parents[2] / "csrc"
 FOLDER = Path(__file__).resolve().parents[3] / "build" / "fake_device"
 DEVICE = "privateuseone"
 
@@ -31,7 +34,9 @@ DEVICE = "privateuseone"
 def library():
     """Its path; of this source and this torch."""
     root = Path(torch.__path__[0])
-    read = [*SOURCES, HERE / "fake_device.h"]
+    # The one class of ours that it fills in, and so has to be the module's.
+    ours = [CORE / "c10d" / "device_memory.h", CORE / "base" / "types.h"]
+    read = [*SOURCES, *HEADERS, *ours]
     what = (
         b"".join(path.read_bytes() for path in read)
         + torch.__version__.encode()
@@ -42,7 +47,7 @@ def library():
         FOLDER.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(f".{os.getpid()}")
         include = root / "include"
-        folders = [include, include / "torch/csrc/api/include"]
+        folders = [CORE, include, include / "torch/csrc/api/include"]
         folders.append(sysconfig.get_paths()["include"])
         command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-fPIC"]
         command += ["-fvisibility=hidden", *(f"-I{folder}" for folder in folders)]
@@ -79,12 +84,17 @@ def install(path):
     )
 
 
+def module(path):
+    """What fake_nccl.cpp gives to Python; after install()."""
+    spec = importlib.util.spec_from_file_location("fake_nccl", path)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 def nccl_class(path):
     """Of an inner backend that is made of a Gloo; after install()."""
-    spec = importlib.util.spec_from_file_location("fake_nccl", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.FakeNccl
+    return module(path).FakeNccl
 
 
 @contextmanager

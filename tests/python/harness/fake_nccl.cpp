@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "fake_device.h"
+#include "fake_ipc.h"
 
 namespace py = pybind11;
 
@@ -240,4 +241,5 @@ PYBIND11_MODULE(fake_nccl, m) {
       }))
       .def("counts", &FakeNccl::counts)
       .def("fail_next", &FakeNccl::fail_next);
+  m.def("make_memory", &fake::make_memory);
 }

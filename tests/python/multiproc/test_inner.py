@@ -337,7 +337,7 @@ def call_different_things(rank, size):
 def test_ranks_of_which_one_is_on_the_host_are_told_and_the_nccl_is_given_up():
     for result in run(2, call_different_things):
         mixed, name, after, following, counted = result
-        assert "all_reduce(sum, float32[4]) by the inner backend" in mixed
+        assert "all_reduce(sum, float32[4]) directly between devices" in mixed
         assert "calls all_reduce(sum, float32[4])" in mixed
         assert name == "AbortedError"
         assert "the inner backend of group" in after
@@ -384,7 +384,7 @@ def test_who_does_not_call_is_named_at_the_time_out():
     name, sentence, num_aborts = run(2, miss_a_call)[0]
     assert name == "TimedOutError"
     assert "rank 1" in sentence
-    assert "by the inner backend" in sentence
+    assert "directly between devices" in sentence
     assert num_aborts == 1
 
 

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Whether strict all_reduces of a group go in the memory of a GPU that all share.
+
+All ranks ask at the first such call that no NCCL takes, and get the same answer:
+`decide` makes it of what each has announced. How a call goes is in csrc/c10d/ipc.h.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+
+import torch
+from torch._C._distributed_c10d import Backend
+
+from aikido_torch import _C, _inner
+from aikido_torch.errors import ConfigError
+
+_log = logging.getLogger("aikido")
+
+_AUTO = "auto"  # the other value that comes here is "on"
+# The rank that adds up (IpcCall::kLeader), and so needs to reach the others' memory.
+_LEADER = 0
+# Characters of a reason: an announcement is one text of _inner.tell.
+_MOST = 400
+
+
+@dataclass(frozen=True, kw_only=True)
+class Announcement:
+    """What one rank has.
+
+    Attributes:
+        identity: of the device of its tensors, the same for ranks that share it.
+        device: the same for people, as "cuda:0".
+        lacks: why it cannot share the memory of that; empty: it can.
+        handle: of a tensor there, in hexadecimal digits.
+    """
+
+    identity: str
+    device: str
+    lacks: str
+    handle: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Whether calls go in the memory of the device, and why, without its end."""
+
+    is_shared: bool
+    reason: str
+
+
+def decide(setting: str, announcements: Sequence[Announcement]) -> Decision:
+    """What all ranks do, by what each has announced, in the order of the ranks.
+
+    Pure, so all decide alike.
+
+    Args:
+        setting: "auto" or "on", which is equal on all ranks.
+
+    Raises:
+        ConfigError: the setting is "on" and it cannot be: with ranks and devices.
+    """
+    trouble = _trouble(announcements)
+    if not trouble:
+        reason = f"all {len(announcements)} ranks share {announcements[0].identity}"
+        return Decision(is_shared=True, reason=reason)
+    if setting == _AUTO:
+        return Decision(is_shared=False, reason=trouble)
+    devices = ", ".join(
+        f"rank {rank}: {said.device} ({said.identity})"
+        for rank, said in enumerate(announcements)
+    )
+    raise ConfigError(
+        f"devices_ipc is '{setting}', but {trouble} [{devices}]; give all ranks one "
+        "GPU, or use devices_ipc='auto', with which tensors go through the host then."
+    )
+
+
+def _trouble(announcements: Sequence[Announcement]) -> str:
+    lacking = [
+        f"rank {rank} cannot share its memory: {said.lacks}"
+        for rank, said in enumerate(announcements)
+        if said.lacks
+    ]
+    if lacking:
+        return "; ".join(lacking)
+    first = announcements[_LEADER].identity
+    for rank, said in enumerate(announcements):
+        if said.identity != first:
+            return f"rank {_LEADER} has {first} and rank {rank} has {said.identity}"
+    return ""
+
+
+def find(
+    backend: Backend, setting: str, device: torch.device, limit: timedelta
+) -> bool:
+    """Whether calls with tensors on `device` go in its memory; else they are staged.
+
+    All ranks call it at one place between their collectives, of which it makes two.
+
+    Args:
+        backend: aikido's own.
+        setting: "auto" or "on", of its option devices_ipc.
+        device: of this rank.
+        limit: for all of them to come.
+
+    Raises:
+        ConfigError: the option devices_ipc is "on" and it cannot be, on all ranks.
+    """
+    identity = IDENTITIES.get(device.type)
+    if identity is None:
+        return False
+    assert isinstance(backend, _C.AikidoBackend)
+    probe, handle, lacks = _share(device)
+    own = Announcement(
+        identity=identity(device, backend.host),
+        device=str(device),
+        lacks=lacks,
+        handle=handle,
+    )
+    texts = _inner.tell(backend, json.dumps(asdict(own)), limit)
+    said = [Announcement(**json.loads(text)) for text in texts]
+    decision = decide(setting, said)
+    if decision.is_shared:
+        failure = _open(backend, device, said)
+        told = _inner.tell(backend, failure, limit)[_LEADER]
+        said[_LEADER] = replace(said[_LEADER], lacks=told)
+        decision = decide(setting, said)
+    del probe  # alive until all have tried to reach it
+    _log.info(
+        "group %s, rank %d: strict all_reduces of tensors on %s go %s: %s",
+        backend.group_name, backend.place[0], device.type,
+        "in its memory" if decision.is_shared else "through the host",
+        decision.reason,
+    )  # fmt: skip
+    return decision.is_shared
+
+
+def _share(device: torch.device) -> tuple[torch.Tensor | None, str, str]:
+    """A tensor there, the handle of its memory, and why there is none."""
+    try:
+        probe = torch.zeros(1, device=device)
+        return probe, _C.share_device_memory(probe).hex(), ""
+    except Exception as error:  # told to all, who then go on without it
+        return None, "", str(error)[:_MOST]
+
+
+def _open(
+    backend: _C.AikidoBackend, device: torch.device, said: Sequence[Announcement]
+) -> str:
+    """Why the leader does not reach the memory of the others; empty on these."""
+    if backend.place[0] != _LEADER:
+        return ""
+    for rank, other in enumerate(said):
+        if rank == _LEADER:
+            continue
+        try:
+            _C.open_device_memory(device, bytes.fromhex(other.handle))
+        except Exception as error:  # as above
+            return f"it does not reach that of rank {rank} ({error})"
+    return ""
+
+
+# By the type of a device: what tells one of them from others, of the device and the
+# address of its host.
+IDENTITIES: dict[str, Callable[[torch.device, str], str]] = {"cuda": _inner.gpu}

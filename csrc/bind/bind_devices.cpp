@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// By what calls with tensors on devices go, beside the host: what Python decides with
+// all ranks, and what it tries for that.
+
+#include <pybind11/chrono.h>
+#include <pybind11/functional.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "bind/register.h"
+#include "c10d/device_memory.h"
+#include "c10d/error.h"
+#include "c10d/inner.h"
+#include "c10d/ipc.h"
+#if AIKIDO_HAS_CUDA
+#include "c10d/cuda_memory.h"
+#endif
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+using adapter::DeviceMemory;
+
+std::shared_ptr<DeviceMemory> memory_of(c10::Device device) {
+  if (auto memory = DeviceMemory::of(device.type())) return memory;
+  adapter::raise({Code::kUnsupported,
+                  "its aikido was built without what shares memory of such devices "
+                  "(AIKIDO_CUDA)"});
+}
+
+py::bytes share(const at::Tensor& tensor) {
+  const auto handle = memory_of(tensor.device())->share(tensor);
+  return {reinterpret_cast<const char*>(handle.data()), handle.size()};
+}
+
+void open(c10::Device device, const py::bytes& bytes) {
+  const std::string_view given = bytes;
+  DeviceMemory::Handle handle;
+  if (given.size() != handle.size()) {
+    adapter::raise(
+        {Code::kInvalidArgument, concat("a handle of memory has ", handle.size(),
+                                        " bytes and not ", given.size())});
+  }
+  std::memcpy(handle.data(), given.data(), given.size());
+  memory_of(device)->open(device, handle);
+}
+
+}  // namespace
+
+void register_devices(py::module_& m) {
+#if AIKIDO_HAS_CUDA
+  DeviceMemory::offer(c10::kCUDA, adapter::make_cuda_memory());
+#endif
+  m.def("set_inner_finder", &adapter::Inner::set_finder, py::arg("finder"),
+        "Who says by what strict calls with tensors on devices go.");
+  m.def("set_ipc_finder", &adapter::Ipc::set_finder, py::arg("finder"),
+        "Who says whether all_reduces of tensors on devices go in their memory.");
+  m.def("share_device_memory", &share, py::arg("tensor"),
+        "The handle by which other processes of this host reach the memory of a "
+        "contiguous tensor on a device, for as long as it lives.");
+  m.def("open_device_memory", &open, py::arg("device"), py::arg("handle"),
+        "Whether this process reaches what another one has shared: else raises.");
+  m.def(
+      "offer_device_memory",
+      [](const std::string& type, const py::capsule& memory) {
+        DeviceMemory::offer(c10::Device(type).type(),
+                            *memory.get_pointer<std::shared_ptr<DeviceMemory>>());
+      },
+      py::arg("type"), py::arg("memory"),
+      "How processes share memory of a type of device: a capsule with a "
+      "std::shared_ptr<DeviceMemory> (csrc/c10d/device_memory.h).");
+}
+
+}  // namespace aikido::bind

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "c10d/ipc.h"
+
+#include <c10/core/StreamGuard.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <map>
+
+#include "c10d/call_of.h"
+#include "c10d/error.h"
+
+namespace aikido::adapter {
+namespace {
+
+// Its code, and a sentence; cut where it is longer.
+constexpr size_t kVerdictBytes = 512;
+
+// Never destroyed: the end of what Python has given takes Python's lock.
+Ipc::Finder& finder() {
+  static auto* finder = new Ipc::Finder;
+  return *finder;
+}
+
+// Never destroyed: what is mapped then ends with the process.
+struct Offered {
+  std::mutex mutex;
+  std::map<c10::DeviceType, std::shared_ptr<DeviceMemory>> by_type;
+};
+Offered& offered() {
+  static auto* offered = new Offered;
+  return *offered;
+}
+
+// Works with their tensors, to which a leader may still write.
+class Kept {
+ public:
+  void add(c10::intrusive_ptr<AikidoWork> work, TimePoint until) {
+    const std::lock_guard lock(mutex_);
+    works_.emplace_back(until, std::move(work));
+  }
+  // Lets go of those whose time has come. Not on the progress thread.
+  void purge() {
+    std::vector<Work> over;
+    const std::lock_guard lock(mutex_);
+    const auto first_over = std::partition(
+        works_.begin(), works_.end(),
+        [now = SystemClock().now()](const Work& work) { return work.first > now; });
+    std::move(first_over, works_.end(), std::back_inserter(over));
+    works_.erase(first_over, works_.end());
+  }
+
+ private:
+  using Work = std::pair<TimePoint, c10::intrusive_ptr<AikidoWork>>;
+  std::mutex mutex_;
+  std::vector<Work> works_;  // guarded by mutex_
+};
+Kept& kept() {
+  static auto* kept = new Kept;
+  return *kept;
+}
+
+// Below all tags that users give; another for each of this process's calls under way.
+int32_t next_tag() {
+  constexpr uint32_t kNumTags = uint32_t{1} << 30;
+  static std::atomic<uint32_t> last{0};
+  return std::numeric_limits<int32_t>::min() + static_cast<int32_t>(++last % kNumTags);
+}
+
+// What a small kernel takes: less than to wake the thread that watches longer ones.
+bool passes_soon(const Mark& mark) {
+  const SystemClock clock;
+  const TimePoint end = clock.now() + std::chrono::microseconds(50);
+  do {
+    if (mark.event->query()) return true;
+  } while (clock.now() < end);
+  return false;
+}
+
+Status status_of_current_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error.status();
+  } catch (const c10::Error& error) {
+    return {Code::kAborted, error.what_without_backtrace()};
+  } catch (const std::exception& error) {
+    return {Code::kAborted, error.what()};
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<DeviceMemory> DeviceMemory::of(c10::DeviceType type) {
+  const std::lock_guard lock(offered().mutex);
+  const auto it = offered().by_type.find(type);
+  return it != offered().by_type.end() ? it->second : nullptr;
+}
+
+void DeviceMemory::offer(c10::DeviceType type, std::shared_ptr<DeviceMemory> memory) {
+  const std::lock_guard lock(offered().mutex);
+  offered().by_type[type] = std::move(memory);
+}
+
+void Ipc::set_finder(Finder next) {
+  finder() = std::move(next);
+}
+
+bool Ipc::find(const BackendPtr& outer, c10::Device device, Milliseconds limit) {
+  const std::lock_guard finding(finding_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_found_) return is_shared_;
+  }
+  const bool is_shared = finder()(outer, setting_, device, limit);
+  const std::lock_guard lock(mutex_);
+  is_found_ = true;
+  is_shared_ = is_shared;
+  device_ = device;
+  return is_shared;
+}
+
+std::shared_ptr<void> Ipc::begin(const std::shared_ptr<std::atomic<int>>& owed) {
+  ++open_->num_calls;
+  ++*owed;
+  const std::lock_guard lock(open_->mutex);
+  ++open_->num;
+  return {nullptr, [open = open_, owed](void*) {
+            --*owed;
+            owed->notify_all();
+            const std::lock_guard inner(open->mutex);
+            --open->num;
+            open->over.notify_all();
+          }};
+}
+
+void Ipc::wait_for_calls(Duration limit) {
+  std::unique_lock lock(open_->mutex);
+  open_->over.wait_for(lock, limit, [this] { return open_->num == 0; });
+}
+
+c10::Device Ipc::device() const {
+  const std::lock_guard lock(mutex_);
+  return device_;
+}
+
+// ---- one call ----
+
+IpcCall::IpcCall(What what, const at::Tensor& tensor,
+                 std::shared_ptr<Transfers> transfers)
+    : what_(std::move(what)),
+      transfers_(std::move(transfers)),
+      device_memory_(DeviceMemory::of(tensor.device().type())),
+      site_{concat("all_reduce on rank ", what_.rank,
+                   ": the sum in memory that all ranks share"),
+            tensor.device(), tensor.nbytes()},
+      data_(tensor.mutable_data_ptr()),
+      offers_(leads() ? static_cast<size_t>(what_.size) : 1) {
+  kept().purge();
+  if (leads()) return;
+  try {
+    offers_[0] = {device_memory_->share(tensor), next_tag()};
+  } catch (...) {
+    rethrow(site_);
+  }
+}
+
+void IpcCall::add_blocks(collectives::LocalCall& local) {
+  for (int r = 0; r < what_.size; ++r) {
+    if (r == what_.rank) continue;
+    collectives::OutBlock out{Rank(r)};
+    collectives::InBlock in{Rank(r)};
+    if (leads()) {
+      in.data = reinterpret_cast<std::byte*>(&offers_[static_cast<size_t>(r)]);
+      in.bytes = sizeof(Offer);
+    } else if (r == kLeader) {
+      out.data = reinterpret_cast<const std::byte*>(offers_.data());
+      out.bytes = sizeof(Offer);
+    }
+    local.out_blocks.push_back(out);
+    local.in_blocks.push_back(in);
+  }
+}
+
+void IpcCall::lead(const Status& status,
+                   std::shared_ptr<engine::Communicator> communicator) {
+  communicator_ = std::move(communicator);
+  if (!status) return conclude(status);
+  try {
+    reduce();
+  } catch (...) {
+    conclude(status_of_current_exception());
+  }
+}
+
+void IpcCall::reduce() {
+  try {
+    const c10::Stream stream = transfers_->up(site_.device);
+    const c10::StreamGuard guard(stream);
+    std::vector<void*> buffers{data_};
+    for (size_t r = 1; r < offers_.size(); ++r)
+      buffers.push_back(device_memory_->open(site_.device, offers_[r].handle));
+    if (SystemClock().now() >= what_.deadline)
+      raise({Code::kTimedOut,
+             concat(site_.what, " has not begun within the time-out of the call")});
+    device_memory_->reduce_to_all(what_.call.op, what_.call.dtype, buffers,
+                                  what_.call.count,
+                                  scale_of(what_.call, what_.size, what_.size), stream);
+    const Mark mark = Mark::of(stream);
+    if (passes_soon(mark)) return conclude(Status::ok());
+    transfers_->watch(
+        {mark}, site_, what_.deadline + kGrace / 2,
+        [self = shared_from_this()](const Status& passed) { self->conclude(passed); });
+  } catch (...) {
+    rethrow(site_);
+  }
+}
+
+void IpcCall::conclude(const Status& status) {
+  const auto work = std::move(what_.work);
+  const auto communicator = std::move(communicator_);
+  verdict_.code = status.code();
+  status.message().copy(verdict_.text, sizeof verdict_.text - 1);
+  for (int r = 1; communicator && r < what_.size; ++r) {
+    collectives::SendCall call;
+    call.to = Rank(r);
+    call.tag = offers_[static_cast<size_t>(r)].tag;
+    call.data = reinterpret_cast<const std::byte*>(&verdict_);
+    call.bytes = sizeof verdict_;
+    call.priority = what_.priority;
+    call.deadline = what_.deadline + kGrace;
+    call.keep_alive = keep_alive(work);
+    // Whoever does not hear of it says so itself.
+    call.on_done = [](const Status&, Rank) {};
+    communicator->send(std::move(call));
+  }
+  end(work, status);
+}
+
+collectives::ReceiveCall IpcCall::receive() {
+  collectives::ReceiveCall call;
+  call.from = Rank(kLeader);
+  call.tag = offers_[0].tag;
+  call.data = reinterpret_cast<std::byte*>(&verdict_);
+  call.bytes = sizeof verdict_;
+  call.deadline = what_.deadline + kGrace;
+  call.keep_alive = keep_alive(what_.work);
+  call.on_done = [this](const Status& status, Rank) { end_receive(status); };
+  return call;
+}
+
+void IpcCall::give_up() {
+  end(what_.work, Status::ok());
+}
+
+void IpcCall::end_receive(const Status& status) {
+  const auto work = std::move(what_.work);  // the last reference may be this one
+  if (status) return end(work, own_status(verdict_));
+  const TimePoint last = what_.deadline + kGrace;
+  if (SystemClock().now() < last) kept().add(work, last);
+  end(work, {status.code(),
+             concat(site_.what, " is made by rank ", kLeader,
+                    ", which has not said that it is there: ", status.message()),
+             status.culprit()});
+}
+
+Status IpcCall::own_status(const Verdict& verdict) {
+  if (verdict.code == Code::kOk) return Status::ok();
+  const auto* const end =
+      std::find(std::begin(verdict.text), std::end(verdict.text), 0);
+  return {verdict.code, std::string(std::begin(verdict.text), end), Rank(kLeader)};
+}
+
+// The first time; later nobody waits for it any more.
+void IpcCall::end(const c10::intrusive_ptr<AikidoWork>& work, const Status& status) {
+  if (std::exchange(is_over_, true)) return;
+  AikidoWork::complete_part(work, status);
+  what_.token.reset();  // behind the copies that the end of the work has still to make
+}
+
+}  // namespace aikido::adapter

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// How AikidoBackend makes a call in memory of a device that all ranks share: Note [an
+// allreduce in shared memory of a device] in ipc.h.
+
+#include <utility>
+
+#include "c10d/attempt.h"
+#include "c10d/call_of.h"
+#include "c10d/ipc.h"
+#include "c10d/process_group.h"
+#include "c10d/staging.h"
+
+namespace aikido::adapter {
+
+using ::c10d::OpType;
+using collectives::LocalCall;
+
+std::shared_ptr<Ipc> AikidoBackend::ipc() const {
+  const std::lock_guard lock(mutex_);
+  return ipc_;
+}
+
+bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& call,
+                              const at::Tensor& tensor, Milliseconds timeout) {
+  const c10::Device device = tensor.device();
+  const auto ipc = this->ipc();
+  if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
+      ipc->is_off())
+    return false;
+  check_process();
+  communicator_.check();
+  check_not_capturing(site, device);
+  const CallsBeside of_the_finder;
+  return ipc->find(BackendPtr::reclaim_copy(this), device,
+                   timeout_or(timeout, this->timeout())) &&
+         device == ipc->device();
+}
+
+AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
+                                                 const at::Tensor& tensor,
+                                                 std::optional<Priority> priority,
+                                                 Milliseconds timeout) {
+  const Attempt site = collective("all_reduce");
+  call.algorithm = Algorithm::kDirect;
+  call.is_inner = true;
+  check_call(site, call, getSize());
+  const auto ipc = this->ipc();
+  const c10::Device device = tensor.device();
+  LocalCall local = local_call();
+  if (priority) local.priority = *priority;
+  const TimePoint deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
+  OwnWork work;
+  coalesced(OpType::ALLREDUCE, "aikido:all_reduce", {tensor}, [&] {
+    work = batch();
+    InnerTensors stand_ins;
+    const at::Tensor given = stand_ins.in_out(tensor);
+    const auto made = std::make_shared<IpcCall>(
+        IpcCall::What{call, getRank(), getSize(), deadline, local.priority, work,
+                      ipc->begin(services_.num_owed)},
+        given, ipc->transfers());
+    made->add_blocks(local);
+    AikidoWork::Memory memory;
+    memory.results = {tensor};
+    memory.held = {given};
+    memory.owner = made;
+    // A stream with nothing to do is there already, and what is done by then needs no
+    // mark: each would be work of this process on the device, on which all take turns.
+    if (const c10::Stream stream = current_stream(device); !stream.query())
+      memory.staged.downs.push_back({{Mark::of(stream)}, made->site(), 0});
+    if (stand_ins.has_copies()) {
+      memory.lands_on = device;
+      memory.finish = [device, stand_ins, transfers = services_.transfers] {
+        transfers->queue_up(device, [&] { stand_ins.write_back(); });
+      };
+    }
+    const Current::Pointer communicator = communicator_.operator->();
+    work->open({});
+    if (made->leads()) {
+      local.on_done = [made, finisher = services_.finisher,
+                       weak = std::weak_ptr(communicator)](
+                          const Status& status, const collectives::Outcome&) {
+        finisher->run([made, status, weak] { made->lead(status, weak.lock()); });
+      };
+    } else {
+      communicator->receive(made->receive());
+      local.on_done = [made](const Status& status, const collectives::Outcome&) {
+        if (!status) made->give_up();
+      };
+    }
+    submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce", std::move(local),
+           {tensor}, std::move(memory), timeout);
+  });
+  return work;
+}
+
+}  // namespace aikido::adapter
