@@ -23,6 +23,8 @@ _log = logging.getLogger("aikido")
 _AUTO = "auto"  # the other value that comes here is "on"
 # The rank that adds up (IpcCall::kLeader), and so needs to reach the others' memory.
 _LEADER = 0
+# Tensors that one kernel adds up (kMaxReduceSources in cuda/reduce.h).
+_MOST_RANKS = 128
 # Characters of a reason: an announcement is one text of _inner.tell.
 _MOST = 400
 
@@ -87,6 +89,8 @@ def _trouble(announcements: Sequence[Announcement]) -> str:
     ]
     if lacking:
         return "; ".join(lacking)
+    if len(announcements) > _MOST_RANKS:
+        return f"{len(announcements)} ranks are more than {_MOST_RANKS}"
     first = announcements[_LEADER].identity
     for rank, said in enumerate(announcements):
         if said.identity != first:

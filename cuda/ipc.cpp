@@ -5,11 +5,10 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
+#include <random>
 
 #include "cuda/check.h"
 
@@ -39,10 +38,13 @@ const Driver& driver() {
   return kDriver;
 }
 
-// Processes of different containers may have one number, and so one address.
-bool is_same_allocation(const MemoryHandle& a, const MemoryHandle& b) {
-  return a.number == b.number &&
-         std::equal(std::begin(a.allocation), std::end(a.allocation), b.allocation);
+// Process ids are equal in different containers.
+uint64_t own_number() {
+  static const uint64_t kNumber = [] {
+    std::random_device random;
+    return (uint64_t{random()} << 32) | random();
+  }();
+  return kNumber;
 }
 
 }  // namespace
@@ -73,7 +75,7 @@ Result<MemoryHandle> share_memory(int device, const void* data) {
   }
   MemoryHandle handle{};
   std::memcpy(handle.allocation, &allocation, sizeof allocation);
-  handle.owner = static_cast<uint64_t>(::getpid());
+  handle.owner = own_number();
   handle.base = base;
   handle.number = number;
   handle.offset = address - base;
@@ -91,30 +93,32 @@ Result<void*> OpenedMemory::open(const MemoryHandle& handle) {
   const std::lock_guard lock(mutex_);
   const std::pair where(handle.owner, handle.base);
   auto it = mappings_.find(where);
-  if (it != mappings_.end() && !is_same_allocation(it->second.of, handle)) {
+  if (it != mappings_.end() && it->second.number != handle.number) {
     AIKIDO_TRY_CUDA(cudaIpcCloseMemHandle(it->second.data), 0);
     mappings_.erase(it);
     it = mappings_.end();
   }
   if (it == mappings_.end()) {
-    if (mappings_.size() == kMost) close_oldest();
+    if (mappings_.size() == kMost) AIKIDO_TRY(close_oldest());
     cudaIpcMemHandle_t allocation;
     std::memcpy(&allocation, handle.allocation, sizeof allocation);
     void* data = nullptr;
     AIKIDO_TRY_CUDA(
         cudaIpcOpenMemHandle(&data, allocation, cudaIpcMemLazyEnablePeerAccess), 0);
-    it = mappings_.emplace(where, Mapping{handle, data}).first;
+    it = mappings_.emplace(where, Mapping{handle.number, data}).first;
   }
   it->second.used = ++num_calls_;
   return static_cast<void*>(static_cast<std::byte*>(it->second.data) + handle.offset);
 }
 
-void OpenedMemory::close_oldest() {
+Status OpenedMemory::close_oldest() {
+  AIKIDO_TRY_CUDA(cudaDeviceSynchronize(), 0);
   const auto oldest = std::min_element(
       mappings_.begin(), mappings_.end(),
       [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
   static_cast<void>(cudaIpcCloseMemHandle(oldest->second.data));
   mappings_.erase(oldest);
+  return Status::ok();
 }
 
 }  // namespace aikido::cuda

@@ -19,7 +19,7 @@ namespace aikido::cuda {
 // Travels between processes as it is.
 struct MemoryHandle {
   std::byte allocation[64];  // cudaIpcMemHandle_t
-  uint64_t owner;            // the process
+  uint64_t owner;            // the process, by a number that it has drawn
   uint64_t base;             // of the allocation, there
   uint64_t number;           // of the allocation there: never used again
   uint64_t offset;           // of what was meant, from `base`
@@ -31,7 +31,8 @@ Result<MemoryHandle> share_memory(int device, const void* data);
 
 // What others have shared, as this process sees it: each allocation is mapped when it
 // is first asked for, and stays mapped (and so taken on the device) until its owner has
-// another one at its address, kMost younger ones are open, or the end. Any thread.
+// another one at its address, kMost younger ones are open, or the end. What makes room
+// waits for all that this process does on the device. Any thread.
 class OpenedMemory {
  public:
   static constexpr size_t kMost = 256;
@@ -41,17 +42,18 @@ class OpenedMemory {
   OpenedMemory(const OpenedMemory&) = delete;
   OpenedMemory& operator=(const OpenedMemory&) = delete;
 
-  // What is returned stays good for kMost calls at least, and until the owner shares
-  // another allocation at the same address. Not for a handle of this process.
+  // What is returned stays good for what is queued before the next kMost calls, and
+  // until the owner shares another allocation at the same address. Not for a handle of
+  // this process.
   Result<void*> open(const MemoryHandle& handle);
 
  private:
   struct Mapping {
-    MemoryHandle of;
+    uint64_t number = 0;
     void* data = nullptr;
     uint64_t used = 0;  // the call that has asked for it last
   };
-  void close_oldest();
+  Status close_oldest();
 
   const int device_;
   std::mutex mutex_;

@@ -153,6 +153,14 @@ at::Tensor InnerTensors::in_out(const at::Tensor& tensor) {
   return all_.emplace_back(copies_.back().first);
 }
 
+at::Tensor InnerTensors::copy_of(const at::Tensor& tensor) {
+  if (!is_plain(tensor)) copies_.pop_back();
+  const at::Tensor own = at::empty(tensor.sizes(), tensor.options());
+  own.copy_(tensor.detach(), /*non_blocking=*/true);
+  copies_.emplace_back(own, tensor.detach());
+  return all_.back() = own;
+}
+
 void InnerTensors::write_back() const {
   for (const at::Tensor& tensor : all_) stay_with_current_stream(tensor);
   for (const auto& [from, to] : copies_) {

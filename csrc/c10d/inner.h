@@ -104,6 +104,8 @@ class InnerTensors {
                 size_t own);
   at::Tensor out(const at::Tensor& tensor);
   at::Tensor in_out(const at::Tensor& tensor);
+  // As that, but not the tensor itself: it is in the place of what in_out() gave last.
+  at::Tensor copy_of(const at::Tensor& tensor);
   // All that the inner backend reads and writes.
   const std::vector<at::Tensor>& all() const { return all_; }
   // On the current stream, which stays with the memory.

@@ -9,15 +9,13 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <optional>
 
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 
 namespace aikido::adapter {
 namespace {
-
-// Its code, and a sentence; cut where it is longer.
-constexpr size_t kVerdictBytes = 512;
 
 // Never destroyed: the end of what Python has given takes Python's lock.
 Ipc::Finder& finder() {
@@ -80,15 +78,14 @@ bool passes_soon(const Mark& mark) {
   return false;
 }
 
-Status status_of_current_exception() {
+// Of what is being handled.
+Status failure_at(const CopySite& site) {
   try {
-    throw;
+    rethrow(site);
   } catch (const Error& error) {
     return error.status();
   } catch (const c10::Error& error) {
     return {Code::kAborted, error.what_without_backtrace()};
-  } catch (const std::exception& error) {
-    return {Code::kAborted, error.what()};
   }
 }
 
@@ -123,14 +120,11 @@ bool Ipc::find(const BackendPtr& outer, c10::Device device, Milliseconds limit) 
   return is_shared;
 }
 
-std::shared_ptr<void> Ipc::begin(const std::shared_ptr<std::atomic<int>>& owed) {
+std::shared_ptr<void> Ipc::begin() {
   ++open_->num_calls;
-  ++*owed;
   const std::lock_guard lock(open_->mutex);
   ++open_->num;
-  return {nullptr, [open = open_, owed](void*) {
-            --*owed;
-            owed->notify_all();
+  return {nullptr, [open = open_](void*) {
             const std::lock_guard inner(open->mutex);
             --open->num;
             open->over.notify_all();
@@ -149,23 +143,23 @@ c10::Device Ipc::device() const {
 
 // ---- one call ----
 
+CopySite ipc_site(int rank, const at::Tensor& tensor) {
+  return {
+      concat("all_reduce on rank ", rank, ": the sum in memory that all ranks share"),
+      tensor.device(), tensor.nbytes()};
+}
+
 IpcCall::IpcCall(What what, const at::Tensor& tensor,
+                 const DeviceMemory::Handle& handle,
                  std::shared_ptr<Transfers> transfers)
     : what_(std::move(what)),
       transfers_(std::move(transfers)),
       device_memory_(DeviceMemory::of(tensor.device().type())),
-      site_{concat("all_reduce on rank ", what_.rank,
-                   ": the sum in memory that all ranks share"),
-            tensor.device(), tensor.nbytes()},
+      site_(ipc_site(what_.rank, tensor)),
       data_(tensor.mutable_data_ptr()),
       offers_(leads() ? static_cast<size_t>(what_.size) : 1) {
-  kept().purge();
-  if (leads()) return;
-  try {
-    offers_[0] = {device_memory_->share(tensor), next_tag()};
-  } catch (...) {
-    rethrow(site_);
-  }
+  if (!leads())
+    offers_[0] = {handle, what_.deadline.time_since_epoch().count(), next_tag()};
 }
 
 void IpcCall::add_blocks(collectives::LocalCall& local) {
@@ -185,62 +179,96 @@ void IpcCall::add_blocks(collectives::LocalCall& local) {
   }
 }
 
-void IpcCall::lead(const Status& status,
-                   std::shared_ptr<engine::Communicator> communicator) {
-  communicator_ = std::move(communicator);
-  if (!status) return conclude(status);
-  try {
-    reduce();
-  } catch (...) {
-    conclude(status_of_current_exception());
-  }
+// A barrier that comes later closes what is owed from here on: what all have called
+// needs nothing more of any user.
+void IpcCall::on_called(const Status& status) {
+  if (!status) return;
+  is_owed_ = true;
+  ++*what_.owed;
 }
 
-void IpcCall::reduce() {
-  try {
-    const c10::Stream stream = transfers_->up(site_.device);
-    const c10::StreamGuard guard(stream);
-    std::vector<void*> buffers{data_};
-    for (size_t r = 1; r < offers_.size(); ++r)
-      buffers.push_back(device_memory_->open(site_.device, offers_[r].handle));
-    if (SystemClock().now() >= what_.deadline)
-      raise({Code::kTimedOut,
-             concat(site_.what, " has not begun within the time-out of the call")});
-    device_memory_->reduce_to_all(what_.call.op, what_.call.dtype, buffers,
-                                  what_.call.count,
-                                  scale_of(what_.call, what_.size, what_.size), stream);
-    const Mark mark = Mark::of(stream);
-    if (passes_soon(mark)) return conclude(Status::ok());
-    transfers_->watch(
-        {mark}, site_, what_.deadline + kGrace / 2,
-        [self = shared_from_this()](const Status& passed) { self->conclude(passed); });
-  } catch (...) {
-    rethrow(site_);
+void IpcCall::go_on(const Status& status, CommunicatorPtr communicator) {
+  if (leads()) {
+    communicator_ = std::move(communicator);
+    return lead(status);
   }
+  if (status && communicator) return receive(std::move(communicator));
+  kept().add(what_.work, SystemClock().now() + kGrace);
+  end(status ? Status(Code::kAborted, concat(site_.what, ": its group is gone"))
+             : Status::ok());  // the call itself has said it
+}
+
+void IpcCall::purge() {
+  kept().purge();
+}
+
+// ---- of rank 0 ----
+
+void IpcCall::lead(const Status& status) {
+  if (!status) return conclude(status);
+  std::optional<Mark> mark;
+  Status failure;
+  bool is_through = false;
+  try {
+    mark = queue();
+    is_through = passes_soon(*mark);
+  } catch (...) {
+    failure = failure_at(site_);
+  }
+  if (!failure || is_through) return conclude(failure);
+  transfers_->watch(
+      {*mark}, site_, what_.deadline + kGrace / 2,
+      [self = shared_from_this()](const Status& passed) { self->conclude(passed); });
+}
+
+Mark IpcCall::queue() {
+  const c10::Stream stream = transfers_->up(site_.device);
+  const c10::StreamGuard guard(stream);
+  std::vector<void*> buffers{data_};
+  TimePoint deadline = what_.deadline;
+  for (size_t r = 1; r < offers_.size(); ++r) {
+    buffers.push_back(device_memory_->open(site_.device, offers_[r].handle));
+    deadline = std::min(deadline, TimePoint(Duration(offers_[r].deadline)));
+  }
+  if (SystemClock().now() >= deadline)
+    raise({Code::kTimedOut,
+           concat(site_.what, " has not begun within the time-out of the call")});
+  verdict_.is_running = true;
+  device_memory_->reduce_to_all(what_.call.op, what_.call.dtype, buffers,
+                                what_.call.count,
+                                scale_of(what_.call, what_.size, what_.size), stream);
+  return Mark::of(stream);
 }
 
 void IpcCall::conclude(const Status& status) {
-  const auto work = std::move(what_.work);
-  const auto communicator = std::move(communicator_);
+  verdict_.is_running = verdict_.is_running && !status;
+  verdict_.culprit =
+      (status.culprit() == kNoRank ? Rank(kLeader) : status.culprit()).value;
   verdict_.code = status.code();
   status.message().copy(verdict_.text, sizeof verdict_.text - 1);
+  const auto communicator = std::move(communicator_);
   for (int r = 1; communicator && r < what_.size; ++r) {
+    const Offer& offer = offers_[static_cast<size_t>(r)];
+    if (offer.tag == 0) continue;  // its call fails as well, or is not made
     collectives::SendCall call;
     call.to = Rank(r);
-    call.tag = offers_[static_cast<size_t>(r)].tag;
+    call.tag = offer.tag;
     call.data = reinterpret_cast<const std::byte*>(&verdict_);
     call.bytes = sizeof verdict_;
     call.priority = what_.priority;
     call.deadline = what_.deadline + kGrace;
-    call.keep_alive = keep_alive(work);
+    call.keep_alive = keep_alive(what_.work);
     // Whoever does not hear of it says so itself.
     call.on_done = [](const Status&, Rank) {};
-    communicator->send(std::move(call));
+    communicator->send_ahead(std::move(call));
   }
-  end(work, status);
+  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
+  end(status);
 }
 
-collectives::ReceiveCall IpcCall::receive() {
+// ---- of the others ----
+
+void IpcCall::receive(CommunicatorPtr communicator) {
   collectives::ReceiveCall call;
   call.from = Rank(kLeader);
   call.tag = offers_[0].tag;
@@ -248,37 +276,35 @@ collectives::ReceiveCall IpcCall::receive() {
   call.bytes = sizeof verdict_;
   call.deadline = what_.deadline + kGrace;
   call.keep_alive = keep_alive(what_.work);
-  call.on_done = [this](const Status& status, Rank) { end_receive(status); };
-  return call;
-}
-
-void IpcCall::give_up() {
-  end(what_.work, Status::ok());
+  call.on_done = [self = shared_from_this()](const Status& status, Rank) {
+    self->end_receive(status);
+  };
+  communicator->receive(std::move(call));
 }
 
 void IpcCall::end_receive(const Status& status) {
-  const auto work = std::move(what_.work);  // the last reference may be this one
-  if (status) return end(work, own_status(verdict_));
-  const TimePoint last = what_.deadline + kGrace;
-  if (SystemClock().now() < last) kept().add(work, last);
-  end(work, {status.code(),
-             concat(site_.what, " is made by rank ", kLeader,
-                    ", which has not said that it is there: ", status.message()),
-             status.culprit()});
+  if (!status) {
+    kept().add(what_.work, SystemClock().now() + kGrace);
+    return end({status.code(),
+                concat(site_.what, " is made by rank ", kLeader,
+                       ", which has not said that it is there: ", status.message()),
+                status.culprit()});
+  }
+  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
+  if (verdict_.code == Code::kOk) return end(Status::ok());
+  verdict_.text[sizeof verdict_.text - 1] = 0;
+  end({verdict_.code, verdict_.text, Rank(verdict_.culprit)});
 }
 
-Status IpcCall::own_status(const Verdict& verdict) {
-  if (verdict.code == Code::kOk) return Status::ok();
-  const auto* const end =
-      std::find(std::begin(verdict.text), std::end(verdict.text), 0);
-  return {verdict.code, std::string(std::begin(verdict.text), end), Rank(kLeader)};
-}
-
-// The first time; later nobody waits for it any more.
-void IpcCall::end(const c10::intrusive_ptr<AikidoWork>& work, const Status& status) {
-  if (std::exchange(is_over_, true)) return;
-  AikidoWork::complete_part(work, status);
-  what_.token.reset();  // behind the copies that the end of the work has still to make
+// The work may be the last that holds this.
+void IpcCall::end(const Status& status) {
+  const auto self = shared_from_this();
+  AikidoWork::complete_part(std::move(what_.work), status);
+  // Behind the copies that the end of the work has still to make.
+  what_.token.reset();
+  if (!is_owed_) return;
+  --*what_.owed;
+  what_.owed->notify_all();
 }
 
 }  // namespace aikido::adapter

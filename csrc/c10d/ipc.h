@@ -15,9 +15,9 @@
 // stream of one process ever waits for another process, and whatever dies is noticed as
 // in all other calls; a mapping outlives the process that has given the memory.
 //
-// A rank whose call fails before the verdict does not know whether rank 0 still writes
-// to its tensor. It keeps that until the verdict comes, or until kGrace after the
-// time-out of the call, after which rank 0 begins nothing.
+// A rank whose call fails without a verdict does not know whether rank 0 still writes
+// to its tensor: it keeps that for kGrace. Rank 0 begins nothing after the time-out of
+// any rank. Where its kernel does not end, all keep their tensors for good.
 
 #include <atomic>
 #include <condition_variable>
@@ -65,8 +65,7 @@ class Ipc {
   const std::shared_ptr<Transfers>& transfers() const { return transfers_; }
 
   // Another call, which is over here when the last copy of what is returned is gone.
-  // Until then `owed` is one more, as of AikidoWork.
-  std::shared_ptr<void> begin(const std::shared_ptr<std::atomic<int>>& owed);
+  std::shared_ptr<void> begin();
   // Blocks until all are over, `limit` at most.
   void wait_for_calls(Duration limit);
   uint64_t num_calls() const { return open_->num_calls; }
@@ -89,11 +88,12 @@ class Ipc {
 };
 
 // One call at one rank, which its work owns, beside the tensor. The thread of the call
-// makes it; then the progress thread, on rank 0 the finisher's, and that of Transfers.
+// makes it; then the progress thread, the finisher's, and on rank 0 that of Transfers.
 class IpcCall : public std::enable_shared_from_this<IpcCall> {
  public:
   static constexpr int kLeader = 0;
-  // What the others wait longer than rank 0.
+  // From a failure to the moment when rank 0 has surely heard of it; and what the
+  // others wait longer than the time-out.
   static constexpr Milliseconds kGrace{30'000};
 
   struct What {
@@ -101,44 +101,50 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
     int rank = 0, size = 0;
     TimePoint deadline{};
     Priority priority = 0;
-    // Open for the end of this, and owns it. Both hold each other until then.
+    // Has a part for the end of this, and owns it. Both hold each other until then.
     c10::intrusive_ptr<AikidoWork> work;
     std::shared_ptr<void> token;  // of Ipc::begin()
+    // Results that are still to be made, as of AikidoWork.
+    std::shared_ptr<std::atomic<int>> owed;
   };
-  // Shares `tensor`, which is contiguous and on a device. Throws.
-  IpcCall(What what, const at::Tensor& tensor, std::shared_ptr<Transfers> transfers);
+  using CommunicatorPtr = std::shared_ptr<engine::Communicator>;
+
+  // Of `tensor`, which is contiguous and on a device; `handle`: its own, but of rank 0.
+  IpcCall(What what, const at::Tensor& tensor, const DeviceMemory::Handle& handle,
+          std::shared_ptr<Transfers> transfers);
 
   bool leads() const { return what_.rank == kLeader; }
-  const CopySite& site() const { return site_; }
   void add_blocks(collectives::LocalCall& local);
+  // All have called, or `status` says why not. Progress thread.
+  void on_called(const Status& status);
+  // Goes on after that, by `communicator`, null if the group is gone. Finisher's
+  // thread.
+  void go_on(const Status& status, CommunicatorPtr communicator);
 
-  // ---- of rank 0
-  // All have called, or `status` says why not: ends the call everywhere, by
-  // `communicator`, null if the group is gone. On the finisher's thread.
-  void lead(const Status& status, std::shared_ptr<engine::Communicator> communicator);
-
-  // ---- of the others
-  // For the verdict.
-  collectives::ReceiveCall receive();
-  // The verdict is of no use any more: the call has failed. Progress thread.
-  void give_up();
+  // Lets go of the tensors that failed calls have kept for long enough. Not on the
+  // progress thread.
+  static void purge();
 
  private:
   // What a rank tells the leader.
   struct Offer {
     DeviceMemory::Handle handle;
-    int32_t tag;  // of the message that it waits for
+    int64_t deadline = 0;  // of its call, on the clock of the host
+    int32_t tag = 0;       // of the message that it waits for; 0: nothing has come
   };
   // What the leader tells the others.
   struct Verdict {
+    int32_t culprit = kNoRank.value;
     Code code = Code::kOk;
-    char text[511] = {};  // cut where it is longer
+    bool is_running = false;  // it has failed, and its kernel may go on
+    char text[504] = {};      // cut where it is longer
   };
-  void reduce();
+  Mark queue();
+  void lead(const Status& status);
   void conclude(const Status& status);
+  void receive(CommunicatorPtr communicator);
   void end_receive(const Status& status);
-  static Status own_status(const Verdict& verdict);
-  void end(const c10::intrusive_ptr<AikidoWork>& work, const Status& status);
+  void end(const Status& status);
 
   What what_;
   const std::shared_ptr<Transfers> transfers_;
@@ -147,8 +153,11 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   void* const data_;
   std::vector<Offer> offers_;  // of all ranks on a leader; elsewhere the own one
   Verdict verdict_;
-  bool is_over_ = false;                                // for the work
-  std::shared_ptr<engine::Communicator> communicator_;  // of a leader
+  bool is_owed_ = false;
+  CommunicatorPtr communicator_;  // of a leader
 };
+
+// The site of all of them, for what fails.
+CopySite ipc_site(int rank, const at::Tensor& tensor);
 
 }  // namespace aikido::adapter

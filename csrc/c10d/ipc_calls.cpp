@@ -16,6 +16,27 @@ namespace aikido::adapter {
 using ::c10d::OpType;
 using collectives::LocalCall;
 
+namespace {
+
+// The handle of `given`, which stands for `tensor`: of a copy where that lies in memory
+// that cannot be shared, as of a pool of the user's own.
+DeviceMemory::Handle share(InnerTensors& stand_ins, const at::Tensor& tensor,
+                           at::Tensor& given, const CopySite& site) {
+  const auto memory = DeviceMemory::of(tensor.device().type());
+  try {
+    try {
+      return memory->share(given);
+    } catch (const c10::Error&) {
+      given = stand_ins.copy_of(tensor);
+      return memory->share(given);
+    }
+  } catch (...) {
+    rethrow(site);
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<Ipc> AikidoBackend::ipc() const {
   const std::lock_guard lock(mutex_);
   return ipc_;
@@ -28,6 +49,7 @@ bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& cal
   if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
       ipc->is_off())
     return false;
+  IpcCall::purge();
   check_process();
   communicator_.check();
   check_not_capturing(site, device);
@@ -54,40 +76,37 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
   coalesced(OpType::ALLREDUCE, "aikido:all_reduce", {tensor}, [&] {
     work = batch();
     InnerTensors stand_ins;
-    const at::Tensor given = stand_ins.in_out(tensor);
+    at::Tensor given = stand_ins.in_out(tensor);
+    DeviceMemory::Handle handle{};
+    if (getRank() != IpcCall::kLeader)
+      handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
     const auto made = std::make_shared<IpcCall>(
         IpcCall::What{call, getRank(), getSize(), deadline, local.priority, work,
-                      ipc->begin(services_.num_owed)},
-        given, ipc->transfers());
+                      ipc->begin(), services_.num_owed},
+        given, handle, ipc->transfers());
     made->add_blocks(local);
     AikidoWork::Memory memory;
     memory.results = {tensor};
     memory.held = {given};
     memory.owner = made;
+    memory.num_parts = 1;
     // A stream with nothing to do is there already, and what is done by then needs no
     // mark: each would be work of this process on the device, on which all take turns.
     if (const c10::Stream stream = current_stream(device); !stream.query())
-      memory.staged.downs.push_back({{Mark::of(stream)}, made->site(), 0});
+      memory.staged.downs.push_back(
+          {{Mark::of(stream)}, ipc_site(getRank(), tensor), 0});
     if (stand_ins.has_copies()) {
       memory.lands_on = device;
       memory.finish = [device, stand_ins, transfers = services_.transfers] {
         transfers->queue_up(device, [&] { stand_ins.write_back(); });
       };
     }
-    const Current::Pointer communicator = communicator_.operator->();
-    work->open({});
-    if (made->leads()) {
-      local.on_done = [made, finisher = services_.finisher,
-                       weak = std::weak_ptr(communicator)](
-                          const Status& status, const collectives::Outcome&) {
-        finisher->run([made, status, weak] { made->lead(status, weak.lock()); });
-      };
-    } else {
-      communicator->receive(made->receive());
-      local.on_done = [made](const Status& status, const collectives::Outcome&) {
-        if (!status) made->give_up();
-      };
-    }
+    local.on_done = [made, finisher = services_.finisher,
+                     weak = std::weak_ptr(communicator_.operator->())](
+                        const Status& status, const collectives::Outcome&) {
+      made->on_called(status);
+      finisher->run([made, status, weak] { made->go_on(status, weak.lock()); });
+    };
     submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce", std::move(local),
            {tensor}, std::move(memory), timeout);
   });

@@ -57,6 +57,7 @@ void AikidoBackend::shutdown() {
   }
   const Milliseconds linger(settings_.values.shutdown_linger_ms);
   ipc()->wait_for_calls(linger);
+  IpcCall::purge();
   if (const auto communicator = communicator_.get()) communicator->shutdown(linger);
   inner()->shutdown();
 }

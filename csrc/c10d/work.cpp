@@ -112,7 +112,7 @@ void AikidoWork::open(Memory memory) {
   if (memory.owner) owners_.push_back(std::move(memory.owner));
   if (memory.finish) finishes_.push_back(std::move(memory.finish));
   if (memory.lands_on) lands_on_.push_back(*memory.lands_on);
-  ++num_open_;
+  num_open_ += 1 + memory.num_parts;
 }
 
 void AikidoWork::close(c10::intrusive_ptr<AikidoWork> self) {
@@ -158,6 +158,15 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
     self->source_ = peer;
   }
   end_one(std::move(self), status);
+}
+
+// Who waits sleeps on the progress thread's events, if nothing is left to do for
+// others.
+void AikidoWork::complete_part(c10::intrusive_ptr<AikidoWork> self,
+                               const Status& status) {
+  const auto engine = self->services_.engine.lock();
+  end_one(std::move(self), status);
+  if (engine && !engine::Engine::is_progress_thread()) engine->post([] {});
 }
 
 void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status) {

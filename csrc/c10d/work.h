@@ -37,6 +37,7 @@ class AikidoWork final : public ::c10d::Work {
     std::optional<c10::Device> lands_on = {};
     // Lives as long as `held`.
     std::shared_ptr<void> owner = {};
+    int num_parts = 0;  // beside the call itself, each of which complete_part() ends
   };
   // What a backend gives all its works.
   struct Services {
@@ -80,10 +81,8 @@ class AikidoWork final : public ::c10d::Work {
                        const collectives::Outcome& outcome);
   static void complete_message(c10::intrusive_ptr<AikidoWork> self,
                                const Status& status, Rank peer);
-  // The end of a part that another thread has made; from any.
-  static void complete_part(c10::intrusive_ptr<AikidoWork> self, const Status& status) {
-    end_one(std::move(self), status);
-  }
+  // The end of one of Memory::num_parts; any thread.
+  static void complete_part(c10::intrusive_ptr<AikidoWork> self, const Status& status);
   void set_sequence_number(uint64_t seq) { seq_ = seq; }
 
   // Empty until it has completed; throws what the call failed with.

@@ -334,6 +334,15 @@ void Communicator::send(collectives::SendCall call) {
   engine_->drive();
 }
 
+void Communicator::send_ahead(collectives::SendCall call) {
+  const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
+  engine_->enqueue([this, shared] {
+    engine_->uplink().note(shared->priority);
+    group_->send(std::move(*shared));
+  });
+  engine_->drive();
+}
+
 void Communicator::receive(collectives::ReceiveCall call) {
   const auto shared = std::make_shared<collectives::ReceiveCall>(std::move(call));
   engine_->enqueue([this, shared] { group_->receive(std::move(*shared)); });

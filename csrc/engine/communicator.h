@@ -64,6 +64,8 @@ class Communicator final : private transport::Doorkeeper {
   // and fails at all.
   uint64_t refuse(const Status& why);
   void send(collectives::SendCall call);
+  // The same without a hold, and past the calls that wait for their data.
+  void send_ahead(collectives::SendCall call);
   void receive(collectives::ReceiveCall call);
   // The data of a held call is there, or will not come: then the call fails with
   // `failure`, a collective on all members. After the first time nothing.

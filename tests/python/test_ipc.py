@@ -35,6 +35,7 @@ def test_ranks_that_share_one_gpu_use_its_memory():
             [said("GPU-1"), said("GPU-1", "it is virtual")],
             "rank 1 cannot share its memory: it is virtual",
         ),
+        ([said("GPU-1")] * 129, "129 ranks are more than 128"),
         (
             [said("GPU-1", "one"), said("GPU-2", "two")],
             "rank 0 cannot share its memory: one; rank 1 cannot share its memory: two",

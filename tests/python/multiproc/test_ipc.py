@@ -168,6 +168,12 @@ def use_streams(rank, size):
         del given
         torch.full((4,), -1.0).to(DEVICE)
     dist.barrier()
+    # After a barrier whoever has dropped its works may read.
+    kept = [torch.ones(4).to(DEVICE) for _ in range(20)]
+    for tensor in kept:
+        dist.all_reduce(tensor, async_op=True)
+    dist.barrier()
+    found.append({t.cpu()[0].item() for t in kept})
     tensors = [torch.full((4,), i + 1.0).to(DEVICE) for i in range(8)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     for work in reversed(works):
@@ -179,8 +185,41 @@ def use_streams(rank, size):
 
 
 def test_results_come_in_the_order_of_streams_and_nothing_is_freed_too_early():
-    expected = [True, [3.0] * 4, [2.0 * i for i in range(1, 9)], [4.0] * 4]
+    expected = [True, [3.0] * 4, {2.0}, [2.0 * i for i in range(1, 9)], [4.0] * 4]
     assert run(2, use_streams) == [(expected, 0)] * 2
+
+
+def mix_with_others(rank, size):
+    """Barriers and messages beside calls that others have not made yet."""
+    given = [plain(torch.ones(4)) for _ in range(3)]
+    sum_of(given[0])
+    word = torch.ones(1)
+    if rank == 0:
+        barrier = dist.barrier(async_op=True)
+        work = dist.all_reduce(given[1], async_op=True)
+        barrier.wait()
+        dist.send(word, 1)
+        work.wait()
+    else:
+        dist.barrier()
+        dist.recv(word, 0)
+        dist.all_reduce(given[1])
+    # Rank 0's stream comes late to its next call, and the others need not wait for it.
+    fake.set("kernel_ms", 200)
+    work = dist.all_reduce(given[1], async_op=True)
+    if rank == 0:
+        fake.keep_busy(1500)
+    later = dist.all_reduce(given[2], async_op=True)
+    began = time.monotonic()
+    work.wait()
+    took = time.monotonic() - began
+    later.wait()
+    return took < 1, given[1].cpu().tolist(), given[2].cpu().tolist()
+
+
+def test_calls_wait_for_nothing_that_users_do_later():
+    results = run(2, mix_with_others, group_timeout=10)
+    assert results == [(True, [4.0] * 4, [2.0] * 4)] * 2
 
 
 def batch(rank, size):
@@ -215,27 +254,36 @@ def test_a_group_is_left_when_the_others_have_their_results():
 # ---- failures
 
 
-def fail(rank, size, fault, on):
+def fail(rank, size, fault, times, on):
     found = []
     sum_of(plain(torch.ones(4)))
     if rank == on:
-        fake.set(fault, 1)
+        fake.set(fault, times)
     found.append(str(raised(lambda: sum_of(plain(torch.ones(4))))))
     found.append(sum_of(plain(torch.ones(4))))
     found.append(sum_of(torch.ones(1)))
+    # Messages of users are theirs alone, of whatever size.
+    text = torch.arange(128.0)
+    if rank == 0:
+        for other in range(1, size):
+            dist.send(text, other)
+    else:
+        got = torch.empty(128)
+        dist.recv(got, 0)
+        assert torch.equal(got, text)
     return found
 
 
 @pytest.mark.parametrize(
-    ("fault", "on", "why"),
+    ("fault", "times", "on", "why"),
     [
-        ("opens", 0, "fake device: this memory cannot be reached"),
-        ("kernels", 0, "fake device: an asynchronous copy has failed"),
-        ("shares", 1, "fake device: this memory cannot be shared"),
+        ("opens", 1, 0, "fake device: this memory cannot be reached"),
+        ("kernels", 1, 0, "fake device: an asynchronous copy has failed"),
+        ("shares", 2, 1, "fake device: this memory cannot be shared"),
     ],
 )
-def test_a_failure_ends_that_call_alone_on_all_ranks(fault, on, why):
-    results = run(3, fail, fault, on)
+def test_a_failure_ends_that_call_alone_on_all_ranks(fault, times, on, why):
+    results = run(3, fail, fault, times, on)
     where = (
         f"all_reduce on rank {on}: the sum in memory that all ranks share of 16 bytes"
     )
@@ -247,6 +295,18 @@ def test_a_failure_ends_that_call_alone_on_all_ranks(fault, on, why):
         ) or f"all_reduce on rank {on}: it failed there" in sentence
         assert shared == [3.0] * 4
         assert host == [3.0]
+
+
+def reduce_what_cannot_be_shared(rank, size):
+    found = [sum_of(plain(torch.ones(4)))]
+    for place in (plain, strided):
+        fake.set("shares", 1 if rank else 0)
+        found.append(sum_of(place(torch.ones(4))))
+    return found, num_ipc()
+
+
+def test_a_tensor_that_cannot_be_shared_has_a_copy_that_can():
+    assert run(2, reduce_what_cannot_be_shared) == [([[2.0] * 4] * 3, 3)] * 2
 
 
 def run_out_of_memory_first(rank, size):
@@ -339,18 +399,18 @@ def abort_meanwhile(rank, size):
     time.sleep(0.1)
     if rank == 1:
         backend_of(None).abort()
-    error = raised(work.wait)
+    failed = raised(work.wait) is not None  # not kept: its frames have the work
     place = fake.place_of(tensor)
     del tensor, work
     fake.synchronize()
-    # The allocator gives nothing back while the work is kept for the leader.
-    return "None" if error is None else "an error", fake.is_gone(place)
+    # The allocator gets nothing back while the work is kept for the leader.
+    return failed, fake.is_gone(place)
 
 
 def test_memory_that_the_leader_may_still_write_to_is_kept():
     # Without what torch writes at an abort, which takes a second or more.
     _, second = run(2, abort_meanwhile, env={"TORCH_FR_BUFFER_SIZE": "0"})
-    assert second == ("an error", False)
+    assert second == (True, False)
 
 
 # ---- real devices
