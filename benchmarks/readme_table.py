@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Puts the figures of one demo and one allreduce run into the README.
+"""Puts the figures of a demo and an allreduce run into the README, or those on a GPU.
 
     make demo ARGS="--straggler sleep --json demo.json"
     python benchmarks/allreduce.py --json allreduce.json
     python benchmarks/readme_table.py demo.json allreduce.json
 
-Both files must come from the same machine and commit.
+    python benchmarks/allreduce.py --device cuda --json cuda.json
+    python benchmarks/readme_table.py --cuda cuda.json
+
+The first two files must come from the same machine and commit.
 """
 
 import json
@@ -18,6 +21,7 @@ import typer
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+BEGIN_GPU, END_GPU = "<!-- on a GPU: begin -->", "<!-- on a GPU: end -->"
 
 
 def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
@@ -67,32 +71,88 @@ def measured(demo: dict[str, dict], allreduce: list[dict]) -> str:
         )
         for r in allreduce
     ]
+    source = (
+        f"Four ranks on one machine, over {allreduce[0]['transport']}: "
+        f"{machine_of(allreduce)}"
+    )
+    return f"{table_of(rows)}\n\n{source}"
+
+
+def measured_on_gpu(allreduce: list[dict]) -> str:
+    """The other block, as Markdown: each size with Gloo and each way of aikido."""
+    sizes: dict[str, dict[str, dict]] = {}
+    for result in allreduce:
+        size, _, way = result["case"].removesuffix(" on cuda").partition(" by ")
+        sizes.setdefault(size, {})[way or "direct"] = result
+    ways = list(next(iter(sizes.values())))
+    names = {"direct": "through the host", "ipc": "in the GPU's memory"}
+    rows = [
+        (
+            "`allreduce.py --device cuda`, median, ms (share of Gloo)",
+            "Gloo",
+            *(names.get(way, way) for way in ways),
+        ),
+        ("---", *["--:"] * (len(ways) + 1)),
+    ]
+    rows += [
+        (
+            size,
+            f"{by[ways[0]]['reference']:.3g}",
+            *(f"{by[way]['value']:.3g} ({by[way]['ratio']:.2f})" for way in ways),
+        )
+        for size, by in sizes.items()
+    ]
     facts = allreduce[0]["machine"]
     source = (
-        f"Four ranks on one machine, over {allreduce[0]['transport']}: {facts['cpu']}, "
-        f"{facts['cores']} cores, "
+        f"{allreduce[0]['ranks']} ranks on one {facts['gpu']}: {machine_of(allreduce)}"
+    )
+    return f"{table_of(rows)}\n\n{source}"
+
+
+def table_of(rows: list[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def machine_of(allreduce: list[dict]) -> str:
+    facts = allreduce[0]["machine"]
+    text = (
+        f"{facts['cpu']}, {facts['cores']} cores, "
         f"torch {facts['torch']}; {facts['date']}, commit {facts['commit']}."
     )
     if allreduce[0]["num_late"]:
-        source += " The machine was busy with something else at times."
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{table}\n\n{source}"
+        text += " The machine was busy with something else at times."
+    return text
 
 
-def put_between_marks(text: str, block: str) -> str:
-    pattern = re.compile(f"({re.escape(BEGIN)}\n).*?({re.escape(END)})", re.DOTALL)
+def put_between_marks(text: str, block: str, begin: str = BEGIN, end: str = END) -> str:
+    pattern = re.compile(f"({re.escape(begin)}\n).*?({re.escape(end)})", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"the text lacks the marks {BEGIN} and {END}")
+        raise ValueError(f"the text lacks the marks {begin} and {end}")
     return pattern.sub(lambda m: f"{m[1]}{block}\n{m[2]}", text)
 
 
 def main(
-    demo: Annotated[Path, typer.Argument(help="Written by make demo.")],
-    allreduce: Annotated[Path, typer.Argument(help="Written by allreduce.py.")],
+    demo: Annotated[Path | None, typer.Argument(help="Written by make demo.")] = None,
+    allreduce: Annotated[
+        Path | None, typer.Argument(help="Written by allreduce.py.")
+    ] = None,
+    cuda: Annotated[
+        Path | None, typer.Option(help="Written by allreduce.py --device cuda.")
+    ] = None,
 ) -> None:
-    """Puts the figures of one demo and one allreduce run into the README."""
-    block = measured(json.loads(demo.read_text()), json.loads(allreduce.read_text()))
-    README.write_text(put_between_marks(README.read_text(), block))
+    """Puts the figures of a demo and an allreduce run into the README, or of a GPU."""
+    if (demo is None) != (allreduce is None) or demo is cuda is None:
+        raise typer.BadParameter("give demo.json and allreduce.json, or --cuda, or all")
+    text = README.read_text()
+    if demo is not None and allreduce is not None:
+        block = measured(
+            json.loads(demo.read_text()), json.loads(allreduce.read_text())
+        )
+        text = put_between_marks(text, block)
+    if cuda is not None:
+        block = measured_on_gpu(json.loads(cuda.read_text()))
+        text = put_between_marks(text, block, BEGIN_GPU, END_GPU)
+    README.write_text(text)
 
 
 if __name__ == "__main__":

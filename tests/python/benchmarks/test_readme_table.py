@@ -5,7 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.readme_table import BEGIN, END, measured, put_between_marks
+from benchmarks.readme_table import (
+    BEGIN,
+    END,
+    measured,
+    measured_on_gpu,
+    put_between_marks,
+)
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -50,6 +56,21 @@ def test_the_table_holds_the_figures_and_where_they_come_from():
     assert "| contributions skipped, by rank | 0 0 0 0 | 0 0 0 9 |  |" in lines
     assert "| allreduce 1 MiB, median (p95) | 6 (9) ms | 3 (4) ms | 0.50 |" in lines
     assert lines[-1].endswith("torch 2.15.0; 2026-01-02, commit abc1234.")
+
+
+def test_each_way_on_a_gpu_has_its_column():
+    facts = ALLREDUCE[0]["machine"] | {"gpu": "a GPU"}
+    of_all = ALLREDUCE[0] | {"machine": facts, "ranks": 4}
+    staged = of_all | {"case": "allreduce 1 MiB on cuda"}
+    shared = of_all | {
+        "case": "allreduce 1 MiB by ipc on cuda",
+        "value": 0.3,
+        "ratio": 0.05,
+    }
+    lines = measured_on_gpu([staged, shared]).splitlines()
+    assert lines[0].endswith("| Gloo | through the host | in the GPU's memory |")
+    assert "| allreduce 1 MiB | 6 | 3 (0.50) | 0.3 (0.05) |" in lines
+    assert lines[-1].startswith("4 ranks on one a GPU: some CPU, 2 cores")
 
 
 def test_different_parameters_stand_out():
