@@ -89,6 +89,7 @@ def compare_with_the_host(rank, size):
 
 
 @pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.beside
 def test_every_op_gives_what_it_gives_on_the_host(size):
     floats, integers = 5, 7
     calls = 2 * (3 * floats + 2 * integers)
@@ -104,6 +105,7 @@ def count_what_goes_elsewhere(rank, size):
     return of_all, num_ipc() - of_all
 
 
+@pytest.mark.beside
 def test_other_calls_go_as_before():
     one_of_all_calls = 1
     assert run(2, count_what_goes_elsewhere) == [(one_of_all_calls, 0)] * 2
@@ -113,12 +115,14 @@ def program_on_host(rank, size):
     return sum_of(plain(torch.ones(4))), num_ipc()
 
 
+@pytest.mark.beside
 def test_none_go_there_where_it_is_off():
     options = aikido_torch.Options(devices_ipc="off")
     assert run(2, program_on_host, options=options) == [([2.0] * 4, 0)] * 2
 
 
 @pytest.mark.parametrize("device_of", [[0, 1], [0, None], [None, 0]])
+@pytest.mark.beside
 def test_ranks_that_share_no_device_go_through_the_host(device_of):
     assert run(2, program_on_host, device_of=device_of) == [([2.0] * 4, 0)] * 2
 
@@ -128,6 +132,7 @@ def try_on(rank, size):
     return str(error), sum_of(torch.ones(1))
 
 
+@pytest.mark.beside
 def test_on_is_refused_on_all_ranks_where_it_cannot_be():
     options = aikido_torch.Options(devices_ipc="on")
     for sentence, after in run(2, try_on, device_of=[0, 1], options=options):
@@ -142,6 +147,7 @@ def open_nothing(rank, size):
     return sum_of(plain(torch.ones(4))), num_ipc()
 
 
+@pytest.mark.beside
 def test_where_the_memory_of_others_is_out_of_reach_all_go_through_the_host():
     assert run(2, open_nothing) == [([2.0] * 4, 0)] * 2
 
@@ -234,6 +240,7 @@ def batch(rank, size):
     return [t.cpu()[0].item() for t in tensors], num_ipc()
 
 
+@pytest.mark.beside
 def test_calls_of_a_batch_end_together():
     assert run(2, batch) == [([2.0, 4.0, 6.0], 4)] * 2
 
@@ -282,6 +289,7 @@ def fail(rank, size, fault, times, on):
         ("shares", 2, 1, "fake device: this memory cannot be shared"),
     ],
 )
+@pytest.mark.beside
 def test_a_failure_ends_that_call_alone_on_all_ranks(fault, times, on, why):
     results = run(3, fail, fault, times, on)
     where = (
@@ -305,6 +313,7 @@ def reduce_what_cannot_be_shared(rank, size):
     return found, num_ipc()
 
 
+@pytest.mark.beside
 def test_a_tensor_that_cannot_be_shared_has_a_copy_that_can():
     assert run(2, reduce_what_cannot_be_shared) == [([[2.0] * 4] * 3, 3)] * 2
 
@@ -317,6 +326,7 @@ def run_out_of_memory_first(rank, size):
     return str(error), sum_of(plain(torch.ones(4))), num_ipc()
 
 
+@pytest.mark.beside
 def test_the_first_call_of_all_may_fail_on_one_rank():
     (told, *first), (own, *second) = run(2, run_out_of_memory_first)
     assert "fake device: out of memory" in own
@@ -331,6 +341,7 @@ def call_with_different_shapes(rank, size):
     return str(error), str(mixed), sum_of(plain(torch.ones(4)))
 
 
+@pytest.mark.beside
 def test_ranks_in_different_calls_are_told_so():
     for shapes, mixed, after in run(2, call_with_different_shapes):
         assert "all_reduce(sum, float32[4])" in shapes
