@@ -129,7 +129,8 @@ def find(
     said = [Announcement(**json.loads(text)) for text in texts]
     decision = decide(setting, said)
     if decision.is_shared:
-        failure = _open(backend, device, said)
+        assert probe is not None
+        failure = _try(backend, probe, said)
         told = _inner.tell(backend, failure, limit)[_LEADER]
         said[_LEADER] = replace(said[_LEADER], lacks=told)
         decision = decide(setting, said)
@@ -152,19 +153,17 @@ def _share(device: torch.device) -> tuple[torch.Tensor | None, str, str]:
         return None, "", str(error)[:_MOST]
 
 
-def _open(
-    backend: _C.AikidoBackend, device: torch.device, said: Sequence[Announcement]
+def _try(
+    backend: _C.AikidoBackend, probe: torch.Tensor, said: Sequence[Announcement]
 ) -> str:
-    """Why the leader does not reach the memory of the others; empty on these."""
+    """Why the leader cannot add up in the memory of all; empty on the others."""
     if backend.place[0] != _LEADER:
         return ""
-    for rank, other in enumerate(said):
-        if rank == _LEADER:
-            continue
-        try:
-            _C.open_device_memory(device, bytes.fromhex(other.handle))
-        except Exception as error:  # as above
-            return f"it does not reach that of rank {rank} ({error})"
+    others = [other.handle for rank, other in enumerate(said) if rank != _LEADER]
+    try:
+        _C.try_device_memory(probe, [bytes.fromhex(handle) for handle in others])
+    except Exception as error:  # as above
+        return f"that of the others is out of its reach ({error})"[:_MOST]
     return ""
 
 

@@ -5,6 +5,7 @@
 
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
@@ -37,16 +38,23 @@ py::bytes share(const at::Tensor& tensor) {
   return {reinterpret_cast<const char*>(handle.data()), handle.size()};
 }
 
-void open(c10::Device device, const py::bytes& bytes) {
-  const std::string_view given = bytes;
-  DeviceMemory::Handle handle;
-  if (given.size() != handle.size()) {
-    adapter::raise(
-        {Code::kInvalidArgument, concat("a handle of memory has ", handle.size(),
-                                        " bytes and not ", given.size())});
+// Sums up, as calls do, what a few ranks have shared.
+void try_sum(const at::Tensor& own, const std::vector<py::bytes>& handles) {
+  const auto memory = memory_of(own.device());
+  std::vector<void*> buffers{own.mutable_data_ptr()};
+  for (const std::string_view given : handles) {
+    DeviceMemory::Handle handle;
+    if (given.size() != handle.size()) {
+      adapter::raise(
+          {Code::kInvalidArgument, concat("a handle of memory has ", handle.size(),
+                                          " bytes and not ", given.size())});
+    }
+    std::memcpy(handle.data(), given.data(), given.size());
+    buffers.push_back(memory->open(own.device(), handle));
   }
-  std::memcpy(handle.data(), given.data(), given.size());
-  memory_of(device)->open(device, handle);
+  const c10::Stream stream = adapter::current_stream(own.device());
+  memory->reduce_to_all(ReduceOp::kSum, DType::kFloat32, buffers, 1, 1.0, stream);
+  stream.synchronize();
 }
 
 }  // namespace
@@ -62,8 +70,9 @@ void register_devices(py::module_& m) {
   m.def("share_device_memory", &share, py::arg("tensor"),
         "The handle by which other processes of this host reach the memory of a "
         "contiguous tensor on a device, for as long as it lives.");
-  m.def("open_device_memory", &open, py::arg("device"), py::arg("handle"),
-        "Whether this process reaches what another one has shared: else raises.");
+  m.def("try_device_memory", &try_sum, py::arg("tensor"), py::arg("handles"),
+        "Adds up a float32 and those that others have shared, in the memory of all; "
+        "raises where that cannot be.");
   m.def(
       "offer_device_memory",
       [](const std::string& type, const py::capsule& memory) {

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "c10d/cuda_memory.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <cuda_runtime_api.h>
 
 #include <cstring>
@@ -21,6 +22,7 @@ static_assert(sizeof(cuda::MemoryHandle) <= sizeof(DeviceMemory::Handle));
 class CudaMemory final : public DeviceMemory {
  public:
   Handle share(const at::Tensor& tensor) override {
+    const c10::DeviceGuard restores(tensor.device());
     auto shared = cuda::share_memory(tensor.device().index(), tensor.const_data_ptr());
     raise_if_failed(shared.status());
     Handle handle{};
@@ -29,6 +31,7 @@ class CudaMemory final : public DeviceMemory {
   }
 
   void* open(c10::Device device, const Handle& handle) override {
+    const c10::DeviceGuard restores(device);
     cuda::MemoryHandle shared;
     std::memcpy(&shared, handle.data(), sizeof shared);
     auto opened = opened_on(device.index()).open(shared);
@@ -38,6 +41,7 @@ class CudaMemory final : public DeviceMemory {
 
   void reduce_to_all(ReduceOp op, DType dtype, const std::vector<void*>& buffers,
                      size_t count, double scale, const c10::Stream& stream) override {
+    const c10::DeviceGuard restores(stream.device());
     raise_if_failed(
         cuda::check_cuda(cudaSetDevice(stream.device_index()), "cudaSetDevice", 0));
     raise_if_failed(

@@ -61,13 +61,6 @@ Kept& kept() {
   return *kept;
 }
 
-// Below all tags that users give; another for each of this process's calls under way.
-int32_t next_tag() {
-  constexpr uint32_t kNumTags = uint32_t{1} << 30;
-  static std::atomic<uint32_t> last{0};
-  return std::numeric_limits<int32_t>::min() + static_cast<int32_t>(++last % kNumTags);
-}
-
 // What a small kernel takes: less than to wake the thread that watches longer ones.
 bool passes_soon(const Mark& mark) {
   const SystemClock clock;
@@ -158,8 +151,7 @@ IpcCall::IpcCall(What what, const at::Tensor& tensor,
       site_(ipc_site(what_.rank, tensor)),
       data_(tensor.mutable_data_ptr()),
       offers_(leads() ? static_cast<size_t>(what_.size) : 1) {
-  if (!leads())
-    offers_[0] = {handle, what_.deadline.time_since_epoch().count(), next_tag()};
+  if (!leads()) offers_[0] = {handle, what_.deadline.time_since_epoch().count()};
 }
 
 void IpcCall::add_blocks(collectives::LocalCall& local) {
@@ -181,21 +173,24 @@ void IpcCall::add_blocks(collectives::LocalCall& local) {
 
 // A barrier that comes later closes what is owed from here on: what all have called
 // needs nothing more of any user.
-void IpcCall::on_called(const Status& status) {
+void IpcCall::on_called(const Status& status, Seq seq) {
+  seq_ = seq;
   if (!status) return;
   is_owed_ = true;
   ++*what_.owed;
 }
 
 void IpcCall::go_on(const Status& status, CommunicatorPtr communicator) {
-  if (leads()) {
-    communicator_ = std::move(communicator);
-    return lead(status);
-  }
-  if (status && communicator) return receive(std::move(communicator));
-  kept().add(what_.work, SystemClock().now() + kGrace);
-  end(status ? Status(Code::kAborted, concat(site_.what, ": its group is gone"))
-             : Status::ok());  // the call itself has said it
+  if (!leads()) return receive(status, communicator);
+  communicator_ = std::move(communicator);
+  lead(status);
+}
+
+// Below all that users give.
+int32_t IpcCall::tag() const {
+  constexpr uint64_t kNumTags = uint64_t{1} << 30;
+  return std::numeric_limits<int32_t>::min() +
+         static_cast<int32_t>(seq_.value % kNumTags);
 }
 
 void IpcCall::purge() {
@@ -217,7 +212,7 @@ void IpcCall::lead(const Status& status) {
   }
   if (!failure || is_through) return conclude(failure);
   transfers_->watch(
-      {*mark}, site_, what_.deadline + kGrace / 2,
+      {*mark}, site_, first_deadline_ + kGrace / 2,
       [self = shared_from_this()](const Status& passed) { self->conclude(passed); });
 }
 
@@ -225,18 +220,19 @@ Mark IpcCall::queue() {
   const c10::Stream stream = transfers_->up(site_.device);
   const c10::StreamGuard guard(stream);
   std::vector<void*> buffers{data_};
-  TimePoint deadline = what_.deadline;
+  first_deadline_ = what_.deadline;
   for (size_t r = 1; r < offers_.size(); ++r) {
     buffers.push_back(device_memory_->open(site_.device, offers_[r].handle));
-    deadline = std::min(deadline, TimePoint(Duration(offers_[r].deadline)));
+    first_deadline_ =
+        std::min(first_deadline_, TimePoint(Duration(offers_[r].deadline)));
   }
-  if (SystemClock().now() >= deadline)
+  if (SystemClock().now() >= first_deadline_)
     raise({Code::kTimedOut,
            concat(site_.what, " has not begun within the time-out of the call")});
-  verdict_.is_running = true;
   device_memory_->reduce_to_all(what_.call.op, what_.call.dtype, buffers,
                                 what_.call.count,
                                 scale_of(what_.call, what_.size, what_.size), stream);
+  verdict_.is_running = true;
   return Mark::of(stream);
 }
 
@@ -246,38 +242,51 @@ void IpcCall::conclude(const Status& status) {
       (status.culprit() == kNoRank ? Rank(kLeader) : status.culprit()).value;
   verdict_.code = status.code();
   status.message().copy(verdict_.text, sizeof verdict_.text - 1);
+  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
   const auto communicator = std::move(communicator_);
-  for (int r = 1; communicator && r < what_.size; ++r) {
-    const Offer& offer = offers_[static_cast<size_t>(r)];
-    if (offer.tag == 0) continue;  // its call fails as well, or is not made
+  if (!communicator) return finish(status);
+  num_unsent_ = what_.size - 1;
+  const auto self = shared_from_this();
+  for (int r = 1; r < what_.size; ++r) {
     collectives::SendCall call;
     call.to = Rank(r);
-    call.tag = offer.tag;
+    call.tag = tag();
     call.data = reinterpret_cast<const std::byte*>(&verdict_);
     call.bytes = sizeof verdict_;
     call.priority = what_.priority;
-    call.deadline = what_.deadline + kGrace;
-    call.keep_alive = keep_alive(what_.work);
+    call.deadline = SystemClock().now() + kGrace;
+    call.keep_alive = self;
     // Whoever does not hear of it says so itself.
-    call.on_done = [](const Status&, Rank) {};
+    call.on_done = [self, status](const Status&, Rank) {
+      self->on_verdict_sent(status);
+    };
     communicator->send_ahead(std::move(call));
   }
-  if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
-  end(status);
+}
+
+// Who waits here may give the group up next, and the others have their verdicts then.
+void IpcCall::on_verdict_sent(const Status& status) {
+  if (--num_unsent_ == 0) finish(status);
 }
 
 // ---- of the others ----
 
-void IpcCall::receive(CommunicatorPtr communicator) {
+// Also where the call has failed, which its work says at once.
+void IpcCall::receive(const Status& status, const CommunicatorPtr& communicator) {
+  const TimePoint soon = SystemClock().now() + kGrace;
+  if (!status) end(Status::ok());
+  if (!communicator) {
+    kept().add(what_.work, soon);
+    return finish({Code::kAborted, concat(site_.what, ": its group is gone")});
+  }
   collectives::ReceiveCall call;
   call.from = Rank(kLeader);
-  call.tag = offers_[0].tag;
+  call.tag = tag();
   call.data = reinterpret_cast<std::byte*>(&verdict_);
   call.bytes = sizeof verdict_;
-  call.deadline = what_.deadline + kGrace;
-  call.keep_alive = keep_alive(what_.work);
-  call.on_done = [self = shared_from_this()](const Status& status, Rank) {
-    self->end_receive(status);
+  call.deadline = status ? what_.deadline + kGrace : soon;
+  call.on_done = [self = shared_from_this()](const Status& received, Rank) {
+    self->end_receive(received);
   };
   communicator->receive(std::move(call));
 }
@@ -285,26 +294,36 @@ void IpcCall::receive(CommunicatorPtr communicator) {
 void IpcCall::end_receive(const Status& status) {
   if (!status) {
     kept().add(what_.work, SystemClock().now() + kGrace);
-    return end({status.code(),
-                concat(site_.what, " is made by rank ", kLeader,
-                       ", which has not said that it is there: ", status.message()),
-                status.culprit()});
+    return finish({status.code(),
+                   concat(site_.what, " is made by rank ", kLeader,
+                          ", which has not said that it is there: ", status.message()),
+                   status.culprit()});
   }
   if (verdict_.is_running) kept().add(what_.work, TimePoint::max());
-  if (verdict_.code == Code::kOk) return end(Status::ok());
+  if (verdict_.code == Code::kOk) return finish(Status::ok());
   verdict_.text[sizeof verdict_.text - 1] = 0;
-  end({verdict_.code, verdict_.text, Rank(verdict_.culprit)});
+  finish({verdict_.code, verdict_.text, Rank(verdict_.culprit)});
 }
 
-// The work may be the last that holds this.
+// ---- all ----
+
+// The first time; later nobody waits for it.
 void IpcCall::end(const Status& status) {
-  const auto self = shared_from_this();
-  AikidoWork::complete_part(std::move(what_.work), status);
+  if (std::exchange(is_over_, true)) return;
+  AikidoWork::complete_part(what_.work, status);
   // Behind the copies that the end of the work has still to make.
   what_.token.reset();
   if (!is_owed_) return;
   --*what_.owed;
   what_.owed->notify_all();
+}
+
+// Nobody writes to the tensor any more, or it is kept elsewhere. The work may be the
+// last that holds this.
+void IpcCall::finish(const Status& status) {
+  const auto self = shared_from_this();
+  end(status);
+  what_.work.reset();
 }
 
 }  // namespace aikido::adapter

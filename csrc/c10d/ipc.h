@@ -15,9 +15,11 @@
 // stream of one process ever waits for another process, and whatever dies is noticed as
 // in all other calls; a mapping outlives the process that has given the memory.
 //
-// A rank whose call fails without a verdict does not know whether rank 0 still writes
-// to its tensor: it keeps that for kGrace. Rank 0 begins nothing after the time-out of
-// any rank. Where its kernel does not end, all keep their tensors for good.
+// A rank whose call fails, as it has timed out or given the group up, does not know
+// whether rank 0 still writes to its tensor. It keeps that until the verdict comes,
+// which rank 0 sends whenever its call ends, or for kGrace. Rank 0 begins nothing after
+// the time-out of any rank. Where its kernel does not end, all keep their tensors for
+// good.
 
 #include <atomic>
 #include <condition_variable>
@@ -115,8 +117,9 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
 
   bool leads() const { return what_.rank == kLeader; }
   void add_blocks(collectives::LocalCall& local);
-  // All have called, or `status` says why not. Progress thread.
-  void on_called(const Status& status);
+  // The call of the group, its `seq`-th, is over: all have called, or `status` says why
+  // not. Progress thread.
+  void on_called(const Status& status, Seq seq);
   // Goes on after that, by `communicator`, null if the group is gone. Finisher's
   // thread.
   void go_on(const Status& status, CommunicatorPtr communicator);
@@ -130,7 +133,6 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   struct Offer {
     DeviceMemory::Handle handle;
     int64_t deadline = 0;  // of its call, on the clock of the host
-    int32_t tag = 0;       // of the message that it waits for; 0: nothing has come
   };
   // What the leader tells the others.
   struct Verdict {
@@ -139,12 +141,15 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
     bool is_running = false;  // it has failed, and its kernel may go on
     char text[504] = {};      // cut where it is longer
   };
+  int32_t tag() const;
   Mark queue();
   void lead(const Status& status);
   void conclude(const Status& status);
-  void receive(CommunicatorPtr communicator);
+  void on_verdict_sent(const Status& status);
+  void receive(const Status& status, const CommunicatorPtr& communicator);
   void end_receive(const Status& status);
   void end(const Status& status);
+  void finish(const Status& status);
 
   What what_;
   const std::shared_ptr<Transfers> transfers_;
@@ -153,8 +158,13 @@ class IpcCall : public std::enable_shared_from_this<IpcCall> {
   void* const data_;
   std::vector<Offer> offers_;  // of all ranks on a leader; elsewhere the own one
   Verdict verdict_;
+  Seq seq_{};
   bool is_owed_ = false;
-  CommunicatorPtr communicator_;  // of a leader
+  bool is_over_ = false;  // for the work
+  // Of a leader.
+  CommunicatorPtr communicator_;
+  TimePoint first_deadline_{};  // of all ranks
+  int num_unsent_ = 0;          // verdicts
 };
 
 // The site of all of them, for what fails.

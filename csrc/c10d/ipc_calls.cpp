@@ -49,9 +49,9 @@ bool AikidoBackend::ipc_takes(const CallSite& site, const collectives::Call& cal
   if (device.is_cpu() || getSize() == 1 || call.is_partial() || call.count == 0 ||
       ipc->is_off())
     return false;
-  IpcCall::purge();
   check_process();
   communicator_.check();
+  IpcCall::purge();
   check_not_capturing(site, device);
   const CallsBeside of_the_finder;
   return ipc->find(BackendPtr::reclaim_copy(this), device,
@@ -77,6 +77,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
     work = batch();
     InnerTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
+    given.mutable_data_ptr();  // its own memory, if it shares that until it is written
     DeviceMemory::Handle handle{};
     if (getRank() != IpcCall::kLeader)
       handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
@@ -103,8 +104,8 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
     }
     local.on_done = [made, finisher = services_.finisher,
                      weak = std::weak_ptr(communicator_.operator->())](
-                        const Status& status, const collectives::Outcome&) {
-      made->on_called(status);
+                        const Status& status, const collectives::Outcome& outcome) {
+      made->on_called(status, outcome.seq);
       finisher->run([made, status, weak] { made->go_on(status, weak.lock()); });
     };
     submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce", std::move(local),

@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 // How a group ends, by order or by force, and what is known of its failures.
 
+#include <algorithm>
 #include <utility>
 
 #include "c10d/ipc.h"
@@ -56,9 +57,11 @@ void AikidoBackend::shutdown() {
                     Rank(getRank())});
   }
   const Milliseconds linger(settings_.values.shutdown_linger_ms);
+  const TimePoint end = SystemClock().now() + linger;
   ipc()->wait_for_calls(linger);
   IpcCall::purge();
-  if (const auto communicator = communicator_.get()) communicator->shutdown(linger);
+  if (const auto communicator = communicator_.get())
+    communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
   inner()->shutdown();
 }
 

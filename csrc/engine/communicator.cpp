@@ -204,20 +204,22 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
   {
     // Under the lock, so that numbers and the order of posting agree.
     const std::lock_guard lock(mutex_);
-    enter(shared->hold, [this, call = std::move(call), shared, timeout]() mutable {
-      if (shared->hold && !shared->hold->failure) {
-        group_->refuse(shared->hold->failure);
-        collectives::Outcome outcome;
-        outcome.kind = collectives::OutcomeKind::kAborted;
-        shared->on_done(shared->hold->failure, outcome);
-      } else {
-        engine_->uplink().note(shared->priority,
-                               call.policy.kind != straggler::Kind::kWaitAll);
-        group_->call(std::move(call), std::move(*shared), timeout);
-      }
-      group_->end_turn();
-    });
     number = ++num_calls_;
+    enter(shared->hold,
+          [this, call = std::move(call), shared, number, timeout]() mutable {
+            if (shared->hold && !shared->hold->failure) {
+              group_->refuse(shared->hold->failure);
+              collectives::Outcome outcome;
+              outcome.kind = collectives::OutcomeKind::kAborted;
+              outcome.seq = Seq(number);
+              shared->on_done(shared->hold->failure, outcome);
+            } else {
+              engine_->uplink().note(shared->priority,
+                                     call.policy.kind != straggler::Kind::kWaitAll);
+              group_->call(std::move(call), std::move(*shared), timeout);
+            }
+            group_->end_turn();
+          });
   }
   engine_->drive();
   return number;

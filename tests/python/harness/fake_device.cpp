@@ -327,7 +327,11 @@ struct DeviceAllocator final : c10::Allocator {
     return {data, data, [](void* d) { device_memory().free(d); }, device};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void*, const void*, size_t) const override { TORCH_CHECK(false); }
+  // For what shares memory until it is written.
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    Guard().synchronizeDevice(current_device);
+    std::memcpy(to, from, bytes);
+  }
 };
 DeviceAllocator device_allocator;
 

@@ -318,6 +318,20 @@ def test_a_tensor_that_cannot_be_shared_has_a_copy_that_can():
     assert run(2, reduce_what_cannot_be_shared) == [([[2.0] * 4] * 3, 3)] * 2
 
 
+def share_until_written(rank, size):
+    sum_of(plain(torch.ones(4)))
+    source = torch.ones(4, device=DEVICE)
+    lazy = torch._lazy_clone(source)
+    dist.all_reduce(lazy)
+    fake.synchronize()
+    return lazy.cpu().tolist(), source.cpu().tolist()
+
+
+@pytest.mark.beside
+def test_what_shares_its_memory_until_it_is_written_has_its_own():
+    assert run(2, share_until_written) == [([2.0] * 4, [1.0] * 4)] * 2
+
+
 def run_out_of_memory_first(rank, size):
     tensor = strided(torch.ones(4))
     if rank == 1:
