@@ -27,3 +27,12 @@ def failure_of(call: Callable[[], object]) -> Failure:
         took = time.perf_counter() - start
         return Failure(type(error).__name__, error.rank, str(error), took)
     return Failure("nothing", None, "", time.perf_counter() - start)
+
+
+def raised(call: Callable[[], object]) -> Exception | None:
+    """What the call raised, ours or not."""
+    try:
+        call()
+    except Exception as error:
+        return error
+    return None

@@ -19,6 +19,7 @@ from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness import fake_device
 from harness.every_call import all_calls, flat_calls
+from harness.failures import raised
 from harness.fake_device import DEVICE, late, plain, stream, strided
 
 fake = torch.ops.fake
@@ -37,14 +38,6 @@ def with_device(rank, size, library, program, args):
 
 def on_device(values, **options):
     return torch.tensor(values, **options).to(DEVICE)
-
-
-def raised(call):
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
 
 
 # ---- the order of calls

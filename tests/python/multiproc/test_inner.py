@@ -21,6 +21,7 @@ from aikido_torch.testing import run_ranks
 from aikido_torch.trace import Kind
 from harness import fake_device
 from harness.every_call import all_calls, flat_calls
+from harness.failures import raised
 from harness.fake_device import DEVICE, late, plain, stream, strided
 
 fake = torch.ops.fake
@@ -62,14 +63,6 @@ def counts():
     found = made[-1].counts() if made else {}
     found.pop("set_timeout", None)
     return found
-
-
-def raised(call):
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
 
 
 def next_sum(rank):

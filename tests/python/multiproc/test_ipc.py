@@ -23,6 +23,7 @@ from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness import fake_device
 from harness.every_call import all_calls
+from harness.failures import raised
 from harness.fake_device import DEVICE, late, plain, stream, strided
 
 fake = torch.ops.fake
@@ -46,14 +47,6 @@ def with_memory(rank, size, library, device_of, program, args):
 
 def num_ipc(group=None):
     return backend_of(group).counters["ipc_operations"]
-
-
-def raised(call):
-    try:
-        call()
-    except Exception as error:
-        return error
-    return None
 
 
 def sum_of(tensor):
