@@ -12,6 +12,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -96,11 +98,18 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
   const double pass = std::max(1e-9, sample(all.back(), 2));
   const auto num_passes =
       std::max<size_t>(1, static_cast<size_t>(kSampleSeconds / pass));
-  for (size_t turn = 0; turn <= num_turns; ++turn)
-    for (Measured& m : all) {
-      const double seconds = sample(m, num_passes);
-      if (turn > 0) m.seconds.push_back(seconds);
+  // In another order each turn: some leave the caches such that more than one pass of
+  // the next function finds less there.
+  std::vector<size_t> order(all.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 shuffler;
+  for (size_t turn = 0; turn <= num_turns; ++turn) {
+    std::shuffle(order.begin(), order.end(), shuffler);
+    for (const size_t i : order) {
+      const double seconds = sample(all[i], num_passes);
+      if (turn > 0) all[i].seconds.push_back(seconds);
     }
+  }
   for (const Measured& m : all) {
     std::printf(R"({"kib": %zu, "sources": %zu, "kind": "%s", "set": "%s", )"
                 R"("name": "%s", "bytes_read": %zu, "seconds": [)",
