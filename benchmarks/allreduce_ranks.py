@@ -23,6 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from aikido_torch import Options
 from benchmarks.launch import emit, leave
+from benchmarks.least_exchange import Least
 
 TOLERATED_S = 0.001  # from the agreed start to that of the last rank
 MOST_ATTEMPTS = 3  # per measurement
@@ -82,6 +83,7 @@ def device_of(name: str, rank: int) -> torch.device:
 def measure_size(
     num_bytes: int,
     groups: dict[str, dist.ProcessGroup],
+    least: Least | None,
     meeting: Meeting,
     *,
     iterations: int,
@@ -90,7 +92,8 @@ def measure_size(
 ) -> tuple[dict[str, list[float]], int]:
     """Seconds per operation and group, and how many of them had a late start.
 
-    Stops with a sentence if results differ.
+    `least` is measured like a group, if there is one. Stops with a sentence if results
+    differ.
     """
     generator = torch.Generator().manual_seed(dist.get_rank())
     # Whole numbers, whose sums are exact: results are equal bit by bit whatever the
@@ -98,19 +101,23 @@ def measure_size(
     source = torch.randint(-8, 9, (num_bytes // 4,), generator=generator).float()
     source = source.to(device)
     buffers = {name: torch.empty_like(source) for name in groups}
-    seconds: dict[str, list[float]] = {name: [] for name in groups}
+    operations = {
+        name: (
+            partial(finished, device, buffers[name].copy_, source),
+            partial(finished, device, dist.all_reduce, buffers[name], group=group),
+        )
+        for name, group in groups.items()
+    }
+    if least is not None:
+        operations["least"] = (lambda: None, least.operation("allreduce", num_bytes, 1))
+    seconds: dict[str, list[float]] = {name: [] for name in operations}
     num_late = 0
     for alternation in range(alternations):
         # A B, B A, A B: none always follows the same one.
-        order = list(groups) if alternation % 2 == 0 else list(reversed(groups))
-        for name in order:
-            buffer, group = buffers[name], groups[name]
+        for name in list(operations)[:: 1 if alternation % 2 == 0 else -1]:
             warm_up = WARM_UP if alternation == 0 else 1
             for i in range(warm_up + iterations):
-                taken, is_in_time = meeting.time(
-                    partial(finished, device, buffer.copy_, source),
-                    partial(finished, device, dist.all_reduce, buffer, group=group),
-                )
+                taken, is_in_time = meeting.time(*operations[name])
                 if i >= warm_up:
                     seconds[name].append(taken)
                     num_late += not is_in_time
@@ -149,10 +156,12 @@ def main() -> None:
     device = device_of(plan["device"], dist.get_rank())
     groups = {name: group_of(name, device) for name in plan["algorithms"]}
     groups["gloo"] = dist.new_group(backend="gloo")
+    least = Least() if plan["with_least"] else None
     for num_bytes in plan["sizes"]:
         seconds, num_late = measure_size(
             num_bytes,
             groups,
+            least,
             meeting,
             iterations=plan["iterations"],
             alternations=plan["alternations"],

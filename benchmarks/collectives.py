@@ -36,8 +36,6 @@ COLLECTIVE_BARS = {SHARED_MEMORY: 0.5, TCP: 0.9}
 OTHER_BARS = {"ping-pong": 0.6, "send": 0.5, "training step": 0.6}
 SPINNING_BAR = 0.1  # of a ping-pong, for ranks that look without sleeping
 SPIN_US = 1000
-# Also compared with the least that they take on this machine, where memory is shared.
-LEAST_LIBRARY = "least_exchange"
 IDLE_SHARE = 0.005  # of a core
 # What a collective may take beside the user's tensors: its size so often, and more.
 MEMORY_TIMES, MEMORY_BESIDE = 2, 16 * MIB
@@ -151,8 +149,9 @@ def judged(
     ms = {n: 1e3 * s.median for n, s in samples.items()}
     results = []
     if "least" in ms:
-        if bar is not None and min(ms["least"], ms["aikido"]) > bar * ms["gloo"]:
-            bar = None
+        bar = common.within_reach(
+            bar, value=ms["aikido"], least=ms["least"], reference=ms["gloo"]
+        )
         results = [
             common.Result.judge(
                 f"{title}, beside the least",
@@ -200,7 +199,7 @@ def main(
     with_least = not tcp and mbit is None
     if with_least:
         try:
-            programs.build(LEAST_LIBRARY)
+            programs.build(common.LEAST_LIBRARY)
         except programs.BuildError as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(1) from None

@@ -30,6 +30,8 @@ JsonPath = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the results to FILE."),
 ]
+# The program with which ranks that share memory measure the least that a call takes.
+LEAST_LIBRARY = "least_exchange"
 # Of the rate of a link so much is payload; the rest are headers.
 PAYLOAD_SHARE = 0.957
 
@@ -83,6 +85,15 @@ def _holds(
     if bar is None:
         return None
     return ratio <= bar if better == "lower" else ratio >= bar
+
+
+def within_reach(
+    bar: float | None, *, value: float, least: float, reference: float
+) -> float | None:
+    """The bar; None where `value` misses it and so does `least`, which nobody beats."""
+    if bar is not None and min(value, least) > bar * reference:
+        return None
+    return bar
 
 
 @dataclass(frozen=True)

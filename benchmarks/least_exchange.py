@@ -3,10 +3,13 @@
 """No benchmark: the least that ranks of one host must do, as operations to be timed.
 
 Each is what torch needs to reach a backend that does nothing, and then what no backend
-can do without: cpp/least_exchange.cpp. Both are lower bounds, so their sum is one.
+can do without: cpp/least_exchange.cpp. Both are lower bounds, so their sum is one. A
+backend that does nothing is not written down by torch's flight recorder, as each is
+that is not torch's own; here it is, too.
 """
 
 import ctypes
+import os
 from collections.abc import Callable
 
 import torch
@@ -16,7 +19,7 @@ from torch.testing._internal.distributed import fake_pg  # registers "fake"
 from benchmarks import programs
 
 LIBRARY = "least_exchange.so"
-CASES = ("alltoall", "broadcast", "ping-pong")
+CASES = ("allreduce", "alltoall", "broadcast", "ping-pong")
 assert fake_pg
 
 
@@ -26,6 +29,7 @@ class Least:
     def __init__(self) -> None:
         rank, size = dist.get_rank(), dist.get_world_size()
         self._group = dist.new_group(backend="fake")
+        self._recorder = _attach_flight_recorder(self._group, list(range(size)))
         self._held: list[torch.Tensor] = []  # the library knows their addresses
         # Without letting go of the interpreter: that would be no part of the least.
         self._library = ctypes.PyDLL(str(programs.path_of(LIBRARY)))
@@ -58,6 +62,11 @@ class Least:
         address, room = ctypes.c_void_p(into.data_ptr()), ctypes.c_size_t(num_bytes)
         rank = dist.get_rank()
 
+        def allreduce() -> None:
+            # Whoever adds up, each must write the result once all have come.
+            dist.all_reduce(few, group=group)
+            library.least_alltoall(place, address, room)
+
         def broadcast() -> None:
             dist.broadcast(few, 0, group=group)
             library.least_broadcast(place, address, room)
@@ -73,6 +82,16 @@ class Least:
                 dist.recv(few, 1 - rank, group=group)
             library.least_ping_pong(place, times)
 
-        return {"broadcast": broadcast, "alltoall": alltoall, "ping-pong": ping_pong}[
-            name
-        ]
+        return {
+            "allreduce": allreduce,
+            "alltoall": alltoall,
+            "broadcast": broadcast,
+            "ping-pong": ping_pong,
+        }[name]
+
+
+def _attach_flight_recorder(group: dist.ProcessGroup, ranks: list[int]) -> object:
+    """What keeps it attached; None where torch has none or it is switched off."""
+    hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
+    is_off = os.environ.get("TORCH_FR_BUFFER_SIZE") == "0"
+    return None if hook is None or is_off else hook.attach(group, ranks)

@@ -63,6 +63,27 @@ def test_only_sizes_with_a_bar_are_judged(num_bytes, transport, ranks, bar, hold
     assert (staged.case, staged.bar) == (f"{result.case} on cuda", None)
 
 
+@pytest.mark.parametrize(
+    ("ours", "least", "bar", "holds"),
+    [
+        (0.3, 0.1, 0.1, False),
+        (0.3, 0.25, None, None),  # nobody could
+        (0.19, 0.25, 0.1, True),  # the least was unlucky
+    ],
+)
+def test_a_bar_that_the_least_misses_is_not_asked_for(ours, least, bar, holds):
+    values = {"direct": ours, "gloo": 2.0, "least": least}
+    samples = {name: common.Samples((ms,)) for name, ms in values.items()}
+    result = allreduce.judged(4096, "direct", samples, "shared memory", 4)
+    assert (result.bar, result.holds) == (bar, holds)
+    table = allreduce.table_of({4096: samples}, "shared memory", 4)
+    assert table.row_count == 1  # the least is no backend
+    setting = dict.fromkeys(("mbit", "hosts"))
+    setting |= {"transport": "shared memory", "ranks": 4, "device": "cpu"}
+    (row,) = allreduce.rows_of({4096: samples}, setting)
+    assert (row["least"], row["num_samples"]) == (least, 1)
+
+
 def test_algorithms_are_read_by_name():
     assert allreduce.parse_algorithms("ring,auto") == ["ring", "auto"]
     assert set(allreduce.parse_algorithms("all")) == {
