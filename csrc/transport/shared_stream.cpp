@@ -50,6 +50,9 @@ void SharedStream::start(StreamHandler* handler) {
   loop_->add(socket_.get(), EPOLLIN, this);
   loop_->add_polled(this);
   is_watched_ = is_polled_ = true;
+  // A new connection takes it at once, or we are woken up by bytes.
+  const std::byte bell{};
+  send_with(socket_, {&bell, 1}, loop_->doorbell());
 }
 
 void SharedStream::leave_loop() {
@@ -130,15 +133,26 @@ void SharedStream::drop_blocks() {
 
 // A full socket is full of bells, and a broken one tells the loop.
 void SharedStream::ring_bell() {
+  if (doorbell_.is_there()) return doorbell_.ring();
   const char bell = 0;
   [[maybe_unused]] const auto n =
       ::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
+// With the first comes the doorbell.
+ssize_t SharedStream::take_bells() {
+  std::array<std::byte, 64> bells;
+  if (doorbell_.is_there())
+    return ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+  Fd passed;
+  const ssize_t n = receive_with(socket_, bells, passed);
+  if (passed.is_open()) doorbell_ = Doorbell(std::move(passed));
+  return n;
+}
+
 // A bell says only that poll(), which follows in the same turn, has something to do.
 void SharedStream::on_events(uint32_t) {
-  std::array<char, 64> bells;
-  const ssize_t n = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
+  const ssize_t n = take_bells();
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
   has_gone_ = true;
   is_watched_ = false;

@@ -2,14 +2,16 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A ByteStream through shared memory. A Unix socket beside it rings when somebody
-// sleeps who should not, and ends with the process at its other end. While both are
-// awake no system call is made.
+// A ByteStream through shared memory. Who sleeps and should not is woken up by the
+// doorbell of its loop, which comes through a Unix socket beside the memory; until it
+// is here, by a byte there. The socket ends with the process at its other end. While
+// both are awake no system call is made.
 
 #include <memory>
 
 #include "base/fd.h"
 #include "transport/byte_stream.h"
+#include "transport/doorbell.h"
 #include "transport/event_loop.h"
 #include "transport/outbox.h"
 #include "transport/shared_memory.h"
@@ -50,12 +52,14 @@ class SharedStream final : public ByteStream,
   bool has_room() const;
   bool rest_for_room();
   void wake_writer();
+  ssize_t take_bells();
   void drop_blocks();
   void ring_bell();
   void leave_loop();
 
   EventLoop* loop_;
   Fd socket_;
+  Doorbell doorbell_;  // of the peer
   std::shared_ptr<SharedMemory> memory_;
   Outbox* outbox_;
   std::shared_ptr<Lender> lender_;      // null: we have no blocks

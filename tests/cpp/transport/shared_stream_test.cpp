@@ -2,8 +2,11 @@
 // Copyright (c) the aikido authors
 #include "transport/shared_stream.h"
 
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -11,6 +14,7 @@
 #include "harness/catch.h"
 #include "harness/recording_handler.h"
 #include "harness/shared_pair.h"
+#include "transport/local_socket.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -174,4 +178,41 @@ TEST_CASE("what was written is read after its writer is gone", "[tcp]") {
   CHECK(two.b.why.code() == Code::kPeerLost);
   const iovec from{two.a.data.data(), 1};
   CHECK_FALSE(two.b.stream->write({&from, 1}).is_ok());
+}
+
+TEST_CASE("a peer is rung for by its doorbell, or by bytes until it has given one") {
+  const bool gives = GENERATE(true, false);
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+  const Fd peer(fds[1]);
+  auto [made, opened] = make_shared_pair(4096);
+  RingReader sleeper = opened.reader();
+  Side side;
+  side.ends = false;
+  side.stream = std::make_unique<SharedStream>(&side.loop, Fd(fds[0]), std::move(made));
+  const Fd bell(::eventfd(0, EFD_NONBLOCK));
+  const std::byte first{};
+  if (gives) REQUIRE(send_with(peer, {&first, 1}, bell.get()));
+  side.stream->start(&side);
+  const auto turn = [&] {
+    side.loop.post([&] { side.loop.stop(); });
+    side.loop.run();
+  };
+  turn();  // takes what the peer has given
+
+  std::array<std::byte, 8> bytes;
+  Fd passed;
+  REQUIRE(receive_with(peer, bytes, passed) == 1);
+  CHECK(Doorbell(std::move(passed)).is_there());
+  REQUIRE(sleeper.rest(Need::kNow));
+  side.loop.post([&] {
+    side.data = pattern(100);
+    side.write_on();
+  });
+  turn();
+  uint64_t times = 0;
+  CHECK((::read(bell.get(), &times, sizeof times) == sizeof times) == gives);
+  CHECK(times == (gives ? 1u : 0u));
+  CHECK(receive_with(peer, bytes, passed) == (gives ? -1 : 1));
+  side.stream->end();
 }

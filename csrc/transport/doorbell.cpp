@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/doorbell.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace aikido::transport {
+namespace {
+
+bool is_eventfd(int fd) {
+  std::array<char, 64> target{};
+  const std::string link = "/proc/self/fd/" + std::to_string(fd);
+  const ssize_t n = ::readlink(link.c_str(), target.data(), target.size());
+  return n > 0 && std::string_view(target.data(), static_cast<size_t>(n)) ==
+                      "anon_inode:[eventfd]";
+}
+
+}  // namespace
+
+Doorbell::Doorbell(Fd fd) {
+  if (!fd.is_open() || !is_eventfd(fd.get())) return;
+  if ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0) fd_ = std::move(fd);
+}
+
+void Doorbell::ring() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(fd_.get(), &one, sizeof one);
+}
+
+}  // namespace aikido::transport
