@@ -262,6 +262,14 @@ def judged(
     )
 
 
+def late_sentence(num_late: int, taken: dict[int, dict[str, common.Samples]]) -> str:
+    num_all = sum(len(s.values) for by in taken.values() for s in by.values())
+    return (
+        f"{num_late} of {num_all} operations had a late start: the machine was busy "
+        "with something else, so take these figures with care."
+    )
+
+
 def rows_of(
     taken: dict[int, dict[str, common.Samples]], setting: dict[str, Any]
 ) -> list[dict[str, Any]]:
@@ -320,6 +328,9 @@ def main(
     device: Annotated[
         str, typer.Option(help="Where the tensors are: cpu or cuda.")
     ] = CPU,
+    least: Annotated[
+        bool, typer.Option(help="Also the least that ranks that share memory take.")
+    ] = True,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
     console = common.console_for_tables()
@@ -338,19 +349,14 @@ def main(
             alternations=alternations,
             mbit=mbit,
             device=device,
-            with_least=transport == SHARED_MEMORY and device == CPU,
+            with_least=least and transport == SHARED_MEMORY and device == CPU,
         )
     except (RanksFailedError, LabError, programs.BuildError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     console.print(table_of(taken, transport, ranks, mbit, hosts, device))
     if num_late:
-        num_all = sum(len(s.values) for by in taken.values() for s in by.values())
-        console.print(
-            f"{num_late} of {num_all} operations "
-            "had a late start: the machine was busy with something else, so take these "
-            "figures with care."
-        )
+        console.print(late_sentence(num_late, taken))
     if json_file:
         setting = {
             "num_late": num_late,

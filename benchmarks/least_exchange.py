@@ -4,12 +4,11 @@
 
 Each is what torch needs to reach a backend that does nothing, and then what no backend
 can do without: cpp/least_exchange.cpp. Both are lower bounds, so their sum is one. A
-backend that does nothing is not written down by torch's flight recorder, as each is
-that is not torch's own; here it is, too.
+backend that does nothing is not written down by torch's flight recorder; here it is
+where that writes down aikido, of which there must be a group.
 """
 
 import ctypes
-import os
 from collections.abc import Callable
 
 import torch
@@ -91,7 +90,8 @@ class Least:
 
 
 def _attach_flight_recorder(group: dist.ProcessGroup, ranks: list[int]) -> object:
-    """What keeps it attached; None where torch has none or it is switched off."""
-    hook = getattr(torch._C._distributed_c10d, "FlightRecorderHook", None)
-    is_off = os.environ.get("TORCH_FR_BUFFER_SIZE") == "0"
-    return None if hook is None or is_off else hook.attach(group, ranks)
+    """What keeps it attached; None where torch has none, or has not attached one."""
+    attached = getattr(dist.distributed_c10d._world, "pg_flight_recorder_hooks", {})
+    if not attached:
+        return None
+    return torch._C._distributed_c10d.FlightRecorderHook.attach(group, ranks)

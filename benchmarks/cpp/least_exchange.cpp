@@ -2,12 +2,11 @@
 // Copyright (c) the aikido authors
 //
 // The least that ranks of one host must do for a collective or a message, for
-// collectives.py: a library that knows nothing but shared memory. What ranks give lies
-// in that memory and in the caches from the start, so nobody copies it in; who takes it
-// copies it once;
-// who must wait sleeps once; and one system call wakes all that sleep. There are no
-// frames, no checks, no time-outs, and nobody says that it is done: operations must be
-// apart from each other, and of all ranks.
+// least_exchange.py: a library that knows nothing but shared memory. What ranks give
+// lies in that memory and in the caches from the start, so nobody copies it in; who
+// takes it copies it once; who must wait sleeps once; and one system call wakes all
+// that sleep. There are no frames, no checks, no time-outs, and nobody says that it is
+// done: operations must be apart from each other, and of all ranks.
 
 #include <fcntl.h>
 #include <linux/futex.h>
