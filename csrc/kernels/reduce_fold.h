@@ -30,7 +30,7 @@ constexpr size_t kAheadBytes = 1024;
 constexpr size_t kMostPrefetched = kVectorBytes < 32 ? 0 : 4;
 // Vectors of a source in a row: with half as many, eight sources lose an eighth of what
 // the L2 cache gives.
-constexpr size_t kVecs = 8;
+constexpr size_t kVecsInRow = 8;
 
 // Elements: how one, or a vector of them, is read into an accumulator and written back.
 template <class T>
@@ -58,16 +58,17 @@ struct Vector {
 
 // `num_vecs` values of V, which is an element or a vector, at byte `at` of the first K
 // sources: a source at a time, so that each stream is read in longer pieces.
-template <class E, class Op, bool Scaled, size_t K, bool Far, class V, size_t num_vecs>
+template <class E, class Op, bool Scaled, size_t K, bool Prefetches, class V,
+          size_t num_vecs>
 [[gnu::always_inline]] inline void fold_step(Byte* out, const Byte* const* from,
                                              size_t at, typename E::Acc scale) {
-  V acc[num_vecs];
+  V acc[num_vecs] = {};
   for (size_t k = 0; k < K; ++k) {
     for (size_t v = 0; v < num_vecs; ++v) {
       const V value = E::template load<V>(from[k] + at + v * sizeof(V));
       acc[v] = k == 0 ? value : Op::apply(acc[v], value);
     }
-    if constexpr (Far && K <= kMostPrefetched)
+    if constexpr (Prefetches)
       for (size_t line = 0; line < num_vecs * sizeof(V); line += 64)
         __builtin_prefetch(from[k] + at + line + kAheadBytes);
   }
@@ -77,15 +78,15 @@ template <class E, class Op, bool Scaled, size_t K, bool Far, class V, size_t nu
   }
 }
 
-template <class E, class Op, bool Scaled, size_t K, bool Far>
+template <class E, class Op, bool Scaled, size_t K, bool Prefetches>
 void fold_loop(Byte* out, const void* const* sources, size_t bytes,
                typename E::Acc scale) {
   using V = typename Vector<typename E::Acc, kVectorBytes>::Type;
   const Byte* from[K];
   for (size_t k = 0; k < K; ++k) from[k] = static_cast<const Byte*>(sources[k]);
   size_t at = 0;
-  for (; at + kVecs * sizeof(V) <= bytes; at += kVecs * sizeof(V))
-    fold_step<E, Op, Scaled, K, Far, V, kVecs>(out, from, at, scale);
+  for (; at + kVecsInRow * sizeof(V) <= bytes; at += kVecsInRow * sizeof(V))
+    fold_step<E, Op, Scaled, K, Prefetches, V, kVecsInRow>(out, from, at, scale);
   for (; at + sizeof(V) <= bytes; at += sizeof(V))
     fold_step<E, Op, Scaled, K, false, V, 1>(out, from, at, scale);
   for (; at < bytes; at += sizeof(typename E::Acc))
@@ -95,10 +96,11 @@ void fold_loop(Byte* out, const void* const* sources, size_t bytes,
 template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
+  constexpr bool kPrefetches = K <= kMostPrefetched;
   if (bytes < kFarBytes)
     fold_loop<E, Op, Scaled, K, false>(out, sources, bytes, scale);
   else
-    fold_loop<E, Op, Scaled, K, true>(out, sources, bytes, scale);
+    fold_loop<E, Op, Scaled, K, kPrefetches>(out, sources, bytes, scale);
 }
 
 template <class E, class Op, bool Scaled>
