@@ -98,7 +98,8 @@ Status greet(const Fd& socket, const Hello& hello, int passed, Fd& got,
     if (!wait_for(socket, POLLIN, clock, deadline)) {
       return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
     }
-    // Byte by byte: what follows the answer are frames, which belong to the link.
+    // Byte by byte: what follows the answer are frames, or a doorbell, which belong to
+    // the link.
     std::byte next{};
     const ssize_t n = receive_with(socket, {&next, 1}, got);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -136,10 +137,12 @@ class Listener::Guest final : public FdHandler {
     memory->accept();
     memory_.emplace(std::move(*memory));
   }
-  // A descriptor goes with it unless it is -1.
+  // A descriptor goes with it unless it is -1, or too many are on their way already.
   void answer(const std::string& refusal, int passed = -1) {
     // A fresh connection takes a kilobyte at once, or it is not worth having.
-    send_with(socket_, encode_welcome(refusal), passed);
+    const auto bytes = encode_welcome(refusal);
+    if (!send_with(socket_, bytes, passed) && passed != -1)
+      send_with(socket_, bytes, -1);
   }
 
  private:

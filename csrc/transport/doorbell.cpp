@@ -3,6 +3,7 @@
 #include "transport/doorbell.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -22,16 +23,25 @@ bool is_eventfd(int fd) {
                       "anon_inode:[eventfd]";
 }
 
+// Descriptors are numbered from the lowest free one.
+bool are_many_left(int fd) {
+  rlimit most{};
+  return ::getrlimit(RLIMIT_NOFILE, &most) == 0 &&
+         static_cast<rlim_t>(fd) < most.rlim_cur / 2;
+}
+
 }  // namespace
 
 Doorbell::Doorbell(Fd fd) {
-  if (!fd.is_open() || !is_eventfd(fd.get())) return;
-  if ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) != 0) fd_ = std::move(fd);
+  if (!fd.is_open() || !are_many_left(fd.get()) || !is_eventfd(fd.get())) return;
+  if ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) == 0) return;
+  fd_ = std::move(fd);
+  fd_.close_in_children();
 }
 
-void Doorbell::ring() {
+bool Doorbell::ring() {
   const uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(fd_.get(), &one, sizeof one);
+  return ::write(fd_.get(), &one, sizeof one) == sizeof one;
 }
 
 }  // namespace aikido::transport

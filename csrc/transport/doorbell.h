@@ -18,11 +18,13 @@ namespace aikido::transport {
 class Doorbell {
  public:
   Doorbell() = default;
-  // Not there: `fd` is nothing that can be rung without ever waiting.
+  // Not there: `fd` is nothing that can be rung without waiting, or this process has
+  // few descriptors left, which connections need more.
   explicit Doorbell(Fd fd);
 
   bool is_there() const { return fd_.is_open(); }
-  void ring();
+  // False: nobody was woken up.
+  bool ring();
 
  private:
   Fd fd_;

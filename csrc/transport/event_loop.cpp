@@ -40,16 +40,18 @@ EventLoop::EventLoop()
     : now_(clock_.now()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       gate_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  AIKIDO_CHECK(epoll_.is_open() && gate_.is_open() && wake_.is_open(),
-               describe_errno(errno),
-               "; is the limit of open files (ulimit -n) reached?");
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  AIKIDO_CHECK(
+      epoll_.is_open() && gate_.is_open() && wake_.is_open() && doorbell_.is_open(),
+      describe_errno(errno), "; is the limit of open files (ulimit -n) reached?");
   epoll_event event{};
   event.events = EPOLLIN;
   AIKIDO_CHECK(::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, epoll_.get(), &event) == 0,
                describe_errno(errno));
   // Never read: each write is an edge.
   add(wake_.get(), EPOLLIN | EPOLLET, nullptr);
+  add(doorbell_.get(), EPOLLIN | EPOLLET, nullptr);
 }
 
 EventLoop::~EventLoop() = default;

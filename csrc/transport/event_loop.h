@@ -103,9 +103,9 @@ class EventLoop final : public Clock {
   bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
   // Any thread but in a turn: runs `work` while nobody is in a turn, and then a turn.
   void between_turns(const std::function<void()>& work);
-  // Any thread: an eventfd; 8 bytes written to it, here or in another process, make
-  // somebody run a turn.
-  int doorbell() const { return wake_.get(); }
+  // Any thread: an eventfd for other processes; 8 bytes written to it make somebody run
+  // a turn. Nothing else depends on it, whatever they do with it.
+  int doorbell() const { return doorbell_.get(); }
   // Whether the caller is in a turn of some loop.
   static bool is_in_turn();
 
@@ -158,6 +158,7 @@ class EventLoop final : public Clock {
   Fd epoll_;
   Fd gate_;
   Fd wake_;
+  Fd doorbell_;
 
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;

@@ -133,7 +133,7 @@ void SharedStream::drop_blocks() {
 
 // A full socket is full of bells, and a broken one tells the loop.
 void SharedStream::ring_bell() {
-  if (doorbell_.is_there()) return doorbell_.ring();
+  if (doorbell_.is_there() && doorbell_.ring()) return;
   const char bell = 0;
   [[maybe_unused]] const auto n =
       ::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -4,11 +4,14 @@
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "harness/catch.h"
 #include "transport/event_loop.h"
@@ -18,23 +21,29 @@ using namespace aikido::transport;
 
 namespace {
 
-// Runs turns of a loop at rest; done once something has woken it up.
+// Runs turns of a loop until something has woken it up from its rest. The first turn is
+// of what woke it up before.
 class Awaited final : public Polled {
  public:
-  explicit Awaited(EventLoop* loop) : loop_(loop) { loop->add_polled(this); }
+  explicit Awaited(EventLoop* loop) : loop_(loop) {
+    loop->add_polled(this);
+    loop->post([] {});
+  }
   ~Awaited() override { loop_->remove_polled(this); }
   bool poll() override {
+    had_turn_ = true;
     if (rests_) loop_->stop();
     return false;
   }
   bool rest() override {
-    rests_ = true;
+    if (had_turn_) rests_ = true;
     return true;
   }
   bool rests() const { return rests_; }
 
  private:
   EventLoop* loop_;
+  bool had_turn_ = false;
   std::atomic<bool> rests_ = false;
 };
 
@@ -48,7 +57,7 @@ TEST_CASE("a doorbell wakes up the loop it is of, again and again") {
     Awaited awaited(&loop);
     std::thread other([&] {
       while (!awaited.rests()) std::this_thread::yield();
-      bell.ring();
+      CHECK(bell.ring());
     });
     loop.run();
     other.join();
@@ -62,7 +71,21 @@ TEST_CASE("a doorbell outlives its loop") {
     const EventLoop loop;
     bell = Doorbell(Fd(::dup(loop.doorbell())));
   }
-  bell.ring();
+  CHECK(bell.ring());
+}
+
+TEST_CASE("a loop goes on whatever others do with its doorbell") {
+  EventLoop loop;
+  const uint64_t most = UINT64_MAX - 1;
+  REQUIRE(::write(loop.doorbell(), &most, sizeof most) == sizeof most);
+  Doorbell bell(Fd(::dup(loop.doorbell())));
+  CHECK_FALSE(bell.ring());  // so that it is tried in another way
+  bool did = false;
+  std::thread own([&] { loop.run(); });
+  loop.post([&] { did = true; });
+  loop.stop();
+  own.join();
+  CHECK(did);
 }
 
 TEST_CASE("what could make its ringer wait is no doorbell") {
@@ -74,4 +97,16 @@ TEST_CASE("what could make its ringer wait is no doorbell") {
   CHECK_FALSE(Doorbell(Fd(::open("/dev/null", O_WRONLY | O_NONBLOCK))).is_there());
   CHECK_FALSE(Doorbell(Fd()).is_there());
   CHECK(Doorbell(Fd(::eventfd(0, EFD_NONBLOCK))).is_there());
+}
+
+TEST_CASE("where descriptors are few none is spent on a doorbell") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  Fd fd(::eventfd(0, EFD_NONBLOCK));
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(fd.get()) * 2;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const Doorbell none(std::move(fd));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK_FALSE(none.is_there());
 }

@@ -101,7 +101,7 @@ TEST_CASE("another version is named with both numbers") {
   Raw raw = encoded(example());
   raw[2] = std::byte{200};
   CHECK(decode(raw).status().message() ==
-        "this is no aikido frame: protocol version 200, this build speaks 14; install "
+        "this is no aikido frame: protocol version 200, this build speaks 15; install "
         "the "
         "same aikido on every rank");
 }

@@ -19,12 +19,12 @@ from aikido_torch.testing import run_ranks
 ATTACKER = 3
 HANDSHAKE_MS = 400
 FLOOD = 1000
-# The beginning of a greeting of version 14: token, rank 1 of 3 and a text follow.
-GREETING = b"AIKIDO" + (14).to_bytes(2, "little") + (60).to_bytes(4, "little")
+# The beginning of a greeting of version 15: token, rank 1 of 3 and a text follow.
+GREETING = b"AIKIDO" + (15).to_bytes(2, "little") + (60).to_bytes(4, "little")
 TEXTS = {
     "a request": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 20,
     "zeros": bytes(100_000),
-    "a frame": b"AK\16\11" + bytes(60),
+    "a frame": b"AK\17\11" + bytes(60),
     "another version": b"AIKIDO\12\0" + bytes(52),
     "an unknown token": GREETING + bytes(32) + b"\1\0\0\0\3\0\0\0" + bytes(8),
     "too long": GREETING[:8] + b"\377" * 4 + bytes(100),
