@@ -5,9 +5,10 @@
 Both take turns, with each algorithm that is asked for; allreduce_ranks.py says how an
 operation is timed. Sums are checked for equality on every rank. With --mbit each rank
 is on a host of its own (lab/), whose link is that fast each way; with --hosts there are
-so many, with several ranks each, which share its link. Ranks of one host share memory,
-or use TCP with --tcp. Where they share it, the least that an allreduce takes there has
-its turns, too (least_exchange.py).
+so many, with several ranks each, which share its link. With --unshaped each rank is on
+a host of its own, too, and links are as fast as this machine. Ranks of one host share
+memory, or use TCP with --tcp. Where they share it, the least that an allreduce takes
+there has its turns, too (least_exchange.py).
 
 With --device cuda tensors are on GPUs, which ranks share where there are fewer. The
 algorithms then go through the host; "ipc" is in the memory of the GPU that all ranks
@@ -36,11 +37,13 @@ from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
 TCP, SHARED_MEMORY = "TCP", "shared memory"
+BETWEEN_HOSTS = "TCP between hosts"  # whose links are not limited
 # What aikido must keep within, as a share of Gloo's median, for each of SIZES.
 BARS = {
     TCP: dict(zip(SIZES, (0.25, 0.25, 0.9, 0.9, 0.85), strict=True)),
     SHARED_MEMORY: dict(zip(SIZES, (0.1, 0.1, 0.25, 0.35, 0.45), strict=True)),
 }
+BARS[BETWEEN_HOSTS] = BARS[TCP]
 # Of two ranks over TCP, which have a core each here.
 PAIR_BARS = dict.fromkeys(SIZES, 0.8)
 # Where links are slow, Gloo is as fast as they are.
@@ -74,6 +77,8 @@ def parse_size(text: str) -> int:
 
 def parse_algorithms(text: str | None, device: str = CPU) -> list[str]:
     """Names of algorithms from "ring,tree", or all of them; auto takes one of them."""
+    if device not in (CPU, CUDA):
+        raise typer.BadParameter(f"{device!r}: a device is cpu or cuda")
     names = (text or DEFAULT_ALGORITHMS[device]).split(",")
     if text == "all":
         names = list(ALGORITHMS)
@@ -106,6 +111,14 @@ def spread(
     ]
 
 
+def transport_of(*, tcp: bool, mbit: float | None, unshaped: bool) -> str:
+    if unshaped and mbit is not None:
+        raise typer.BadParameter("links have a rate (--mbit), or none (--unshaped)")
+    if unshaped:
+        return BETWEEN_HOSTS
+    return TCP if tcp or mbit is not None else SHARED_MEMORY
+
+
 def measure(
     console: Console,
     *,
@@ -117,6 +130,7 @@ def measure(
     mbit: float | None,
     device: str,
     with_least: bool,
+    on_hosts: bool,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
     """Milliseconds by size and what was measured, and how many had a late start.
 
@@ -147,7 +161,7 @@ def measure(
                     for name, values in event["seconds"].items()
                 }
 
-        if mbit is None:
+        if not on_hosts:
             run_ranks(
                 RANKS_FILE,
                 json.dumps(plan),
@@ -229,7 +243,9 @@ def bars(transport: str, num_ranks: int, mbit: float | None) -> dict[int, float]
     """By size in bytes, for ranks that have a link each."""
     if mbit is not None:
         return SLOW_LINK_BARS
-    return PAIR_BARS if transport == TCP and num_ranks == 2 else BARS[transport]
+    if transport != SHARED_MEMORY and num_ranks == 2:
+        return PAIR_BARS
+    return BARS[transport]
 
 
 def judged(
@@ -322,6 +338,9 @@ def main(
     interleaved: Annotated[
         bool, typer.Option("--interleaved", help="Neighbours are on different hosts.")
     ] = False,
+    unshaped: Annotated[
+        bool, typer.Option("--unshaped", help="Hosts with fast links; needs root.")
+    ] = False,
     tcp: Annotated[
         bool, typer.Option("--tcp", help="aikido shares no memory between ranks.")
     ] = False,
@@ -336,9 +355,7 @@ def main(
     console = common.console_for_tables()
     if tcp:
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
-    transport = TCP if tcp or mbit is not None else SHARED_MEMORY
-    if device not in (CPU, CUDA):
-        raise typer.BadParameter(f"{device!r}: a device is cpu or cuda")
+    transport = transport_of(tcp=tcp, mbit=mbit, unshaped=unshaped)
     try:
         taken, num_late = measure(
             console,
@@ -350,6 +367,7 @@ def main(
             mbit=mbit,
             device=device,
             with_least=least and transport == SHARED_MEMORY and device == CPU,
+            on_hosts=unshaped or mbit is not None,
         )
     except (RanksFailedError, LabError, programs.BuildError) as error:
         typer.echo(str(error), err=True)

@@ -35,6 +35,8 @@ def test_what_is_no_size_is_refused(text):
         (1 << 20, "TCP", 4, 0.9, False),
         (64 << 20, "TCP", 4, 0.85, False),
         (64 << 20, "TCP", 2, 0.8, False),
+        (64 << 20, "TCP between hosts", 4, 0.85, False),
+        (64 << 20, "TCP between hosts", 2, 0.8, False),
         (4096, "shared memory", 4, 0.1, False),
         (64 << 20, "shared memory", 2, 0.45, False),
     ],
@@ -91,6 +93,21 @@ def test_algorithms_are_read_by_name():
     }  # fmt: skip
     with pytest.raises(typer.BadParameter, match="'star': an algorithm is direct, "):
         allreduce.parse_algorithms("ring,star")
+
+
+def test_what_bytes_go_over_follows_from_the_options():
+    transport_of = allreduce.transport_of
+    assert transport_of(tcp=False, mbit=None, unshaped=False) == "shared memory"
+    assert transport_of(tcp=True, mbit=None, unshaped=False) == "TCP"
+    assert transport_of(tcp=False, mbit=200, unshaped=False) == "TCP"
+    assert transport_of(tcp=False, mbit=None, unshaped=True) == "TCP between hosts"
+    with pytest.raises(typer.BadParameter, match="links have a rate"):
+        transport_of(tcp=False, mbit=200, unshaped=True)
+
+
+def test_a_device_is_of_two_kinds():
+    with pytest.raises(typer.BadParameter, match="'tpu': a device is cpu or cuda"):
+        allreduce.parse_algorithms(None, "tpu")
 
 
 def test_ranks_are_spread_over_hosts():
