@@ -24,7 +24,7 @@ void Departure::follow(Transfers& transfers,
                       [communicator, hold = hold_,
                        own = std::move(own_copies_)](const Status& status) {
                         if (status)
-                          for (const auto& [from, to] : own) copy_bytes(from, to);
+                          for (const OwnCopy& c : own) copy_block(c.from, c.to);
                         communicator->release(*hold, status);
                       });
       continue;

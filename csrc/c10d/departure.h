@@ -34,7 +34,7 @@ class Departure {
   std::shared_ptr<collectives::Hold> hold_;
   std::shared_ptr<collectives::Parts> parts_;
   std::vector<CopyDown> downs_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> own_copies_;
+  std::vector<OwnCopy> own_copies_;
 };
 
 }  // namespace aikido::adapter

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 // The calls of AikidoBackend that move blocks between ranks and fold nothing.
 
-#include <cstring>
 #include <utility>
 
 #include "c10d/attempt.h"
+#include "c10d/blocks.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
@@ -20,26 +20,6 @@ using collectives::CallKind;
 using collectives::LocalCall;
 
 namespace {
-
-collectives::OutBlock out_block(size_t to, const at::Tensor& t) {
-  return {Rank(static_cast<int32_t>(to)), bytes_of(t), t.nbytes()};
-}
-collectives::InBlock in_block(size_t from, const at::Tensor& t) {
-  return {Rank(static_cast<int32_t>(from)), mutable_bytes_of(t), t.nbytes()};
-}
-
-// Consecutive parts along the first dimension. Requires: check_splits.
-std::vector<at::Tensor> parts_of(const at::Tensor& host,
-                                 const std::vector<int64_t>& splits, int size) {
-  if (splits.empty()) return equal_blocks(host, size);
-  std::vector<at::Tensor> parts;
-  int64_t at = 0;
-  for (const int64_t rows : splits) {
-    parts.push_back(host.narrow(0, at, rows));
-    at += rows;
-  }
-  return parts;
-}
 
 std::vector<at::Tensor> with(std::vector<at::Tensor> list, const at::Tensor& last) {
   list.push_back(last);
@@ -58,6 +38,12 @@ Call alltoall_of(const at::Tensor& tensor) {
   call.kind = CallKind::kAlltoall;
   call.dtype = dtype_for_copy(tensor);
   return call;
+}
+
+// Those of rank `own`, which are copied without a message.
+void drop_own(LocalCall& local, int own) {
+  std::erase_if(local.out_blocks, [&](const OutBlock& b) { return b.to == Rank(own); });
+  std::erase_if(local.in_blocks, [&](const InBlock& b) { return b.from == Rank(own); });
 }
 
 }  // namespace
@@ -90,11 +76,10 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   LocalCall local = local_call();
   if (is_root) {
     for (int r = 0; r < getSize(); ++r) {
-      if (r != getRank())
-        local.out_blocks.push_back(out_block(static_cast<size_t>(r), host));
+      if (r != getRank()) local.out_blocks.push_back(out_block(r, host));
     }
   } else {
-    local.in_blocks.push_back(in_block(static_cast<size_t>(opts.rootRank), host));
+    local.in_blocks.push_back(in_block(static_cast<int>(opts.rootRank), host));
   }
   return submit(std::move(call), OpType::BROADCAST, "aikido:broadcast",
                 std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
@@ -102,24 +87,23 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
 }
 
 // Everybody's `given` into `blocks`, one per rank.
-AikidoBackend::WorkPtr AikidoBackend::gather_all(const char* title, OpType type,
+AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
                                                  const at::Tensor& given,
-                                                 const Tensors& blocks,
+                                                 InBlocks blocks,
                                                  AikidoWork::Memory memory,
                                                  Milliseconds timeout) {
-  const at::Tensor input = apart(given, blocks, static_cast<size_t>(getRank()));
-  memory.held.push_back(input);
+  const int own = getRank();
+  OutBlocks mine{out_block(own, given)};
+  set_apart(mine, blocks, own, memory.held);
+  copy_own(memory.staged, mine.front(), blocks[static_cast<size_t>(own)], memory.held);
   LocalCall local = local_call();
-  for (size_t r = 0; r < blocks.size(); ++r) {
-    if (static_cast<int>(r) == getRank()) {
-      copy_own(memory.staged, input, blocks[r]);
-      continue;
-    }
-    local.out_blocks.push_back(out_block(r, input));
-    local.in_blocks.push_back(in_block(r, blocks[r]));
-  }
-  return submit(call_of(CallKind::kAllgather, input), type, title, std::move(local),
-                {given}, std::move(memory), timeout);
+  local.out_blocks.reserve(blocks.size());
+  for (const InBlock& block : blocks)
+    local.out_blocks.push_back({block.from, mine.front().data, mine.front().bytes});
+  local.in_blocks = std::move(blocks);
+  drop_own(local, own);
+  return submit(std::move(call), title.type, title.text, std::move(local), {given},
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
@@ -148,13 +132,14 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                         });
   }
   Staging staging(site, services_.transfers);
-  Tensors blocks;
   const at::Tensor host = staging.in(input);
-  for (const at::Tensor& output : list) blocks.push_back(staging.out(output));
-  Tensors held = blocks;
+  Tensors held;
+  for (const at::Tensor& output : list) held.push_back(staging.out(output));
+  InBlocks blocks = in_blocks(held);
   held.push_back(host);
-  return gather_all("aikido:all_gather", OpType::ALLGATHER, host, blocks,
-                    {list, staging.take(), std::move(held)}, opts.timeout);
+  return gather_all(std::move(call), {OpType::ALLGATHER, "aikido:all_gather"}, host,
+                    std::move(blocks), {list, staging.take(), std::move(held)},
+                    opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
@@ -182,8 +167,9 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
-  return gather_all("aikido:all_gather_into_tensor", OpType::_ALLGATHER_BASE, host_in,
-                    equal_blocks(host_out, getSize()),
+  return gather_all(std::move(call),
+                    {OpType::_ALLGATHER_BASE, "aikido:all_gather_into_tensor"}, host_in,
+                    in_blocks(host_out, {}, getSize()),
                     {{output}, staging.take(), {host_in, host_out}}, opts.timeout);
 }
 
@@ -224,22 +210,23 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
 }
 
 // Everybody's `input` into the root's `blocks`, one per rank; none elsewhere.
-AikidoBackend::WorkPtr AikidoBackend::gather_to_root(
-    const char* title, const at::Tensor& input, const Tensors& blocks,
-    AikidoWork::Memory memory, int64_t root, Milliseconds timeout) {
+AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* title,
+                                                     const at::Tensor& input,
+                                                     InBlocks blocks,
+                                                     AikidoWork::Memory memory,
+                                                     Milliseconds timeout) {
+  const int own = getRank();
+  const OutBlock mine = out_block(own, input);
   LocalCall local = local_call();
-  if (getRank() != root) {
-    local.out_blocks.push_back(out_block(static_cast<size_t>(root), input));
+  if (Rank(own) == call.root) {
+    copy_own(memory.staged, mine, blocks[static_cast<size_t>(own)], memory.held);
+    local.in_blocks = std::move(blocks);
+    drop_own(local, own);
+  } else {
+    local.out_blocks.push_back({call.root, mine.data, mine.bytes});
   }
-  for (size_t r = 0; r < blocks.size(); ++r) {
-    if (static_cast<int64_t>(r) == root) {
-      copy_own(memory.staged, input, blocks[r]);
-    } else {
-      local.in_blocks.push_back(in_block(r, blocks[r]));
-    }
-  }
-  return submit(call_with_root(CallKind::kGather, input, root), OpType::GATHER, title,
-                std::move(local), {input}, std::move(memory), timeout);
+  return submit(std::move(call), OpType::GATHER, title, std::move(local), {input},
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
@@ -279,14 +266,13 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
         });
   }
   Staging staging(site, services_.transfers);
-  Tensors blocks;
-  for (const at::Tensor& output : results) blocks.push_back(staging.out(output));
-  const at::Tensor host = staging.in(input);
-  Tensors held = blocks;
-  held.push_back(host);
-  return gather_to_root("aikido:gather", host, blocks,
+  Tensors held;
+  for (const at::Tensor& output : results) held.push_back(staging.out(output));
+  InBlocks blocks = in_blocks(held);
+  const at::Tensor host = held.emplace_back(staging.in(input));
+  return gather_to_root(std::move(call), "aikido:gather", host, std::move(blocks),
                         {std::move(results), staging.take(), std::move(held)},
-                        opts.rootRank, opts.timeout);
+                        opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
@@ -322,15 +308,13 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
   }
   Staging staging(site, services_.transfers);
   Tensors held{staging.in(input)};
-  Tensors blocks;
-  if (getRank() == opts.rootRank) {
-    held.push_back(staging.out(output));
-    blocks = equal_blocks(held.back(), getSize());
-  }
+  InBlocks blocks;
+  if (getRank() == opts.rootRank)
+    blocks = in_blocks(held.emplace_back(staging.out(output)), {}, getSize());
   const at::Tensor host = held.front();
-  return gather_to_root("aikido:gather_single", host, blocks,
-                        {std::move(results), staging.take(), std::move(held)},
-                        opts.rootRank, opts.timeout);
+  return gather_to_root(
+      std::move(call), "aikido:gather_single", host, std::move(blocks),
+      {std::move(results), staging.take(), std::move(held)}, opts.timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
@@ -369,48 +353,40 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   }
   Staging staging(site, services_.transfers);
   LocalCall local = local_call();
-  Tensors held{staging.out(output)};
+  AikidoWork::Memory memory{{output}, {}, {staging.out(output)}};
+  local.in_blocks = {in_block(static_cast<int>(opts.rootRank), memory.held.front())};
   if (getRank() == opts.rootRank) {
-    const auto own = static_cast<size_t>(getRank());
-    const Tensors output_alone = held;
-    for (size_t r = 0; r < list.size(); ++r) {
-      held.push_back(
-          apart(staging.in(list[r]), output_alone, r == own ? 0 : kNoOutput));
-      if (r != own) local.out_blocks.push_back(out_block(r, held.back()));
-    }
-  } else {
-    local.in_blocks.push_back(
-        in_block(static_cast<size_t>(opts.rootRank), held.front()));
+    for (const at::Tensor& input : list) memory.held.push_back(staging.in(input));
+    local.out_blocks = out_blocks({memory.held.begin() + 1, memory.held.end()});
+    set_apart(local.out_blocks, local.in_blocks, getRank(), memory.held);
   }
-  AikidoWork::Memory memory{{output}, staging.take(), std::move(held)};
-  if (getRank() == opts.rootRank)
-    copy_own(memory.staged, memory.held[1 + static_cast<size_t>(getRank())],
-             memory.held.front());
+  memory.staged = staging.take();
+  if (getRank() == opts.rootRank) {
+    copy_own(memory.staged, local.out_blocks[static_cast<size_t>(getRank())],
+             local.in_blocks.front(), memory.held);
+    drop_own(local, getRank());
+  }
   return submit(std::move(call), OpType::SCATTER, "aikido:scatter", std::move(local),
                 {output}, std::move(memory), opts.timeout);
 }
 
-// inputs[r] goes to rank r, outputs[r] comes from it.
-AikidoBackend::WorkPtr AikidoBackend::exchange_all(OpType type, const char* title,
-                                                   const Tensors& given, Tensors inputs,
-                                                   const Tensors& outputs,
+// One of `outs` to each rank, and one of `ins` from each.
+AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title,
+                                                   const Tensors& given, OutBlocks outs,
+                                                   InBlocks ins,
                                                    AikidoWork::Memory memory,
                                                    Milliseconds timeout) {
-  const Attempt site = collective("all_to_all");
-  const auto own = static_cast<size_t>(getRank());
-  check_same(site, "input[rank]", inputs[own], "output[rank]", outputs[own]);
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    inputs[r] = apart(inputs[r], outputs, r == own ? own : kNoOutput);
-    memory.held.push_back(inputs[r]);
-  }
-  copy_own(memory.staged, inputs[own], outputs[own]);
+  const Attempt site = collective(call_name(title));
+  const int own = getRank();
+  const InBlock& into = ins[static_cast<size_t>(own)];
+  check_own_bytes(site, outs[static_cast<size_t>(own)].bytes, into.bytes);
+  set_apart(outs, ins, own, memory.held);
+  copy_own(memory.staged, outs[static_cast<size_t>(own)], into, memory.held);
   LocalCall local = local_call();
-  for (size_t r = 0; r < inputs.size(); ++r) {
-    if (r == own) continue;
-    local.out_blocks.push_back(out_block(r, inputs[r]));
-    local.in_blocks.push_back(in_block(r, outputs[r]));
-  }
-  return submit(alltoall_of(inputs[own]), type, title, std::move(local), given,
+  local.out_blocks = std::move(outs);
+  local.in_blocks = std::move(ins);
+  drop_own(local, own);
+  return submit(std::move(call), title.type, title.text, std::move(local), given,
                 std::move(memory), timeout);
 }
 
@@ -444,7 +420,8 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   for (const at::Tensor& t : outputs) host_out.push_back(staging.out(t));
   Tensors held = host_in;
   held.insert(held.end(), host_out.begin(), host_out.end());
-  return exchange_all(OpType::ALLTOALL, "aikido:all_to_all", inputs, host_in, host_out,
+  return exchange_all(std::move(call), {OpType::ALLTOALL, "aikido:all_to_all"}, inputs,
+                      out_blocks(host_in), in_blocks(host_out),
                       {outputs, staging.take(), std::move(held)}, opts.timeout);
 }
 
@@ -475,9 +452,10 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
-  return exchange_all(OpType::ALLTOALL_BASE, "aikido:all_to_all_single", {input},
-                      parts_of(host_in, input_splits, getSize()),
-                      parts_of(host_out, output_splits, getSize()),
+  return exchange_all(std::move(call),
+                      {OpType::ALLTOALL_BASE, "aikido:all_to_all_single"}, {input},
+                      out_blocks(host_in, input_splits, getSize()),
+                      in_blocks(host_out, output_splits, getSize()),
                       {{output}, staging.take(), {host_in, host_out}}, opts.timeout);
 }
 

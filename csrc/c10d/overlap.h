@@ -15,12 +15,14 @@ namespace aikido::adapter {
 
 inline constexpr size_t kNoOutput = std::numeric_limits<size_t>::max();
 
+inline bool overlap(const std::byte* a, size_t num_a, const std::byte* b,
+                    size_t num_b) {
+  const std::less<const std::byte*> is_before;
+  return num_a > 0 && num_b > 0 && is_before(a, b + num_b) && is_before(b, a + num_a);
+}
 // Requires: contiguous.
 inline bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const std::less<const std::byte*> is_before;
-  return a.nbytes() > 0 && b.nbytes() > 0 &&
-         is_before(bytes_of(a), bytes_of(b) + b.nbytes()) &&
-         is_before(bytes_of(b), bytes_of(a) + a.nbytes());
+  return overlap(bytes_of(a), a.nbytes(), bytes_of(b), b.nbytes());
 }
 
 // `input`, or a copy of it if it lies in `outputs`. It may be output `own` itself: what

@@ -232,11 +232,15 @@ AikidoBackend::OwnWork AikidoBackend::close(Slot slot) {
   return slot.work;
 }
 
+const char* AikidoBackend::call_name(const Title& title) {
+  return std::strchr(title.text, ':') + 1;
+}
+
 AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char* title,
                                              LocalCall local, const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
-  const Attempt attempt = collective(std::strchr(title, ':') + 1);
+  const Attempt attempt = collective(call_name({type, title}));
   check_call(attempt, call, getSize());
   Slot of_call = slot(type, title, inputs);
   local.keep_alive = keep_alive(of_call.work);

@@ -19,6 +19,7 @@
 #include <unordered_map>
 
 #include "base/settings.h"
+#include "c10d/blocks.h"
 #include "c10d/compat.h"
 #include "c10d/current.h"
 #include "c10d/finisher.h"
@@ -220,23 +221,24 @@ class AikidoBackend final : public ChangingBackend {
   OwnWork batch();
   void end_refused_batch();
 
-  WorkPtr gather_all(const char* title, ::c10d::OpType type, const at::Tensor& given,
-                     const Tensors& blocks, AikidoWork::Memory memory,
-                     Milliseconds timeout);
-  WorkPtr gather_to_root(const char* title, const at::Tensor& input,
-                         const Tensors& blocks, AikidoWork::Memory memory, int64_t root,
-                         Milliseconds timeout);
-  // `given`: the caller's own tensors, for the profiler.
-  WorkPtr exchange_all(::c10d::OpType type, const char* title, const Tensors& given,
-                       Tensors inputs, const Tensors& outputs,
-                       AikidoWork::Memory memory, Milliseconds timeout);
-  struct Scatter {
+  // What a call is to torch, and to the profiler.
+  struct Title {
     ::c10d::OpType type;
-    const char* call;
-    const char* title;
+    const char* text;  // "aikido:" and its name, of static life
   };
-  OwnWork scatter_reduced(const Scatter& scatter, const ::c10d::ReduceOp& op,
-                          const at::Tensor& output, const Tensors& blocks,
+  static const char* call_name(const Title& title);
+  WorkPtr gather_all(collectives::Call call, const Title& title,
+                     const at::Tensor& given, InBlocks blocks,
+                     AikidoWork::Memory memory, Milliseconds timeout);
+  WorkPtr gather_to_root(collectives::Call call, const char* title,
+                         const at::Tensor& input, InBlocks blocks,
+                         AikidoWork::Memory memory, Milliseconds timeout);
+  // `given`: the caller's own tensors, for the profiler.
+  WorkPtr exchange_all(collectives::Call call, const Title& title, const Tensors& given,
+                       OutBlocks outs, InBlocks ins, AikidoWork::Memory memory,
+                       Milliseconds timeout);
+  OwnWork scatter_reduced(const Title& title, const ::c10d::ReduceOp& op,
+                          const at::Tensor& output, OutBlocks blocks,
                           AikidoWork::Memory memory, const ReductionExtras& extras,
                           Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);

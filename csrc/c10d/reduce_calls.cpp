@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "c10d/attempt.h"
+#include "c10d/blocks.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
@@ -142,32 +143,30 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
                 {tensor}, {{tensor}, staging.take(), {host}}, opts.timeout);
 }
 
-// `blocks[r]`: what this rank gives to the result of rank r.
+// `blocks`: what this rank gives to the result of each.
 AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
-    const Scatter& scatter, const ::c10d::ReduceOp& op, const at::Tensor& output,
-    const Tensors& blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
+    const Title& title, const ::c10d::ReduceOp& op, const at::Tensor& output,
+    OutBlocks blocks, AikidoWork::Memory memory, const ReductionExtras& extras,
     Milliseconds timeout) {
-  const Attempt site = collective(scatter.call);
+  const Attempt site = collective(call_name(title));
   Call call = call_of(CallKind::kReduceScatter, site, output, op);
   call.policy = extras.policy;
   check_policy(site, call.policy, call.op, call.dtype, getSize());
   check_no_backups(site, call.policy);
+  const InBlock result = in_block(getRank(), output);
   call.count = 0;
-  LocalCall local = local_call();
-  local.output = mutable_bytes_of(output);
-  if (extras.priority) local.priority = *extras.priority;
-  for (size_t r = 0; r < blocks.size(); ++r) {
-    const bool is_own = static_cast<int>(r) == getRank();
-    const at::Tensor block = apart(blocks[r], {output}, is_own ? 0 : kNoOutput);
-    memory.held.push_back(block);
-    call.count += static_cast<uint64_t>(block.numel());
+  for (const OutBlock& block : blocks) {
+    call.count += block.bytes / size_of(call.dtype);
     // Blocks that differ have no shape that all ranks could compare.
-    if (block.numel() != output.numel()) call.shape = Shape();
-    local.out_blocks.push_back(
-        {Rank(static_cast<int32_t>(r)), bytes_of(block), block.nbytes()});
+    if (block.bytes != result.bytes) call.shape = Shape();
   }
-  return submit(std::move(call), scatter.type, scatter.title, std::move(local),
-                {output}, std::move(memory), timeout);
+  set_apart(blocks, {result}, getRank(), memory.held);
+  LocalCall local = local_call();
+  local.output = result.data;
+  local.out_blocks = std::move(blocks);
+  if (extras.priority) local.priority = *extras.priority;
+  return submit(std::move(call), title.type, title.text, std::move(local), {output},
+                std::move(memory), timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
@@ -214,15 +213,15 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
                           return inner->reduce_scatter(result, lists, opts);
                         });
   }
-  Tensors blocks;
   Staging staging(site, services_.transfers);
-  for (const at::Tensor& t : list) blocks.push_back(staging.in(t));
   const at::Tensor host = staging.out(output);
-  Tensors held = blocks;
+  Tensors held;
+  for (const at::Tensor& t : list) held.push_back(staging.in(t));
+  OutBlocks blocks = out_blocks(held);
   held.push_back(host);
-  return scatter_reduced(
-      {OpType::REDUCE_SCATTER, "reduce_scatter", "aikido:reduce_scatter"}, op, host,
-      blocks, {{output}, staging.take(), std::move(held)}, extras, timeout);
+  return scatter_reduced({OpType::REDUCE_SCATTER, "aikido:reduce_scatter"}, op, host,
+                         std::move(blocks), {{output}, staging.take(), std::move(held)},
+                         extras, timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::_reduce_scatter_base(
@@ -256,9 +255,8 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
   Staging staging(site, services_.transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
-  return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
-                          "aikido:reduce_scatter_tensor"},
-                         op, host_out, equal_blocks(host_in, getSize()),
+  return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},
+                         op, host_out, out_blocks(host_in, {}, getSize()),
                          {{output}, staging.take(), {host_in, host_out}}, extras,
                          timeout);
 }

@@ -14,6 +14,7 @@
 #include "base/copy.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
+#include "c10d/overlap.h"
 
 namespace aikido::adapter {
 namespace {
@@ -171,21 +172,18 @@ Staged Staging::take() {
   return std::move(staged_);
 }
 
-void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
-  const std::byte* source = bytes_of(from);
-  std::byte* target = mutable_bytes_of(to);
-  const size_t bytes = from.nbytes();
-  if (source == target || bytes == 0) return;
-  const std::less_equal<const std::byte*> is_before;
-  if (is_before(source + bytes, target) || is_before(target + bytes, source))
-    copy(target, source, bytes, caching_of(bytes));
+void copy_block(const OutBlock& from, const InBlock& to) {
+  if (from.data == to.data || from.bytes == 0) return;
+  if (overlap(from.data, from.bytes, to.data, from.bytes))
+    std::memmove(to.data, from.data, from.bytes);
   else
-    std::memmove(target, source, bytes);
+    copy(to.data, from.data, from.bytes, caching_of(from.bytes));
 }
 
-void copy_own(Staged& staged, const at::Tensor& from, const at::Tensor& to) {
-  if (staged.downs.empty()) return copy_bytes(from, to);
-  staged.own_copies.emplace_back(from, to);
+void copy_own(Staged& staged, const OutBlock& from, const InBlock& to,
+              const std::vector<at::Tensor>& held) {
+  if (staged.downs.empty()) return copy_block(from, to);
+  staged.own_copies.push_back({from, to, held});
 }
 
 // ---- results in parts ----

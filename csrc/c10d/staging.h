@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "c10d/blocks.h"
 #include "c10d/finisher.h"
 #include "c10d/tensor_check.h"
 #include "c10d/transfers.h"
@@ -74,13 +75,20 @@ struct CopyDown {
   size_t ready = 0;  // with parts: bytes of each shard that are then there
 };
 
+// What a rank has for itself, where it is not there yet.
+struct OwnCopy {
+  OutBlock from;
+  InBlock to;
+  std::vector<at::Tensor> held;  // with the memory of both
+};
+
 // All that a call has to do with devices and other memory.
 struct Staged {
   std::vector<Copy> copies;
   std::vector<CopyDown> downs;      // in their order; the call starts with the first
   std::vector<at::Tensor> sources;  // of these, unless they are in copies
   std::function<void(size_t, size_t)> on_result = {};  // with parts
-  std::vector<std::pair<at::Tensor, at::Tensor>> own_copies = {};
+  std::vector<OwnCopy> own_copies = {};
 };
 
 class Staging {
@@ -120,8 +128,10 @@ at::Tensor plain(const at::Tensor& tensor);
 // Refuses a call whose stream records a graph.
 void check_not_capturing(const CallSite& site, c10::Device device);
 
-// What a rank has for itself: now, or when it is there.
-void copy_own(Staged& staged, const at::Tensor& from, const at::Tensor& to);
-void copy_bytes(const at::Tensor& from, const at::Tensor& to);
+// What a rank has for itself: now, or when it is there. They may overlap. `held`: as of
+// OwnCopy.
+void copy_own(Staged& staged, const OutBlock& from, const InBlock& to,
+              const std::vector<at::Tensor>& held);
+void copy_block(const OutBlock& from, const InBlock& to);
 
 }  // namespace aikido::adapter

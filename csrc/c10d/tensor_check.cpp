@@ -293,6 +293,12 @@ std::vector<at::Tensor> equal_blocks(const at::Tensor& tensor, int size) {
   return blocks;
 }
 
+void check_own_bytes(const CallSite& site, size_t in_input, size_t in_output) {
+  if (in_input == in_output) return;
+  refuse(site, "what this rank has for itself has ", in_input,
+         " bytes in the input and ", in_output, " in the output; give both as much");
+}
+
 void check_rank(const CallSite& site, const char* argument, int64_t rank, int size) {
   if (rank < 0 || rank >= size) {
     refuse(site, "argument ", argument, " is ", rank, "; the group has ranks 0 to ",

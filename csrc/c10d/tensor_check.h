@@ -79,6 +79,8 @@ void check_sparse(const CallSite& site, const char* argument,
                   const std::vector<at::Tensor>& tensors);
 // Only sums and means are defined for `what`.
 void check_sum(const CallSite& site, ReduceOp op, const char* what);
+// What a rank has for itself is as much in both.
+void check_own_bytes(const CallSite& site, size_t in_input, size_t in_output);
 void check_rank(const CallSite& site, const char* argument, int64_t rank, int size);
 // A policy that may skip is for sums and means of floating point tensors.
 void check_policy(const CallSite& site, const straggler::PolicyOptions& policy,

@@ -241,6 +241,22 @@ def share_until_written(rank, size):
     expected = torch.arange(float(size)).unsqueeze(1).expand(size, 50_000)
     checked.equal(mine, expected, "all_gather_into_tensor")
     checked.equal(rows.sum(), torch.tensor(rank * 50_000.0), "all_gather source")
+    for call in ("all_to_all", "reduce_scatter"):
+        source = torch.full((size, 200_000), float(rank))
+        mine = torch._lazy_clone(source)
+        if rank == 1:
+            late(0.02)
+        if call == "all_to_all":
+            work = dist.all_to_all(list(mine), list(mine), async_op=True)
+        else:
+            work = dist.reduce_scatter(mine[rank], list(mine), async_op=True)
+        source.fill_(-1)
+        work.wait()
+        expected = torch.arange(float(size)).unsqueeze(1).expand(size, 200_000)
+        if call == "all_to_all":
+            checked.equal(mine, expected, call)
+        else:
+            checked.equal(mine[rank], expected.sum(0), call)
     return checked.wrong
 
 
@@ -301,6 +317,40 @@ def reduce_sparse(rank, size):
         dist.all_reduce(large)
         checked.equal(large.sum(), torch.tensor(float(size)), "sparse", *shape)
     return checked.wrong
+
+
+def make_no_tensors(rank, size):
+    """What of torch the calls use: a view takes it longer than a small message."""
+    mine, whole, other_whole = (torch.zeros(3 * n) for n in (1, size, size))
+    blocks = list(whole.chunk(size))
+    others = [torch.zeros(3) for _ in range(size)]
+    root = rank == 0
+    counts = [3] * size
+    calls = (
+        lambda: dist.all_reduce(mine),
+        lambda: dist.broadcast(mine, 0),
+        lambda: dist.reduce(mine, 0),
+        lambda: dist.all_gather(others, mine),
+        lambda: dist.all_gather_into_tensor(whole, mine),
+        lambda: dist.gather(mine, others if root else None),
+        lambda: dist.scatter(mine, blocks if root else None),
+        lambda: dist.reduce_scatter(mine, others),
+        lambda: dist.reduce_scatter_tensor(mine, whole),
+        lambda: dist.all_to_all(others, blocks),
+        lambda: dist.all_to_all_single(whole, other_whole, counts, counts),
+        lambda: dist.all_to_all_single(whole, other_whole),
+    )
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profile:
+        for call in calls:
+            call()
+    names = {event.name for event in profile.events()}
+    assert "aikido:all_to_all_single" in names
+    return sorted(name for name in names if name.startswith("aten::"))
+
+
+def test_calls_make_no_tensors():
+    assert run_ranks(2, make_no_tensors) == [[], []]
 
 
 @pytest.mark.parametrize(
