@@ -78,15 +78,27 @@ template <class E, class Op, bool Scaled, size_t K, bool Prefetches, class V,
   }
 }
 
+// The same pointer, of which the compiler knows nothing. It would otherwise address
+// many sources by one common index, and Intel CPUs then split each addition into two
+// micro-ops: with AVX2 that takes eight sources a sixth of what the L1 cache gives.
+[[gnu::always_inline]] inline const Byte* opaque(const Byte* from) {
+  asm("" : "+r"(from));
+  return from;
+}
+
 template <class E, class Op, bool Scaled, size_t K, bool Prefetches>
 void fold_loop(Byte* out, const void* const* sources, size_t bytes,
                typename E::Acc scale) {
   using V = typename Vector<typename E::Acc, kVectorBytes>::Type;
+  constexpr size_t kRowBytes = kVecsInRow * sizeof(V);
   const Byte* from[K];
-  for (size_t k = 0; k < K; ++k) from[k] = static_cast<const Byte*>(sources[k]);
+  for (size_t k = 0; k < K; ++k) from[k] = opaque(static_cast<const Byte*>(sources[k]));
+  for (; bytes >= kRowBytes; bytes -= kRowBytes) {
+    fold_step<E, Op, Scaled, K, Prefetches, V, kVecsInRow>(out, from, 0, scale);
+    for (size_t k = 0; k < K; ++k) from[k] = opaque(from[k] + kRowBytes);
+    out += kRowBytes;
+  }
   size_t at = 0;
-  for (; at + kVecsInRow * sizeof(V) <= bytes; at += kVecsInRow * sizeof(V))
-    fold_step<E, Op, Scaled, K, Prefetches, V, kVecsInRow>(out, from, at, scale);
   for (; at + sizeof(V) <= bytes; at += sizeof(V))
     fold_step<E, Op, Scaled, K, false, V, 1>(out, from, at, scale);
   for (; at < bytes; at += sizeof(typename E::Acc))
