@@ -88,12 +88,22 @@ def _holds(
 
 
 def within_reach(
-    bar: float | None, *, value: float, least: float, reference: float
+    bar: float | None,
+    *,
+    value: float,
+    least: float,
+    reference: float,
+    better: Literal["lower", "higher"] = "lower",
 ) -> float | None:
-    """The bar; None where `value` misses it and so does `least`, which nobody beats."""
-    if bar is not None and min(value, least) > bar * reference:
+    """The bar; None where `value` misses it and so does `least`, which nobody beats.
+
+    For `higher`, `least` is the most that there can be.
+    """
+    if bar is None:
         return None
-    return bar
+    best = min(value, least) if better == "lower" else max(value, least)
+    can_hold = best <= bar * reference if better == "lower" else best >= bar * reference
+    return bar if can_hold else None
 
 
 @dataclass(frozen=True)

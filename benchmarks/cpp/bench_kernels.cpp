@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// Sums of k buffers of float32 beside loops that only read them, or read and write:
+// Sums of k buffers of float32 beside loops that do a part of it (memory_loops.h):
 //   bench_kernels TURNS KIB... (of all sources together)
 // The functions take turns in short samples. One line of JSON per function, for
 // kernels.py: how many bytes it reads in a pass, and the seconds of a pass in each
@@ -29,7 +29,7 @@ namespace {
 constexpr double kSampleSeconds = 0.0008;
 
 struct Measured {
-  std::string kind;  // sum, read, write
+  std::string kind;  // sum, or of a MemoryLoop
   std::string set;
   std::string name;
   std::function<void()> pass;
@@ -88,7 +88,7 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
                    [=, &buffers] { sum_in_chunks(reduce, buffers, bytes, chunk); },
                    {}});
     for (const bench::MemoryLoop& loop : loops_of(set))
-      all.push_back({loop.writes ? "write" : "read",
+      all.push_back({loop.kind,
                      name,
                      loop.name,
                      [=, &buffers] { loop.run(buffers.data(), num_sources, bytes); },

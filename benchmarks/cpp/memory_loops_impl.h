@@ -5,6 +5,7 @@
 // The loops of memory_loops.h, compiled once per instruction set like
 // kernels/reduce_impl.h.
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -26,9 +27,8 @@ constexpr size_t kWidth = 16;
 #endif
 typedef float Vec __attribute__((vector_size(kWidth)));
 
-// The load must happen; nothing is done with the value.
-inline void load(const std::byte* from) {
-  const Vec value = *reinterpret_cast<const Vec*>(from);
+// The value must be computed; nothing is done with it.
+inline void keep(Vec value) {
 #if defined(__AVX512F__)
   asm volatile("" : : "v"(value));
 #elif defined(__x86_64__)
@@ -36,6 +36,16 @@ inline void load(const std::byte* from) {
 #else
   asm volatile("" : : "w"(value));
 #endif
+}
+
+inline void load(const std::byte* from) {
+  keep(*reinterpret_cast<const Vec*>(from));
+}
+
+// Hides a pointer, so that not all are addressed by one index: kernels/reduce_fold.h.
+[[gnu::always_inline]] inline std::byte* opaque(std::byte* from) {
+  asm("" : "+r"(from));
+  return from;
 }
 
 inline void store(std::byte* to) {
@@ -103,6 +113,37 @@ void side_by_side(std::byte* const* buffers, size_t num_sources, size_t bytes) {
   side_by_side_of<8, Step, Ahead, W>(buffers, bytes);
 }
 
+// As many loads and additions as a sum of the buffers has, and with Writes as many
+// stores, of zeros, which wait for no sum. Always of the same 32 KiB, so that no other
+// cache than L1 has a part in it.
+template <size_t K, size_t NumSums, bool Writes>
+void add_near_of(std::byte* const* buffers, size_t bytes) {
+  constexpr size_t kStep = NumSums * kWidth;
+  const size_t near = std::min(bytes, (size_t{32} << 10) / K);
+  for (size_t left = bytes; left > 0; left -= std::min(left, near)) {
+    std::byte* from[K];
+    for (size_t k = 0; k < K; ++k) from[k] = buffers[k];
+    for (const std::byte* const end = from[0] + std::min(left, near); from[0] != end;) {
+      Vec sums[NumSums] = {};
+      for (size_t k = 0; k < K; ++k)
+        for (size_t v = 0; v < NumSums; ++v) {
+          const Vec value = *reinterpret_cast<const Vec*>(from[k] + v * kWidth);
+          sums[v] = k == 0 ? value : sums[v] + value;
+        }
+      for (size_t v = 0; v < NumSums; ++v) keep(sums[v]);
+      if constexpr (Writes) store_step<kStep, Write::kPlain>(from[0]);
+      for (size_t k = 0; k < K; ++k) from[k] = opaque(from[k] + kStep);
+    }
+  }
+}
+
+template <size_t NumSums, bool Writes>
+void add_near(std::byte* const* buffers, size_t num_sources, size_t bytes) {
+  if (num_sources == 2) return add_near_of<2, NumSums, Writes>(buffers, bytes);
+  if (num_sources == 4) return add_near_of<4, NumSums, Writes>(buffers, bytes);
+  add_near_of<8, NumSums, Writes>(buffers, bytes);
+}
+
 // Blocks of 4 KiB: all loads of one, then all its stores.
 template <Write W>
 void in_blocks(std::byte* const* buffers, size_t num_sources, size_t bytes) {
@@ -119,20 +160,24 @@ void in_blocks(std::byte* const* buffers, size_t num_sources, size_t bytes) {
 std::vector<MemoryLoop> loops_here() {
   using enum Write;
   return {
-      {"in turn, 512 B", false, in_turn<512, 0>},
-      {"in turn, 1 KiB", false, in_turn<1024, 0>},
-      {"in turn, prefetched", false, in_turn<512, 2048>},
-      {"side by side, 64 B", false, side_by_side<64, 0, kNone>},
-      {"side by side, 256 B", false, side_by_side<256, 0, kNone>},
-      {"side by side, 512 B", false, side_by_side<512, 0, kNone>},
-      {"side by side, prefetched", false, side_by_side<256, 1024, kNone>},
-      {"side by side, 64 B", true, side_by_side<64, 0, kPlain>},
-      {"side by side, 256 B", true, side_by_side<256, 0, kPlain>},
-      {"side by side, 512 B", true, side_by_side<512, 0, kPlain>},
-      {"side by side, prefetched", true, side_by_side<256, 1024, kPlain>},
-      {"side by side, past the caches", true, side_by_side<256, 0, kPast>},
-      {"in blocks", true, in_blocks<kPlain>},
-      {"in blocks, past the caches", true, in_blocks<kPast>},
+      {"read", "in turn, 512 B", in_turn<512, 0>},
+      {"read", "in turn, 1 KiB", in_turn<1024, 0>},
+      {"read", "in turn, prefetched", in_turn<512, 2048>},
+      {"read", "side by side, 64 B", side_by_side<64, 0, kNone>},
+      {"read", "side by side, 256 B", side_by_side<256, 0, kNone>},
+      {"read", "side by side, 512 B", side_by_side<512, 0, kNone>},
+      {"read", "side by side, prefetched", side_by_side<256, 1024, kNone>},
+      {"add", "near, 4 vectors", add_near<4, false>},
+      {"add", "near, 8 vectors", add_near<8, false>},
+      {"add and write", "near, 4 vectors", add_near<4, true>},
+      {"add and write", "near, 8 vectors", add_near<8, true>},
+      {"write", "side by side, 64 B", side_by_side<64, 0, kPlain>},
+      {"write", "side by side, 256 B", side_by_side<256, 0, kPlain>},
+      {"write", "side by side, 512 B", side_by_side<512, 0, kPlain>},
+      {"write", "side by side, prefetched", side_by_side<256, 1024, kPlain>},
+      {"write", "side by side, past the caches", side_by_side<256, 0, kPast>},
+      {"write", "in blocks", in_blocks<kPlain>},
+      {"write", "in blocks, past the caches", in_blocks<kPast>},
   };
 }
 

@@ -104,3 +104,21 @@ def test_a_report_writes_a_file_that_names_the_machine(tmp_path, capsys):
     assert [row["holds"] for row in rows] == [True, False]
     assert rows[0]["machine"]["python"]
     assert "a case" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("better", "value", "least", "bar"),
+    [
+        ("lower", 1.2, 0.8, 0.9),  # others could hold it
+        ("lower", 0.8, 1.2, 0.9),  # it does hold
+        ("lower", 1.2, 1.1, None),
+        ("higher", 0.8, 0.95, 0.9),
+        ("higher", 0.95, 0.8, 0.9),
+        ("higher", 0.8, 0.85, None),
+        ("higher", 0.9, 0.8, 0.9),
+    ],
+)
+def test_no_bar_is_asked_where_nobody_can_hold_it(better, value, least, bar):
+    taken = {"value": 2 * value, "least": 2 * least, "reference": 2.0}
+    assert common.within_reach(0.9, **taken, better=better) == bar
+    assert common.within_reach(None, **taken, better=better) is None

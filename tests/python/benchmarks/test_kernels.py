@@ -22,15 +22,19 @@ def row(kind, set_name, gb_per_s, name="a loop"):
     }
 
 
-def rows_of(*, picked_sum=90.0, write=95.0):
+def rows_of(*, picked_sum=90.0, write=95.0, add=96.0, both=94.0):
     return [
         row("sum", "portable", 20.0),
         row("read", "portable", 25.0),
         row("write", "portable", 24.0),
+        row("add", "portable", 24.0),
+        row("add and write", "portable", 24.0),
         row("sum", "avx2", picked_sum),
         row("read", "avx2", 60.0),
         row("read", "avx2", 100.0, "a better loop"),
         row("write", "avx2", write),
+        row("add", "avx2", add),
+        row("add and write", "avx2", both),
     ]
 
 
@@ -47,15 +51,43 @@ def test_a_sum_is_held_against_the_fastest_read_of_its_set(picked_sum, holds):
 
 
 def test_the_set_that_is_picked_is_held_against_all_sets():
-    rows = [*rows_of(write=105.0), row("read", "portable", 110.0)]
-    assert kernels.judged(rows)[1].reference == pytest.approx(110.0)
+    rows = [
+        *rows_of(write=105.0, add=105.0, both=105.0),
+        row("read", "portable", 110.0),
+    ]
+    assert kernels.judged(rows)[-1].reference == pytest.approx(110.0)
 
 
-def test_where_no_loop_that_writes_can_hold_it_is_the_reference():
-    picked = kernels.judged(rows_of(picked_sum=75.0, write=80.0))[1]
-    assert picked.case.endswith("avx2 (picked), beside reading and writing")
-    assert picked.reference == pytest.approx(80.0)
-    assert picked.holds
+@pytest.mark.parametrize(
+    ("limits", "what", "limit"),
+    [
+        ({"write": 80.0}, "reading and writing", 80.0),
+        ({"add": 80.0}, "reading and adding", 80.0),
+        ({"both": 80.0}, "reading, adding, writing", 80.0),
+        ({"write": 70.0, "add": 80.0}, "reading and writing", 70.0),
+        ({"write": 80.0, "both": 70.0}, "reading, adding, writing", 70.0),
+    ],
+)
+@pytest.mark.parametrize(("share", "holds"), [(0.91, True), (0.89, False)])
+def test_where_a_limit_misses_the_bar_the_sum_is_held_against_it(
+    limits, what, limit, share, holds
+):
+    rows = rows_of(picked_sum=share * limit, **limits)
+    _, beside_reading, beside_limit = kernels.judged(rows)
+    assert beside_reading.case == "32 KiB, 4 sources, avx2 (picked)"
+    assert beside_reading.reference == pytest.approx(100.0)
+    assert beside_reading.bar is None
+    assert beside_reading.holds is None
+    assert beside_limit.case == f"{beside_reading.case}, beside {what}"
+    assert beside_limit.reference == pytest.approx(limit)
+    assert beside_limit.value == beside_reading.value
+    assert beside_limit.holds is holds
+
+
+def test_a_sum_that_reaches_the_bar_is_held_against_reading_despite_limits():
+    picked = kernels.judged(rows_of(picked_sum=91.0, write=80.0, add=85.0))[1:]
+    assert [result.holds for result in picked] == [True]
+    assert picked[0].reference == pytest.approx(100.0)
 
 
 def test_slow_spells_do_not_count():
