@@ -7,12 +7,7 @@
 #include <utility>
 
 #include "base/mutation.h"
-#include "collectives/block_exchange.h"
-#include "collectives/direct_reduction.h"
-#include "collectives/hop_reduction.h"
-#include "collectives/partial_allreduce.h"
-#include "collectives/partial_reduce_scatter.h"
-#include "collectives/relayed_broadcast.h"
+#include "collectives/make_operation.h"
 #include "engine/failures.h"
 #include "engine/incoming.h"
 
@@ -20,6 +15,7 @@ namespace aikido::engine {
 
 using collectives::Call;
 using collectives::CallKind;
+using collectives::make_operation;
 using collectives::Operation;
 using transport::FrameHeader;
 using transport::FrameKind;
@@ -129,7 +125,8 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   }
   auto it = active_.find(seq);
   if (it == active_.end()) {
-    it = active_.emplace(seq, Active{make(Seq(seq), call, options_.self), {}}).first;
+    const auto made = make_operation(this, Seq(seq), call, options_.self);
+    it = active_.emplace(seq, Active{made, {}}).first;
   } else if (it->second.operation->has_failed()) {
     --num_failed_ahead_;
   } else if (!(it->second.operation->call() == call)) {
@@ -195,47 +192,6 @@ void Group::start_barriers() {
     start_held(active_.begin()->second);
   }
   is_starting_barriers_ = false;
-}
-
-std::shared_ptr<Operation> Group::make(Seq seq, const Call& call, Rank first_caller) {
-  collectives::OperationHost* host = this;
-  if (call.is_inner)
-    return std::make_shared<collectives::BlockExchange>(host, seq, call, first_caller);
-  const auto& eager_bytes = options_.operation.eager_bytes;
-  if (collectives::RelayedBroadcast::suits(call, options_.size, eager_bytes)) {
-    return std::make_shared<collectives::RelayedBroadcast>(host, seq, call,
-                                                           first_caller);
-  }
-  switch (call.kind) {
-    case CallKind::kBroadcast:
-    case CallKind::kAllgather:
-    case CallKind::kGather:
-    case CallKind::kScatter:
-    case CallKind::kAlltoall:
-    case CallKind::kSparseAllreduce:
-      return std::make_shared<collectives::BlockExchange>(host, seq, call,
-                                                          first_caller);
-    case CallKind::kAllreduce:
-    case CallKind::kReduce:
-    case CallKind::kReduceScatter:
-    case CallKind::kBarrier:
-    case CallKind::kMonitoredBarrier:
-      break;
-  }
-  if (call.is_partial() && call.kind == CallKind::kReduceScatter) {
-    return std::make_shared<collectives::PartialReduceScatter>(host, seq, call,
-                                                               first_caller);
-  }
-  if (call.is_partial()) {
-    return std::make_shared<collectives::PartialAllreduce>(host, seq, call,
-                                                           first_caller);
-  }
-  // Without elements, or others, there are no hops.
-  const bool takes_hops =
-      call.algorithm != Algorithm::kDirect && call.count > 0 && options_.size > 1;
-  if (takes_hops)
-    return std::make_shared<collectives::HopReduction>(host, seq, call, first_caller);
-  return std::make_shared<collectives::DirectReduction>(host, seq, call, first_caller);
 }
 
 void Group::send(collectives::SendCall call) {
@@ -355,11 +311,9 @@ Result<Group::Found> Group::find(Rank from, const FrameHeader& header,
       return Status(Code::kProtocol,
                     "too many policies, or failures ahead of our calls");
     }
-    it = active_
-             .emplace(header.seq, Active{make(Seq(header.seq), theirs->call, from), {}})
-             .first;
     // Held: one that fails is replaced in the table.
-    const auto made = it->second.operation;
+    const auto made = make_operation(this, Seq(header.seq), theirs->call, from);
+    active_.emplace(header.seq, Active{made, {}});
     if (unheard_.erase(header.seq) > 0) {
       pass_unheard(made);
     } else {

@@ -188,8 +188,6 @@ class Group final : public transport::Timed,
   };
   Result<Found> find(Rank from, const transport::FrameHeader& header,
                      std::span<const std::byte> extension);
-  std::shared_ptr<collectives::Operation> make(Seq seq, const collectives::Call& call,
-                                               Rank first_caller);
   void note_called(Rank from, uint64_t called);
   void fail(collectives::Operation& operation, const Status& why, bool tell);
   std::shared_ptr<collectives::Operation> failed_operation(Seq seq, const Status& why);

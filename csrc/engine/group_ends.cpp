@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/make_operation.h"
 #include "engine/failures.h"
 
 namespace aikido::engine {
 
 using collectives::Call;
 using collectives::CallKind;
+using collectives::make_operation;
 using collectives::Operation;
 using transport::FrameKind;
 
@@ -128,7 +130,7 @@ void Group::note_dropped(uint64_t seq) {
 std::shared_ptr<Operation> Group::failed_operation(Seq seq, const Status& why) {
   Call unknown;
   unknown.kind = CallKind::kBarrier;
-  const auto operation = make(seq, unknown, options_.self);
+  const auto operation = make_operation(this, seq, unknown, options_.self);
   operation->fail(why);
   return operation;
 }

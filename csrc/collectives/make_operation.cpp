@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/make_operation.h"
+
+#include "collectives/block_exchange.h"
+#include "collectives/direct_reduction.h"
+#include "collectives/hop_reduction.h"
+#include "collectives/partial_allreduce.h"
+#include "collectives/partial_reduce_scatter.h"
+#include "collectives/relayed_broadcast.h"
+
+namespace aikido::collectives {
+
+std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
+                                          const Call& call, Rank first_caller) {
+  const int32_t size = host->size();
+  const auto made = [&]<class T>() -> std::shared_ptr<Operation> {
+    return std::make_shared<T>(host, seq, call, first_caller);
+  };
+  if (call.is_inner) return made.operator()<BlockExchange>();
+  if (RelayedBroadcast::suits(call, size, host->settings().eager_bytes))
+    return made.operator()<RelayedBroadcast>();
+  switch (call.kind) {
+    case CallKind::kBroadcast:
+    case CallKind::kAllgather:
+    case CallKind::kGather:
+    case CallKind::kScatter:
+    case CallKind::kAlltoall:
+    case CallKind::kSparseAllreduce:
+      return made.operator()<BlockExchange>();
+    case CallKind::kAllreduce:
+    case CallKind::kReduce:
+    case CallKind::kReduceScatter:
+    case CallKind::kBarrier:
+    case CallKind::kMonitoredBarrier:
+      break;
+  }
+  if (call.is_partial() && call.kind == CallKind::kReduceScatter)
+    return made.operator()<PartialReduceScatter>();
+  if (call.is_partial()) return made.operator()<PartialAllreduce>();
+  // Without elements, or others, there are no hops.
+  const bool takes_hops =
+      call.algorithm != Algorithm::kDirect && call.count > 0 && size > 1;
+  if (takes_hops) return made.operator()<HopReduction>();
+  return made.operator()<DirectReduction>();
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// What an operation may use of a group, where there is no group: nothing is sent, and
+// nobody is there. One thread.
+
+#include <cstdlib>
+
+#include "collectives/operation.h"
+#include "harness/manual_clock.h"
+
+namespace aikido::testing {
+
+class IdleHost final : public collectives::OperationHost {
+ public:
+  // This is rank 0 of so many.
+  explicit IdleHost(int32_t size)
+      : size_(size), view_(membership::View::first_of(size)) {}
+
+  Rank self() const override { return Rank(0); }
+  int32_t size() const override { return size_; }
+  uint32_t epoch() const override { return 1; }
+  const Clock& clock() const override { return clock_; }
+  const collectives::OperationSettings& settings() const override { return settings_; }
+  BufferPool& pool() override { return pool_; }
+  // Operations that may skip can be made here, and not called.
+  straggler::GroupPolicy& policy(const straggler::PolicyOptions&) override {
+    std::abort();
+  }
+  transport::MessageId send(Rank, transport::OutMessage) override { return 1; }
+  size_t cancel(Rank, transport::MessageId) override { return 0; }
+  size_t recall(Rank, transport::MessageId) override { return 0; }
+  bool reads_our_memory(Rank) override { return false; }
+  double& relay_rate(Rank) override { return relay_rate_; }
+  std::optional<size_t> num_received(Rank, transport::FrameKind,
+                                     uint64_t) const override {
+    return 0;
+  }
+  void drop_incoming(Rank, transport::FrameKind, uint64_t) override {}
+  const membership::View& view() const override { return view_; }
+  bool is_promised() const override { return false; }
+  bool has_gone(Rank) const override { return false; }
+  void suspect(Rank) override {}
+  uint64_t called_by(Rank) const override { return 0; }
+  uint64_t settled_by(Rank) const override { return 0; }
+  void fail_everywhere(Seq, const Status&) override {}
+  void note_share(Rank, size_t, size_t) override {}
+  void note_given(size_t) override {}
+  void note_stand_in(const straggler::StandIn&) override {}
+  void on_over(Seq) override {}
+
+ private:
+  int32_t size_;
+  membership::View view_;
+  ManualClock clock_;
+  collectives::OperationSettings settings_;
+  BufferPool pool_{0};
+  double relay_rate_ = 0;
+};
+
+}  // namespace aikido::testing
