@@ -27,6 +27,7 @@
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
+#include "engine/past_calls.h"
 #include "engine/peer.h"
 #include "engine/standing.h"
 #include "membership/view_change.h"
@@ -195,7 +196,6 @@ class Group final : public transport::Timed,
   void note_dropped(uint64_t seq);
   void mismatch(collectives::Operation& operation, const collectives::Call& other,
                 Rank caller);
-  const collectives::Call* past_call(uint64_t seq) const;
   void check_past(Rank from, uint64_t seq, std::span<const std::byte> extension);
   void tell_abort(Seq seq, const Status& why, uint64_t spared = 0);
   void end_group(const Status& why, uint64_t spared);
@@ -262,7 +262,7 @@ class Group final : public transport::Timed,
   uint64_t called_ = 0, last_partial_ = 0;  // the last of those that may skip
   uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
   std::map<uint64_t, Active> active_;  // by seq
-  std::deque<std::pair<uint64_t, collectives::Call>> recent_;  // ended well, by seq
+  PastCalls past_calls_;
   collectives::Mailbox mailbox_;
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;

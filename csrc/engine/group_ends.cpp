@@ -20,9 +20,6 @@ using transport::FrameKind;
 
 namespace {
 
-// Calls that are over and can still be compared with a frame that comes late.
-constexpr size_t kMaxRecent = 64;
-
 // See Note [who leaves for a call that has failed].
 constexpr Duration kLeaveGrace = std::chrono::milliseconds(100);
 
@@ -49,8 +46,7 @@ void Group::settle(uint64_t seq) {
   } else {
     if (it->second.operation->was_skipped())
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
-    recent_.emplace_back(seq, it->second.operation->call());
-    if (recent_.size() > kMaxRecent) recent_.pop_front();
+    past_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
     if (unreachable(kNoRank)) loss_ = Status::ok();
   }
@@ -149,17 +145,11 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 // nothing that follows can be trusted, so the group ends. A member that has refused its
 // own call (Group::refuse) is another matter: its caller knows, and the numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
-  const Call* ours = past_call(seq);
+  const Call* ours = past_calls_.find(seq);
   if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
   if (!theirs || theirs->call == *ours) return;
   abort(engine::mismatch(seq, options_.name, *ours, options_.self, theirs->call, from));
-}
-
-const Call* Group::past_call(uint64_t seq) const {
-  for (const auto& [past, call] : recent_)
-    if (past == seq) return &call;
-  return nullptr;
 }
 
 void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
@@ -195,7 +185,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
     active_.emplace(seq, Active{failed_operation(Seq(seq), why), {}});
     update_settled();
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
-             past_call(seq) != nullptr) {
+             past_calls_.find(seq) != nullptr) {
     // Note [a difference that comes to light late].
     abort(why);
   }
