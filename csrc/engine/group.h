@@ -285,7 +285,7 @@ class Group final : public transport::Timed,
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared
   Status loss_;            // why a call could not end, or who died
   Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
-  bool is_leaving_ = false, is_starting_barriers_ = false;
+  bool is_leaving_ = false, is_starting_barriers_ = false, is_anybody_lost_ = false;
   Rank full_ = kNoRank;                    // to be left out: its log is full
   bool is_owner_due_ = false;              // owner_changes() has some
   bool is_full_sum_over_ = false;          // which shows who is late for them

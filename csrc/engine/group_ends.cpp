@@ -198,6 +198,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   const auto left = p.left_for ? left_member(from, options_.name) : p.left_for;
   p.set_lost(p.has_left ? left
                         : lost_member(from, options_.name, p.reason_of_loss(why)));
+  is_anybody_lost_ = true;
   if (!p.has_left) loss_ = p.lost;
   heartbeats_.remove(from);
   if (is_leaving_) return;
@@ -236,6 +237,7 @@ void Group::check_lost(Operation& operation) {
   const bool is_too_early = loss_due_ != TimePoint::min() && clock_->now() < loss_due_;
   if (is_too_early && (is_partial || death())) return;
   if (is_partial) return end_by_loss(operation, hopeless(operation));
+  if (!is_anybody_lost_ && !heartbeats_.is_anybody_silent()) return;
   const bool may_wait = !operation.is_started();
   if (!may_wait) end_by_loss(operation, death());
   for (const Rank rank : operation.missing())

@@ -456,14 +456,17 @@ void Group::update_settled() {
 void Group::note_settled(Rank from, uint64_t settled) {
   const uint64_t before = peer(from).settled();
   if (!peer(from).note_settled(settled)) return;
-  // What is still on its way to it goes nowhere any more.
+  // What is still on its way to it goes nowhere any more. Of strict calls nothing is.
   std::vector<std::shared_ptr<collectives::Operation>> over;
   for (auto it = kept_.upper_bound(before); it != kept_.end() && it->first <= settled;
        ++it)
     over.push_back(it->second);
   for (auto it = active_.upper_bound(before);
-       it != active_.end() && it->first <= settled; ++it)
-    if (!it->second.operation->has_failed()) over.push_back(it->second.operation);
+       it != active_.end() && it->first <= settled; ++it) {
+    const auto& operation = it->second.operation;
+    if (operation->call().is_partial() && !operation->has_failed())
+      over.push_back(operation);
+  }
   for (const auto& operation : over) {
     operation->on_settled(from);
     settle(operation->seq().value);

@@ -40,12 +40,15 @@ std::optional<TimePoint> Heartbeats::next_look() const {
   return last_look_ + options_.interval;
 }
 
+bool Heartbeats::is_silent(const Member& m) const {
+  return m.is_there && options_.timeout > Duration::zero() &&
+         ran_ - m.heard > options_.timeout;
+}
+
 std::optional<Duration> Heartbeats::silence(Rank rank) const {
   const Member& m = members_[static_cast<size_t>(rank.value)];
-  if (!m.is_there || options_.timeout <= Duration::zero()) return std::nullopt;
-  const Duration since = ran_ - m.heard;
-  if (since <= options_.timeout) return std::nullopt;
-  return since;
+  if (!is_silent(m)) return std::nullopt;
+  return ran_ - m.heard;
 }
 
 std::vector<Rank> Heartbeats::silent() const {
@@ -55,6 +58,11 @@ std::vector<Rank> Heartbeats::silent() const {
     if (silence(rank)) ranks.push_back(rank);
   }
   return ranks;
+}
+
+bool Heartbeats::is_anybody_silent() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [this](const Member& m) { return is_silent(m); });
 }
 
 }  // namespace aikido::engine

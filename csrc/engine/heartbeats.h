@@ -44,6 +44,7 @@ class Heartbeats {
   // For how long nothing has come from a member that is silent; empty if it is not.
   [[nodiscard]] std::optional<Duration> silence(Rank rank) const;
   [[nodiscard]] std::vector<Rank> silent() const;
+  [[nodiscard]] bool is_anybody_silent() const;
 
  private:
   struct Member {
@@ -51,6 +52,7 @@ class Heartbeats {
     bool is_told = false;  // since the last look
     Duration heard{};      // by ran_
   };
+  bool is_silent(const Member& m) const;
   Member& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
 
   HeartbeatOptions options_;

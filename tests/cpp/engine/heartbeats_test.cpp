@@ -60,8 +60,10 @@ TEST_CASE("whoever is not heard for longer than the time-out is silent") {
   auto beats = group_of(4);
   live(beats, seconds(1), seconds(30), {1, 3});
   CHECK(beats.silent().empty());
+  CHECK_FALSE(beats.is_anybody_silent());
   live(beats, seconds(31), seconds(31), {1, 3});
   CHECK(beats.silent() == std::vector<Rank>{Rank(2)});
+  CHECK(beats.is_anybody_silent());
   CHECK(beats.silence(Rank(2)) == seconds(31));
   CHECK_FALSE(beats.silence(Rank(1)).has_value());
   live(beats, seconds(32), seconds(40), {1, 3});
@@ -86,12 +88,15 @@ TEST_CASE("a member that was stopped itself finds nobody silent") {
   // Stopped for an hour, and the first look comes before anybody was heard.
   beats.on_time(kBegin + std::chrono::hours(1));
   CHECK(beats.silent().empty());
+  CHECK_FALSE(beats.is_anybody_silent());
   live(beats, std::chrono::hours(1) + seconds(1), std::chrono::hours(1) + seconds(9),
        {1});
   CHECK(beats.silent().empty());
+  CHECK_FALSE(beats.is_anybody_silent());
   live(beats, std::chrono::hours(1) + seconds(10), std::chrono::hours(1) + seconds(10),
        {1});
   CHECK(beats.silent() == std::vector<Rank>{Rank(2)});
+  CHECK(beats.is_anybody_silent());
   CHECK(beats.silence(Rank(2)) == seconds(31));
 }
 
@@ -106,10 +111,12 @@ TEST_CASE("nobody beats for members that are not there") {
   CHECK_FALSE(beats.next_look().has_value());
   CHECK(beats.on_time(kBegin + seconds(100)).empty());
   CHECK(beats.silent().empty());
+  CHECK_FALSE(beats.is_anybody_silent());
   // One that comes late has its whole time.
   beats.add(Rank(1), kBegin + seconds(200));
   live(beats, seconds(201), seconds(230));
   CHECK(beats.silent().empty());
+  CHECK_FALSE(beats.is_anybody_silent());
 }
 
 TEST_CASE("heartbeats and silence can be switched off") {
@@ -117,6 +124,7 @@ TEST_CASE("heartbeats and silence can be switched off") {
   CHECK_FALSE(off.next_look().has_value());
   live(off, seconds(1), seconds(100));
   CHECK(off.silent().empty());
+  CHECK_FALSE(off.is_anybody_silent());
   auto patient = group_of(2, {seconds(1), {}});
   CHECK(patient.on_time(kBegin + seconds(1)).size() == 1);
   live(patient, seconds(2), seconds(1000));
