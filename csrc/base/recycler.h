@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Small blocks of memory that come and go with each call: operations, entries of maps
+// and of queues. One that is given back is kept to be the next one of its size, so in
+// the steady state a call asks nothing of the heap. For larger memory there is
+// BufferPool.
+//
+// One thread at a time takes and gives back, as with the containers that have their
+// memory here. The recycler may go before its blocks.
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+// The address sanitizer is to see who uses a block that lies idle.
+#if defined(__SANITIZE_ADDRESS__) && __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>
+#define AIKIDO_HIDE(begin, bytes) ASAN_POISON_MEMORY_REGION(begin, bytes)
+#define AIKIDO_SHOW(begin, bytes) ASAN_UNPOISON_MEMORY_REGION(begin, bytes)
+#else
+#define AIKIDO_HIDE(begin, bytes)
+#define AIKIDO_SHOW(begin, bytes)
+#endif
+
+namespace aikido {
+
+template <class T>
+class Recycling;
+
+class Recycler {
+ public:
+  // Larger blocks are not kept.
+  static constexpr size_t kLargest = 4096;
+
+  // Keeps up to `max_idle_bytes` of what was given back.
+  explicit Recycler(size_t max_idle_bytes) : shelf_(new Shelf(max_idle_bytes)) {}
+  ~Recycler() { shelf_->close(); }
+  Recycler(const Recycler&) = delete;
+  Recycler& operator=(const Recycler&) = delete;
+
+  // Bytes lying idle.
+  size_t idle_bytes() const { return shelf_->idle_bytes(); }
+
+ private:
+  template <class T>
+  friend class Recycling;
+
+  class Shelf {
+   public:
+    explicit Shelf(size_t max_idle_bytes) : max_idle_bytes_(max_idle_bytes) {}
+    Shelf(const Shelf&) = delete;
+    Shelf& operator=(const Shelf&) = delete;
+
+    // Both in the size that was asked for.
+    void* take(size_t bytes) {
+      ++num_out_;
+      const size_t i = place_of(bytes);
+      if (i >= idle_.size() || idle_[i] == nullptr) return fresh(bytes);
+      Idle* const block = idle_[i];
+      idle_[i] = block->next;
+      idle_bytes_ -= size_of(i);
+      AIKIDO_SHOW(block, size_of(i));
+      return block;
+    }
+    void give_back(void* block, size_t bytes) {
+      const size_t i = place_of(bytes);
+      if (i < idle_.size() && idle_bytes_ + size_of(i) <= max_idle_bytes_) {
+        idle_[i] = new (block) Idle{idle_[i]};
+        idle_bytes_ += size_of(i);
+        AIKIDO_HIDE(idle_[i] + 1, size_of(i) - sizeof(Idle));
+      } else {
+        ::operator delete(block);
+      }
+      if (--num_out_ == 0 && is_closed_) delete this;
+    }
+    // Lives on until all blocks are back, and keeps none of them.
+    void close();
+    size_t idle_bytes() const { return idle_bytes_; }
+
+   private:
+    struct Idle {
+      Idle* next;
+    };
+    static constexpr size_t kGrain = 64;
+    static constexpr size_t place_of(size_t bytes) { return (bytes - 1) / kGrain; }
+    static constexpr size_t size_of(size_t place) { return (place + 1) * kGrain; }
+    static void* fresh(size_t bytes);
+
+    size_t max_idle_bytes_;
+    size_t idle_bytes_ = 0;
+    size_t num_out_ = 0;
+    bool is_closed_ = false;
+    std::array<Idle*, kLargest / kGrain> idle_{};  // by size
+  };
+
+  Shelf* shelf_;
+};
+
+// For containers, and std::allocate_shared. Copies stand for the same recycler.
+template <class T>
+class Recycling {
+ public:
+  using value_type = T;
+  using propagate_on_container_move_assignment = std::true_type;
+  using propagate_on_container_swap = std::true_type;
+
+  Recycling(const Recycler& recycler)  // NOLINT: implicit on purpose
+      : shelf_(recycler.shelf_) {}
+  template <class U>
+  Recycling(const Recycling<U>& other) : shelf_(other.shelf_) {}  // NOLINT: as above
+
+  T* allocate(size_t count) {
+    static_assert(alignof(T) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+    return static_cast<T*>(shelf_->take(count * sizeof(T)));
+  }
+  void deallocate(T* block, size_t count) {
+    shelf_->give_back(block, count * sizeof(T));
+  }
+
+  template <class U>
+  bool operator==(const Recycling<U>& other) const {
+    return shelf_ == other.shelf_;
+  }
+
+ private:
+  template <class U>
+  friend class Recycling;
+  Recycler::Shelf* shelf_;
+};
+
+template <class T>
+using RecycledVector = std::vector<T, Recycling<T>>;
+template <class T>
+using RecycledList = std::list<T, Recycling<T>>;
+template <class T>
+using RecycledDeque = std::deque<T, Recycling<T>>;
+template <class Key, class T>
+using RecycledMap = std::map<Key, T, std::less<>, Recycling<std::pair<const Key, T>>>;
+template <class Key, class T>
+using RecycledHashMap = std::unordered_map<Key, T, std::hash<Key>, std::equal_to<>,
+                                           Recycling<std::pair<const Key, T>>>;
+
+}  // namespace aikido
+
+#undef AIKIDO_HIDE
+#undef AIKIDO_SHOW

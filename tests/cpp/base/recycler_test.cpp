@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "base/recycler.h"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+
+TEST_CASE("a block that was given back is the next one of its size") {
+  Recycler recycler(1 << 10);
+  Recycling<uint64_t> words(recycler);
+  uint64_t* const first = words.allocate(3);
+  uint64_t* const second = words.allocate(3);
+  CHECK(recycler.idle_bytes() == 0);
+  words.deallocate(first, 3);
+  CHECK(recycler.idle_bytes() == 64);
+  CHECK(words.allocate(9) != first);  // of the next size
+  Recycling<uint8_t> bytes(words);
+  CHECK(bytes.allocate(64) == reinterpret_cast<uint8_t*>(first));
+  CHECK(recycler.idle_bytes() == 0);
+  bytes.deallocate(reinterpret_cast<uint8_t*>(first), 64);
+  words.deallocate(second, 3);
+  CHECK(recycler.idle_bytes() == 128);
+}
+
+TEST_CASE("what is kept is bounded, and large blocks are not") {
+  Recycler recycler(128);
+  Recycling<std::byte> bytes(recycler);
+  std::array<std::byte*, 3> blocks{};
+  for (auto& block : blocks) block = bytes.allocate(64);
+  for (auto* block : blocks) bytes.deallocate(block, 64);
+  CHECK(recycler.idle_bytes() == 128);
+
+  Recycler large(2 * Recycler::kLargest);
+  Recycling<std::byte> from_large(large);
+  from_large.deallocate(from_large.allocate(Recycler::kLargest), Recycler::kLargest);
+  CHECK(large.idle_bytes() == Recycler::kLargest);
+  const size_t more = Recycler::kLargest + 1;
+  from_large.deallocate(from_large.allocate(more), more);
+  CHECK(large.idle_bytes() == Recycler::kLargest);
+}
+
+TEST_CASE("containers use their memory again, and take it along when they move") {
+  Recycler recycler(4 << 10);
+  {
+    RecycledMap<int, int> map(recycler);
+    RecycledHashMap<int, int> hash_map(recycler);
+    RecycledList<int> list(recycler);
+    RecycledDeque<int> deque(recycler);
+    for (int round = 0; round < 3; ++round) {
+      map.emplace(round, round);
+      hash_map.emplace(round, round);
+      list.push_back(round);
+      deque.push_back(round);
+      const size_t idle = recycler.idle_bytes();
+      map.clear();
+      hash_map.clear();
+      list.clear();
+      deque.pop_front();
+      CHECK(recycler.idle_bytes() >= idle + 3 * 64);
+    }
+    RecycledVector<int> vector({1, 2, 3}, recycler);
+    const int* const data = vector.data();
+    Recycler other(4 << 10);
+    RecycledVector<int> taken(other);
+    taken = std::move(vector);
+    CHECK(taken.data() == data);
+  }
+  CHECK(recycler.idle_bytes() > 0);
+}
+
+TEST_CASE("blocks outlive their recycler") {
+  auto recycler = std::make_unique<Recycler>(1 << 10);
+  auto number = std::allocate_shared<int>(Recycling<int>(*recycler), 7);
+  std::weak_ptr<int> weak = number;
+  { const auto kept = std::allocate_shared<int>(Recycling<int>(*recycler), 8); }
+  CHECK(recycler->idle_bytes() > 0);
+  recycler.reset();
+  CHECK(*number == 7);
+  number.reset();
+  CHECK(weak.expired());  // its block goes with the last that knows of it
+}
