@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "transport/laned_link.h"
+#include "transport/sent_messages.h"
 
 namespace aikido::transport {
 
@@ -31,7 +32,8 @@ class LoopbackLink final : public Link {
         out_(*out_stream_),
         in_(*in_stream_),
         scheduler_(network->chunk_bytes_),
-        number_(network->wakeups_.add()) {
+        number_(network->wakeups_.add()),
+        messages_(network->recycler_) {
     network_->links_.push_back(this);
     network_->member(self);  // so that it stays where it is
     path_.sender = this;
@@ -99,7 +101,7 @@ class LoopbackLink final : public Link {
   bool receive_step(TimePoint now);
   bool begin_frame(const Frame& frame);
   bool deliver_sent();
-  void release(std::unordered_map<MessageId, Queued>::iterator it);
+  void release(RecycledHashMap<MessageId, Queued>::iterator it);
   void stop_sending(TimePoint now);
   void lose(const Status& why);
   void refresh_reader() {
@@ -122,9 +124,9 @@ class LoopbackLink final : public Link {
   Scheduler scheduler_;
   const size_t number_;
   MessageId next_id_ = 1;
-  std::unordered_map<MessageId, Queued> messages_;
+  RecycledHashMap<MessageId, Queued> messages_;
   std::optional<UnderWay> under_way_;
-  std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_;
+  SentMessages sent_;
   bool can_send_ = true;
   bool finishing_ = false;
 
@@ -139,7 +141,7 @@ class LoopbackLink final : public Link {
 MessageId LoopbackLink::send(OutMessage message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
-    if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
+    sent_.add(message);
     refresh();
     return id;
   }
@@ -218,7 +220,7 @@ bool LoopbackLink::step(TimePoint now) {
 TimePoint LoopbackLink::next_event(TimePoint now) const {
   TimePoint earliest = Wakeups::kNever;
   const auto consider = [&](TimePoint t) { earliest = std::min(earliest, t); };
-  if (!sent_.empty()) consider(now);
+  if (!sent_.is_empty()) consider(now);
   if (!is_lost_) consider(cut_at_);
   if (under_way_) {
     consider(under_way_->leaves_at);
@@ -273,17 +275,17 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
   h.called = handler_->called();
   h.settled = handler_->settled();
   Frame frame;
-  frame.prefix.resize(kHeaderBytes + h.extension_bytes);
+  frame.prefix_bytes = kHeaderBytes + h.extension_bytes;
   encode(h, std::span<std::byte, kHeaderBytes>(frame.prefix.data(), kHeaderBytes));
   std::copy_n(m.extension.begin(), h.extension_bytes,
               frame.prefix.begin() + kHeaderBytes);
   if (chunk.bytes > 0) {
-    const std::byte* begin = m.data + chunk.offset;
-    frame.payload.assign(begin, begin + chunk.bytes);
+    frame.payload = network_->payloads_.take(chunk.bytes);
+    std::memcpy(frame.payload.data(), m.data + chunk.offset, chunk.bytes);
   }
   Duration takes{};
   if (path_.bytes_per_second > 0) {
-    const auto bytes = static_cast<double>(frame.prefix.size() + chunk.bytes);
+    const auto bytes = static_cast<double>(frame.prefix_bytes + chunk.bytes);
     takes = from_ms(1000.0 * bytes / static_cast<double>(path_.bytes_per_second));
   }
   under_way_ = UnderWay{chunk.message, now + takes};
@@ -308,16 +310,14 @@ void LoopbackLink::end_chunk() {
   if (it->second.is_through) release(it);
 }
 
-void LoopbackLink::release(std::unordered_map<MessageId, Queued>::iterator it) {
-  OutMessage& m = it->second.message;
-  if (m.owner) sent_.emplace_back(std::move(m.owner), m.token);
+void LoopbackLink::release(RecycledHashMap<MessageId, Queued>::iterator it) {
+  sent_.add(it->second.message);
   messages_.erase(it);
 }
 
 bool LoopbackLink::deliver_sent() {
-  if (sent_.empty()) return false;
-  const auto sent = std::exchange(sent_, {});
-  for (const auto& [owner, token] : sent) owner->on_sent(token);
+  if (sent_.is_empty()) return false;
+  sent_.tell();
   return true;
 }
 
@@ -366,7 +366,7 @@ bool LoopbackLink::receive_step(TimePoint now) {
     if (frame.ends_at > now) break;
     // The first half came with the beginning.
     const size_t half = frame.payload.size() / 2;
-    if (place_ != nullptr && !frame.payload.empty()) {
+    if (place_ != nullptr && frame.payload) {
       std::memcpy(place_ + half, frame.payload.data() + half,
                   frame.payload.size() - half);
     }
@@ -380,7 +380,7 @@ bool LoopbackLink::receive_step(TimePoint now) {
 }
 
 bool LoopbackLink::begin_frame(const Frame& frame) {
-  const std::span<const std::byte> prefix(frame.prefix);
+  const auto prefix = std::span(frame.prefix).first(frame.prefix_bytes);
   auto header = decode(prefix.first<kHeaderBytes>());
   AIKIDO_CHECK(header.is_ok(), header.status().message());
   header_ = *header;
@@ -393,7 +393,7 @@ bool LoopbackLink::begin_frame(const Frame& frame) {
   }
   place_ = *place;
   is_reading_ = true;
-  if (place_ != nullptr && !frame.payload.empty()) {
+  if (place_ != nullptr && frame.payload) {
     std::memcpy(place_, frame.payload.data(), frame.payload.size() / 2);
   }
   return true;
@@ -420,7 +420,8 @@ std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> LoopbackNetwork::connect
   auto first = std::make_unique<LanedLink>(b, handler_a);
   auto second = std::make_unique<LanedLink>(a, handler_b);
   for (const Lane lane : {Lane::kBulk, Lane::kControl}) {
-    const auto there = std::make_shared<Stream>(), back = std::make_shared<Stream>();
+    const auto there = std::make_shared<Stream>(recycler_),
+               back = std::make_shared<Stream>(recycler_);
     first->set(lane, std::make_unique<LoopbackLink>(this, a, b, lane,
                                                     first->handler(lane), there, back));
     second->set(lane, std::make_unique<LoopbackLink>(

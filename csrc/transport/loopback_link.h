@@ -8,17 +8,17 @@
 // benchmarks and the tests of everything above stand on it. One thread.
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/buffer_pool.h"
 #include "base/clock.h"
+#include "base/recycler.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
 #include "transport/wakeups.h"
@@ -86,8 +86,9 @@ class LoopbackNetwork {
  private:
   friend class LoopbackLink;
   struct Frame {
-    std::vector<std::byte> prefix;  // header and extension
-    std::vector<std::byte> payload;
+    std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> prefix;
+    size_t prefix_bytes = 0;
+    Buffer payload;
     TimePoint begins_at{};  // at the receiver
     TimePoint ends_at{};
   };
@@ -100,7 +101,8 @@ class LoopbackNetwork {
   };
   // One direction of a connection, as the kernels and wires hold it.
   struct Stream {
-    std::deque<Frame> frames;
+    explicit Stream(const Recycler& recycler) : frames(recycler) {}
+    RecycledDeque<Frame> frames;
     std::optional<TimePoint> closed_at;  // the end of the stream, behind the frames
     bool is_deaf = false;                // nobody receives at its end
     LoopbackLink* reader = nullptr;
@@ -119,8 +121,14 @@ class LoopbackNetwork {
     return members_[r];
   }
 
+  // Of small things under way, and of payloads.
+  static constexpr size_t kMaxIdleBytes = 1 << 20;
+  static constexpr size_t kMaxIdlePayload = 64 << 20;
+
   const Clock* clock_;
   size_t chunk_bytes_;
+  Recycler recycler_{kMaxIdleBytes};
+  BufferPool payloads_{kMaxIdlePayload};
   std::map<std::tuple<int32_t, int32_t, Lane>, Path> paths_;  // references stay valid
   // One per lane, in the order of connect(); null once it is gone.
   std::vector<LoopbackLink*> links_;

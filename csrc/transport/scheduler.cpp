@@ -23,10 +23,17 @@ bool goes_before(const NextChunk& a, const NextChunk& b) {
   return a.priority > b.priority;
 }
 
+// Where it is, or would be.
+Scheduler::Classes::iterator Scheduler::find(Priority priority) {
+  return std::find_if(classes_.begin(), classes_.end(),
+                      [=](const Class& c) { return c.priority <= priority; });
+}
+
 Scheduler::Class& Scheduler::of(Priority priority, TimePoint now) {
-  const auto [it, is_new] = classes_.try_emplace(priority);
-  if (is_new) it->second.passed_since = now;
-  return it->second;
+  const auto it = find(priority);
+  if (it != classes_.end() && it->priority == priority) return *it;
+  RecycledMap<MessageId, Progress> none(recycler_);
+  return *classes_.insert(it, Class{priority, std::move(none), now});
 }
 
 void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
@@ -38,10 +45,9 @@ void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
   queued_bytes_ += bytes;
 }
 
-bool Scheduler::is_overdue(const Classes::value_type& found, TimePoint now) const {
-  const Priority highest = classes_.begin()->first;
-  return found.first != kLastPriority && found.first != highest &&
-         highest != kControlPriority && now - found.second.passed_since >= kMostPassed;
+bool Scheduler::is_overdue(const Class& found, TimePoint now) const {
+  return found.priority != kLastPriority && found.priority != highest() &&
+         highest() != kControlPriority && now - found.passed_since >= kMostPassed;
 }
 
 // Requires: something waits.
@@ -50,8 +56,7 @@ Scheduler::Classes::iterator Scheduler::choose(TimePoint now) {
   bool is_best_overdue = false;
   for (auto it = std::next(best); it != classes_.end(); ++it) {
     if (!is_overdue(*it, now)) continue;
-    if (is_best_overdue && it->second.passed_since >= best->second.passed_since)
-      continue;
+    if (is_best_overdue && it->passed_since >= best->passed_since) continue;
     best = it;
     is_best_overdue = true;
   }
@@ -61,18 +66,18 @@ Scheduler::Classes::iterator Scheduler::choose(TimePoint now) {
 std::optional<NextChunk> Scheduler::next(TimePoint now) const {
   if (classes_.empty()) return std::nullopt;
   const auto it = const_cast<Scheduler*>(this)->choose(now);
-  return NextChunk{it->first, is_overdue(*it, now), it->second.passed_since};
+  return NextChunk{it->priority, is_overdue(*it, now), it->passed_since};
 }
 
 std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
   if (classes_.empty()) return std::nullopt;
   const auto chosen = choose(now);
-  const Priority priority = chosen->first;
-  Class& c = chosen->second;
+  Class& c = *chosen;
+  const Priority priority = c.priority;
   const auto head = c.messages.begin();
   Progress& p = head->second;
   if (counters_ != nullptr)
-    count_start(priority, head->first, p, is_overdue(*chosen, now), now);
+    count_start(priority, head->first, p, is_overdue(c, now), now);
   c.passed_since = now;
   size_t longest = p.chunk_bytes;
   if (most < longest) longest = std::max(kGrain, most / kGrain * kGrain);
@@ -110,9 +115,9 @@ void Scheduler::put_back(const Chunk& chunk, Priority priority, size_t bytes,
 }
 
 std::optional<size_t> Scheduler::cancel(MessageId id, Priority priority) {
-  const auto of_class = classes_.find(priority);
-  if (of_class == classes_.end()) return std::nullopt;
-  auto& messages = of_class->second.messages;
+  const auto of_class = find(priority);
+  if (of_class == classes_.end() || of_class->priority != priority) return std::nullopt;
+  auto& messages = of_class->messages;
   const auto it = messages.find(id);
   if (it == messages.end()) return std::nullopt;
   const size_t rest = it->second.bytes - it->second.offset;
@@ -137,10 +142,10 @@ void Scheduler::count_start(Priority priority, MessageId id, Progress& p,
   if (is_overdue) SendCounters::add(c.overdue_chunks, 1);
   if (priority == kControlPriority || priority == kLastPriority) return;
   if (current_ && *current_ != std::pair(priority, id)) {
-    const auto of_class = classes_.find(current_->first);
-    if (of_class != classes_.end()) {
-      const auto it = of_class->second.messages.find(current_->second);
-      if (it != of_class->second.messages.end()) it->second.paused = now;
+    const auto of_class = find(current_->first);
+    if (of_class != classes_.end() && of_class->priority == current_->first) {
+      const auto it = of_class->messages.find(current_->second);
+      if (it != of_class->messages.end()) it->second.paused = now;
     }
     if (priority > current_->first) SendCounters::add(c.preemptions, 1);
   }

@@ -18,12 +18,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/recycler.h"
 #include "base/types.h"
 #include "transport/message_id.h"
 #include "transport/send_counters.h"
@@ -85,7 +86,7 @@ class Scheduler {
   bool is_empty() const { return classes_.empty(); }
   size_t num_classes() const { return classes_.size(); }
   // Of the highest class. Requires: something waits.
-  Priority highest() const { return classes_.begin()->first; }
+  Priority highest() const { return classes_.front().priority; }
   size_t queued_bytes() const { return queued_bytes_; }
 
  private:
@@ -98,13 +99,17 @@ class Scheduler {
     Duration pauses{};
   };
   struct Class {
-    std::map<MessageId, Progress> messages;
+    Priority priority;
+    RecycledMap<MessageId, Progress> messages;
     TimePoint passed_since;
   };
-  using Classes = std::map<Priority, Class, std::greater<>>;
+  using Classes = std::vector<Class>;
+  // Of the memory of messages that were queued.
+  static constexpr size_t kMaxIdleBytes = 4 << 10;
 
   Classes::iterator choose(TimePoint now);
-  bool is_overdue(const Classes::value_type& found, TimePoint now) const;
+  bool is_overdue(const Class& found, TimePoint now) const;
+  Classes::iterator find(Priority priority);
   Class& of(Priority priority, TimePoint now);
   void count_start(Priority priority, MessageId id, Progress& p, bool is_overdue,
                    TimePoint now);
@@ -113,7 +118,8 @@ class Scheduler {
   size_t chunk_bytes_;
   SendCounters* counters_;
   size_t queued_bytes_ = 0;
-  Classes classes_;  // with messages
+  Recycler recycler_{kMaxIdleBytes};
+  Classes classes_;  // with messages, the highest first; few
   // The message of the chunk that was popped last, if it has more.
   std::optional<std::pair<Priority, MessageId>> current_;
 };

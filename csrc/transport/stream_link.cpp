@@ -48,7 +48,7 @@ StreamLink::~StreamLink() {
 MessageId StreamLink::send(OutMessage message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
-    if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
+    sent_.add(message);
     want_flush();
     return id;
   }
@@ -148,7 +148,8 @@ void StreamLink::flush() {
       write_some(whole_turn());
     }
   }
-  deliver_sent();
+  // on_sent may send again, here too.
+  while (!sent_.is_empty()) sent_.tell();
 }
 
 void StreamLink::on_writable() {
@@ -158,7 +159,7 @@ void StreamLink::on_writable() {
     set_waiting(false);
     if (can_send_) ask_uplink();
   }
-  if (!sent_.empty()) want_flush();
+  if (!sent_.is_empty()) want_flush();
 }
 
 // The uplink sees what has begun and what the scheduler has, and nothing in between:
@@ -341,18 +342,9 @@ void StreamLink::advance(size_t written) {
 void StreamLink::release(MessageId id, size_t dropped) {
   trace_.on_gone(id, dropped);
   const auto it = messages_.find(id);
-  OutMessage& m = it->second.message;
-  if (m.owner) sent_.emplace_back(std::move(m.owner), m.token);
+  sent_.add(it->second.message);
   messages_.erase(it);
-  if (!sent_.empty()) want_flush();
-}
-
-void StreamLink::deliver_sent() {
-  // on_sent may send again, here too.
-  while (!sent_.empty()) {
-    auto sent = std::exchange(sent_, {});
-    for (auto& [owner, token] : sent) owner->on_sent(token);
-  }
+  if (!sent_.is_empty()) want_flush();
 }
 
 // ---- receiving ----
@@ -512,14 +504,10 @@ void StreamLink::stop_sending() {
   can_send_ = false;
   outgoing_.clear();
   scheduler_.clear();
-  for (auto& [id, queued] : messages_) {
-    if (queued.message.owner) {
-      sent_.emplace_back(std::move(queued.message.owner), queued.message.token);
-    }
-  }
+  for (auto& [id, queued] : messages_) sent_.add(queued.message);
   messages_.clear();
   trace_.on_lost();
-  if (!sent_.empty()) want_flush();
+  if (!sent_.is_empty()) want_flush();
 }
 
 void StreamLink::lose(const Status& why) {

@@ -7,16 +7,17 @@
 // that large data is copied by the stream alone. Progress thread only.
 
 #include <array>
-#include <deque>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/recycler.h"
 #include "transport/byte_stream.h"
 #include "transport/event_loop.h"
 #include "transport/link.h"
 #include "transport/scheduler.h"
 #include "transport/send_trace.h"
+#include "transport/sent_messages.h"
 #include "transport/uplink.h"
 
 namespace aikido::transport {
@@ -73,6 +74,8 @@ class StreamLink final : public Link,
     bool is_through = false;  // nothing of it is left in the scheduler
   };
   enum class Reading { kHeader, kExtension, kPayload };
+  // For messages and chunks that are under way.
+  static constexpr size_t kMaxIdleBytes = 16 << 10;
 
   void on_readable() override { read_some(); }
   void on_writable() override;
@@ -111,7 +114,6 @@ class StreamLink final : public Link,
   void end_if_finished();
   void advance(size_t written);
   void release(MessageId id, size_t dropped);
-  void deliver_sent();
 
   void read_some();
   Caching caching() const;
@@ -135,11 +137,12 @@ class StreamLink final : public Link,
   // Sending.
   Scheduler scheduler_;
   MessageId next_id_ = 1;
-  std::unordered_map<MessageId, Queued> messages_;
-  std::deque<Outgoing> outgoing_;
+  Recycler recycler_{kMaxIdleBytes};
+  RecycledHashMap<MessageId, Queued> messages_{recycler_};
+  RecycledDeque<Outgoing> outgoing_{recycler_};
   size_t outgoing_bytes_ = 0;
   Haste haste_ = Haste::kNone;  // the most in outgoing_
-  std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_;
+  SentMessages sent_;
   bool finishing_ = false;
   bool half_closed_ = false;
   SendTrace trace_;
