@@ -18,14 +18,22 @@ DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
             host->settings().min_shard_bytes, is_for_root() ? call_.root : Rank(0)),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),
-      own_shard_(shard_of(host->self())) {
-  if (own_shard_) sources_ = std::vector<Source>(static_cast<size_t>(host->size()));
+      own_shard_(shard_of(host->self())),
+      sources_(host->recycler()),
+      results_(host->recycler()) {
+  if (own_shard_) {
+    sources_.reserve(static_cast<size_t>(host->size()));
+    for (int32_t r = 0; r < host->size(); ++r) sources_.emplace_back(host->recycler());
+  }
   if (own_shard_ && !is_scatter()) own_bytes_ = plan_.num_bytes(*own_shard_);
   if (wants_results()) {
-    result_bytes_.resize(static_cast<size_t>(num_shards()));
-    result_has_come_.resize(static_cast<size_t>(num_shards()));
+    results_.resize(static_cast<size_t>(num_shards()));
     results_left_ = num_shards() - (own_shard_ ? 1 : 0);
   }
+}
+
+DirectReduction::~DirectReduction() {
+  if (local_.parts) local_.parts->on_more(nullptr);
 }
 
 DirectReduction::Piece DirectReduction::piece(int32_t shard) const {
@@ -48,9 +56,9 @@ Status DirectReduction::on_start() {
   }
   if (local_.parts) {
     contributed_.resize(static_cast<size_t>(n));
-    local_.parts->on_more([weak = weak_from_this()] {
-      const auto self = std::static_pointer_cast<DirectReduction>(weak.lock());
-      if (self && !self->is_over()) self->on_more();
+    local_.parts->on_more([this] {
+      const auto stays = shared_from_this();
+      if (!is_over()) on_more();
     });
   }
   contribute();
@@ -124,7 +132,7 @@ Result<std::byte*> DirectReduction::place(Rank from,
       owner(shard) == from && is_started()) {
     const size_t expected = plan_.num_bytes(shard);
     if (header.total_bytes != expected ||
-        header.offset != result_bytes_[static_cast<size_t>(shard)]) {
+        header.offset != results_[static_cast<size_t>(shard)].bytes) {
       return misfit(from, header.total_bytes, expected);
     }
     return local_.output + plan_.first_byte(shard) + header.offset;
@@ -139,14 +147,14 @@ void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
     source.has_come = true;
     fold_what_is_ready();
   } else if (header.kind == FrameKind::kResult) {
-    const size_t shard = header.shard;
-    result_bytes_[shard] += header.payload_bytes;
+    Shard& result = results_[header.shard];
+    result.bytes += header.payload_bytes;
     if (local_.parts) {
       const size_t begin = plan_.first_byte(header.shard) + header.offset;
       local_.parts->tell_result(begin, begin + header.payload_bytes);
     }
-    if (result_bytes_[shard] == header.total_bytes && !result_has_come_[shard]) {
-      result_has_come_[shard] = true;
+    if (result.bytes == header.total_bytes && !result.has_come) {
+      result.has_come = true;
       --results_left_;
     }
   }
@@ -261,7 +269,7 @@ std::vector<Rank> DirectReduction::missing() const {
   }
   if (!ranks.empty() || !wants_results()) return ranks;
   for (int32_t s = 0; s < num_shards(); ++s) {
-    if (own_shard_ != s && !result_has_come_[static_cast<size_t>(s)]) {
+    if (own_shard_ != s && !results_[static_cast<size_t>(s)].has_come) {
       ranks.push_back(owner(s));
     }
   }
@@ -279,7 +287,7 @@ Rank DirectReduction::first_awaited() const {
     return kNoRank;
   }
   for (int32_t s = 0; wants_results() && s < num_shards(); ++s)
-    if (own_shard_ != s && !result_has_come_[static_cast<size_t>(s)]) return owner(s);
+    if (own_shard_ != s && !results_[static_cast<size_t>(s)].has_come) return owner(s);
   return kNoRank;
 }
 

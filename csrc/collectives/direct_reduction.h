@@ -16,7 +16,6 @@
 // sender (transport/loans.h). So where the members keep pace a few buffers go round,
 // and stay in the cache, however large the shard is.
 
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -29,6 +28,7 @@ namespace aikido::collectives {
 class DirectReduction final : public Operation {
  public:
   DirectReduction(OperationHost* host, Seq seq, Call call, Rank first_caller);
+  ~DirectReduction() override;
 
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header,
                            std::span<const std::byte> rest) override;
@@ -40,12 +40,19 @@ class DirectReduction final : public Operation {
  private:
   // What has come of one member's contribution to the shard that we own.
   struct Source {
-    std::deque<Buffer> frames;  // not folded yet, in order; the last may be on its way
-    size_t used = 0;            // bytes of the first that are folded
+    explicit Source(const Recycler& recycler) : frames(recycler) {}
+    // Not folded yet, in order; the last may be on its way.
+    RecycledList<Buffer> frames;
+    size_t used = 0;  // bytes of the first that are folded
     size_t total = 0;
     size_t bytes = 0;  // that are here, in order from the first
     bool is_begun = false;
     bool has_come = false;
+  };
+  // What has come of the result of one.
+  struct Shard {
+    size_t bytes = 0;
+    bool has_come = false;  // whole
   };
   // What this member gives to one shard.
   struct Piece {
@@ -96,15 +103,14 @@ class DirectReduction final : public Operation {
   std::optional<int32_t> own_shard_;
   // Bytes of it. Blocks of a reduce_scatter may differ: known once called here.
   std::optional<size_t> own_bytes_;
-  std::vector<Source> sources_;  // by rank, when a shard is ours
+  RecycledVector<Source> sources_;  // by rank, when a shard is ours
   // With parts: bytes on their way to each owner, by rank; none: nothing was sent to
   // it.
   std::vector<std::optional<size_t>> contributed_;
   Buffer scratch_;     // its result, where it is not for this member
   size_t folded_ = 0;  // bytes of it
   bool own_done_ = false;
-  std::vector<size_t> result_bytes_;  // by shard
-  std::vector<bool> result_has_come_;
+  RecycledVector<Shard> results_;  // by shard, where they are wanted
   int32_t results_left_ = 0;
 };
 

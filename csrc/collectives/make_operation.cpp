@@ -15,7 +15,8 @@ std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
                                           const Call& call, Rank first_caller) {
   const int32_t size = host->size();
   const auto made = [&]<class T>() -> std::shared_ptr<Operation> {
-    return std::make_shared<T>(host, seq, call, first_caller);
+    return std::allocate_shared<T>(Recycling<T>(host->recycler()), host, seq, call,
+                                   first_caller);
   };
   if (call.is_inner) return made.operator()<BlockExchange>();
   if (RelayedBroadcast::suits(call, size, host->settings().eager_bytes))

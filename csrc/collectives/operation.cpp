@@ -25,7 +25,8 @@ void Operation::fail(const Status& why) {
   if (!started_) return;  // kept for the caller that is still to come
   over_ = true;
   // The caller may write to its memory from here on: nobody must be sent a mixture.
-  for (const auto& [to, id] : std::exchange(borrowing_, {})) host_->cancel(to, id);
+  const auto borrowing = std::move(borrowing_);
+  for (const auto& [to, id] : borrowing) host_->cancel(to, id);
   if (auto done = std::exchange(local_.on_done, nullptr)) {
     Outcome outcome;
     outcome.kind = OutcomeKind::kAborted;

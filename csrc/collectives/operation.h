@@ -4,7 +4,8 @@
 //
 // One collective call as a resumable state machine. It is born by the local call or by
 // the first frame of another member, whichever comes first; it never blocks. Progress
-// thread.
+// thread, where also the last that points to it lets it go: its memory, and that of
+// what it holds, is used again there.
 
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 
 #include "base/buffer_pool.h"
 #include "base/clock.h"
+#include "base/recycler.h"
 #include "base/status.h"
 #include "collectives/call.h"
 #include "collectives/outcome.h"
@@ -86,6 +88,8 @@ class OperationHost {
   virtual const Clock& clock() const = 0;
   virtual const OperationSettings& settings() const = 0;
   virtual BufferPool& pool() = 0;
+  // For what an operation has of small things, and for itself.
+  virtual const Recycler& recycler() const = 0;
   // The policy and history of all operations with these options.
   virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
   virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
@@ -136,7 +140,11 @@ class Operation : public transport::SendOwner,
                   public std::enable_shared_from_this<Operation> {
  public:
   Operation(OperationHost* host, Seq seq, Call call, Rank first_caller)
-      : host_(host), seq_(seq), call_(std::move(call)), first_caller_(first_caller) {}
+      : host_(host),
+        seq_(seq),
+        call_(std::move(call)),
+        first_caller_(first_caller),
+        borrowing_(host->recycler()) {}
 
   Seq seq() const { return seq_; }
   const Call& call() const { return call_; }
@@ -274,7 +282,7 @@ class Operation : public transport::SendOwner,
   bool started_ = false;
   bool over_ = false;
   // Messages that read the caller's memory; some are through.
-  std::vector<std::pair<Rank, transport::MessageId>> borrowing_;
+  RecycledVector<std::pair<Rank, transport::MessageId>> borrowing_;
 };
 
 }  // namespace aikido::collectives

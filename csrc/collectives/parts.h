@@ -32,12 +32,12 @@ class Parts {
   // More than before.
   void advance(size_t ready) {
     ready_ = ready;
-    if (on_more_) on_more_();
+    tell_more();
   }
   // No more will come: the operation fails on all members.
   void fail(const Status& why) {
     failure_ = why;
-    if (on_more_) on_more_();
+    tell_more();
   }
 
   // For the operation.
@@ -47,6 +47,11 @@ class Parts {
   void tell_result(size_t begin, size_t end) const { on_result_(begin, end); }
 
  private:
+  // A copy: the operation may end by it, and is then told no more.
+  void tell_more() {
+    if (const auto on_more = on_more_) on_more();
+  }
+
   size_t ready_;
   Status failure_;
   OnResult on_result_;

@@ -151,6 +151,7 @@ class Group final : public transport::Timed,
     return options_.operation;
   }
   BufferPool& pool() override { return pool_; }
+  const Recycler& recycler() const override { return recycler_; }
   straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
@@ -255,13 +256,14 @@ class Group final : public transport::Timed,
   const Clock* clock_;
   GroupOptions options_;
   BufferPool pool_;
+  Recycler recycler_{64 << 10};  // bytes that may lie idle
   uint32_t epoch_ = 1;
   std::deque<Peer> peers_;  // by rank; they stay where they are
   Heartbeats heartbeats_;
   GroupTrace trace_;
   uint64_t called_ = 0, last_partial_ = 0;  // the last of those that may skip
-  uint64_t num_failed_ahead_ = 0;      // operations that failed before their call here
-  std::map<uint64_t, Active> active_;  // by seq
+  uint64_t num_failed_ahead_ = 0;  // operations that failed before their call here
+  RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   PastCalls past_calls_;
   collectives::Mailbox mailbox_;
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies

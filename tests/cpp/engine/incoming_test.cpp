@@ -5,6 +5,7 @@
 #include <new>
 
 #include "harness/catch.h"
+#include "harness/idle_host.h"
 
 using namespace aikido;
 using collectives::Call;
@@ -21,7 +22,8 @@ Call floats(uint64_t count) {
 
 // Would hold more than there is memory for.
 struct Greedy final : collectives::Operation {
-  Greedy() : Operation(nullptr, Seq(7), floats(8), Rank(1)) {}
+  explicit Greedy(testing::IdleHost* host)
+      : Operation(host, Seq(7), floats(8), Rank(1)) {}
   Result<std::byte*> place(Rank, const transport::FrameHeader&,
                            std::span<const std::byte>) override {
     throw std::bad_alloc();
@@ -34,7 +36,8 @@ struct Greedy final : collectives::Operation {
 }  // namespace
 
 TEST_CASE("a frame that no memory can hold is refused with a sentence") {
-  Greedy greedy;
+  testing::IdleHost host(2);
+  Greedy greedy(&host);
   transport::FrameHeader header;
   header.seq = 7;
   const auto place = engine::place_frame(greedy, Rank(1), header, {}, "g", Rank(2));

@@ -24,6 +24,7 @@ class IdleHost final : public collectives::OperationHost {
   const Clock& clock() const override { return clock_; }
   const collectives::OperationSettings& settings() const override { return settings_; }
   BufferPool& pool() override { return pool_; }
+  const Recycler& recycler() const override { return recycler_; }
   // Operations that may skip can be made here, and not called.
   straggler::GroupPolicy& policy(const straggler::PolicyOptions&) override {
     std::abort();
@@ -56,6 +57,7 @@ class IdleHost final : public collectives::OperationHost {
   ManualClock clock_;
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
+  Recycler recycler_{0};
   double relay_rate_ = 0;
 };
 
