@@ -7,7 +7,8 @@
 // our memory. PURE: events in, decisions out. One thread.
 
 #include <cstdint>
-#include <map>
+
+#include "base/recycler.h"
 
 namespace aikido::engine {
 
@@ -34,7 +35,8 @@ class ReceiveWindow {
  private:
   uint64_t bytes_;
   uint64_t ahead_bytes_ = 0;
-  std::map<uint64_t, uint64_t> ahead_;  // by seq
+  Recycler recycler_{2 << 10};
+  RecycledMap<uint64_t, uint64_t> ahead_{recycler_};  // by seq
 };
 
 }  // namespace aikido::engine

@@ -7,12 +7,12 @@
 // thread.
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "transport/scheduler.h"
+#include "base/recycler.h"
+#include "transport/message_id.h"
 
 namespace aikido::engine {
 
@@ -73,8 +73,9 @@ class SendWindow {
   uint64_t called_ = 0;  // by the peer
   uint64_t asked_ = 0;
   uint64_t ahead_bytes_ = 0;
-  std::deque<Ahead> ahead_;             // in the order of sending
-  std::multimap<uint64_t, Held> held_;  // by seq
+  Recycler recycler_{2 << 10};
+  RecycledDeque<Ahead> ahead_{recycler_};  // in the order of sending
+  std::multimap<uint64_t, Held> held_;     // by seq
 };
 
 }  // namespace aikido::engine
