@@ -18,9 +18,9 @@ constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
 
 BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
-      incoming_(static_cast<size_t>(host->size())),
-      ready_(static_cast<size_t>(host->size())),
-      outgoing_(static_cast<size_t>(host->size())) {}
+      incoming_(static_cast<size_t>(host->size()), host->recycler()),
+      ready_(static_cast<size_t>(host->size()), host->recycler()),
+      outgoing_(static_cast<size_t>(host->size()), host->recycler()) {}
 
 Status BlockExchange::on_start() {
   for (const InBlock& block : local_.in_blocks) AIKIDO_TRY(expect(block));

@@ -17,7 +17,6 @@
 // meanwhile. Who reads our memory has no such link: to it a large block goes in one
 // piece.
 
-#include <map>
 #include <vector>
 
 #include "collectives/operation.h"
@@ -74,9 +73,9 @@ class BlockExchange final : public Operation {
   Status check_ready(Rank from, std::optional<uint64_t> wanted) const;
   void finish_if_done();
 
-  std::vector<Incoming> incoming_;  // by rank
-  std::vector<Ready> ready_;        // by rank: can take a large block
-  std::vector<Outgoing> outgoing_;  // by rank
+  RecycledVector<Incoming> incoming_;  // by rank
+  RecycledVector<Ready> ready_;        // by rank: can take a large block
+  RecycledVector<Outgoing> outgoing_;  // by rank
   bool all_get_the_same_ = false;
   size_t incoming_left_ = 0;
   size_t outgoing_left_ = 0;

@@ -16,7 +16,11 @@ HopReduction::HopReduction(OperationHost* host, Seq seq, Call call, Rank first_c
       shards_(call_.count, size_of(call_.dtype), plan_.num_shards(), 1),
       reduce_(kernels::find_reduce(call_.op, call_.dtype)),
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),
-      incoming_(static_cast<size_t>(plan_.num_hops())) {}
+      incoming_(host->recycler()) {
+  incoming_.reserve(static_cast<size_t>(plan_.num_hops()));
+  for (int32_t k = 0; k < plan_.num_hops(); ++k)
+    incoming_.emplace_back(host->recycler());
+}
 
 HopReduction::Range HopReduction::range_of(const Transfer& transfer) const {
   if (transfer.peer == kNoRank) return {};
@@ -48,7 +52,8 @@ void HopReduction::go_to(int32_t hop) {
     post(send.peer, folds(hop) ? FrameKind::kContrib : FrameKind::kResult, hop,
          local_.output + range.begin, range.bytes, 0, range.bytes, true);
   }
-  for (const Buffer& frame : std::exchange(incoming(hop).early, {})) fold(hop, frame);
+  const auto early = std::move(incoming(hop).early);
+  for (const Buffer& frame : early) fold(hop, frame);
 }
 
 bool HopReduction::is_through(int32_t hop) const {

@@ -36,9 +36,10 @@ class HopReduction final : public Operation {
  private:
   // What has come for one hop.
   struct Incoming {
-    Buffer begun;               // a frame that is on its way, to be folded
-    std::vector<Buffer> early;  // frames that are here, and not folded yet
-    size_t bytes = 0;           // that are here
+    explicit Incoming(const Recycler& recycler) : early(recycler) {}
+    Buffer begun;                // a frame that is on its way, to be folded
+    RecycledList<Buffer> early;  // frames that are here, and not folded yet
+    size_t bytes = 0;            // that are here
     size_t folded = 0;
   };
   struct Range {
@@ -64,8 +65,8 @@ class HopReduction final : public Operation {
   ShardPlan shards_;
   kernels::ReduceFn reduce_;
   double scale_;
-  std::vector<Incoming> incoming_;  // by hop
-  int32_t hop_ = -1;                // that this rank is in; before the first: -1
+  RecycledVector<Incoming> incoming_;  // by hop
+  int32_t hop_ = -1;                   // that this rank is in; before the first: -1
 };
 
 }  // namespace aikido::collectives

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace aikido::collectives {
@@ -96,7 +97,14 @@ class Mailbox::Outbound final : public transport::SendOwner,
 };
 
 Mailbox::Mailbox(OperationHost* host)
-    : host_(host), sources_(static_cast<size_t>(host->size())) {}
+    : host_(host),
+      receives_(host->recycler()),
+      waiting_(host->recycler()),
+      outbound_(host->recycler()),
+      deadlines_(host->recycler()) {
+  sources_.reserve(static_cast<size_t>(host->size()));
+  for (int32_t r = 0; r < host->size(); ++r) sources_.emplace_back(host->recycler());
+}
 
 Mailbox::~Mailbox() {
   for (const auto& [key, out] : outbound_) out->orphan();
@@ -105,7 +113,8 @@ Mailbox::~Mailbox() {
 void Mailbox::send(SendCall call) {
   const Rank to = call.to;
   const uint64_t number = source(to).next_sent++;
-  auto out = std::make_shared<Outbound>(this, std::move(call), number);
+  auto out = std::allocate_shared<Outbound>(Recycling<Outbound>(host_->recycler()),
+                                            this, std::move(call), number);
   outbound_.emplace(std::pair(to, number), out);
   deadlines_.insert(out->call().deadline);
   if (to == host_->self()) {
@@ -134,16 +143,26 @@ bool Mailbox::is_most_urgent(Source& there, Priority priority) {
   return priority == there.most_urgent;
 }
 
+// The first of those there; end() if there is none.
+template <class Places>
+auto Mailbox::first_at(Places& places, Rank from, int32_t tag) {
+  const auto first = places.lower_bound(Place(from, tag, 0));
+  if (first == places.end()) return first;
+  const auto& [its_from, its_tag, order] = first->first;
+  return its_from == from && its_tag == tag ? first : places.end();
+}
+
 void Mailbox::receive(ReceiveCall call) {
-  const Place place{call.from.value_or(kNoRank), call.tag};
+  const Rank wanted = call.from.value_or(kNoRank);
   if (!call.on_done) call.on_done = [](const Status&, Rank) {};
   deadlines_.insert(call.deadline);
-  const auto waiting = waiting_.find(place);
+  const auto waiting = first_at(waiting_, wanted, call.tag);
   if (waiting == waiting_.end()) {
-    receives_[place].emplace(next_posted_++, std::move(call));
+    const Place place(wanted, call.tag, next_posted_++);
+    receives_.emplace(place, std::move(call));
     return;
   }
-  const auto [from, number] = waiting->second.begin()->second;
+  const auto [from, number] = waiting->second;
   Inbound& in = source(from).inbound.at(number);
   stop_waiting(from, in);
   in.receive = std::move(call);
@@ -168,34 +187,29 @@ void Mailbox::match(Rank from) {
 
 // The receive that was posted first, of those that a message fits.
 std::optional<ReceiveCall> Mailbox::take_receive(Rank from, int32_t tag) {
-  auto best = receives_.find({from, tag});
-  const auto any = receives_.find({kNoRank, tag});
-  const auto posted = [](const auto& it) { return it->second.begin()->first; };
+  auto best = first_at(receives_, from, tag);
+  const auto any = first_at(receives_, kNoRank, tag);
+  const auto posted = [](const auto& it) { return std::get<uint64_t>(it->first); };
   if (best == receives_.end() ||
       (any != receives_.end() && posted(any) < posted(best))) {
     best = any;
   }
   if (best == receives_.end()) return std::nullopt;
-  Receives& receives = best->second;
-  ReceiveCall call = std::move(receives.begin()->second);
-  receives.erase(receives.begin());
-  if (receives.empty()) receives_.erase(best);
+  ReceiveCall call = std::move(best->second);
+  receives_.erase(best);
   return call;
 }
 
 void Mailbox::wait(Rank from, uint64_t number, Inbound& in) {
   in.arrival = next_arrival_++;
   for (const Rank rank : {from, kNoRank})
-    waiting_[{rank, in.tag}].emplace(in.arrival, std::pair(from, number));
+    waiting_.emplace(Place(rank, in.tag, in.arrival), std::pair(from, number));
 }
 
 void Mailbox::stop_waiting(Rank from, Inbound& in) {
   if (in.arrival == 0) return;
-  for (const Rank rank : {from, kNoRank}) {
-    const auto it = waiting_.find({rank, in.tag});
-    it->second.erase(in.arrival);
-    if (it->second.empty()) waiting_.erase(it);
-  }
+  for (const Rank rank : {from, kNoRank})
+    waiting_.erase(Place(rank, in.tag, in.arrival));
   in.arrival = 0;
 }
 
@@ -450,15 +464,15 @@ void Mailbox::give_up(Rank from, uint64_t number, Inbound& in, const Status& why
 // Those receives without a message that are meant, in the order of posting.
 std::vector<ReceiveCall> Mailbox::take_receives(
     const std::function<bool(Rank from, const ReceiveCall&)>& is_meant) {
-  Receives taken;
-  for (auto place = receives_.begin(); place != receives_.end();) {
-    Receives& here = place->second;
-    for (auto it = here.begin(); it != here.end();) {
-      const auto next = std::next(it);
-      if (is_meant(place->first.first, it->second)) taken.insert(here.extract(it));
-      it = next;
+  std::map<uint64_t, ReceiveCall> taken;
+  for (auto it = receives_.begin(); it != receives_.end();) {
+    const auto [from, tag, posted] = it->first;
+    if (is_meant(from, it->second)) {
+      taken.emplace(posted, std::move(it->second));
+      it = receives_.erase(it);
+    } else {
+      ++it;
     }
-    place = here.empty() ? receives_.erase(place) : std::next(place);
   }
   std::vector<ReceiveCall> calls;
   for (auto& [posted, call] : taken) calls.push_back(std::move(call));
@@ -492,7 +506,8 @@ bool Mailbox::on_time(TimePoint now, const Status& silent) {
     }
     return Status(Code::kTimedOut, concat(call, ": Timed out ", how), peer);
   };
-  for (const auto& [key, out] : std::map(outbound_)) {
+  const auto sends = outbound_;
+  for (const auto& [key, out] : sends) {
     if (out->call().deadline > now) continue;
     out->end(late("send to", out->call().to, out->call().tag,
                   out->is_posted() ? "with a part of it still here"
@@ -519,10 +534,11 @@ bool Mailbox::on_time(TimePoint now, const Status& silent) {
 std::string Mailbox::what_waits(Rank from) const {
   size_t count = 0;
   std::optional<int32_t> tag;
-  for (auto it = waiting_.lower_bound({from, std::numeric_limits<int32_t>::min()});
-       it != waiting_.end() && it->first.first == from; ++it) {
-    count += it->second.size();
-    if (!tag) tag = it->first.second;
+  const Place first(from, std::numeric_limits<int32_t>::min(), 0);
+  for (auto it = waiting_.lower_bound(first);
+       it != waiting_.end() && std::get<Rank>(it->first) == from; ++it) {
+    ++count;
+    if (!tag) tag = std::get<int32_t>(it->first);
   }
   std::string text = "before a message for it was read here";
   if (tag) {

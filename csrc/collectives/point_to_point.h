@@ -14,15 +14,16 @@
 // only.
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/buffer_pool.h"
+#include "base/recycler.h"
 #include "collectives/operation.h"
 
 namespace aikido::collectives {
@@ -97,6 +98,7 @@ class Mailbox {
     std::optional<ReceiveCall> receive;  // matched
   };
   struct Source {
+    explicit Source(const Recycler& recycler) : inbound(recycler) {}
     uint64_t next_sent = 1;  // number of our next message to that peer
     uint64_t next_seen = 1;  // first message from that peer not seen yet
     // Bytes of messages that went unasked, since the beginning: sent to that peer,
@@ -105,14 +107,14 @@ class Mailbox {
     Priority most_urgent = kMinPriority;  // of our messages to that peer
     uint64_t taken = 0, told_taken = 0;
     uint64_t come = 0;  // unasked, whole or not
-    std::map<uint64_t, Inbound> inbound;
+    RecycledMap<uint64_t, Inbound> inbound;
   };
 
-  // Where receives and messages meet: by source (kNoRank for anyone) and tag.
-  using Place = std::pair<Rank, int32_t>;
-  using Receives = std::map<uint64_t, ReceiveCall>;  // in the order of posting
-  // In the order of arrival: the source and the number of the message there.
-  using Messages = std::map<uint64_t, std::pair<Rank, uint64_t>>;
+  // Where receives and messages meet, by source (kNoRank for anyone) and tag, and in
+  // which order: of posting, or of arrival.
+  using Place = std::tuple<Rank, int32_t, uint64_t>;
+  template <class Places>
+  static auto first_at(Places& places, Rank from, int32_t tag);
 
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   Status check_window(Rank from, const transport::FrameHeader& header) const;
@@ -137,13 +139,15 @@ class Mailbox {
 
   OperationHost* host_;
   std::vector<Source> sources_;
-  std::map<Place, Receives> receives_;  // that have found no message yet
-  // Messages that have found no receive yet, each under its source and under kNoRank.
-  std::map<Place, Messages> waiting_;
+  RecycledMap<Place, ReceiveCall> receives_;  // that have found no message yet
+  // Messages that have found no receive yet, each under its source and under kNoRank:
+  // the source and the number of the message there.
+  RecycledMap<Place, std::pair<Rank, uint64_t>> waiting_;
   uint64_t next_posted_ = 1;
   uint64_t next_arrival_ = 1;
-  std::map<std::pair<Rank, uint64_t>, std::shared_ptr<Outbound>> outbound_;
-  std::multiset<TimePoint> deadlines_;  // of all sends and receives that are not over
+  RecycledMap<std::pair<Rank, uint64_t>, std::shared_ptr<Outbound>> outbound_;
+  // Of all sends and receives that are not over.
+  std::multiset<TimePoint, std::less<>, Recycling<TimePoint>> deadlines_;
 };
 
 }  // namespace aikido::collectives
