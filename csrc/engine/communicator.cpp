@@ -199,30 +199,34 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
   local.step = options_.recorder->traced_step();
   if (local.step != trace::Recorder::kNotTraced)
     local.traced_at = options_.recorder->now();
-  const auto shared = std::make_shared<collectives::LocalCall>(std::move(local));
   uint64_t number = 0;
   {
     // Under the lock, so that numbers and the order of posting agree.
     const std::lock_guard lock(mutex_);
     number = ++num_calls_;
-    enter(shared->hold,
-          [this, call = std::move(call), shared, number, timeout]() mutable {
-            if (shared->hold && !shared->hold->failure) {
-              group_->refuse(shared->hold->failure);
-              collectives::Outcome outcome;
-              outcome.kind = collectives::OutcomeKind::kAborted;
-              outcome.seq = Seq(number);
-              shared->on_done(shared->hold->failure, outcome);
-            } else {
-              engine_->uplink().note(shared->priority,
-                                     call.policy.kind != straggler::Kind::kWaitAll);
-              group_->call(std::move(call), std::move(*shared), timeout);
-            }
-            group_->end_turn();
-          });
+    const auto hold = local.hold;
+    const auto ticket =
+        calls_.put({std::move(call), std::move(local), timeout, number});
+    enter(hold, [this, ticket] { take_up(calls_.take(ticket)); });
   }
   engine_->drive();
   return number;
+}
+
+void Communicator::take_up(Called called) {
+  collectives::LocalCall& local = called.local;
+  if (local.hold && !local.hold->failure) {
+    group_->refuse(local.hold->failure);
+    collectives::Outcome outcome;
+    outcome.kind = collectives::OutcomeKind::kAborted;
+    outcome.seq = Seq(called.number);
+    local.on_done(local.hold->failure, outcome);
+  } else {
+    engine_->uplink().note(local.priority,
+                           called.call.policy.kind != straggler::Kind::kWaitAll);
+    group_->call(std::move(called.call), std::move(local), called.timeout);
+  }
+  group_->end_turn();
 }
 
 uint64_t Communicator::refuse(const Status& why) {
@@ -319,35 +323,35 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 }
 
 void Communicator::send(collectives::SendCall call) {
-  const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
-  const auto work = [this, shared] {
-    if (shared->hold && !shared->hold->failure)
-      return shared->on_done(shared->hold->failure, kNoRank);
-    engine_->uplink().note(shared->priority);
-    group_->send(std::move(*shared));
-  };
+  const auto hold = call.hold;
+  const auto ticket = sends_.put(std::move(call));
+  const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
   // What is called on another thread meanwhile has no order with it.
-  if (!shared->hold && num_held_ == 0) {
+  if (!hold && num_held_ == 0) {
     engine_->enqueue(work);
   } else {
     const std::lock_guard lock(mutex_);
-    enter(shared->hold, work);
+    enter(hold, work);
   }
   engine_->drive();
 }
 
 void Communicator::send_ahead(collectives::SendCall call) {
-  const auto shared = std::make_shared<collectives::SendCall>(std::move(call));
-  engine_->enqueue([this, shared] {
-    engine_->uplink().note(shared->priority);
-    group_->send(std::move(*shared));
-  });
+  const auto ticket = sends_.put(std::move(call));
+  engine_->enqueue([this, ticket] { take_up(sends_.take(ticket)); });
   engine_->drive();
 }
 
+void Communicator::take_up(collectives::SendCall call) {
+  if (call.hold && !call.hold->failure)
+    return call.on_done(call.hold->failure, kNoRank);
+  engine_->uplink().note(call.priority);
+  group_->send(std::move(call));
+}
+
 void Communicator::receive(collectives::ReceiveCall call) {
-  const auto shared = std::make_shared<collectives::ReceiveCall>(std::move(call));
-  engine_->enqueue([this, shared] { group_->receive(std::move(*shared)); });
+  const auto ticket = receives_.put(std::move(call));
+  engine_->enqueue([this, ticket] { group_->receive(receives_.take(ticket)); });
   engine_->drive();
 }
 

@@ -17,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "engine/group.h"
+#include "engine/tray.h"
 #include "membership/roster.h"
 #include "membership/store.h"
 
@@ -123,6 +124,14 @@ class Communicator final : private transport::Doorkeeper {
   Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, transport::Connections connections);
   void wait_until(const std::function<bool()>& is_so, TimePoint deadline);
+  struct Called {
+    collectives::Call call;
+    collectives::LocalCall local;
+    Duration timeout;
+    uint64_t number;
+  };
+  void take_up(Called called);
+  void take_up(collectives::SendCall call);
   void enter(const std::shared_ptr<collectives::Hold>& hold,
              std::function<void()> work);
   void enter_released();
@@ -141,6 +150,10 @@ class Communicator final : private transport::Doorkeeper {
   transport::Token token_{};
   SystemClock clock_;
   std::unique_ptr<Group> group_;
+  // On their way to the group.
+  Tray<Called> calls_;
+  Tray<collectives::SendCall> sends_;
+  Tray<collectives::ReceiveCall> receives_;
 
   mutable std::mutex mutex_;
   std::condition_variable links_changed_;

@@ -32,7 +32,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -42,6 +41,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/recycler.h"
 #include "base/status.h"
 
 namespace aikido::transport {
@@ -175,7 +175,9 @@ class EventLoop final : public Clock {
   std::vector<Polled*> polled_;
   std::vector<Timed*> timed_;
   std::vector<Flushable*> flushes_;
-  std::deque<std::function<void()>> work_;  // taken from posted_, being run
+  Recycler recycler_{4 << 10};
+  // Taken from posted_, being run.
+  RecycledDeque<std::function<void()>> work_{recycler_};
 
   // Guarded by mutex_.
   std::mutex mutex_;

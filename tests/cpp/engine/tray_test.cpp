@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "engine/tray.h"
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using engine::Tray;
+
+TEST_CASE("each ticket gets its own thing, in whatever order") {
+  Tray<std::unique_ptr<int>> tray;
+  std::vector<Tray<std::unique_ptr<int>>::Ticket> tickets;
+  for (int i = 0; i < 4; ++i) tickets.push_back(tray.put(std::make_unique<int>(i)));
+  for (const size_t i : {2u, 0u, 3u, 1u})
+    CHECK(*tray.take(tickets[i]) == static_cast<int>(i));
+}
+
+TEST_CASE("what is not taken goes with the tray") {
+  auto thing = std::make_shared<int>(7);
+  {
+    Tray<std::shared_ptr<int>> tray;
+    tray.put(thing);
+    tray.take(tray.put(thing));
+    CHECK(thing.use_count() == 2);
+  }
+  CHECK(thing.use_count() == 1);
+}
+
+TEST_CASE("several threads put while another one takes") {
+  Tray<int> tray;
+  std::vector<std::thread> callers;
+  std::vector<std::vector<Tray<int>::Ticket>> tickets(3);
+  for (size_t t = 0; t < tickets.size(); ++t)
+    callers.emplace_back([&tray, &its = tickets[t], t] {
+      for (int i = 0; i < 100; ++i) {
+        tray.take(tray.put(-1));
+        its.push_back(tray.put(static_cast<int>(t) * 100 + i));
+      }
+    });
+  for (auto& caller : callers) caller.join();
+  int expected = 0;
+  bool is_right = true;
+  for (const auto& its : tickets)
+    for (const auto ticket : its)
+      is_right = tray.take(ticket) == expected++ && is_right;
+  CHECK(is_right);
+}
