@@ -5,7 +5,8 @@
 Callgrind counts them, in a program whose four members send over links in memory
 (cpp/count_allreduces.cpp). So the figure is the same in each run: it is what the engine
 and the collectives cost, without sockets, torch and waiting. The reference is the one
-kept in results/instructions.json for the same compiler.
+kept in results/instructions.json for the same compiler. The program itself counts how
+often it asks the heap for memory: after the first allreduces not at all.
 """
 
 import json
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import typer
 
@@ -32,6 +34,14 @@ class NotCountedError(Exception):
     """There is nothing to count with, or counting failed; the text says why."""
 
 
+class Counted(NamedTuple):
+    """What built the program, and what a rank does for an allreduce."""
+
+    build: str
+    instructions: float
+    allocations: float
+
+
 def count_of(text: str) -> int:
     """All instructions, of what callgrind says at its end."""
     found = re.search(r"Collected : (\d+)", text)
@@ -40,24 +50,35 @@ def count_of(text: str) -> int:
     return int(found[1])
 
 
-def count(program: Path, *how: str) -> tuple[str, float]:
-    """What built the program, and the instructions of a rank for an allreduce.
+def allocations_of(text: str) -> int:
+    """All allocations, of what the program says."""
+    found = re.search(r"^(\d+) allocations$", text, re.MULTILINE)
+    if found is None:
+        raise NotCountedError(f"it did not say how many allocations:\n{text}")
+    return int(found[1])
 
-    `how`: its further arguments.
-    """
+
+def count(program: Path, *how: str) -> Counted:
+    """What a rank does for an allreduce. `how`: further arguments of the program."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise NotCountedError("There is no valgrind here.")
     command = [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    counts = []
+    instructions, allocations = [], []
     for num in (NUM, 2 * NUM):
         done = subprocess.run(
             [*command, str(program), str(num), *how], capture_output=True, text=True
         )
         if done.returncode != 0:
             raise NotCountedError(f"{program.name} failed:\n{done.stderr}")
-        counts.append(count_of(done.stderr))
-    return done.stdout.splitlines()[0], (counts[1] - counts[0]) / NUM / RANKS
+        instructions.append(count_of(done.stderr))
+        allocations.append(allocations_of(done.stdout))
+
+    def of_each(counts: list[int]) -> float:
+        return (counts[1] - counts[0]) / NUM / RANKS
+
+    build = done.stdout.splitlines()[0]
+    return Counted(build, of_each(instructions), of_each(allocations))
 
 
 def kept(case: str, path: Path = KEPT) -> float | None:
@@ -66,27 +87,40 @@ def kept(case: str, path: Path = KEPT) -> float | None:
     return next((row["value"] for row in rows if row["case"] == case), None)
 
 
-def judged(build: str, value: float, path: Path = KEPT) -> common.Result:
-    """Beside the figure kept for the same `build`; without one it is not judged."""
-    case = f"allreduce of 4 KiB, {RANKS} ranks, {build}"
+def judged(counted: Counted, path: Path = KEPT) -> list[common.Result]:
+    """Instructions beside those kept for the same build, and allocations beside none.
+
+    Instructions of another build are not judged.
+    """
+    case = f"allreduce of 4 KiB, {RANKS} ranks, {counted.build}"
+    value = counted.instructions
     reference = kept(case, path)
-    return common.Result.judge(
-        case,
-        unit="instructions",
-        value=value,
-        reference=value if reference is None else reference,
-        bar=None if reference is None else BAR,
-    )
+    return [
+        common.Result.judge(
+            case,
+            unit="instructions",
+            value=value,
+            reference=value if reference is None else reference,
+            bar=None if reference is None else BAR,
+        ),
+        common.Result.judge(
+            f"allocations of an {case}",
+            unit="allocations",
+            value=counted.allocations,
+            reference=0,
+            bar=1,
+        ),
+    ]
 
 
 def main(json_file: common.JsonPath = None) -> None:
-    """Counts the instructions of an allreduce, beside the figure that is kept."""
+    """Counts what an allreduce takes, beside the figure that is kept."""
     try:
-        result = judged(*count(programs.build(PROGRAM)))
+        results = judged(count(programs.build(PROGRAM)))
     except (NotCountedError, programs.BuildError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    common.report([result], json_file)
+    common.report(results, json_file)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 //   count_allreduces NUM [without|disarmed|armed|spans [ELEMENTS]]
 // For instructions.py and tracing.py, which count its instructions: what a call costs
 // in the engine and the collectives. Links are in memory, the clock stands still and
-// there is one thread, so each run executes the same.
+// there is one thread, so each run executes the same. It also says how often it asked
+// the heap for memory.
 //
 // With a second argument links are traced, too, as those over sockets are: without a
 // recorder, by one that is disarmed, or by one that is armed. Then it also says how
@@ -25,6 +26,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "engine/group.h"
+#include "harness/counted_heap.h"
 #include "trace/recorder.h"
 #include "transport/loopback_link.h"
 #include "transport/send_trace.h"
@@ -183,6 +185,8 @@ void run(const Plan& plan) {
       second.attach(Rank(a), traced(std::move(to_a), Rank(a), second));
     }
   for (uint64_t i = 0; i < plan.num; ++i) allreduce(plan, members, network);
+  std::printf("%llu allocations\n",
+              static_cast<unsigned long long>(testing::num_allocations.load()));
 }
 
 bool is_mode(std::string_view mode) {

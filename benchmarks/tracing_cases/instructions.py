@@ -101,7 +101,7 @@ def allreduce_of(program: Path, elements: int) -> tuple[str, Allreduce]:
     """What built the program, and what an allreduce of so many elements takes."""
     counted = {}
     for mode in MODES:
-        build, counted[mode] = instructions.count(program, mode, str(elements))
+        build, counted[mode], _ = instructions.count(program, mode, str(elements))
     return build, Allreduce(counted, readings_of(program, elements))
 
 

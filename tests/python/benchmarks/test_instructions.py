@@ -6,12 +6,18 @@ import sys
 import pytest
 
 from benchmarks import instructions
+from benchmarks.instructions import Counted
 from harness.counting import counted_program
+
+
+def judged(build, value, file):
+    """Of instructions."""
+    return instructions.judged(Counted(build, value, 0.0), file)[0]
 
 
 def keep(tmp_path, value):
     file = tmp_path / "kept.json"
-    case = instructions.judged("gcc 12, x86_64", value, file).case
+    case = judged("gcc 12, x86_64", value, file).case
     file.write_text(json.dumps([{"case": case, "value": value}]))
     return file
 
@@ -19,15 +25,25 @@ def keep(tmp_path, value):
 @pytest.mark.parametrize(("value", "holds"), [(1090, True), (1110, False), (5, True)])
 def test_a_figure_may_grow_by_a_tenth(tmp_path, value, holds):
     file = keep(tmp_path, 1000)
-    result = instructions.judged("gcc 12, x86_64", value, file)
+    result = judged("gcc 12, x86_64", value, file)
     assert result.reference == 1000
     assert result.holds is holds
 
 
 def test_without_a_figure_of_its_compiler_nothing_is_judged(tmp_path):
     file = keep(tmp_path, 1000)
-    assert instructions.judged("clang 14, x86_64", 5000, file).holds is None
-    assert instructions.judged("gcc 12, x86_64", 5, tmp_path / "none").holds is None
+    assert judged("clang 14, x86_64", 5000, file).holds is None
+    assert judged("gcc 12, x86_64", 5, tmp_path / "none").holds is None
+
+
+@pytest.mark.parametrize(("value", "holds"), [(0.0, True), (0.25, False)])
+def test_an_allreduce_asks_nothing_of_the_heap_whatever_built_it(
+    tmp_path, value, holds
+):
+    counted = Counted("clang 14, x86_64", 1000, value)
+    result = instructions.judged(counted, tmp_path / "none")[1]
+    assert result.case.startswith("allocations of an allreduce of 4 KiB, 4 ranks")
+    assert result.holds is holds
 
 
 def test_the_count_is_read_from_the_end_of_callgrind():
@@ -37,6 +53,12 @@ def test_the_count_is_read_from_the_end_of_callgrind():
         instructions.count_of("==1== Events    : Ir\n")
 
 
+def test_the_allocations_are_read_from_a_line_of_the_program():
+    assert instructions.allocations_of("gcc 12, x86_64\n542 allocations\n") == 542
+    with pytest.raises(instructions.NotCountedError, match="how many allocations"):
+        instructions.allocations_of("gcc 12, x86_64\n")
+
+
 def test_what_a_process_costs_is_not_counted(tmp_path, monkeypatch):
     tool = tmp_path / "valgrind"
     tool.write_text(
@@ -44,11 +66,13 @@ def test_what_a_process_costs_is_not_counted(tmp_path, monkeypatch):
         "import sys\n"
         "num = int(sys.argv[-1])\n"
         "print('gcc 12, x86_64')\n"
+        "print(f'{500 + 2 * num} allocations')\n"
         "print(f'==1== Collected : {7_000_000 + 400 * num}', file=sys.stderr)\n"
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert instructions.count(tmp_path / "program") == ("gcc 12, x86_64", 100.0)
+    counted = instructions.count(tmp_path / "program")
+    assert counted == Counted("gcc 12, x86_64", 100.0, 0.5)
     tool.write_text(f"#!{sys.executable}\nraise SystemExit('broken')\n")
     with pytest.raises(instructions.NotCountedError, match="program failed:\nbroken"):
         instructions.count(tmp_path / "program")
@@ -57,8 +81,9 @@ def test_what_a_process_costs_is_not_counted(tmp_path, monkeypatch):
         instructions.count(tmp_path / "program")
 
 
-def test_an_allreduce_takes_no_more_instructions_than_are_kept():
-    result = instructions.judged(*instructions.count(counted_program()))
+def test_an_allreduce_takes_no_more_than_is_kept():
+    result, heap = instructions.judged(instructions.count(counted_program()))
+    assert heap.holds, f"{heap.case}: {heap.value:g} of a rank"
     if result.bar is None:
         pytest.skip(f"no figure is kept for this compiler: {result.case}")
     assert result.holds, (
