@@ -21,14 +21,16 @@
 #include <utility>
 #include <vector>
 
-// The address sanitizer is to see who uses a block that lies idle.
-#if defined(__SANITIZE_ADDRESS__) && __has_include(<sanitizer/asan_interface.h>)
-#include <sanitizer/asan_interface.h>
-#define AIKIDO_HIDE(begin, bytes) ASAN_POISON_MEMORY_REGION(begin, bytes)
-#define AIKIDO_SHOW(begin, bytes) ASAN_UNPOISON_MEMORY_REGION(begin, bytes)
-#else
-#define AIKIDO_HIDE(begin, bytes)
-#define AIKIDO_SHOW(begin, bytes)
+// The address sanitizer is to see who uses what was given back: nothing is kept.
+#if defined(__SANITIZE_ADDRESS__)
+#define AIKIDO_KEEPS_BLOCKS false
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AIKIDO_KEEPS_BLOCKS false
+#endif
+#endif
+#ifndef AIKIDO_KEEPS_BLOCKS
+#define AIKIDO_KEEPS_BLOCKS true
 #endif
 
 namespace aikido {
@@ -40,9 +42,12 @@ class Recycler {
  public:
   // Larger blocks are not kept.
   static constexpr size_t kLargest = 4096;
+  static constexpr bool kKeepsBlocks = AIKIDO_KEEPS_BLOCKS;
 
-  // Keeps up to `max_idle_bytes` of what was given back.
-  explicit Recycler(size_t max_idle_bytes) : shelf_(new Shelf(max_idle_bytes)) {}
+  // Keeps up to `max_idle_bytes` of what was given back last. Of other sizes that are
+  // in its way as much goes: what a burst has left does not stay for good.
+  explicit Recycler(size_t max_idle_bytes)
+      : shelf_(new Shelf(kKeepsBlocks ? max_idle_bytes : 0)) {}
   ~Recycler() { shelf_->close(); }
   Recycler(const Recycler&) = delete;
   Recycler& operator=(const Recycler&) = delete;
@@ -68,15 +73,13 @@ class Recycler {
       Idle* const block = idle_[i];
       idle_[i] = block->next;
       idle_bytes_ -= size_of(i);
-      AIKIDO_SHOW(block, size_of(i));
       return block;
     }
     void give_back(void* block, size_t bytes) {
       const size_t i = place_of(bytes);
-      if (i < idle_.size() && idle_bytes_ + size_of(i) <= max_idle_bytes_) {
+      if (i < idle_.size() && (fits(i) || make_room(i))) {
         idle_[i] = new (block) Idle{idle_[i]};
         idle_bytes_ += size_of(i);
-        AIKIDO_HIDE(idle_[i] + 1, size_of(i) - sizeof(Idle));
       } else {
         ::operator delete(block);
       }
@@ -94,10 +97,15 @@ class Recycler {
     static constexpr size_t place_of(size_t bytes) { return (bytes - 1) / kGrain; }
     static constexpr size_t size_of(size_t place) { return (place + 1) * kGrain; }
     static void* fresh(size_t bytes);
+    bool fits(size_t place) const {
+      return idle_bytes_ + size_of(place) <= max_idle_bytes_;
+    }
+    bool make_room(size_t place);
 
     size_t max_idle_bytes_;
     size_t idle_bytes_ = 0;
     size_t num_out_ = 0;
+    size_t last_dropped_ = 0;  // the place of a block that made room
     bool is_closed_ = false;
     std::array<Idle*, kLargest / kGrain> idle_{};  // by size
   };
@@ -151,5 +159,4 @@ using RecycledHashMap = std::unordered_map<Key, T, std::hash<Key>, std::equal_to
 
 }  // namespace aikido
 
-#undef AIKIDO_HIDE
-#undef AIKIDO_SHOW
+#undef AIKIDO_KEEPS_BLOCKS

@@ -203,11 +203,12 @@ uint64_t Communicator::call(collectives::Call call, collectives::LocalCall local
   {
     // Under the lock, so that numbers and the order of posting agree.
     const std::lock_guard lock(mutex_);
-    number = ++num_calls_;
+    number = num_calls_ + 1;
     const auto hold = local.hold;
-    const auto ticket =
-        calls_.put({std::move(call), std::move(local), timeout, number});
-    enter(hold, [this, ticket] { take_up(calls_.take(ticket)); });
+    calls_.put({std::move(call), std::move(local), timeout, number}, [&](auto ticket) {
+      enter(hold, [this, ticket] { take_up(calls_.take(ticket)); });
+    });
+    num_calls_ = number;
   }
   engine_->drive();
   return number;
@@ -324,21 +325,20 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 
 void Communicator::send(collectives::SendCall call) {
   const auto hold = call.hold;
-  const auto ticket = sends_.put(std::move(call));
-  const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
-  // What is called on another thread meanwhile has no order with it.
-  if (!hold && num_held_ == 0) {
-    engine_->enqueue(work);
-  } else {
+  sends_.put(std::move(call), [&](auto ticket) {
+    const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
+    // What is called on another thread meanwhile has no order with it.
+    if (!hold && num_held_ == 0) return engine_->enqueue(work);
     const std::lock_guard lock(mutex_);
     enter(hold, work);
-  }
+  });
   engine_->drive();
 }
 
 void Communicator::send_ahead(collectives::SendCall call) {
-  const auto ticket = sends_.put(std::move(call));
-  engine_->enqueue([this, ticket] { take_up(sends_.take(ticket)); });
+  sends_.put(std::move(call), [this](auto ticket) {
+    engine_->enqueue([this, ticket] { take_up(sends_.take(ticket)); });
+  });
   engine_->drive();
 }
 
@@ -350,8 +350,9 @@ void Communicator::take_up(collectives::SendCall call) {
 }
 
 void Communicator::receive(collectives::ReceiveCall call) {
-  const auto ticket = receives_.put(std::move(call));
-  engine_->enqueue([this, ticket] { group_->receive(receives_.take(ticket)); });
+  receives_.put(std::move(call), [this](auto ticket) {
+    engine_->enqueue([this, ticket] { group_->receive(receives_.take(ticket)); });
+  });
   engine_->drive();
 }
 

@@ -19,9 +19,16 @@ class Tray {
  public:
   using Ticket = typename RecycledList<T>::iterator;
 
-  Ticket put(T thing) {
-    const std::lock_guard lock(mutex_);
-    return things_.insert(things_.end(), std::move(thing));
+  // `enter` gets the ticket, and sees that it is used. Where it throws the thing goes.
+  template <class Enter>
+  void put(T thing, Enter&& enter) {
+    const Ticket ticket = keep(std::move(thing));
+    try {
+      enter(ticket);
+    } catch (...) {
+      take(ticket);
+      throw;
+    }
   }
   // Once for each ticket. What is never taken goes with the tray.
   T take(Ticket ticket) {
@@ -33,6 +40,11 @@ class Tray {
 
  private:
   static constexpr size_t kMaxIdleBytes = 16 << 10;
+
+  Ticket keep(T thing) {
+    const std::lock_guard lock(mutex_);
+    return things_.insert(things_.end(), std::move(thing));
+  }
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -27,12 +27,15 @@ class SentMessages {
     auto telling = std::exchange(sent_, std::move(told_));
     for (const auto& [owner, token] : telling) owner->on_sent(token);
     telling.clear();
-    told_ = std::move(telling);
+    if (telling.capacity() <= kMostKept) told_ = std::move(telling);
   }
   // Nobody is told.
   void clear() { sent_.clear(); }
 
  private:
+  // Entries whose memory a link keeps, twice.
+  static constexpr size_t kMostKept = 256;
+
   std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_, told_;
 };
 

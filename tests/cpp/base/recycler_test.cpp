@@ -4,14 +4,17 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "harness/catch.h"
 
 using namespace aikido;
 
 TEST_CASE("a block that was given back is the next one of its size") {
+  if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(1 << 10);
   Recycling<uint64_t> words(recycler);
   uint64_t* const first = words.allocate(3);
@@ -29,6 +32,7 @@ TEST_CASE("a block that was given back is the next one of its size") {
 }
 
 TEST_CASE("what is kept is bounded, and large blocks are not") {
+  if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(128);
   Recycling<std::byte> bytes(recycler);
   std::array<std::byte*, 3> blocks{};
@@ -45,7 +49,38 @@ TEST_CASE("what is kept is bounded, and large blocks are not") {
   CHECK(large.idle_bytes() == Recycler::kLargest);
 }
 
+TEST_CASE("what lies idle in other sizes makes room") {
+  if (!Recycler::kKeepsBlocks) return;
+  Recycler recycler(256);
+  Recycling<std::byte> bytes(recycler);
+  const auto give_back = [&](std::initializer_list<size_t> sizes) {
+    std::vector<std::pair<std::byte*, size_t>> blocks;
+    for (const size_t size : sizes) blocks.emplace_back(bytes.allocate(size), size);
+    for (const auto& [block, size] : blocks) bytes.deallocate(block, size);
+  };
+  give_back({64, 64, 128});
+  CHECK(recycler.idle_bytes() == 256);
+  // One of each of the others in turn: the first of 64 and that of 128.
+  give_back({192});
+  CHECK(recycler.idle_bytes() == 256);
+  std::byte* const small = bytes.allocate(64);
+  CHECK(recycler.idle_bytes() == 192);
+  std::byte* const large = bytes.allocate(192);
+  CHECK(recycler.idle_bytes() == 0);
+  bytes.deallocate(large, 192);
+  bytes.deallocate(small, 64);
+  // More than there may be: nothing goes for it.
+  give_back({320});
+  CHECK(recycler.idle_bytes() == 256);
+  // Of its own size none does.
+  give_back({256});
+  CHECK(recycler.idle_bytes() == 256);
+  give_back({256, 256});
+  CHECK(recycler.idle_bytes() == 256);
+}
+
 TEST_CASE("containers use their memory again, and take it along when they move") {
+  if (!Recycler::kKeepsBlocks) return;
   Recycler recycler(4 << 10);
   {
     RecycledMap<int, int> map(recycler);
@@ -79,7 +114,7 @@ TEST_CASE("blocks outlive their recycler") {
   auto number = std::allocate_shared<int>(Recycling<int>(*recycler), 7);
   std::weak_ptr<int> weak = number;
   { const auto kept = std::allocate_shared<int>(Recycling<int>(*recycler), 8); }
-  CHECK(recycler->idle_bytes() > 0);
+  CHECK((recycler->idle_bytes() > 0) == Recycler::kKeepsBlocks);
   recycler.reset();
   CHECK(*number == 7);
   number.reset();

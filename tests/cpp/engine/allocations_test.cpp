@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/recycler.h"
 #include "harness/catch.h"
 #include "harness/counted_heap.h"
 #include "harness/members.h"
@@ -40,6 +41,14 @@ class Callers {
       num_left_.fetch_sub(1);
       num_left_.notify_one();
     };
+  }
+  // So many calls of each member, and none that waits for another.
+  template <class MakeCall>
+  void burst(int num_calls, MakeCall&& call) {
+    num_left_ = kSize * num_calls;
+    for (int i = 0; i < num_calls; ++i)
+      for (int32_t r = 0; r < kSize; ++r) call(r);
+    while (const int left = num_left_) num_left_.wait(left);
   }
   // Of kTimes times so many calls, once that has been done before.
   template <class Calls>
@@ -146,6 +155,7 @@ uint64_t allocations_of_message(Callers& callers, size_t count, bool is_early) {
 }  // namespace
 
 TEST_CASE("calls ask nothing of the heap in the steady state", "[tcp]") {
+  if (!Recycler::kKeepsBlocks) return;
   const size_t shared_memory_bytes = GENERATE(size_t{0}, size_t{1} << 20);
   INFO(shared_memory_bytes << " bytes of shared memory");
   Callers callers(shared_memory_bytes);
@@ -157,6 +167,22 @@ TEST_CASE("calls ask nothing of the heap in the steady state", "[tcp]") {
     CHECK(allocations_of_message(callers, count, false) < kFew);
   }
   CHECK(allocations_of_blocks(callers, CallKind::kBroadcast, 1 << 10) < kFew);
+}
+
+TEST_CASE("nor after many calls at once", "[tcp]") {
+  if (!Recycler::kKeepsBlocks) return;
+  Callers callers(size_t{1} << 20);
+  std::vector<std::vector<float>> data(kSize, std::vector<float>(1 << 10));
+  callers.burst(1000, [&](int32_t r) {
+    LocalCall local;
+    local.input = local.output =
+        reinterpret_cast<std::byte*>(data[static_cast<size_t>(r)].data());
+    local.on_done = callers.on_done();
+    callers.of(r).call(floats(CallKind::kAllreduce, 1 << 10), std::move(local),
+                       seconds(20));
+  });
+  CHECK(allocations_of_message(callers, 1 << 10, true) < kFew);
+  CHECK(allocations_of_blocks(callers, CallKind::kAllgather, 1 << 10) < kFew);
 }
 
 TEST_CASE("what is asked of the heap is counted") {

@@ -11,10 +11,21 @@
 using namespace aikido;
 using engine::Tray;
 
+namespace {
+
+template <class T>
+typename Tray<T>::Ticket put(Tray<T>& tray, T thing) {
+  typename Tray<T>::Ticket got;
+  tray.put(std::move(thing), [&](auto ticket) { got = ticket; });
+  return got;
+}
+
+}  // namespace
+
 TEST_CASE("each ticket gets its own thing, in whatever order") {
   Tray<std::unique_ptr<int>> tray;
   std::vector<Tray<std::unique_ptr<int>>::Ticket> tickets;
-  for (int i = 0; i < 4; ++i) tickets.push_back(tray.put(std::make_unique<int>(i)));
+  for (int i = 0; i < 4; ++i) tickets.push_back(put(tray, std::make_unique<int>(i)));
   for (const size_t i : {2u, 0u, 3u, 1u})
     CHECK(*tray.take(tickets[i]) == static_cast<int>(i));
 }
@@ -23,8 +34,11 @@ TEST_CASE("what is not taken goes with the tray") {
   auto thing = std::make_shared<int>(7);
   {
     Tray<std::shared_ptr<int>> tray;
-    tray.put(thing);
-    tray.take(tray.put(thing));
+    put(tray, thing);
+    tray.take(put(tray, thing));
+    CHECK(thing.use_count() == 2);
+    CHECK_THROWS_AS(tray.put(thing, [](auto) { throw std::bad_alloc(); }),
+                    std::bad_alloc);
     CHECK(thing.use_count() == 2);
   }
   CHECK(thing.use_count() == 1);
@@ -37,8 +51,8 @@ TEST_CASE("several threads put while another one takes") {
   for (size_t t = 0; t < tickets.size(); ++t)
     callers.emplace_back([&tray, &its = tickets[t], t] {
       for (int i = 0; i < 100; ++i) {
-        tray.take(tray.put(-1));
-        its.push_back(tray.put(static_cast<int>(t) * 100 + i));
+        tray.take(put(tray, -1));
+        its.push_back(put(tray, static_cast<int>(t) * 100 + i));
       }
     });
   for (auto& caller : callers) caller.join();
