@@ -31,12 +31,12 @@ from rich.table import Table
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
+from benchmarks.common import SHARED_MEMORY, TCP
 from benchmarks.lab import Lab, LabError, Link
 from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
-TCP, SHARED_MEMORY = "TCP", "shared memory"
 BETWEEN_HOSTS = "TCP between hosts"  # whose links are not limited
 # What aikido must keep within, as a share of Gloo's median, for each of SIZES.
 BARS = {
@@ -129,14 +129,14 @@ def measure(
     alternations: int,
     mbit: float | None,
     device: str,
-    with_least: bool,
+    least_over: str | None,
     on_hosts: bool,
 ) -> tuple[dict[int, dict[str, common.Samples]], int]:
     """Milliseconds by size and what was measured, and how many had a late start.
 
     Raises RanksFailedError, LabError or BuildError.
     """
-    if with_least:
+    if least_over is not None:
         programs.build(common.LEAST_LIBRARY)
     plan = {
         "algorithms": algorithms,
@@ -144,7 +144,7 @@ def measure(
         "iterations": iterations,
         "alternations": alternations,
         "device": device,
-        "with_least": with_least,
+        "least_over": least_over,
     }
     taken: dict[int, dict[str, common.Samples]] = {}
     num_late = 0
@@ -348,7 +348,7 @@ def main(
         str, typer.Option(help="Where the tensors are: cpu or cuda.")
     ] = CPU,
     least: Annotated[
-        bool, typer.Option(help="Also the least that ranks that share memory take.")
+        bool, typer.Option(help="Also the least that ranks of one host take.")
     ] = True,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
@@ -356,6 +356,7 @@ def main(
     if tcp:
         os.environ["AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES"] = "0"
     transport = transport_of(tcp=tcp, mbit=mbit, unshaped=unshaped)
+    on_one_host = mbit is None and not unshaped
     try:
         taken, num_late = measure(
             console,
@@ -366,8 +367,8 @@ def main(
             alternations=alternations,
             mbit=mbit,
             device=device,
-            with_least=least and transport == SHARED_MEMORY and device == CPU,
-            on_hosts=unshaped or mbit is not None,
+            least_over=transport if least and on_one_host and device == CPU else None,
+            on_hosts=not on_one_host,
         )
     except (RanksFailedError, LabError, programs.BuildError) as error:
         typer.echo(str(error), err=True)

@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from aikido_torch import Options
 from benchmarks.launch import emit, leave
-from benchmarks.least_exchange import Least
+from benchmarks.least_exchange import Least, least_over
 
 TOLERATED_S = 0.001  # from the agreed start to that of the last rank
 MOST_ATTEMPTS = 3  # per measurement
@@ -156,7 +156,7 @@ def main() -> None:
     device = device_of(plan["device"], dist.get_rank())
     groups = {name: group_of(name, device) for name in plan["algorithms"]}
     groups["gloo"] = dist.new_group(backend="gloo")
-    least = Least() if plan["with_least"] else None
+    least = least_over(plan["least_over"])
     for num_bytes in plan["sizes"]:
         seconds, num_late = measure_size(
             num_bytes,
@@ -169,6 +169,8 @@ def main() -> None:
         )
         if dist.get_rank() == 0:
             emit(num_bytes=num_bytes, seconds=seconds, num_late=num_late)
+    if least is not None:
+        least.close()
     dist.destroy_process_group()
 
 

@@ -22,7 +22,8 @@ from rich.progress import Progress
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
-from benchmarks.allreduce import KIB, MIB, SHARED_MEMORY, TCP, size_name
+from benchmarks.allreduce import KIB, MIB, size_name
+from benchmarks.common import SHARED_MEMORY, TCP
 from benchmarks.lab import Lab, LabError, Link
 from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
 
@@ -196,8 +197,9 @@ def main(
     if spin:
         os.environ["AIKIDO_TRANSPORT_SPIN_US"] = str(SPIN_US)
     cases = cases_of(names or [], on_links=mbit is not None)
-    with_least = not tcp and mbit is None
-    if with_least:
+    transport = TCP if tcp else SHARED_MEMORY
+    least_over = transport if mbit is None else None
+    if least_over is not None:
         try:
             programs.build(common.LEAST_LIBRARY)
         except programs.BuildError as error:
@@ -207,9 +209,8 @@ def main(
         "cases": cases,
         "iterations": iterations,
         "alternations": alternations,
-        "with_least": with_least,
+        "least_over": least_over,
     }
-    transport = TCP if tcp else SHARED_MEMORY
     results: list[common.Result] = []
     num_late = 0
     console = common.console_for_tables()

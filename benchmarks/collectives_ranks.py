@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import aikido_torch  # noqa: F401  (registers the backend)
 from benchmarks.allreduce_ranks import WARM_UP, Meeting
 from benchmarks.launch import emit, leave
-from benchmarks.least_exchange import CASES, Least
+from benchmarks.least_exchange import Least, least_over
 
 ROUND_TRIPS = 200
 IDLE_S = 3.0
@@ -129,7 +129,7 @@ def measure(
     """As measure_size() of allreduce_ranks.py, with the least as a third in turns."""
     made = {name: make(case, group) for name, group in groups.items()}
     operations = {name: operation for name, (operation, _) in made.items()}
-    if least is not None and case["name"] in CASES:
+    if least is not None and case["name"] in least.cases:
         operations["least"] = least.operation(
             case["name"], case["num_bytes"], ROUND_TRIPS
         )
@@ -204,7 +204,7 @@ def main() -> None:
     groups = {name: dist.new_group(backend=name) for name in ("aikido", "gloo")}
     for group in groups.values():  # connected from here on
         dist.all_reduce(torch.ones(1), group=group)
-    least = Least() if plan["with_least"] else None
+    least = least_over(plan["least_over"])
     for number, case in enumerate(plan["cases"]):
         if case["name"] == "idle":
             share = torch.tensor([idle_share()])
@@ -225,6 +225,8 @@ def main() -> None:
             )
         if dist.get_rank() == 0:
             emit(number=number, seconds=seconds, num_late=num_late)
+    if least is not None:
+        least.close()
     dist.destroy_process_group()
 
 

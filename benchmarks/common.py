@@ -30,7 +30,9 @@ JsonPath = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Also write the results to FILE."),
 ]
-# The program with which ranks that share memory measure the least that a call takes.
+# What the bytes of ranks of one machine go over.
+TCP, SHARED_MEMORY = "TCP", "shared memory"
+# The program with which ranks measure the least that a call takes over these.
 LEAST_LIBRARY = "least_exchange"
 # Of the rate of a link so much is payload; the rest are headers.
 PAYLOAD_SHARE = 0.957

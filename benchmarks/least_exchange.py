@@ -3,12 +3,16 @@
 """No benchmark: the least that ranks of one host must do, as operations to be timed.
 
 Each is what torch needs to reach a backend that does nothing, and then what no backend
-can do without: cpp/least_exchange.cpp. Both are lower bounds, so their sum is one. A
-backend that does nothing is not written down by torch's flight recorder; here it is
-where that writes down aikido, of which there must be a group.
+can do without: where memory is shared cpp/least_exchange.cpp, over TCP what plain
+sockets take, cpp/least_sockets.cpp. A backend that does nothing is not written down by
+torch's flight recorder; here it is where that writes down aikido, of which there must
+be a group.
 """
 
 import ctypes
+import errno
+import os
+import socket
 from collections.abc import Callable
 
 import torch
@@ -16,22 +20,47 @@ import torch.distributed as dist
 from torch.testing._internal.distributed import fake_pg  # registers "fake"
 
 from benchmarks import programs
+from benchmarks.common import TCP
 
 LIBRARY = "least_exchange.so"
-CASES = ("allreduce", "alltoall", "broadcast", "ping-pong")
+HOST = "127.0.0.1"
+LIMIT_S = 30.0  # for ranks to connect to each other
+# Of each socket, as a backend may choose. With the system's own, which grow to MiBs,
+# bytes leave the caches before they are read: an allreduce of 16 MiB takes two ranks
+# 13 ms instead of 8, and four 22 instead of 15. Up to 1 MiB there is no difference.
+SEND_BUFFER_BYTES = 256 << 10
 assert fake_pg
 
 
 class Least:
-    """What this rank shares with the others; all of them must make it and its cases."""
+    """One way in which ranks exchange; all of them must make it and its operations."""
+
+    cases: tuple[str, ...]
 
     def __init__(self) -> None:
-        rank, size = dist.get_rank(), dist.get_world_size()
         self._group = dist.new_group(backend="fake")
-        self._recorder = _attach_flight_recorder(self._group, list(range(size)))
+        ranks = list(range(dist.get_world_size()))
+        self._recorder = _attach_flight_recorder(self._group, ranks)
         self._held: list[torch.Tensor] = []  # the library knows their addresses
         # Without letting go of the interpreter: that would be no part of the least.
         self._library = ctypes.PyDLL(str(programs.path_of(LIBRARY)))
+
+    def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
+        """Of one of `cases`; `times` is the number of round trips of a ping-pong."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Lets go of what is shared with the others; nothing is called after it."""
+
+
+class LeastInMemory(Least):
+    """Ranks copy from memory that they share."""
+
+    cases = ("allreduce", "alltoall", "broadcast", "ping-pong")
+
+    def __init__(self) -> None:
+        super().__init__()
+        rank, size = dist.get_rank(), dist.get_world_size()
         self._library.least_open.restype = ctypes.c_void_p
         names = [f"/least_exchange_{torch.randint(1 << 62, ()).item()}"]
         dist.broadcast_object_list(names)
@@ -52,7 +81,6 @@ class Least:
         return ctypes.c_void_p(place)
 
     def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
-        """Of one of CASES; `times` is the number of round trips of a ping-pong."""
         group, place, library = self._group, self._place, self._library
         # For torch's backend, which may copy what it is given.
         few, others = torch.zeros(2, dist.get_world_size())
@@ -87,6 +115,127 @@ class Least:
             "broadcast": broadcast,
             "ping-pong": ping_pong,
         }[name]
+
+
+class LeastOverTcp(Least):
+    """Each rank has a socket with every other, over the loopback."""
+
+    cases = ("allreduce", "alltoall", "broadcast", "allgather", "reduce_scatter")
+
+    def __init__(self) -> None:
+        super().__init__()
+        rank, size = dist.get_rank(), dist.get_world_size()
+        self._sockets = connect_all(rank, size, _told_by_all)
+        descriptors = [-1 if s is None else s.fileno() for s in self._sockets]
+        self._library.least_sockets_open.restype = ctypes.c_void_p
+        self._place = ctypes.c_void_p(
+            self._library.least_sockets_open(
+                (ctypes.c_int * size)(*descriptors), rank, size
+            )
+        )
+
+    def operation(self, name: str, num_bytes: int, times: int) -> Callable[[], object]:
+        group, place = self._group, self._place
+        size = dist.get_world_size()
+        # Numbers, so that no page is the one of zeros that all untouched pages are.
+        whole, other = torch.rand(2, num_bytes // 4)
+        part = torch.rand(num_bytes // 4 // size)
+        self._held += [whole, other, part]
+        few, others = torch.zeros(2, size)  # for torch's backend, which may copy
+        one = others[:1]
+        all_of, other_of, part_of = (
+            ctypes.c_void_p(t.data_ptr()) for t in (whole, other, part)
+        )
+        all_room = ctypes.c_size_t(num_bytes)
+        part_room = ctypes.c_size_t(part.nbytes)
+        exchange = getattr(self._library, f"least_sockets_{name}")
+
+        def allreduce() -> None:
+            dist.all_reduce(few, group=group)
+            _check(exchange(place, all_of, all_room))
+
+        def broadcast() -> None:
+            dist.broadcast(few, 0, group=group)
+            _check(exchange(place, all_of, all_room))
+
+        def alltoall() -> None:
+            dist.all_to_all_single(few, others, group=group)
+            _check(exchange(place, other_of, all_of, part_room))
+
+        def allgather() -> None:
+            dist.all_gather_into_tensor(few, one, group=group)
+            _check(exchange(place, part_of, all_of, part_room))
+
+        def reduce_scatter() -> None:
+            dist.reduce_scatter_tensor(one, few, group=group)
+            _check(exchange(place, all_of, part_of, part_room))
+
+        return {
+            "allreduce": allreduce,
+            "alltoall": alltoall,
+            "broadcast": broadcast,
+            "allgather": allgather,
+            "reduce_scatter": reduce_scatter,
+        }[name]
+
+    def close(self) -> None:
+        self._library.least_sockets_close(self._place)
+        for connected in self._sockets:
+            if connected is not None:
+                connected.close()
+
+
+def least_over(transport: str | None) -> Least | None:
+    """For the name of a transport of allreduce.py; without one there is none."""
+    if transport is None:
+        return None
+    return LeastOverTcp() if transport == TCP else LeastInMemory()
+
+
+def connect_all(
+    rank: int, size: int, told_by_all: Callable[[int], list[int]]
+) -> list[socket.socket | None]:
+    """A socket with each other rank, by rank, and None for this one.
+
+    `told_by_all` gives what all ranks say when each says one number.
+    """
+    connected: list[socket.socket | None] = [None] * size
+    with socket.create_server((HOST, 0), backlog=size) as server:
+        server.settimeout(LIMIT_S)
+        ports = told_by_all(server.getsockname()[1])
+        for other in range(rank):
+            end = socket.create_connection((HOST, ports[other]), LIMIT_S)
+            end.sendall(bytes([rank]))
+            connected[other] = end
+        for _ in range(rank + 1, size):
+            end, _ = server.accept()
+            end.settimeout(LIMIT_S)
+            (other,) = end.recv(1)
+            connected[other] = end
+    for end in connected:
+        if end is not None:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            end.setblocking(False)
+    return connected
+
+
+def _told_by_all(number: int) -> list[int]:
+    numbers = [0] * dist.get_world_size()
+    dist.all_gather_object(numbers, number)
+    return numbers
+
+
+def _check(error: int) -> None:
+    if error == 0:
+        return
+    why = os.strerror(error)
+    if error == errno.ETIMEDOUT:
+        why = "nothing has come from them for 30 s"
+    raise SystemExit(
+        f"Rank {dist.get_rank()} cannot go on with the least over TCP, for its sockets "
+        f"with the others failed: {why}."
+    )
 
 
 def _attach_flight_recorder(group: dist.ProcessGroup, ranks: list[int]) -> object:

@@ -86,6 +86,39 @@ def test_a_bar_that_the_least_misses_is_not_asked_for(ours, least, bar, holds):
     assert (row["least"], row["num_samples"]) == (least, 1)
 
 
+def test_the_least_is_asked_of_every_transport_alike():
+    values = {"direct": 1.7, "gloo": 2.0, "least": 1.65}
+    samples = {name: common.Samples((ms,)) for name, ms in values.items()}
+    assert allreduce.judged(1 << 20, "direct", samples, "TCP", 2).bar is None
+    assert allreduce.judged(1 << 20, "direct", samples, "TCP", 4).holds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "least_over"),
+    [
+        ([], "shared memory"),
+        (["--tcp"], "TCP"),
+        (["--tcp", "--no-least"], None),
+        (["--unshaped"], None),
+        (["--mbit", "200"], None),
+        (["--device", "cuda"], None),
+    ],
+)
+def test_the_least_is_measured_on_one_host(monkeypatch, arguments, least_over):
+    asked = []
+
+    def measure(console, **setting):
+        asked.append(setting["least_over"])
+        return {}, 0
+
+    monkeypatch.setattr(allreduce, "measure", measure)
+    monkeypatch.setenv("AIKIDO_TRANSPORT_SHARED_MEMORY_BYTES", "0")  # put back later
+    app = typer.Typer()
+    app.command()(allreduce.main)
+    app(arguments, standalone_mode=False)
+    assert asked == [least_over]
+
+
 def test_algorithms_are_read_by_name():
     assert allreduce.parse_algorithms("ring,auto") == ["ring", "auto"]
     assert set(allreduce.parse_algorithms("all")) == {

@@ -54,16 +54,23 @@ def test_a_collective_may_take_twice_its_size_and_a_little(mib, holds):
     assert result.holds == holds
 
 
-@pytest.mark.parametrize(("least_ms", "bar"), [(1.9, 0.5), (2.1, None)])
-def test_a_bar_that_the_least_misses_is_not_asked_for(least_ms, bar):
+@pytest.mark.parametrize(
+    ("transport", "least_ms", "bar"),
+    [
+        ("shared memory", 1.9, 0.5),
+        ("shared memory", 2.1, None),
+        ("TCP", 3.7, 0.9),  # ours holds it
+    ],
+)
+def test_a_bar_that_the_least_misses_is_not_asked_for(transport, least_ms, bar):
     ms = {"aikido": 3.0, "gloo": 4.0, "least": least_ms}
     samples = {name: common.Samples((1e-3 * value,)) for name, value in ms.items()}
     case = {"name": "broadcast", "num_bytes": 8}
     beside_gloo, beside_least = collectives.judged(
-        case, samples, transport="shared memory", spins=False
+        case, samples, transport=transport, spins=False
     )
     assert (beside_gloo.ratio, beside_gloo.bar) == (pytest.approx(0.75), bar)
-    assert beside_least.case == "broadcast 8 B, shared memory, beside the least"
+    assert beside_least.case == f"broadcast 8 B, {transport}, beside the least"
     assert beside_least.ratio == pytest.approx(3.0 / least_ms)
     assert beside_least.bar is None
 
