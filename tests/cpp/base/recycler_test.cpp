@@ -22,13 +22,17 @@ TEST_CASE("a block that was given back is the next one of its size") {
   CHECK(recycler.idle_bytes() == 0);
   words.deallocate(first, 3);
   CHECK(recycler.idle_bytes() == 64);
-  CHECK(words.allocate(9) != first);  // of the next size
+  uint64_t* const larger = words.allocate(9);  // of the next size
+  CHECK(larger != first);
   Recycling<uint8_t> bytes(words);
-  CHECK(bytes.allocate(64) == reinterpret_cast<uint8_t*>(first));
+  uint8_t* const again = bytes.allocate(64);
+  CHECK(again == reinterpret_cast<uint8_t*>(first));
   CHECK(recycler.idle_bytes() == 0);
-  bytes.deallocate(reinterpret_cast<uint8_t*>(first), 64);
+  bytes.deallocate(again, 64);
   words.deallocate(second, 3);
   CHECK(recycler.idle_bytes() == 128);
+  words.deallocate(larger, 9);
+  CHECK(recycler.idle_bytes() == 256);
 }
 
 TEST_CASE("what is kept is bounded, and large blocks are not") {
