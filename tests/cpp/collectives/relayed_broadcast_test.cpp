@@ -363,11 +363,12 @@ namespace {
 struct Receiver {
   static constexpr size_t kBytes = 2000;
   ManualClock clock;
-  engine::Group group;
-  std::array<SpyLink*, 3> spies{};
+  // What the call writes to when the group ends.
   Bytes memory = Bytes(kBytes);
   Status status;
   bool is_done = false;
+  engine::Group group;
+  std::array<SpyLink*, 3> spies{};
 
   Receiver() : group(&clock, options()) {
     for (const int32_t r : {0, 2}) {
