@@ -21,6 +21,7 @@
 #include "collectives/call.h"
 #include "collectives/outcome.h"
 #include "collectives/parts.h"
+#include "collectives/relay_pace.h"
 #include "membership/view_message.h"
 #include "straggler/data_shard.h"
 #include "straggler/group_policy.h"
@@ -99,9 +100,8 @@ class OperationHost {
   // It reads large payloads where they lie, in memory that we share: what several such
   // members get is copied once for all of them (transport/loans.h).
   virtual bool reads_our_memory(Rank to) = 0;
-  // The bytes per second that it has passed on last, as a relay (relay_feed.h); 0: not
-  // known. To be set.
-  virtual double& relay_rate(Rank rank) = 0;
+  // How fast it passes on what it gets, as a relay (relay_feed.h).
+  virtual RelayPace& relay_pace(Rank rank) = 0;
   // The bytes that are here of a payload of this kind and number (of the message or
   // collective) that is being received; 0 if none is, nothing if it is another one.
   virtual std::optional<size_t> num_received(Rank from, transport::FrameKind kind,

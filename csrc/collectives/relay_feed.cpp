@@ -7,6 +7,14 @@
 
 namespace aikido::collectives {
 
+namespace {
+
+double seconds(Duration time) {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
 RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
                      size_t chunk_bytes)
     : num_receivers_(num_receivers),
@@ -19,11 +27,11 @@ RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
       joined_(world_size),
       relays_(static_cast<size_t>(world_size)) {}
 
-void RelayFeed::join(Rank rank, double bytes_per_second) {
+void RelayFeed::join(Rank rank, RelayPace* pace) {
   joined_.insert(rank);
   at(rank).missed = begin_;
   at(rank).is_behind = begin_ > 0;
-  at(rank).bytes_per_second = bytes_per_second;
+  at(rank).pace = pace;
 }
 
 bool RelayFeed::is_handed_out() const {
@@ -38,7 +46,7 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
   std::optional<Rank> least;
   size_t piece = 0;
   double fastest = 0;
-  for (const Relay& r : relays_) fastest = std::max(fastest, r.bytes_per_second);
+  for (const Relay& r : relays_) fastest = std::max(fastest, r.rate());
   joined_.for_each([&](Rank r) {
     const Relay& relay = at(r);
     if (relay.missed > 0) behind = behind.value_or(r);
@@ -47,7 +55,7 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
       return std::pair(at(of).handed - at(of).passed, at(of).handed);
     };
     if (least && key(r) >= key(*least)) return;
-    const size_t bytes = next_bytes(relay, fastest);
+    const size_t bytes = next_bytes(relay, fastest, now);
     if (bytes == 0) return;
     least = r;
     piece = bytes;
@@ -57,13 +65,14 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
     return Piece{*behind, 0, end, RankSet(joined_.world_size()), true};
   }
   if (!least) return std::nullopt;
+  began_at_ = began_at_.value_or(now);
   Relay& relay = at(*least);
-  if (relay.handed == relay.passed) {
+  const bool is_alone = joined_.count() == 1;
+  if (relay.handed == relay.passed || (relay.was_alone && !is_alone)) {
     relay.busy_since = now;
-    relay.passed_before = relay.passed;
-    relay.is_measured = true;
+    relay.handed_before = relay.handed;
   }
-  relay.is_measured = relay.is_measured && joined_.count() > 1;
+  relay.was_alone = is_alone;
   relay.handed += piece;
   begin_ += piece;
   RankSet others = joined_;
@@ -72,15 +81,20 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
 }
 
 // 0: it has enough, or nothing is left.
-size_t RelayFeed::next_bytes(const Relay& relay, double fastest) const {
+size_t RelayFeed::next_bytes(const Relay& relay, double fastest, TimePoint now) const {
   size_t most = most_ahead(relay, fastest);
   // Larger ones for a fast one, of which it may have two.
   const bool is_fast = most > kMostAhead * piece_bytes_;
   size_t bytes =
       is_fast ? std::clamp(most / 2, piece_bytes_, chunk_bytes_) : piece_bytes_;
   if (!have_all_joined()) {
-    most = std::min(most, relay.passed + first_piece_);
-    bytes = std::min(bytes, std::max(first_piece_, relay.passed));
+    size_t passed = relay.passed;
+    if (relay.rate() > 0) {
+      const double at_pace = relay.rate() * seconds(now - began_at_.value_or(now));
+      passed = std::min(passed, static_cast<size_t>(at_pace));
+    }
+    most = std::min(most, passed + first_piece_);
+    bytes = std::min(bytes, std::max(first_piece_, passed));
   }
   bytes = std::min(bytes, bytes_ - begin_);
   const size_t ahead = relay.handed - relay.passed;
@@ -90,11 +104,11 @@ size_t RelayFeed::next_bytes(const Relay& relay, double fastest) const {
 size_t RelayFeed::most_ahead(const Relay& relay, double fastest) const {
   const size_t even = bytes_ / static_cast<size_t>(num_receivers_);
   const size_t least = std::min(kMostAhead * piece_bytes_, even / 2);
-  if (relay.bytes_per_second <= 0)
+  if (relay.rate() <= 0)
     return std::min(least, kUnknownAhead * piece_bytes_ + relay.passed);
-  const double share = static_cast<double>(least) * relay.bytes_per_second / fastest;
-  const double worth =
-      relay.bytes_per_second * std::chrono::duration<double>(kWorth).count();
+  const double share = static_cast<double>(least) * relay.rate() / fastest;
+  const double worth = std::min(relay.rate() * seconds(kWorth),
+                                2 * static_cast<double>(relay.pace->longest()));
   return static_cast<size_t>(std::clamp(worth, share, static_cast<double>(even)));
 }
 
@@ -102,10 +116,9 @@ bool RelayFeed::on_passed(Rank relay, size_t bytes, TimePoint now) {
   Relay& its = at(relay);
   if (bytes <= its.passed || bytes > its.handed) return false;
   its.passed = bytes;
-  if (!its.is_measured) return true;
-  const std::chrono::duration<double> busy =
-      std::max<Duration>(now - its.busy_since, std::chrono::microseconds(1));
-  its.bytes_per_second = static_cast<double>(bytes - its.passed_before) / busy.count();
+  if (!its.was_alone && bytes > its.handed_before)
+    its.pace->on_passed(bytes - its.handed_before, now - its.busy_since,
+                        bytes == its.handed);
   return true;
 }
 

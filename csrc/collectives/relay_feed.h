@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/rank_set.h"
+#include "collectives/relay_pace.h"
 
 namespace aikido::collectives {
 
@@ -27,16 +28,17 @@ class RelayFeed {
   // while we are told what has left, but no more than half of an even share. A slower
   // one than the fastest has that much less, so that all need the same time for what
   // they have; one that is not known yet has kUnknownAhead pieces, and what it has
-  // passed on. What it passes on in kWorth it may have in any case, up to an even
-  // share: where ranks share processors each turn that is spared counts.
+  // passed on. What it passes on in kWorth it may have in any case, up to an even share
+  // and twice what it has ever passed on without a pause: where ranks share processors
+  // each turn that is spared counts.
   static constexpr size_t kMostAhead = 8, kUnknownAhead = 2;
   static constexpr Duration kWorth = std::chrono::milliseconds(4);
   // A receiver's link is idle for what its relays lag behind, a piece each: that is
   // this share of all, if such pieces are no smaller than kLeastPiece.
-  static constexpr size_t kLagShare = 64;
-  static constexpr size_t kLeastPiece = 32 << 10;
+  static constexpr size_t kLagShare = 128;
+  static constexpr size_t kLeastPiece = 16 << 10;
   // Until all have joined, who may miss what goes now, a relay has no more than what it
-  // has passed on, and this.
+  // has passed on, or would have at its pace, and this.
   static constexpr size_t kFirstPiece = 8 << 10;
 
   struct Piece {
@@ -52,15 +54,14 @@ class RelayFeed {
   RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
             size_t chunk_bytes);
 
-  // From now on it gets all, and passes on: when it last did, so many bytes per second;
-  // 0: not known. Requires: it has not joined.
-  void join(Rank rank, double bytes_per_second);
+  // From now on it gets all, and passes on. Requires: it has not joined; `pace`, which
+  // is updated, outlives the feed.
+  void join(Rank rank, RelayPace* pace);
   // The next piece that may go; empty: none until somebody joins, or has passed one on.
   std::optional<Piece> next(TimePoint now);
   // So many bytes that it got, of all pieces, have left it again. False: that is less
   // than it has said before, or more than it has.
   [[nodiscard]] bool on_passed(Rank relay, size_t bytes, TimePoint now);
-  double bytes_per_second(Rank relay) const { return at(relay).bytes_per_second; }
   // What it had missed has left us.
   void on_caught_up(Rank rank) { at(rank).is_behind = false; }
 
@@ -77,17 +78,19 @@ class RelayFeed {
     bool is_behind = false;  // they have not left us
     size_t handed = 0;       // bytes of its pieces
     size_t passed = 0;
-    // Since it had passed on all that it had: it had passed on so much then.
+    // Since it last got something while it had nothing, or nobody to pass it on to: so
+    // much had been handed to it then.
     TimePoint busy_since{};
-    size_t passed_before = 0;
-    bool is_measured = false;  // all of that was for others
-    double bytes_per_second = 0;
+    size_t handed_before = 0;
+    bool was_alone = false;  // at its last piece
+    RelayPace* pace = nullptr;
+    double rate() const { return pace == nullptr ? 0 : pace->bytes_per_second(); }
   };
   Relay& at(Rank rank) { return relays_[static_cast<size_t>(rank.value)]; }
   const Relay& at(Rank rank) const { return relays_[static_cast<size_t>(rank.value)]; }
 
   bool have_all_joined() const { return joined_.count() == num_receivers_; }
-  size_t next_bytes(const Relay& relay, double fastest) const;
+  size_t next_bytes(const Relay& relay, double fastest, TimePoint now) const;
   size_t most_ahead(const Relay& relay, double fastest) const;
 
   int32_t num_receivers_;
@@ -95,6 +98,7 @@ class RelayFeed {
   size_t chunk_bytes_;
   size_t piece_bytes_, first_piece_;
   size_t begin_ = 0;  // of the next piece
+  std::optional<TimePoint> began_at_;
   RankSet joined_;
   std::vector<Relay> relays_;  // by rank
 };

@@ -71,7 +71,7 @@ Status RelayedBroadcast::on_start() {
 // ---- the root ----
 
 void RelayedBroadcast::join(Rank rank) {
-  if (far_.contains(rank)) return feed_->join(rank, host_->relay_rate(rank));
+  if (far_.contains(rank)) return feed_->join(rank, &host_->relay_pace(rank));
   num_copies_ = std::max<size_t>(1, num_readers_);
   post(rank, FrameKind::kData, 0, data(), call_.bytes(), 0, call_.bytes(), true,
        static_cast<uint32_t>(rank.value));
@@ -102,7 +102,6 @@ void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
   if (!is_relay || !feed_->on_passed(relay, bytes, now))
     return host_->fail_everywhere(
         seq_, nonsense(relay, "that it has passed on what it cannot have"));
-  host_->relay_rate(relay) = feed_->bytes_per_second(relay);
   hand_out();
   finish_if_done();
 }

@@ -157,7 +157,7 @@ class Group final : public transport::Timed,
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
   bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
-  double& relay_rate(Rank rank) override { return peer(rank).relay_rate; }
+  collectives::RelayPace& relay_pace(Rank r) override { return peer(r).relay_pace; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
   Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
+#include "collectives/relay_pace.h"
 #include "engine/receive_window.h"
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
@@ -123,7 +124,7 @@ class Peer {
   Status lost;      // not ok: see set_lost
   // Of its contributions, while it owns nothing.
   straggler::Uplink uplink;
-  double relay_rate = 0;  // as OperationHost::relay_rate()
+  collectives::RelayPace relay_pace;
   straggler::ContributionShare share;
 
  private:

@@ -33,7 +33,7 @@ class IdleHost final : public collectives::OperationHost {
   size_t cancel(Rank, transport::MessageId) override { return 0; }
   size_t recall(Rank, transport::MessageId) override { return 0; }
   bool reads_our_memory(Rank) override { return false; }
-  double& relay_rate(Rank) override { return relay_rate_; }
+  collectives::RelayPace& relay_pace(Rank) override { return relay_pace_; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override {
     return 0;
@@ -58,7 +58,7 @@ class IdleHost final : public collectives::OperationHost {
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
   Recycler recycler_{0};
-  double relay_rate_ = 0;
+  collectives::RelayPace relay_pace_;
 };
 
 }  // namespace aikido::testing
