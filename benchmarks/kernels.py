@@ -11,8 +11,8 @@ as fast as reading: some caches give less while they are written, and some CPUs 
 their clock while they add wide vectors. These limits are measured with the sums, by
 loops that read all and write the first buffer without adding, and by loops that have
 the additions of the sum, without its stores or with as many that wait for no sum, of
-data in the L1 cache. No bar is asked of a sum that misses it where the lowest limit
-does, too; a second row then holds the sum against that limit.
+data in the L1 cache or where the buffers lie. No bar is asked of a sum that misses it
+where the lowest limit does, too; a second row then holds the sum against that limit.
 """
 
 import json
@@ -34,6 +34,7 @@ LIMITS = {
     "write": "reading and writing",
     "add": "reading and adding",
     "add and write": "reading, adding, writing",
+    "add there": "reading, adding, writing there",
 }
 # KiB of all buffers together. The first three fit the caches of most CPUs (L1, L2, L3),
 # the last is out of them.

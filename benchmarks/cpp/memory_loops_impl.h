@@ -114,12 +114,12 @@ void side_by_side(std::byte* const* buffers, size_t num_sources, size_t bytes) {
 }
 
 // As many loads and additions as a sum of the buffers has, and with Writes as many
-// stores, of zeros, which wait for no sum. Always of the same 32 KiB, so that no other
-// cache than L1 has a part in it.
-template <size_t K, size_t NumSums, bool Writes>
-void add_near_of(std::byte* const* buffers, size_t bytes) {
+// stores, of zeros, which wait for no sum. IsNear: always of the same 32 KiB, so that
+// no other cache than L1 has a part in it.
+template <size_t K, size_t NumSums, bool Writes, bool IsNear>
+void add_of(std::byte* const* buffers, size_t bytes) {
   constexpr size_t kStep = NumSums * kWidth;
-  const size_t near = std::min(bytes, (size_t{32} << 10) / K);
+  const size_t near = IsNear ? std::min(bytes, (size_t{32} << 10) / K) : bytes;
   for (size_t left = bytes; left > 0; left -= std::min(left, near)) {
     std::byte* from[K];
     for (size_t k = 0; k < K; ++k) from[k] = buffers[k];
@@ -137,11 +137,11 @@ void add_near_of(std::byte* const* buffers, size_t bytes) {
   }
 }
 
-template <size_t NumSums, bool Writes>
-void add_near(std::byte* const* buffers, size_t num_sources, size_t bytes) {
-  if (num_sources == 2) return add_near_of<2, NumSums, Writes>(buffers, bytes);
-  if (num_sources == 4) return add_near_of<4, NumSums, Writes>(buffers, bytes);
-  add_near_of<8, NumSums, Writes>(buffers, bytes);
+template <size_t NumSums, bool Writes, bool IsNear>
+void add(std::byte* const* buffers, size_t num_sources, size_t bytes) {
+  if (num_sources == 2) return add_of<2, NumSums, Writes, IsNear>(buffers, bytes);
+  if (num_sources == 4) return add_of<4, NumSums, Writes, IsNear>(buffers, bytes);
+  add_of<8, NumSums, Writes, IsNear>(buffers, bytes);
 }
 
 // Blocks of 4 KiB: all loads of one, then all its stores.
@@ -167,10 +167,12 @@ std::vector<MemoryLoop> loops_here() {
       {"read", "side by side, 256 B", side_by_side<256, 0, kNone>},
       {"read", "side by side, 512 B", side_by_side<512, 0, kNone>},
       {"read", "side by side, prefetched", side_by_side<256, 1024, kNone>},
-      {"add", "near, 4 vectors", add_near<4, false>},
-      {"add", "near, 8 vectors", add_near<8, false>},
-      {"add and write", "near, 4 vectors", add_near<4, true>},
-      {"add and write", "near, 8 vectors", add_near<8, true>},
+      {"add", "near, 4 vectors", add<4, false, true>},
+      {"add", "near, 8 vectors", add<8, false, true>},
+      {"add and write", "near, 4 vectors", add<4, true, true>},
+      {"add and write", "near, 8 vectors", add<8, true, true>},
+      {"add there", "4 vectors", add<4, true, false>},
+      {"add there", "8 vectors", add<8, true, false>},
       {"write", "side by side, 64 B", side_by_side<64, 0, kPlain>},
       {"write", "side by side, 256 B", side_by_side<256, 0, kPlain>},
       {"write", "side by side, 512 B", side_by_side<512, 0, kPlain>},
