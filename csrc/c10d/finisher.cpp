@@ -3,7 +3,6 @@
 #include "c10d/finisher.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -109,7 +108,7 @@ class Finisher::Crew : public std::enable_shared_from_this<Finisher::Crew> {
   std::vector<std::thread> threads_;
 };
 
-Finisher::Finisher() : crew_(std::make_shared<Crew>()), pid_(::getpid()) {
+Finisher::Finisher() : crew_(std::make_shared<Crew>()) {
   crew_->start();
 }
 
@@ -118,7 +117,7 @@ Finisher::~Finisher() {
 }
 
 void Finisher::stop() {
-  if (::getpid() == pid_) return crew_->stop();
+  if (own_process_.is_here()) return crew_->stop();
   // A forked child has no such threads, and the lock may be held for ever: it leaves
   // all this as it is, for good.
   [[maybe_unused]] static const auto* leaked = new std::shared_ptr<Crew>(crew_);

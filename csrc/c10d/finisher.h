@@ -10,10 +10,10 @@
 // has to mark: when the thread is stuck in its work while more waits, another one steps
 // in. So works may overtake each other.
 
-#include <sys/types.h>
-
 #include <functional>
 #include <memory>
+
+#include "base/own_process.h"
 
 namespace aikido::adapter {
 
@@ -36,7 +36,7 @@ class Finisher {
   class Crew;
   // The threads hold it too: their own work may hold the last reference to the rest.
   std::shared_ptr<Crew> crew_;
-  pid_t pid_;
+  OwnProcess own_process_;
 };
 
 }  // namespace aikido::adapter

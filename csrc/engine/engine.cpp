@@ -3,7 +3,6 @@
 #include "engine/engine.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <future>
 #include <utility>
@@ -28,7 +27,6 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
     if (auto outbox = transport::Outbox::make()) engine->outbox_ = std::move(*outbox);
     engine->listener_->share(engine->outbox_.get());
   }
-  engine->pid_ = ::getpid();
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;
 }
@@ -51,10 +49,6 @@ Engine::~Engine() {
   loop_.stop();
   if (thread_.joinable()) thread_.join();
   listener_.reset();
-}
-
-bool Engine::is_forked() const {
-  return ::getpid() != pid_;
 }
 
 void Engine::run() {

@@ -7,8 +7,6 @@
 // its own thread. Callers may lend it a hand (event_loop.h, Note [who runs a turn]):
 // while one does, it is the progress thread.
 
-#include <sys/types.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/own_process.h"
 #include "base/status.h"
 #include "trace/recorder.h"
 #include "transport/connector.h"
@@ -49,7 +48,7 @@ class Engine {
   // Whether this process is a child of the one that started the engine: it has a copy
   // of the memory and of the descriptors, but no progress thread. What would talk to
   // the event loop, which the parent shares, must be left alone.
-  bool is_forked() const;
+  bool is_forked() const { return !own_process_.is_here(); }
 
   // Any thread.
   void post(std::function<void()> work) { loop_.post(std::move(work)); }
@@ -98,7 +97,7 @@ class Engine {
   std::vector<Group*> groups_;
   std::thread thread_;
   size_t shared_memory_bytes_ = 0;
-  pid_t pid_ = ::getpid();
+  OwnProcess own_process_;
 };
 
 }  // namespace aikido::engine

@@ -2,8 +2,6 @@
 // Copyright (c) the aikido authors
 #include "trace/recorder.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -22,11 +20,10 @@ uint64_t next_id() {
 Recorder::Recorder(size_t spans_per_thread, const Clock* clock)
     : spans_per_thread_(spans_per_thread),
       clock_(clock == nullptr ? &system_clock_ : clock),
-      id_(next_id()),
-      pid_(::getpid()) {}
+      id_(next_id()) {}
 
 Recorder::~Recorder() {
-  if (::getpid() != pid_) {  // a forked child has no such thread
+  if (!own_process_.is_here()) {  // a forked child has no such thread
     if (watcher_.joinable()) watcher_.detach();
     return;
   }

@@ -6,8 +6,6 @@
 // user's training. Each thread writes to a ring of its own, whose memory is taken when
 // it first records. Disarmed it costs one relaxed load. Methods from any thread.
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/own_process.h"
 #include "trace/journal.h"
 #include "trace/ring.h"
 #include "trace/span.h"
@@ -95,7 +94,7 @@ class Recorder {
   const SystemClock system_clock_;
   const Clock* const clock_;
   const uint64_t id_;  // never used again, unlike its address
-  const pid_t pid_;
+  const OwnProcess own_process_;
   std::atomic<bool> is_armed_{false};
   std::atomic<int64_t> step_{0};
   std::atomic<uint64_t> num_dropped_{0};
