@@ -54,7 +54,7 @@ TEST_CASE("a ring that is empty is used from its first byte on", "[unit]") {
   Ring ring(64);
   const auto first = [&] { return ring.data[0]; };
   for (const size_t n : {40, 64, 1, 30}) {
-    const auto data = pattern(n, n);
+    const auto data = pattern(n, static_cast<unsigned>(n));
     ring.write(data);
     CHECK(first() == data[0]);
     CHECK((ring.read(n) == data));
