@@ -159,16 +159,16 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
   TurnLock turn(turn_mutex_);
   if (is_helped_) return false;
   struct Helper {
-    explicit Helper(EventLoop* l) : loop(l) { set(true); }
-    ~Helper() { set(false); }
-    void set(bool is_there) const {
-      loop->is_helped_ = is_there;
-      loop->set_gate(!is_there);
+    explicit Helper(EventLoop* l) : loop(l) { loop->is_helped_ = true; }
+    ~Helper() {
+      loop->is_helped_ = false;
+      loop->set_gate(true);
     }
     EventLoop* loop;
   };
   {
     const Helper helper(this);
+    if (std::exchange(gets_events_, false)) set_gate(false);
     now_ = clock_.now();
     const Duration most_awake = std::min(spin, kMostAwake);
     const bool comes_back = now_ - left_at_ < most_awake;
@@ -240,11 +240,16 @@ void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
 // The same by a helper, until `until` at most. Returns whether there was something.
 bool EventLoop::help_once(TurnLock& turn, TimePoint until, bool yields) {
   const int ms = until > now_ ? ms_to_sleep(until) : 0;
+  if (ms != 0) set_gate(false);
   turn.unlock();
   // Whom it waits for may have no other core.
   if (yields) ::sched_yield();
   const size_t num_events = take_events(ms);
   turn.lock();
+  if (num_events > 0) {
+    gets_events_ = true;
+    set_gate(false);
+  }
   run_turn(num_events);
   return num_events > 0 || did_something_;
 }
@@ -269,6 +274,7 @@ size_t EventLoop::take_events(int ms) {
 }
 
 void EventLoop::set_gate(bool is_open) {
+  if (std::exchange(is_gate_open_, is_open) == is_open) return;
   epoll_event event{};
   event.events = is_open ? uint32_t{EPOLLIN} : 0u;
   ::epoll_ctl(gate_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);

@@ -15,7 +15,9 @@
 // was posted, and help() turn after turn until its caller has what it waits for. There
 // is one turn at a time, so handlers need no locks. One thread at most sleeps on the
 // descriptors: the loop's own thread does so behind a gate, an epoll of its own that
-// knows nothing but the other, and a helper shuts the gate while it is there.
+// knows nothing but the other, and a helper shuts the gate before it sleeps, or once it
+// gets events: one that finds in memory what it waits for makes no system call for
+// that.
 //
 // Note [who comes back]
 // A caller that spins may make its next call within microseconds. If it left a loop at
@@ -163,7 +165,9 @@ class EventLoop final : public Clock {
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
-  TimePoint left_at_{};  // by the last helper
+  bool is_gate_open_ = true;
+  bool gets_events_ = false;  // the helper that is there, or the last one
+  TimePoint left_at_{};       // by the last helper
   // The loop's own thread, in the kernel, or until awake_until_ if that is later;
   // empty: it is awake, and will look.
   std::optional<TimePoint> own_sleeps_until_;

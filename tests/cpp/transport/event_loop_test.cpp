@@ -4,13 +4,17 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <future>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "base/text.h"
 #include "harness/catch.h"
 
 using namespace aikido;
@@ -232,6 +236,58 @@ TEST_CASE("who waits runs the turns, and the loop's own thread sleeps on", "[tcp
     std::promise<std::thread::id> after;
     loop.post([&] { after.set_value(std::this_thread::get_id()); });
     CHECK(after.get_future().get() == running.thread.get_id());
+  }
+}
+
+namespace {
+
+// How often a thread of this process has gone to sleep so far.
+long num_sleeps(pid_t thread) {
+  std::ifstream status(concat("/proc/self/task/", thread, "/status"));
+  const std::string wanted = "voluntary_ctxt_switches:";
+  for (std::string word; status >> word;) {
+    if (word != wanted) continue;
+    long number = 0;
+    status >> number;
+    return number;
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST_CASE("events for who waits do not wake the loop's own thread", "[tcp]") {
+  for (const int spin_us : {0, 1000}) {
+    Running running;
+    EventLoop& loop = running.loop;
+    std::promise<pid_t> told;
+    loop.post([&] { told.set_value(::gettid()); });
+    const pid_t own = told.get_future().get();
+    constexpr int kNumEvents = 300;
+    int num_seen = 0;
+    std::thread other;
+    long before = -1;
+    const auto is_over = [&] {
+      if (!other.joinable()) {
+        before = num_sleeps(own);
+        other = std::thread([&] {
+          for (int i = 0; i < kNumEvents; ++i) {
+            std::promise<void> seen;
+            loop.post([&] {
+              ++num_seen;
+              seen.set_value();
+            });
+            seen.get_future().wait();
+          }
+        });
+      }
+      return num_seen == kNumEvents;
+    };
+    CHECK(loop.help(is_over, kNever, std::chrono::microseconds(spin_us)));
+    other.join();
+    // One of them shuts the gate.
+    CHECK(before >= 0);
+    CHECK(num_sleeps(own) - before < kNumEvents / 10);
   }
 }
 
