@@ -19,7 +19,7 @@ using collectives::CallKind;
 AikidoBackend::WorkPtr AikidoBackend::barrier(const ::c10d::BarrierOptions& opts) {
   Call call;
   call.kind = CallKind::kBarrier;
-  return submit(std::move(call), OpType::BARRIER, "aikido:barrier", {}, {}, {},
+  return submit(std::move(call), {OpType::BARRIER, "aikido:barrier"}, {}, {}, {},
                 opts.timeout);
 }
 
@@ -43,8 +43,9 @@ void AikidoBackend::monitoredBarrier(const ::c10d::BarrierOptions& opts,
   }
   Call call;
   call.kind = CallKind::kMonitoredBarrier;
-  const auto work = c10::dynamic_intrusive_pointer_cast<AikidoWork>(submit(
-      std::move(call), OpType::BARRIER, "aikido:monitored_barrier", {}, {}, {}, limit));
+  const auto work = c10::dynamic_intrusive_pointer_cast<AikidoWork>(
+      submit(std::move(call), {OpType::BARRIER, "aikido:monitored_barrier"}, {}, {}, {},
+             limit));
   try {
     work->wait(kNoTimeout);
   } catch (const Error& error) {

@@ -81,7 +81,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
   } else {
     local.in_blocks.push_back(in_block(static_cast<int>(opts.rootRank), host));
   }
-  return submit(std::move(call), OpType::BROADCAST, "aikido:broadcast",
+  return submit(std::move(call), {OpType::BROADCAST, "aikido:broadcast"},
                 std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
                 opts.timeout);
 }
@@ -102,8 +102,8 @@ AikidoBackend::WorkPtr AikidoBackend::gather_all(Call call, const Title& title,
     local.out_blocks.push_back({block.from, mine.front().data, mine.front().bytes});
   local.in_blocks = std::move(blocks);
   drop_own(local, own);
-  return submit(std::move(call), title.type, title.text, std::move(local), {given},
-                std::move(memory), timeout);
+  return submit(std::move(call), title, std::move(local), {given}, std::move(memory),
+                timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
@@ -186,7 +186,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
     for (size_t i = 0; i < inputs.size(); ++i)
       check_same(site, "input_tensor_list", inputs[i], "output_tensor_lists", list[i]);
   }
-  return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather", inputs, [&] {
+  return coalesced({OpType::ALLGATHER_COALESCED, "aikido:all_gather"}, inputs, [&] {
     for (size_t i = 0; i < inputs.size(); ++i) {
       std::vector<Tensors> one(1);
       for (const Tensors& list : outputs) one[0].push_back(list[i]);
@@ -202,8 +202,8 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_into_tensor_coalesced(
   check_pairs(site, inputs, outputs);
   for (size_t i = 0; i < inputs.size(); ++i)
     check_times(site, "inputs", inputs[i], "outputs", outputs[i], getSize());
-  return coalesced(OpType::ALLGATHER_COALESCED, "aikido:all_gather_into_tensor", inputs,
-                   [&] {
+  return coalesced({OpType::ALLGATHER_COALESCED, "aikido:all_gather_into_tensor"},
+                   inputs, [&] {
                      for (size_t i = 0; i < inputs.size(); ++i)
                        _allgather_base(outputs[i], inputs[i], opts);
                    });
@@ -225,7 +225,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_to_root(Call call, const char* titl
   } else {
     local.out_blocks.push_back({call.root, mine.data, mine.bytes});
   }
-  return submit(std::move(call), OpType::GATHER, title, std::move(local), {input},
+  return submit(std::move(call), {OpType::GATHER, title}, std::move(local), {input},
                 std::move(memory), timeout);
 }
 
@@ -366,7 +366,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
              local.in_blocks.front(), memory.held);
     drop_own(local, getRank());
   }
-  return submit(std::move(call), OpType::SCATTER, "aikido:scatter", std::move(local),
+  return submit(std::move(call), {OpType::SCATTER, "aikido:scatter"}, std::move(local),
                 {output}, std::move(memory), opts.timeout);
 }
 
@@ -386,8 +386,8 @@ AikidoBackend::WorkPtr AikidoBackend::exchange_all(Call call, const Title& title
   local.out_blocks = std::move(outs);
   local.in_blocks = std::move(ins);
   drop_own(local, own);
-  return submit(std::move(call), title.type, title.text, std::move(local), given,
-                std::move(memory), timeout);
+  return submit(std::move(call), title, std::move(local), given, std::move(memory),
+                timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs,

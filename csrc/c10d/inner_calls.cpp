@@ -101,7 +101,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
         });
       });
     };
-    made = submit(std::move(what.call), what.type, what.title, std::move(local),
+    made = submit(std::move(what.call), {what.type, what.title}, std::move(local),
                   what.inputs, std::move(memory), what.timeout);
   });
   return made;

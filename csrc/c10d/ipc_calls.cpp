@@ -73,7 +73,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
   if (priority) local.priority = *priority;
   const TimePoint deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
   OwnWork work;
-  coalesced(OpType::ALLREDUCE, "aikido:all_reduce", {tensor}, [&] {
+  coalesced({OpType::ALLREDUCE, "aikido:all_reduce"}, {tensor}, [&] {
     work = batch();
     InnerTensors stand_ins;
     at::Tensor given = stand_ins.in_out(tensor);
@@ -108,7 +108,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
       made->on_called(status, outcome.seq);
       finisher->run([made, status, weak] { made->go_on(status, weak.lock()); });
     };
-    submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce", std::move(local),
+    submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"}, std::move(local),
            {tensor}, std::move(memory), timeout);
   });
   return work;

@@ -42,7 +42,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   Staging staging(site, services_.transfers);
   const at::Tensor host = staging.in(tensor);
   Staged staged = staging.take();
-  Slot of_call = slot(OpType::SEND, "aikido:send", {tensor});
+  Slot of_call = slot({OpType::SEND, "aikido:send"}, {tensor});
   collectives::SendCall call;
   call.to = Rank(to);
   call.tag = tag;
@@ -79,8 +79,8 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   check_process();
   Staging staging(site, services_.transfers);
   const at::Tensor host = staging.out(tensor);
-  Slot of_call = from ? slot(OpType::RECV, "aikido:recv", tensors)
-                      : slot(OpType::RECVANYSOURCE, "aikido:recvAnySource", tensors);
+  Slot of_call = from ? slot({OpType::RECV, "aikido:recv"}, tensors)
+                      : slot({OpType::RECVANYSOURCE, "aikido:recvAnySource"}, tensors);
   collectives::ReceiveCall call;
   if (from) call.from = Rank(*from);
   call.tag = tag;

@@ -141,7 +141,7 @@ AikidoBackend::OwnWork AikidoBackend::batch() {
   }
   if (found.is_refused) return {};
   if (found.work->is_open_batch()) return found.work;
-  OwnWork next = make_batch(OpType::COALESCED, kCoalesced, {});
+  OwnWork next = make_batch({OpType::COALESCED, kCoalesced}, {});
   AikidoWork::follow(*found.work, next);
   const std::lock_guard lock(mutex_);
   batches_[AikidoWork::this_thread_number()].work = next;
@@ -216,14 +216,14 @@ uint64_t AikidoBackend::refuse(const Status& why) {
   return communicator->refuse(why);
 }
 
-AikidoBackend::Slot AikidoBackend::slot(OpType type, const char* title,
-                                        const Tensors& inputs) {
+AikidoBackend::Slot AikidoBackend::slot(const Title& title, const Tensors& inputs) {
   check_process();
   communicator_.check();
   OwnWork work = batch();
   const bool is_batch = work.defined();
   if (!is_batch)
-    work = c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs, services_);
+    work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
+                                           services_);
   return {std::move(work), is_batch};
 }
 
@@ -236,13 +236,13 @@ const char* AikidoBackend::call_name(const Title& title) {
   return std::strchr(title.text, ':') + 1;
 }
 
-AikidoBackend::OwnWork AikidoBackend::submit(Call call, OpType type, const char* title,
+AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
                                              LocalCall local, const Tensors& inputs,
                                              AikidoWork::Memory memory,
                                              Milliseconds timeout) {
-  const Attempt attempt = collective(call_name({type, title}));
+  const Attempt attempt = collective(call_name(title));
   check_call(attempt, call, getSize());
-  Slot of_call = slot(type, title, inputs);
+  Slot of_call = slot(title, inputs);
   local.keep_alive = keep_alive(of_call.work);
   local.on_done = [work = of_call.work, told = std::move(local.on_done)](
                       const Status& status,
@@ -280,20 +280,20 @@ void AikidoBackend::check_process() const {
 }
 
 void AikidoBackend::startCoalescing() {
-  start_batch(OpType::COALESCED, kCoalesced, {});
+  start_batch({OpType::COALESCED, kCoalesced}, {});
 }
 
-AikidoBackend::OwnWork AikidoBackend::make_batch(OpType type, const char* title,
+AikidoBackend::OwnWork AikidoBackend::make_batch(const Title& title,
                                                  const Tensors& inputs) {
-  auto work =
-      c10::make_intrusive<AikidoWork>(getRank(), type, title, inputs, services_);
+  auto work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
+                                              services_);
   work->begin_batch();
   return work;
 }
 
 // One that is open was left by an exception: torch's manager does not end it then.
-void AikidoBackend::start_batch(OpType type, const char* title, const Tensors& inputs) {
-  Batch batch{make_batch(type, title, inputs)};
+void AikidoBackend::start_batch(const Title& title, const Tensors& inputs) {
+  Batch batch{make_batch(title, inputs)};
   {
     const std::lock_guard lock(mutex_);
     std::swap(batches_[AikidoWork::this_thread_number()], batch);
@@ -322,14 +322,14 @@ AikidoBackend::WorkPtr AikidoBackend::endCoalescing() {
   return work;
 }
 
-AikidoBackend::WorkPtr AikidoBackend::coalesced(OpType type, const char* title,
+AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
                                                 const Tensors& inputs,
                                                 const std::function<void()>& calls) {
   if (const OwnWork work = batch()) {
     calls();
     return work;
   }
-  start_batch(type, title, inputs);
+  start_batch(title, inputs);
   try {
     calls();
   } catch (...) {

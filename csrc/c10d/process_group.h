@@ -207,26 +207,26 @@ class AikidoBackend final : public ChangingBackend {
   // Takes the number of a collective that this rank will not make; returns it, 0 where
   // there is no group.
   uint64_t refuse(const Status& why);
-  Slot slot(::c10d::OpType type, const char* title, const Tensors& inputs);
-  OwnWork close(Slot slot);
-  // One collective.
-  OwnWork submit(collectives::Call call, ::c10d::OpType type, const char* title,
-                 collectives::LocalCall local, const Tensors& inputs,
-                 AikidoWork::Memory memory, Milliseconds timeout);
-  // Whatever `calls` submits, as one work; part of the batch if there is one.
-  WorkPtr coalesced(::c10d::OpType type, const char* title, const Tensors& inputs,
-                    const std::function<void()>& calls);
-  OwnWork make_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
-  void start_batch(::c10d::OpType type, const char* title, const Tensors& inputs);
-  OwnWork batch();
-  void end_refused_batch();
-
   // What a call is to torch, and to the profiler.
   struct Title {
     ::c10d::OpType type;
     const char* text;  // "aikido:" and its name, of static life
   };
   static const char* call_name(const Title& title);
+  Slot slot(const Title& title, const Tensors& inputs);
+  OwnWork close(Slot slot);
+  // One collective.
+  OwnWork submit(collectives::Call call, const Title& title,
+                 collectives::LocalCall local, const Tensors& inputs,
+                 AikidoWork::Memory memory, Milliseconds timeout);
+  // Whatever `calls` submits, as one work; part of the batch if there is one.
+  WorkPtr coalesced(const Title& title, const Tensors& inputs,
+                    const std::function<void()>& calls);
+  OwnWork make_batch(const Title& title, const Tensors& inputs);
+  void start_batch(const Title& title, const Tensors& inputs);
+  OwnWork batch();
+  void end_refused_batch();
+
   WorkPtr gather_all(collectives::Call call, const Title& title,
                      const at::Tensor& given, InBlocks blocks,
                      AikidoWork::Memory memory, Milliseconds timeout);

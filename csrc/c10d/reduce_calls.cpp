@@ -91,7 +91,7 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
-  return submit(std::move(call), OpType::ALLREDUCE, "aikido:all_reduce",
+  return submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
                 std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
                 timeout);
 }
@@ -102,7 +102,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_coalesced(
   check_list(site, "tensors", tensors, std::nullopt, Use::kWrite);
   for (const at::Tensor& t : tensors)
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, t));
-  return coalesced(OpType::ALLREDUCE_COALESCED, "aikido:all_reduce", tensors, [&] {
+  return coalesced({OpType::ALLREDUCE_COALESCED, "aikido:all_reduce"}, tensors, [&] {
     for (const at::Tensor& t : tensors)
       allreduce_with(t, opts.reduceOp, {}, opts.timeout);
   });
@@ -139,7 +139,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
   LocalCall local = local_call();
   local.input = bytes_of(host);
   local.output = is_root ? mutable_bytes_of(host) : nullptr;
-  return submit(std::move(call), OpType::REDUCE, "aikido:reduce", std::move(local),
+  return submit(std::move(call), {OpType::REDUCE, "aikido:reduce"}, std::move(local),
                 {tensor}, {{tensor}, staging.take(), {host}}, opts.timeout);
 }
 
@@ -165,8 +165,8 @@ AikidoBackend::OwnWork AikidoBackend::scatter_reduced(
   local.output = result.data;
   local.out_blocks = std::move(blocks);
   if (extras.priority) local.priority = *extras.priority;
-  return submit(std::move(call), title.type, title.text, std::move(local), {output},
-                std::move(memory), timeout);
+  return submit(std::move(call), title, std::move(local), {output}, std::move(memory),
+                timeout);
 }
 
 AikidoBackend::WorkPtr AikidoBackend::reduce_scatter(
@@ -269,7 +269,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce_scatter_tensor_coalesced(
     check_times(site, "outputs", outputs[i], "inputs", inputs[i], getSize());
     reduce_op(site, opts.reduceOp, dtype_for_reduction(site, inputs[i]));
   }
-  return coalesced(OpType::COALESCED, "aikido:reduce_scatter_tensor", inputs, [&] {
+  return coalesced({OpType::COALESCED, "aikido:reduce_scatter_tensor"}, inputs, [&] {
     for (size_t i = 0; i < inputs.size(); ++i)
       _reduce_scatter_base(outputs[i], inputs[i], opts);
   });

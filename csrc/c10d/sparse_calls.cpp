@@ -156,7 +156,8 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
     if (scale != 1.0) sum = at::mul(sum, scale);
     tensor.copy_(sum);
   };
-  return submit(std::move(call), OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce",
+  return submit(std::move(call),
+                {OpType::_ALLREDUCE_SPARSE, "aikido:sparse_all_reduce"},
                 std::move(local), {tensor}, {{tensor}, {}, {packed}, std::move(finish)},
                 opts.timeout);
 }
