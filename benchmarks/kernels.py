@@ -9,10 +9,11 @@ Counted are the bytes that are read, k times the size of a buffer: the result, w
 takes the place of the first buffer, is not counted. So on some machines no sum can be
 as fast as reading: some caches give less while they are written, and some CPUs lower
 their clock while they add wide vectors. These limits are measured with the sums, by
-loops that read all and write the first buffer without adding, and by loops that have
-the additions of the sum, without its stores or with as many that wait for no sum, of
-data in the L1 cache or where the buffers lie. No bar is asked of a sum that misses it
-where the lowest limit does, too; a second row then holds the sum against that limit.
+loops that read all and write the first buffer without adding, by loops that have the
+additions of the sum, of data in the L1 cache, without its stores or with as many that
+wait for no sum, and by loops that have all of it where the buffers lie. No bar is asked
+of a sum that misses it where the lowest limit does, too; a second row then holds the
+sum against that limit.
 """
 
 import json

@@ -116,7 +116,8 @@ void side_by_side(std::byte* const* buffers, size_t num_sources, size_t bytes) {
 // As many loads and additions as a sum of the buffers has, and with Writes as many
 // stores, of zeros, which wait for no sum. IsNear: always of the same 32 KiB, so that
 // no other cache than L1 has a part in it.
-template <size_t K, size_t NumSums, bool Writes, bool IsNear>
+// With Ahead one line of each step is asked for so many bytes ahead.
+template <size_t K, size_t NumSums, bool Writes, bool IsNear, size_t Ahead>
 void add_of(std::byte* const* buffers, size_t bytes) {
   constexpr size_t kStep = NumSums * kWidth;
   const size_t near = IsNear ? std::min(bytes, (size_t{32} << 10) / K) : bytes;
@@ -125,11 +126,13 @@ void add_of(std::byte* const* buffers, size_t bytes) {
     for (size_t k = 0; k < K; ++k) from[k] = buffers[k];
     for (const std::byte* const end = from[0] + std::min(left, near); from[0] != end;) {
       Vec sums[NumSums] = {};
-      for (size_t k = 0; k < K; ++k)
+      for (size_t k = 0; k < K; ++k) {
         for (size_t v = 0; v < NumSums; ++v) {
           const Vec value = *reinterpret_cast<const Vec*>(from[k] + v * kWidth);
           sums[v] = k == 0 ? value : sums[v] + value;
         }
+        if constexpr (Ahead > 0) __builtin_prefetch(from[k] + Ahead);
+      }
       for (size_t v = 0; v < NumSums; ++v) keep(sums[v]);
       if constexpr (Writes) store_step<kStep, Write::kPlain>(from[0]);
       for (size_t k = 0; k < K; ++k) from[k] = opaque(from[k] + kStep);
@@ -137,11 +140,13 @@ void add_of(std::byte* const* buffers, size_t bytes) {
   }
 }
 
-template <size_t NumSums, bool Writes, bool IsNear>
+template <size_t NumSums, bool Writes, bool IsNear, size_t Ahead = 0>
 void add(std::byte* const* buffers, size_t num_sources, size_t bytes) {
-  if (num_sources == 2) return add_of<2, NumSums, Writes, IsNear>(buffers, bytes);
-  if (num_sources == 4) return add_of<4, NumSums, Writes, IsNear>(buffers, bytes);
-  add_of<8, NumSums, Writes, IsNear>(buffers, bytes);
+  if (num_sources == 2)
+    return add_of<2, NumSums, Writes, IsNear, Ahead>(buffers, bytes);
+  if (num_sources == 4)
+    return add_of<4, NumSums, Writes, IsNear, Ahead>(buffers, bytes);
+  add_of<8, NumSums, Writes, IsNear, Ahead>(buffers, bytes);
 }
 
 // Blocks of 4 KiB: all loads of one, then all its stores.
@@ -173,6 +178,8 @@ std::vector<MemoryLoop> loops_here() {
       {"add and write", "near, 8 vectors", add<8, true, true>},
       {"add there", "4 vectors", add<4, true, false>},
       {"add there", "8 vectors", add<8, true, false>},
+      {"add there", "4 vectors, prefetched", add<4, true, false, 1024>},
+      {"add there", "8 vectors, prefetched", add<8, true, false, 1024>},
       {"write", "side by side, 64 B", side_by_side<64, 0, kPlain>},
       {"write", "side by side, 256 B", side_by_side<256, 0, kPlain>},
       {"write", "side by side, 512 B", side_by_side<512, 0, kPlain>},
