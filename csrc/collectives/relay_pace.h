@@ -3,8 +3,9 @@
 #pragma once
 //
 // How fast a rank passes on what it gets, over all broadcasts (our design). What leaves
-// a rank goes first into buffers on the way, as fast as memory, so what is measured in
-// a short time tells nothing about a link. Pure; one thread.
+// a rank goes first into buffers on the way, as fast as memory, so a short time alone
+// tells nothing about a link. Several count together: a rank of which nothing else is
+// known has never had more to pass on. Pure; one thread.
 
 #include <cstddef>
 
