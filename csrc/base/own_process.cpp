@@ -12,18 +12,16 @@ namespace aikido {
 
 namespace {
 
-// How many forks lead here from the first process that asked.
+// How many forks lead here from the process that has loaded us.
 std::atomic<uint64_t> generation{0};
 
-void count_forks() {
-  static const int error = ::pthread_atfork(nullptr, nullptr, [] { ++generation; });
-  AIKIDO_CHECK(error == 0, "there is no memory for a handler of fork()");
-}
+// From when the library is loaded on.
+const int error = ::pthread_atfork(nullptr, nullptr, [] { ++generation; });
 
 }  // namespace
 
 OwnProcess::OwnProcess() {
-  count_forks();
+  AIKIDO_CHECK(error == 0, "there is no memory for a handler of fork()");
   generation_ = generation.load();
 }
 

@@ -13,7 +13,8 @@ class OwnProcess {
  public:
   OwnProcess();
 
-  // Not a child that was forked since. No system call: operations ask several times.
+  // Not a child that was forked since, by fork() and not by clone(). No system call:
+  // operations ask several times.
   bool is_here() const;
 
  private:

@@ -284,6 +284,25 @@ TEST_CASE("every kernel works at addresses without any alignment") {
   });
 }
 
+TEST_CASE("every kernel works where one address alone has no alignment") {
+  const bool is_result = GENERATE(false, true);
+  for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
+    for (const size_t num_sources : {2, 3, 4, 8}) {
+      const size_t count = 1000;
+      Buffers in(dtype, num_sources, count, 0);
+      Buffers odd(dtype, 1, count, 4);
+      Buffers out(dtype, 1, count, is_result ? 4 : 0);
+      auto sources = in.pointers();
+      if (!is_result) sources.back() = odd.at(0);
+      call(reduce, out.at(0), sources, count, 1.0);
+      const Bytes expected = reference(op, dtype, sources, count, 1.0);
+      INFO(num_sources << " sources");
+      REQUIRE(first_difference(dtype, out.at(0), expected.data(), count) == -1);
+      REQUIRE(out.guards_hold());
+    }
+  });
+}
+
 TEST_CASE("the result may take the place of any source") {
   const size_t num_sources = static_cast<size_t>(GENERATE(1, 2, 4));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
