@@ -199,6 +199,8 @@ void EventLoop::between_turns(const std::function<void()>& work) {
 
 // By the loop's own thread: sleeps until there is something to do, and does it.
 void EventLoop::sleep_and_turn(TurnLock& turn) {
+  // Else it would look again and again at what the helper has not taken yet.
+  if (is_helped_) set_gate(false);
   std::optional<Duration> most;  // to sleep; empty: for ever
   const TimePoint awake_until = awake_until_;
   const Duration awake = awake_until - std::min(clock_.now(), awake_until);

@@ -91,7 +91,7 @@ class EventLoop final : public Clock {
 
   // Runs turns until stop(), which may come before. Can be run again.
   void run();
-  // Any thread: makes run() return after its turn.
+  // Any thread: makes run() return after its turn. Requires: nobody helps.
   void stop();
   // Any thread: runs `work` in a turn, in the order of posting.
   void post(std::function<void()> work);
