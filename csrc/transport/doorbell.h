@@ -23,7 +23,6 @@ class Doorbell {
   explicit Doorbell(Fd fd);
 
   bool is_there() const { return fd_.is_open(); }
-  int fd() const { return fd_.get(); }
   // False: nobody was woken up.
   bool ring();
 

@@ -360,13 +360,12 @@ void EventLoop::run_flushes() {
     if (flushes_[i] != nullptr) std::exchange(flushes_[i], nullptr)->flush();
   }
   flushes_.clear();
-  gong_.strike();
 }
 
 // Left over: it was too much for a turn, or one ended with an exception; or posted
 // since.
 bool EventLoop::has_work() {
-  if (!work_.empty() || !flushes_.empty() || gong_.is_due()) return true;
+  if (!work_.empty() || !flushes_.empty()) return true;
   const std::lock_guard lock(mutex_);
   return !posted_.empty();
 }

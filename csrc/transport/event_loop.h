@@ -45,7 +45,6 @@
 #include "base/fd.h"
 #include "base/recycler.h"
 #include "base/status.h"
-#include "transport/gong.h"
 
 namespace aikido::transport {
 
@@ -109,8 +108,6 @@ class EventLoop final : public Clock {
   // Any thread: an eventfd for other processes; 8 bytes written to it make somebody run
   // a turn. Nothing else depends on it, whatever they do with it.
   int doorbell() const { return doorbell_.get(); }
-  // For other loops; struck at the end of a turn.
-  Gong& gong() { return gong_; }
   // Whether the caller is in a turn of some loop.
   static bool is_in_turn();
 
@@ -164,7 +161,6 @@ class EventLoop final : public Clock {
   Fd gate_;
   Fd wake_;
   Fd doorbell_;
-  Gong gong_;
 
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;

@@ -45,10 +45,8 @@ struct RingState {
   std::atomic<uint32_t> is_ended;
   // By the writer, while the ring is empty: the byte with that number is the first one.
   std::atomic<uint64_t> origin;
-  // By the reader: bytes since the beginning, and whether it hears the gong of the
-  // writer.
+  // By the reader: bytes since the beginning.
   alignas(kCacheLine) std::atomic<uint64_t> read;
-  std::atomic<uint32_t> hears_gong;
   // Set by the one that goes to sleep (kAsleep, kCalm, kPatient), taken back by either.
   alignas(kCacheLine) std::atomic<uint32_t> reader_sleeps;
   alignas(kCacheLine) std::atomic<uint32_t> writer_sleeps;
@@ -75,9 +73,6 @@ class RingWriter {
   // The reader sleeps over what was written, or over the end: wake it up. `has_blocks`:
   // there is room for much beside the ring, too.
   bool must_wake_reader(Haste haste, bool has_blocks = true);
-  // It sleeps, and was not found so by must_wake_reader().
-  bool is_reader_asleep() const { return state_->reader_sleeps.load() != 0; }
-  bool does_reader_hear() const { return state_->hears_gong.load() == 1; }
 
   // What the next write takes at least; all of the ring where it is to say what is
   // wrong.
@@ -110,8 +105,6 @@ class RingReader {
   // The writer sleeps, and there is much room by now: wake it up.
   bool must_wake_writer();
 
-  // From now on the gong of the writer is as good as its bell.
-  void hear_gong() { state_->hears_gong.store(1); }
   bool has_bytes() const { return state_->written.load() != read_; }
   // From now on the writer wakes us for what is needed, or when half of the ring is
   // full; false: there is something already.

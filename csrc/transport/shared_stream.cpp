@@ -50,19 +50,14 @@ void SharedStream::start(StreamHandler* handler) {
   loop_->add(socket_.get(), EPOLLIN, this);
   loop_->add_polled(this);
   is_watched_ = is_polled_ = true;
-  loop_->gong().add(this);
-  // A new connection takes both at once, or we are woken up by bytes.
+  // A new connection takes it at once, or we are woken up by bytes.
   const std::byte bell{};
   send_with(socket_, {&bell, 1}, loop_->doorbell());
-  send_with(socket_, {&bell, 1}, loop_->gong().fd());
 }
 
 void SharedStream::leave_loop() {
   if (std::exchange(is_watched_, false)) loop_->remove(socket_.get(), this);
-  if (!std::exchange(is_polled_, false)) return;
-  loop_->remove_polled(this);
-  loop_->gong().remove(this);
-  if (gong_.is_there()) loop_->remove(gong_.fd(), nullptr);
+  if (std::exchange(is_polled_, false)) loop_->remove_polled(this);
 }
 
 Result<size_t> SharedStream::write(std::span<const iovec> parts) {
@@ -80,13 +75,10 @@ void SharedStream::push(Haste haste) {
 }
 
 void SharedStream::flush() {
-  if (must_ring()) loop_->gong().ring_later(this);
-}
-
-bool SharedStream::must_ring() {
   is_bell_due_ = false;
   const bool has_blocks = !lender_ || lender_->has_room();
-  return writer_.must_wake_reader(std::exchange(haste_, Haste::kNone), has_blocks);
+  if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone), has_blocks))
+    ring_bell();
 }
 
 Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching) {
@@ -112,12 +104,12 @@ bool SharedStream::rest_for_room() {
 
 // It may want blocks as well as bytes.
 void SharedStream::wake_writer() {
-  if ((!borrower_ || borrower_->has_room()) && reader_.must_wake_writer()) ring();
+  if ((!borrower_ || borrower_->has_room()) && reader_.must_wake_writer()) ring_bell();
 }
 
 void SharedStream::end_sending() {
   writer_.end();
-  if (must_ring()) ring();
+  flush();
 }
 
 void SharedStream::hang_up() {
@@ -140,33 +132,22 @@ void SharedStream::drop_blocks() {
 }
 
 // A full socket is full of bells, and a broken one tells the loop.
-void SharedStream::ring() {
+void SharedStream::ring_bell() {
   if (doorbell_.is_there() && doorbell_.ring()) return;
   const char bell = 0;
   [[maybe_unused]] const auto n =
       ::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// With the first comes the doorbell, with the second the gong.
+// With the first comes the doorbell.
 ssize_t SharedStream::take_bells() {
   std::array<std::byte, 64> bells;
-  if (num_bells_ == 2)
+  if (doorbell_.is_there())
     return ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
   Fd passed;
   const ssize_t n = receive_with(socket_, bells, passed);
-  if (passed.is_open()) take_bell(std::move(passed));
+  if (passed.is_open()) doorbell_ = Doorbell(std::move(passed));
   return n;
-}
-
-void SharedStream::take_bell(Fd bell) {
-  Doorbell given(std::move(bell));
-  if (num_bells_++ == 0) {
-    doorbell_ = std::move(given);
-  } else if (given.is_there() && is_polled_) {
-    gong_ = std::move(given);
-    loop_->add(gong_.fd(), EPOLLIN | EPOLLET, nullptr);
-    reader_.hear_gong();
-  }
 }
 
 // A bell says only that poll(), which follows in the same turn, has something to do.

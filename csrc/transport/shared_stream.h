@@ -4,8 +4,8 @@
 //
 // A ByteStream through shared memory. Who sleeps and should not is woken up by the
 // doorbell of its loop, which comes through a Unix socket beside the memory; until it
-// is here, by a byte there; and together with others by the gong of ours. The socket
-// ends with the process at its other end. While both are awake no system call is made.
+// is here, by a byte there. The socket ends with the process at its other end. While
+// both are awake no system call is made.
 
 #include <memory>
 
@@ -21,8 +21,7 @@ namespace aikido::transport {
 class SharedStream final : public ByteStream,
                            private FdHandler,
                            private Polled,
-                           private Flushable,
-                           private Gong::Sleeper {
+                           private Flushable {
  public:
   // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
   // `outbox` has our blocks, `blocks` the other's; either may be none. `loop` and
@@ -50,23 +49,17 @@ class SharedStream final : public ByteStream,
   bool poll() override;
   bool rest() override;
   void flush() override;
-  bool hears_gong() const override { return writer_.does_reader_hear(); }
-  bool sleeps() const override { return !has_gone_ && writer_.is_reader_asleep(); }
-  void ring() override;
-  bool must_ring();
   bool has_room() const;
   bool rest_for_room();
   void wake_writer();
   ssize_t take_bells();
-  void take_bell(Fd bell);
   void drop_blocks();
+  void ring_bell();
   void leave_loop();
 
   EventLoop* loop_;
   Fd socket_;
   Doorbell doorbell_;  // of the peer
-  Doorbell gong_;      // of the peer, which we hear
-  int num_bells_ = 0;  // that it has given
   std::shared_ptr<SharedMemory> memory_;
   Outbox* outbox_;
   std::shared_ptr<Lender> lender_;      // null: we have no blocks
