@@ -115,8 +115,8 @@ void side_by_side(std::byte* const* buffers, size_t num_sources, size_t bytes) {
 
 // As many loads and additions as a sum of the buffers has, and with Writes as many
 // stores, of zeros, which wait for no sum. IsNear: always of the same 32 KiB, so that
-// no other cache than L1 has a part in it.
-// With Ahead one line of each step is asked for so many bytes ahead.
+// no other cache than L1 has a part in it. With Ahead one line of each step is asked
+// for so many bytes ahead.
 template <size_t K, size_t NumSums, bool Writes, bool IsNear, size_t Ahead>
 void add_of(std::byte* const* buffers, size_t bytes) {
   constexpr size_t kStep = NumSums * kWidth;

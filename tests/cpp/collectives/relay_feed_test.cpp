@@ -190,11 +190,13 @@ TEST_CASE("a relay that says what cannot be is not believed") {
 
 namespace {
 
+// Bytes in a microsecond, into a buffer on the way.
+constexpr double kFast = 1000;
+
 // A broadcast over links that each of the ranks has but one of, for all that it sends:
 // so many bytes in a microsecond, but of the first `burst` bytes kFast. Returns how
 // long it takes, and what each has passed on; checks that everybody gets each byte
 // once.
-constexpr double kFast = 1000;
 struct Simulated {
   std::chrono::microseconds took{};
   std::map<int32_t, size_t> relayed;
