@@ -28,7 +28,7 @@ from benchmarks.launch import emit, leave
 from benchmarks.least_exchange import Least, least_over
 
 TOLERATED_S = 0.001  # from the agreed start to that of the last rank
-REST_S = 0.02  # behind an operation
+REST_S = 0.02  # behind an operation; one that takes longer hardly feels a meeting
 MOST_ATTEMPTS = 3  # per measurement
 WARM_UP = 3
 
