@@ -55,7 +55,8 @@ std::vector<SettingSpec> settings_of_links() {
        "is given, 0 too, links are ordered from the group's start on"},
       {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
        "how long a rank that waits for a call looks without sleeping after something "
-       "has come; whoever needs its core has it meanwhile. As long, a millisecond at "
+       "has come, beyond the tens of microseconds that a wake-up takes; whoever needs "
+       "its core has it meanwhile. As long, a millisecond at "
        "most, others may wait for a rank that made its calls one after another"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},

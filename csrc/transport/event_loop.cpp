@@ -172,13 +172,10 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
     now_ = clock_.now();
     const Duration most_awake = std::min(spin, kMostAwake);
     const bool comes_back = now_ - left_at_ < most_awake;
-    TimePoint looks_until = now_ + spin;
+    wait_.begin(spin);
     bool did = true;  // nothing is known of it
-    while (!is_over() && now_ < deadline && !stop_) {
-      const bool looks = now_ < looks_until;
-      did = help_once(turn, looks ? now_ : deadline, looks && !did);
-      if (did) looks_until = now_ + spin;
-    }
+    while (!is_over() && now_ < deadline && !stop_)
+      did = help_once(turn, wait_.next(now_, did), deadline);
     left_at_ = now_;
     if (comes_back) awake_until_ = now_ + most_awake;
   }
@@ -239,13 +236,13 @@ void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
   } while (*most > Duration::zero());
 }
 
-// The same by a helper, until `until` at most. Returns whether there was something.
-bool EventLoop::help_once(TurnLock& turn, TimePoint until, bool yields) {
-  const int ms = until > now_ ? ms_to_sleep(until) : 0;
+// One step of a helper, which is over at `deadline`. Returns whether there was
+// something.
+bool EventLoop::help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline) {
+  const int ms = step == TwoPhaseWait::Step::kSleep ? ms_to_sleep(deadline) : 0;
   if (ms != 0) set_gate(false);
   turn.unlock();
-  // Whom it waits for may have no other core.
-  if (yields) ::sched_yield();
+  if (step == TwoPhaseWait::Step::kYield) yield();
   const size_t num_events = take_events(ms);
   turn.lock();
   if (num_events > 0) {
@@ -254,6 +251,14 @@ bool EventLoop::help_once(TurnLock& turn, TimePoint until, bool yields) {
   }
   run_turn(num_events);
   return num_events > 0 || did_something_;
+}
+
+// Whom the helper waits for may have no other core.
+void EventLoop::yield() {
+  const TimePoint before = clock_.now();
+  ::sched_yield();
+  const TimePoint after = clock_.now();
+  wait_.yielded(after, after - before);
 }
 
 // In this order: what has come before we look is seen, what comes later wakes us up.

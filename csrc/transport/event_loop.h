@@ -45,6 +45,7 @@
 #include "base/fd.h"
 #include "base/recycler.h"
 #include "base/status.h"
+#include "transport/two_phase_wait.h"
 
 namespace aikido::transport {
 
@@ -99,8 +100,9 @@ class EventLoop final : public Clock {
   void enqueue(std::function<void()> work);
   void drive();
   // Any thread but in a turn: runs turns until `is_over`, which is asked between them,
-  // or `deadline`; for `spin` after something has happened without sleeping, and see
-  // Note [who comes back]. False, and nothing was done: somebody else helps already.
+  // or `deadline`; for `spin` after something has happened without sleeping, see also
+  // Note [two phases] in two_phase_wait.h and Note [who comes back]. False, and nothing
+  // was done: somebody else helps already.
   // `is_over` must come true in a turn, else nobody looks.
   bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
   // Any thread but in a turn: runs `work` while nobody is in a turn, and then a turn.
@@ -135,7 +137,8 @@ class EventLoop final : public Clock {
   using HandlerId = uint64_t;
 
   void sleep_and_turn(TurnLock& turn);
-  bool help_once(TurnLock& turn, TimePoint until, bool yields);
+  bool help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline);
+  void yield();
   int ms_to_sleep(TimePoint until);
   void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
@@ -165,6 +168,7 @@ class EventLoop final : public Clock {
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
+  TwoPhaseWait wait_;  // of the helper, who needs no lock for it
   bool is_gate_open_ = true;
   bool gets_events_ = false;  // the helper that is there, or the last one
   TimePoint left_at_{};       // by the last helper

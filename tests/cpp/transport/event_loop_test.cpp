@@ -340,6 +340,28 @@ TEST_CASE("a loop stays awake behind who comes back, and rests when nobody does"
   loop.between_turns([&] { loop.remove_polled(&rester); });
 }
 
+TEST_CASE("who waits looks and yields before it sleeps") {
+  EventLoop loop;
+  int num_asked = 0;
+  const auto is_over = [&] { return ++num_asked > 2; };
+  // A yield may be slow, so that behind it the wait sleeps.
+  CHECK(loop.help(is_over, loop.now() + std::chrono::seconds(10), {}));
+  CHECK(num_asked == 3);
+}
+
+TEST_CASE("who waits in vain sleeps until its deadline") {
+  EventLoop loop;
+  int num_asked = 0;
+  const auto is_over = [&] {
+    ++num_asked;
+    return false;
+  };
+  const TimePoint deadline = loop.now() + std::chrono::milliseconds(100);
+  CHECK(loop.help(is_over, deadline, {}));
+  CHECK(SystemClock().now() >= deadline);
+  CHECK(num_asked <= TwoPhaseWait::kMostLooks + 4);
+}
+
 TEST_CASE("a call is taken up before what has come for it is read") {
   struct Reader final : Polled {
     bool poll() override {
