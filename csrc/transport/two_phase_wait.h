@@ -29,8 +29,9 @@ class TwoPhaseWait {
  public:
   enum class Step { kLook, kYield, kSleep };
 
-  // Looks without anything in them, before a sleep; with a yield 1 us each.
-  static constexpr int kMostLooks = 32;
+  // Looks without anything in them, before a sleep; with a yield 0.6 us each. They must
+  // not be over before a peer has been woken up, else both sleep again and again.
+  static constexpr int kMostLooks = 100;
   // Longer is a slice of somebody who computes; one that is longer than the most was a
   // halt of this process, and says no more.
   static constexpr Duration kSlowYield = std::chrono::microseconds(500);
