@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <array>
@@ -40,11 +41,13 @@ EventLoop::EventLoop()
     : now_(clock_.now()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       gate_(::epoll_create1(EPOLL_CLOEXEC)),
+      alarm_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  AIKIDO_CHECK(
-      epoll_.is_open() && gate_.is_open() && wake_.is_open() && doorbell_.is_open(),
-      describe_errno(errno), "; is the limit of open files (ulimit -n) reached?");
+  AIKIDO_CHECK(epoll_.is_open() && gate_.is_open() && alarm_.is_open() &&
+                   wake_.is_open() && doorbell_.is_open(),
+               describe_errno(errno),
+               "; is the limit of open files (ulimit -n) reached?");
   epoll_event event{};
   event.events = EPOLLIN;
   AIKIDO_CHECK(::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, epoll_.get(), &event) == 0,
@@ -228,10 +231,11 @@ void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
       left.tv_sec = most->count() / 1'000'000'000;
       left.tv_nsec = most->count() % 1'000'000'000;
     }
-    pollfd gate{gate_.get(), POLLIN, 0};
-    const int n = ::ppoll(&gate, 1, most ? &left : nullptr, nullptr);
+    std::array<pollfd, 2> fds{{{gate_.get(), POLLIN, 0}, {alarm_.get(), POLLIN, 0}}};
+    const int n = ::ppoll(fds.data(), fds.size(), most ? &left : nullptr, nullptr);
     AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
-    if (n != 0) return;
+    if (n < 0 || fds[0].revents != 0) return;
+    if (fds[1].revents != 0) turn_alarm_off();
     most = awake_until_.load() - clock_.now();
   } while (*most > Duration::zero());
 }
@@ -308,13 +312,31 @@ void EventLoop::run_events(size_t num_events) {
   }
 }
 
-// The loop's own thread sleeps on if it can, or is woken up.
+// The loop's own thread sleeps on if it can, until its alarm, or is woken up.
 void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
   for (int i = 0; i < kMaxExtraTurns && !may_be_left(); ++i) run_turn(0);
-  if (stop_ || !may_be_left() ||
-      (stays_awake() ? awake_until_.load() : next_due()) < *own_sleeps_until_)
-    wake();
+  if (stop_ || !may_be_left()) return wake();
+  const TimePoint due = stays_awake() ? awake_until_.load() : next_due();
+  if (due < *own_sleeps_until_) set_alarm(due);
+}
+
+// Or it would be woken up only to learn how long to sleep, which takes a core that the
+// callers need for tens of microseconds.
+void EventLoop::set_alarm(TimePoint due) {
+  own_sleeps_until_ = due;
+  const Duration left = std::max(Duration(1), due - clock_.now());  // zero is never
+  itimerspec at{};
+  at.it_value.tv_sec = left.count() / 1'000'000'000;
+  at.it_value.tv_nsec = left.count() % 1'000'000'000;
+  AIKIDO_CHECK(::timerfd_settime(alarm_.get(), 0, &at, nullptr) == 0,
+               describe_errno(errno));
+}
+
+// By the loop's own thread. It may have been set anew by now, which is not undone.
+void EventLoop::turn_alarm_off() {
+  uint64_t times = 0;
+  [[maybe_unused]] const auto n = ::read(alarm_.get(), &times, sizeof times);
 }
 
 bool EventLoop::may_be_left() {

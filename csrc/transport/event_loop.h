@@ -17,7 +17,7 @@
 // descriptors: the loop's own thread does so behind a gate, an epoll of its own that
 // knows nothing but the other, and a helper shuts the gate before it sleeps, or once it
 // gets events: one that finds in memory what it waits for makes no system call for
-// that.
+// that. Who leaves work that is due before the own thread would look sets an alarm.
 //
 // Note [who comes back]
 // A caller that spins may make its next call within microseconds. If it left a loop at
@@ -150,6 +150,8 @@ class EventLoop final : public Clock {
   void run_timed();
   void run_flushes();
   void leave_to_own_thread();
+  void set_alarm(TimePoint due);
+  void turn_alarm_off();
   void wake();
   void post_wake();
   bool has_work();
@@ -162,6 +164,7 @@ class EventLoop final : public Clock {
   TimePoint now_;
   Fd epoll_;
   Fd gate_;
+  Fd alarm_;  // of the loop's own thread, see set_alarm()
   Fd wake_;
   Fd doorbell_;
 

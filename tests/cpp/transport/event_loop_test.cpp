@@ -425,6 +425,35 @@ TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]
   loop.remove_timed(&alarm);
 }
 
+TEST_CASE("who leaves sets an alarm and does not wake the loop's own thread", "[tcp]") {
+  EventLoop loop;
+  Alarm alarm(&loop);
+  loop.add_timed(&alarm);
+  std::thread own([&] { loop.run(); });
+  std::promise<pid_t> told;
+  loop.post([&] { told.set_value(::gettid()); });
+  const pid_t tid = told.get_future().get();
+  const SystemClock clock;
+  const auto leave = [&](TimePoint due) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it sleeps again
+    loop.enqueue([&, due] { alarm.due = due; });
+    loop.drive();
+  };
+  leave(clock.now() + std::chrono::seconds(100));
+  const long before = num_sleeps(tid);
+  // Each time earlier than what it knows.
+  for (int i = 0; i < 20; ++i) leave(clock.now() + std::chrono::seconds(90 - i));
+  CHECK(before >= 0);
+  CHECK(num_sleeps(tid) - before < 10);
+  const TimePoint due = clock.now() + std::chrono::milliseconds(20);
+  leave(due);
+  own.join();
+  REQUIRE(alarm.rang_at.has_value());
+  CHECK(*alarm.rang_at >= due);
+  CHECK(*alarm.rang_at < due + std::chrono::seconds(60));
+  loop.remove_timed(&alarm);
+}
+
 TEST_CASE("nobody is in a turn between turns", "[tcp]") {
   Running running;
   int num_inside = 0;
