@@ -49,7 +49,7 @@ PAIR_BARS = dict.fromkeys(SIZES, 0.8)
 # Where links are slow, Gloo is as fast as they are.
 SLOW_LINK_BARS = {MIB: 1.1, 16 * MIB: 1.1}
 CPU, CUDA = "cpu", "cuda"
-ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level")
+ALGORITHMS = ("direct", "ring", "halving_doubling", "tree", "two_level", "one_owner")
 # What else there is for tensors on GPUs.
 BETWEEN_DEVICES = ("ipc", "nccl")
 DEFAULT_ALGORITHMS = {CPU: "direct", CUDA: "direct,ipc"}

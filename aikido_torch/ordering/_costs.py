@@ -9,7 +9,9 @@ from aikido_torch import _C
 
 __all__ = ["choose_collective", "collective_time", "pipelining_depth"]
 
-Collective = Literal["direct", "ring", "halving_doubling", "tree", "two_level"]
+Collective = Literal[
+    "direct", "ring", "halving_doubling", "tree", "two_level", "one_owner"
+]
 
 
 def collective_time(

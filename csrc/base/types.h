@@ -59,8 +59,19 @@ inline constexpr int kNumReduceOps = 8;
 
 // How an allreduce goes between the members: collectives/README.md has their steps and
 // bytes, ordering/collective_cost.h what they take.
-enum class Algorithm : uint8_t { kDirect, kRing, kHalvingDoubling, kTree, kTwoLevel };
-inline constexpr int kNumAlgorithms = 5;
+enum class Algorithm : uint8_t {
+  kDirect,
+  kRing,
+  kHalvingDoubling,
+  kTree,
+  kTwoLevel,
+  kOneOwner
+};
+inline constexpr int kNumAlgorithms = 6;
+// To owners and back, in two steps.
+constexpr bool is_by_owners(Algorithm algorithm) {
+  return algorithm == Algorithm::kDirect || algorithm == Algorithm::kOneOwner;
+}
 
 // Bytes of one element.
 constexpr size_t size_of(DType t) {
@@ -110,8 +121,8 @@ constexpr const char* name_of(ReduceOp op) {
   return i < static_cast<size_t>(kNumReduceOps) ? kNames[i] : "unknown op";
 }
 constexpr const char* name_of(Algorithm algorithm) {
-  constexpr const char* kNames[kNumAlgorithms] = {"direct", "ring", "halving_doubling",
-                                                  "tree", "two_level"};
+  constexpr const char* kNames[kNumAlgorithms] = {
+      "direct", "ring", "halving_doubling", "tree", "two_level", "one_owner"};
   const auto i = static_cast<size_t>(algorithm);
   return i < static_cast<size_t>(kNumAlgorithms) ? kNames[i] : "unknown algorithm";
 }

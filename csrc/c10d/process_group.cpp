@@ -21,6 +21,9 @@ using collectives::LocalCall;
 
 namespace {
 constexpr const char* kCoalesced = "aikido:coalesced";
+// Up to here an all_reduce of ranks that share memory and cores has one owner
+// (collectives/README.md).
+constexpr uint64_t kOneOwnerBytes = 64 << 10;
 
 // Numbers that calls of this thread have taken, in whatever group.
 uint64_t& numbers_taken() {
@@ -64,6 +67,11 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       engine_, adapter, options, agreed_text(settings_.values), timeout());
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
+  // Who gives a size of shards gets them, and all give the same.
+  const int64_t shard_bytes = settings_.values.collectives_min_shard_bytes;
+  if ((*connected)->is_crowded() &&
+      shard_bytes == Settings{}.collectives_min_shard_bytes)
+    selector_.set_one_owner(2 * static_cast<uint64_t>(shard_bytes), kOneOwnerBytes);
   store_ = std::move(store);
 }
 

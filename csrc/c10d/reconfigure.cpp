@@ -86,12 +86,12 @@ void AikidoBackend::adopt(const membership::Roster& roster,
   bool is_shut_down = false;
   {
     const std::lock_guard lock(mutex_);
+    selector_.forget();  // new members do not know what it was told
     former = communicator_.exchange(next);
     former_inner = std::exchange(
         inner_,
         std::make_shared<Inner>(settings_.values.devices_nccl, services_.finisher));
     ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
-    selector_.forget();  // new members do not know what it was told
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only
     joining_.reset();

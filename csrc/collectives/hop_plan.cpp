@@ -13,12 +13,13 @@ namespace aikido::collectives {
 HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self,
                  std::span<const int32_t> hosts)
     : algorithm_(algorithm), size_(size), self_(self.value) {
-  AIKIDO_CHECK(algorithm != Algorithm::kDirect, "direct has no hops");
+  AIKIDO_CHECK(!is_by_owners(algorithm), name_of(algorithm), " has no hops");
   AIKIDO_CHECK(hosts.empty() || hosts.size() == static_cast<size_t>(size),
                concat(hosts.size(), " hosts of ", size, " ranks"));
   const auto n = static_cast<uint32_t>(size);
   switch (algorithm) {
     case Algorithm::kDirect:
+    case Algorithm::kOneOwner:
     case Algorithm::kRing:
       num_shards_ = size;
       num_folds_ = size - 1;
@@ -73,6 +74,7 @@ void HopPlan::place_on(std::span<const int32_t> hosts) {
 Hop HopPlan::hop(int32_t k) const {
   switch (algorithm_) {
     case Algorithm::kDirect:
+    case Algorithm::kOneOwner:
     case Algorithm::kRing:
       break;
     case Algorithm::kHalvingDoubling:

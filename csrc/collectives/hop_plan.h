@@ -63,7 +63,7 @@ struct Hop {
 class HopPlan {
  public:
   // `hosts`: of each rank, any numbers; none: each rank is on a host of its own.
-  // Requires: not kDirect, which has no hops; 1 <= size, 0 <= self < size; as many
+  // Requires: not by owners, which has no hops; 1 <= size, 0 <= self < size; as many
   // hosts as ranks, or none.
   HopPlan(Algorithm algorithm, int32_t size, Rank self,
           std::span<const int32_t> hosts = {});

@@ -40,8 +40,7 @@ std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
     return made.operator()<PartialReduceScatter>();
   if (call.is_partial()) return made.operator()<PartialAllreduce>();
   // Without elements, or others, there are no hops.
-  const bool takes_hops =
-      call.algorithm != Algorithm::kDirect && call.count > 0 && size > 1;
+  const bool takes_hops = !is_by_owners(call.algorithm) && call.count > 0 && size > 1;
   if (takes_hops) return made.operator()<HopReduction>();
   return made.operator()<DirectReduction>();
 }

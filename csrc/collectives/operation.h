@@ -8,6 +8,7 @@
 // what it holds, is used again there.
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -77,6 +78,12 @@ struct OperationSettings {
   uint64_t window_bytes = 64 << 20;    // what may wait at a peer that has not called
   Duration timeout = Duration::max();  // of calls that say nothing else
   std::vector<int32_t> hosts{};        // of each rank; empty: not known
+
+  // What a shard of this call has at least (ShardPlan).
+  size_t shard_bytes_of(const Call& call) const {
+    constexpr size_t kAll = std::numeric_limits<size_t>::max();
+    return call.algorithm == Algorithm::kOneOwner ? kAll : min_shard_bytes;
+  }
 };
 
 // What an operation may use of the group around it.

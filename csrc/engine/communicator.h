@@ -103,6 +103,9 @@ class Communicator final : private transport::Doorkeeper {
   // Why memory is not shared with a member of this host that was dialled here, although
   // it should be; empty: nothing is known to be wrong.
   std::string sharing_failure() const;
+  // All members share memory with rank 0, and are more than its host has processors, as
+  // it was when they met: the same for all. False behind join().
+  bool is_crowded() const { return is_crowded_; }
   // How the clock of rank 0 goes beside that of this machine; empty: not known yet.
   // Blocks for a turn of the progress thread.
   std::optional<trace::ClockLine> clock_of_rank_0();
@@ -120,6 +123,7 @@ class Communicator final : private transport::Doorkeeper {
   Status dial_member(Rank rank, const transport::Address& address,
                      const transport::Token& token, TimePoint deadline);
   Status wait_for_links(TimePoint deadline);
+  Status learn_place(membership::Store& store, TimePoint deadline);
   Status find_members(const membership::Roster& roster, TimePoint deadline);
   Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, transport::Connections connections);
@@ -150,6 +154,7 @@ class Communicator final : private transport::Doorkeeper {
   transport::Token token_{};
   SystemClock clock_;
   std::unique_ptr<Group> group_;
+  bool is_crowded_ = false;  // not written after connect()
   // On their way to the group.
   Tray<Called> calls_;
   Tray<collectives::SendCall> sends_;

@@ -67,8 +67,10 @@ class Group final : public transport::Timed,
   // Of each rank: before any call by two_level, here or elsewhere.
   void set_hosts(const std::vector<int32_t>& hosts);
   bool has_gone(Rank rank) const override;
+  bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
   // Why the group is of no use any more: it was aborted, or a member is lost.
   Status failure() const;
+  Status silence() const;  // of the first member that is silent
 
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
@@ -156,7 +158,6 @@ class Group final : public transport::Timed,
   transport::MessageId send(Rank to, transport::OutMessage message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
-  bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
   collectives::RelayPace& relay_pace(Rank r) override { return peer(r).relay_pace; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
@@ -250,7 +251,6 @@ class Group final : public transport::Timed,
   Status unreachable(Rank rank) const;
   Status death() const;
   Status loss(Rank rank) const;
-  Status silence() const;
   Status time_out(const collectives::Operation& operation, Duration after) const;
 
   const Clock* clock_;

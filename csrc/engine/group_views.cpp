@@ -527,7 +527,7 @@ void Group::keep(uint64_t seq,
 uint64_t Group::charge_of(const collectives::Operation& operation) const {
   const Call& call = operation.call();
   const collectives::ShardPlan plan(call.count, size_of(call.dtype), options_.size,
-                                    options_.operation.min_shard_bytes);
+                                    options_.operation.shard_bytes_of(call));
   return call.bytes() + SendWindow::kMessageCharge * uint64_t(plan.num_shards());
 }
 

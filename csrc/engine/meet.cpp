@@ -13,6 +13,12 @@
 // until it is let in, and only then the others, for whom the same token is the right
 // one. Who gives up leaves the reason under `given_up/<token>`, for those that find
 // nobody where it was.
+//
+// Note [one place]
+// Whether all share memory, and cores, must be the same for all, whatever single pairs
+// of them have come to. Rank 0 has links with all and says it, under `place/<token>`.
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -62,6 +68,11 @@ std::string hex_of(const transport::Token& token) {
 std::string address_key(const transport::Token& token, Rank rank) {
   return concat("address/", hex_of(token), "/", rank.value);
 }
+
+std::string place_key(const transport::Token& token) {
+  return "place/" + hex_of(token);
+}
+constexpr const char* kCrowded = "crowded";
 
 // Why the group of this token will never be.
 std::string end_key(const transport::Token& token) {
@@ -123,7 +134,46 @@ Status Communicator::meet(membership::Store& store, TimePoint deadline) {
                    .with_context(concat("connecting to rank ", r, " of group \"",
                                         options_.name, "\"")));
   }
-  return wait_for_links(deadline);
+  AIKIDO_TRY(wait_for_links(deadline));
+  return learn_place(store, deadline);
+}
+
+// Note [one place]. Rank 0 may be lost, leave or fall silent before it is heard.
+Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
+  const std::string key = place_key(token_);
+  if (options_.self == Rank(0)) {
+    is_crowded_ = options_.size > ::sysconf(_SC_NPROCESSORS_ONLN);
+    engine_->run_and_wait([this] {
+      for (int32_t r = 1; r < options_.size; ++r)
+        is_crowded_ = is_crowded_ && group_->reads_our_memory(Rank(r));
+    });
+    return store.set(key, is_crowded_ ? kCrowded : "links");
+  }
+  while (true) {
+    Status why;
+    bool has_gone = false;
+    engine_->run_and_wait([&] {
+      why = group_->failure();
+      if (why) why = group_->silence();
+      has_gone = group_->has_gone(Rank(0));
+    });
+    // It says it before it goes, so this is asked first.
+    const TimePoint now = clock_.now();
+    auto told = store.get(key, std::min(deadline - now, kSecondThoughts));
+    if (told) {
+      is_crowded_ = *told == kCrowded;
+      return Status::ok();
+    }
+    AIKIDO_TRY(why);
+    if (has_gone || clock_.now() >= deadline) {
+      return Status(told.status().code(), told.status().message(), Rank(0))
+          .with_context(concat("rank 0 of group \"", options_.name,
+                               "\" has not published where the ranks are"));
+    }
+    // A store that is gone answers at once.
+    std::unique_lock lock(mutex_);
+    links_changed_.wait_for(lock, std::min(deadline - now, kLongestPause));
+  }
 }
 
 // From here on this member is found by who has the same token.

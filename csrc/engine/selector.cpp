@@ -32,7 +32,15 @@ Status Selector::set_costs(ordering::CollectiveCosts costs) {
   return Status::ok();
 }
 
+// In this order: meanwhile it holds of no size.
+void Selector::set_one_owner(uint64_t least_bytes, uint64_t most_bytes) {
+  most_for_one_ = 0;
+  least_for_one_ = least_bytes;
+  most_for_one_ = most_bytes;
+}
+
 void Selector::forget() {
+  set_one_owner(1, 0);
   const std::lock_guard lock(mutex_);
   costs_.reset();
   hosts_.clear();
@@ -41,6 +49,14 @@ void Selector::forget() {
 Algorithm Selector::choose(const collectives::Call& call, int32_t members) const {
   if (call.kind != collectives::CallKind::kAllreduce || call.is_partial())
     return Algorithm::kDirect;
+  const Algorithm chosen = cheapest(call, members);
+  if (chosen != Algorithm::kDirect) return chosen;
+  const bool has_one_owner =
+      call.bytes() >= least_for_one_ && call.bytes() <= most_for_one_;
+  return has_one_owner ? Algorithm::kOneOwner : Algorithm::kDirect;
+}
+
+Algorithm Selector::cheapest(const collectives::Call& call, int32_t members) const {
   if (fixed_ && *fixed_ != Algorithm::kTwoLevel) return *fixed_;
   const std::lock_guard lock(mutex_);
   if (fixed_) return hosts_.empty() ? Algorithm::kDirect : *fixed_;

@@ -6,6 +6,8 @@
 // the same on all ranks, between the same calls: then so is each choice. Where it was
 // not, the ranks are told so by the calls themselves. Any thread.
 
+#include <atomic>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -28,13 +30,19 @@ class Selector {
   // hosts are those of set_hosts(), from now on. Before, and after forget(), they go
   // direct. kInvalidArgument with a sentence for costs that make no sense.
   Status set_costs(ordering::CollectiveCosts costs);
+  // What would go by kDirect, and has so many bytes, has one owner from now on: for
+  // ranks that share memory and cores. Not after forget().
+  void set_one_owner(uint64_t least_bytes, uint64_t most_bytes);
   void forget();
 
   // kDirect for all calls but strict all_reduces.
   Algorithm choose(const collectives::Call& call, int32_t members) const;
 
  private:
+  Algorithm cheapest(const collectives::Call& call, int32_t members) const;
+
   const std::optional<Algorithm> fixed_;
+  std::atomic<uint64_t> least_for_one_ = 1, most_for_one_ = 0;  // none
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<ordering::CollectiveCosts> costs_;

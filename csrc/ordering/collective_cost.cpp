@@ -65,6 +65,12 @@ double direct_wire(double n, double owners, double bytes,
   return most;
 }
 
+double by_owners(double n, double owners, double bytes, const CollectiveCosts& costs) {
+  return 2 * (costs.message.alpha_s + (n - 2) * costs.message_s) +
+         2 * direct_wire(n, owners, bytes, costs) +
+         (n - 1) / owners * bytes * costs.gamma_s;
+}
+
 // By the note in the header.
 double formula(Algorithm algorithm, int members, double bytes,
                const CollectiveCosts& costs) {
@@ -76,9 +82,10 @@ double formula(Algorithm algorithm, int members, double bytes,
       const bool is_cut = bytes < n * costs.shard_bytes;
       const double owners =
           is_cut ? std::max(1.0, std::floor(bytes / costs.shard_bytes)) : n;
-      return 2 * (alpha + (n - 2) * costs.message_s) +
-             2 * direct_wire(n, owners, bytes, costs) + (n - 1) / owners * add;
+      return by_owners(n, owners, bytes, costs);
     }
+    case Algorithm::kOneOwner:
+      return by_owners(n, 1, bytes, costs);
     case Algorithm::kRing:
       return ring(n, alpha, wire, add);
     case Algorithm::kHalvingDoubling: {

@@ -18,6 +18,7 @@
 //   direct            2 (alpha + (n-2) message) + 2 (n-1)/g m beta + (n-1)/g m gamma
 //                     and on hosts with several members, in the place of (n-1) beta:
 //                     the most of (n-a) min(a, g) beta + (a-1) beta', a members on one
+//   one owner         as direct, with g = 1
 //   two-level         2 (h-1) alpha + 2 (h-1)/h m beta + (h-1)/h m/f gamma
 //                     + 2 (c-1) alpha' + 2 (c-1)/f m beta' + (c-1)/f m gamma
 //
@@ -36,7 +37,8 @@
 // heterogeneous network hierarchy", MLSys 2019. The parts of a host share its link. The
 // formulas of ring, halving-doubling and tree take each member for a host of its own,
 // which is true of a ring whose members are numbered host by host. By these formulas a
-// tree never takes less than halving-doubling; it is here for whoever has no other.
+// tree never takes less than halving-doubling, nor one owner less than several: they
+// are here for what the formulas do not have, such as ranks that share a core.
 
 #include <array>
 #include <cstdint>
@@ -50,9 +52,9 @@
 
 namespace aikido::ordering {
 
-inline constexpr std::array kAlgorithms = {Algorithm::kDirect, Algorithm::kRing,
-                                           Algorithm::kHalvingDoubling,
-                                           Algorithm::kTree, Algorithm::kTwoLevel};
+inline constexpr std::array kAlgorithms = {
+    Algorithm::kDirect, Algorithm::kRing,     Algorithm::kHalvingDoubling,
+    Algorithm::kTree,   Algorithm::kTwoLevel, Algorithm::kOneOwner};
 // kInvalidArgument for a name that is none of theirs.
 Result<Algorithm> algorithm_named(std::string_view name);
 

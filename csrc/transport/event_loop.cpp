@@ -208,7 +208,7 @@ void EventLoop::sleep_and_turn(TurnLock& turn) {
     own_sleeps_until_ = awake_until;
     most = is_helped_ || !has_work() ? awake : Duration::zero();
   } else if (is_helped_) {
-    // A helper looks after everything, and wakes us up when it leaves.
+    // A helper looks after everything, and sets the alarm when it leaves.
     own_sleeps_until_ = TimePoint::max();
   } else {
     own_sleeps_until_ = next_due();

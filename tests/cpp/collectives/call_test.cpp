@@ -79,7 +79,7 @@ TEST_CASE("bytes that are no call are refused") {
                                   {1, 12},
                                   {2, 8},
                                   {3, 0x87},
-                                  {3, 0xd2},
+                                  {3, 0xe2},
                                   {15, 1},
                                   {32, 9}}) {
     auto bad = good;

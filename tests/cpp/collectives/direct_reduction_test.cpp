@@ -91,6 +91,27 @@ TEST_CASE("one late member is waited for, as owner and as member") {
   }
 }
 
+TEST_CASE("with one owner all is folded there, whatever parts it could have") {
+  const auto taken = [](Algorithm algorithm) {
+    Call call = allreduce_call(DType::kFloat32, 40'000, ReduceOp::kAvg);
+    call.algorithm = algorithm;
+    ClusterOptions options;
+    options.size = 4;
+    for (int32_t late = -1; late < 4; ++late) check(options, call, late % 2 == 0, late);
+    Cluster cluster(options);
+    cluster.set_all_rates(1'000'000);
+    std::vector<AnswerPtr> answers;
+    for (const Bytes& input : inputs_of(4, call, 1))
+      answers.push_back(
+          cluster.allreduce(static_cast<int32_t>(answers.size()), call, input));
+    const TimePoint start = cluster.clock.now();
+    REQUIRE(cluster.run_until_done(answers, milliseconds(60'000)));
+    return cluster.clock.now() - start;
+  };
+  // All of it over a link, and back.
+  CHECK(2 * taken(Algorithm::kOneOwner) > 3 * taken(Algorithm::kDirect));
+}
+
 TEST_CASE("more members than fit into the small table can reduce") {
   ClusterOptions options;
   options.size = 66;

@@ -4,6 +4,7 @@
 // Groups that follow each other over one store, whoever is early or late.
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -20,7 +21,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-std::future<Made> connect_soon(std::shared_ptr<Engine> engine, MemoryStore& store,
+std::future<Made> connect_soon(std::shared_ptr<Engine> engine, membership::Store& store,
                                int32_t rank, int32_t size,
                                Duration timeout = seconds(20),
                                const std::string& agreed = "a=1") {
@@ -147,6 +148,79 @@ TEST_CASE("a group that nobody follows is told from one that is late", "[tcp]") 
   CHECK(job.message().find("it may belong to another job") != std::string::npos);
 }
 
+TEST_CASE("all learn alike whether they share memory and cores", "[tcp]") {
+  constexpr size_t kShared = 1 << 20;
+  const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  for (const int32_t size : {2, 4})
+    for (const int32_t without : {-1, 0, size - 1}) {
+      MemoryStore store;
+      std::vector<std::future<Made>> soon;
+      for (int32_t r = 0; r < size; ++r)
+        soon.push_back(connect_soon(
+            start_engine(seconds(5), r == without ? 0 : kShared), store, r, size));
+      std::vector<std::shared_ptr<Communicator>> group;
+      for (auto& future : soon) group.push_back(made(std::move(future)));
+      for (const auto& member : group)
+        CHECK(member->is_crowded() == (without == -1 && size > cores));
+      check_sum(group);
+    }
+}
+
+namespace {
+
+// Tells nobody where the ranks are, and says so at once if it is `curt`.
+class ReticentStore final : public membership::Store {
+ public:
+  explicit ReticentStore(bool curt = false) : is_curt_(curt) {}
+  Status set(const std::string& key, const std::string& value) override {
+    return key.starts_with("place/") ? Status::ok() : store_.set(key, value);
+  }
+  Result<std::string> get(const std::string& key, Duration timeout) override {
+    const bool is_place = key.starts_with("place/");
+    num_asked += is_place ? 1 : 0;
+    return store_.get(key, is_place && is_curt_ ? Duration::zero() : timeout);
+  }
+  std::atomic<int> num_asked = 0;
+
+ private:
+  const bool is_curt_;
+  MemoryStore store_;
+};
+
+}  // namespace
+
+TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
+  for (const bool is_curt : {false, true}) {
+    ReticentStore store(is_curt);
+    auto zero = connect_soon(start_engine(), store, 0, 2);
+    auto one = connect_soon(start_engine(), store, 1, 2, seconds(2));
+    const auto member = made(std::move(zero));
+    const Status late = one.get().status();
+    INFO(late.message());
+    CHECK(late.code() == Code::kTimedOut);
+    CHECK(late.culprit() == Rank(0));
+    CHECK(late.message().find("rank 0 of group \"tcp\" has not published where the "
+                              "ranks are: Timed out") == 0);
+    CHECK(store.num_asked < 50);
+  }
+}
+
+TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
+  for (const bool is_in_order : {false, true}) {
+    ReticentStore store;
+    auto zero = connect_soon(start_engine(), store, 0, 2);
+    auto one = connect_soon(start_engine(), store, 1, 2, seconds(60));
+    auto member = made(std::move(zero));
+    if (is_in_order) member->shutdown(seconds(1));
+    member.reset();
+    const Status gone = one.get().status();
+    INFO(gone.message());
+    CHECK_FALSE(gone.is_ok());
+    CHECK(gone.culprit() == Rank(0));
+    if (!is_in_order) CHECK(gone.code() == Code::kPeerLost);
+  }
+}
+
 TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
   MemoryStore store;
   auto members = connect_all(2, store);
@@ -174,7 +248,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   CHECK(status.message() ==
         "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
         "one that dialled here: the other side speaks protocol version 200, this build "
-        "15; "
+        "16; "
         "install the same aikido on every rank");
 }
 

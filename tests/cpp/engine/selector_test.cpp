@@ -44,6 +44,33 @@ TEST_CASE("what is fixed is taken by strict all_reduces only") {
   }
 }
 
+TEST_CASE("what goes direct has one owner from one size to another") {
+  Selector selector(Algorithm::kDirect);
+  CHECK(selector.choose(all_reduce(40), 4) == Algorithm::kDirect);
+  selector.set_one_owner(32, 64);
+  for (const uint64_t count : {0, 7, 8, 16, 17, 1000}) {
+    const bool is_between = count == 8 || count == 16;
+    Call call = all_reduce(count);
+    call.dtype = DType::kFloat32;
+    INFO(count);
+    CHECK(selector.choose(call, 4) ==
+          (is_between ? Algorithm::kOneOwner : Algorithm::kDirect));
+    call.kind = CallKind::kReduce;
+    CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+    call = all_reduce(count);
+    call.policy.kind = straggler::Kind::kSkip;
+    CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+  }
+  selector.forget();
+  CHECK(selector.choose(all_reduce(40), 4) == Algorithm::kDirect);
+  Selector ring(Algorithm::kRing), by_costs;
+  for (Selector* other : {&ring, &by_costs}) other->set_one_owner(1, 1000);
+  CHECK(ring.choose(all_reduce(40), 4) == Algorithm::kRing);
+  CHECK(by_costs.choose(all_reduce(40), 4) == Algorithm::kOneOwner);
+  REQUIRE(by_costs.set_costs(costs(1)).is_ok());
+  CHECK(by_costs.choose(all_reduce(40), 8) == Algorithm::kHalvingDoubling);
+}
+
 TEST_CASE("by costs the algorithm follows size, members and alpha") {
   struct Row {
     int32_t members;

@@ -20,6 +20,7 @@ constexpr auto kRing = Algorithm::kRing;
 constexpr auto kHalving = Algorithm::kHalvingDoubling;
 constexpr auto kTree = Algorithm::kTree;
 constexpr auto kTwoLevel = Algorithm::kTwoLevel;
+constexpr auto kOneOwner = Algorithm::kOneOwner;
 
 double cost(Algorithm algorithm, int members, double bytes,
             const CollectiveCosts& costs) {
@@ -50,6 +51,10 @@ TEST_CASE("with fewer owners than members direct has more bytes on a link") {
   REQUIRE(direct(8, 5) == 20 + 4 * (36 + 6));
   REQUIRE(direct(8, 100) == direct(8, 5));
   REQUIRE(direct(0, 5) == 20);
+  // Whatever parts direct may have, and on shared links.
+  REQUIRE(cost(kOneOwner, 4, 8, {{10, 3}, 1, 4, 2}) == 2 * (10 + 2 * 4) + 4 * (36 + 6));
+  const CollectiveCosts shared{{10, 3}, 1, 0, 100, {3, 1}, {2, 0.5}};
+  REQUIRE(cost(kOneOwner, 4, 8, shared) == cost(kDirect, 4, 8, shared));
 }
 
 CollectiveCosts on_hosts(std::vector<int> hosts) {
@@ -206,13 +211,14 @@ TEST_CASE("collectives have names") {
                                          {kRing, "ring"},
                                          {kTree, "tree"},
                                          {kHalving, "halving_doubling"},
-                                         {kTwoLevel, "two_level"}}) {
+                                         {kTwoLevel, "two_level"},
+                                         {kOneOwner, "one_owner"}}) {
     REQUIRE(std::string_view(name_of(collective)) == name);
     REQUIRE(*algorithm_named(name) == collective);
   }
   REQUIRE(algorithm_named("star").status().message() ==
           "the collective is \"star\"; it takes direct, ring, halving_doubling, tree, "
-          "two_level");
+          "two_level, one_owner");
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ def test_the_least_is_measured_on_one_host(monkeypatch, arguments, least_over):
 def test_algorithms_are_read_by_name():
     assert allreduce.parse_algorithms("ring,auto") == ["ring", "auto"]
     assert set(allreduce.parse_algorithms("all")) == {
-        "direct", "ring", "halving_doubling", "tree", "two_level"
+        "direct", "ring", "halving_doubling", "tree", "two_level", "one_owner"
     }  # fmt: skip
     with pytest.raises(typer.BadParameter, match="'star': an algorithm is direct, "):
         allreduce.parse_algorithms("ring,star")

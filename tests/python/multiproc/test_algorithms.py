@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Strict all_reduce by ring, halving-doubling, tree and two-level, among processes."""
+"""Strict all_reduce by each algorithm but direct, among processes."""
 
 import hashlib
+import os
 from datetime import timedelta
 
 import pytest
@@ -18,7 +19,7 @@ from harness.failures import failure_of
 from harness.memory import COMPLEX, DTYPES, is_close, same_bits, values
 from harness.operations import fold, ops_of
 
-ALGORITHMS = ("ring", "halving_doubling", "tree", "two_level")
+ALGORITHMS = ("ring", "halving_doubling", "tree", "two_level", "one_owner")
 # Fewer elements than ranks, uneven shards, more than one chunk per shard.
 COUNTS = (0, 1, 3, 5_000, 300_001)
 VICTIM = 1
@@ -186,6 +187,32 @@ def test_a_time_out_names_who_has_not_called(algorithm):
         assert failure.name == "TimedOutError", failure.text
         assert "still missing: rank 1 (its last call" in failure.text
         assert failure.rank == VICTIM
+
+
+def differ_in_size(rank, size):
+    # 64 KiB on rank 0, and a little more on the others.
+    tensor = torch.ones((64 << 8) + min(rank, 1))
+    return failure_of(lambda: dist.all_reduce(tensor))
+
+
+@pytest.mark.parametrize(
+    ("options", "has_one_owner"),
+    [
+        (Options(), True),
+        (Options(collectives_min_shard_bytes=16 << 10), True),
+        (Options(collectives_min_shard_bytes=8 << 10), False),
+        (Options(transport_shared_memory_bytes=0), False),
+    ],
+)
+def test_small_sums_of_ranks_that_share_memory_and_cores_have_one_owner(
+    options, has_one_owner
+):
+    for failure in run_ranks(4, differ_in_size, options=options):
+        told = failure.text
+        assert "all_reduce(sum, float32[16384])" in told
+        is_by_one = "float32[16384]) by one_owner" in told
+        assert is_by_one == (has_one_owner and (os.cpu_count() or 1) < 4)
+        assert "float32[16385]) by" not in told
 
 
 def init_with(rank, size, folder, names):

@@ -22,6 +22,7 @@ LINK = LinkCost(alpha_s=10, beta_s=3)
         ("halving_doubling", 40 + 36 + 6),
         ("tree", 2 * (2 * (10 + 24) + 8)),
         ("two_level", 60 + 36 + 6),
+        ("one_owner", 28 + 4 * (36 + 6)),
     ],
 )
 def test_a_collective_takes_what_its_formula_says(collective, time_s):
