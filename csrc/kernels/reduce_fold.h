@@ -130,25 +130,18 @@ bool are_aligned(const void* const* sources) {
   return bits % kVectorBytes == 0;
 }
 
-template <class E, class Op, bool Scaled, size_t K, bool IsAligned>
-void fold_far_or_near(Byte* out, const void* const* sources, size_t bytes,
-                      typename E::Acc scale) {
-  constexpr size_t kLinesInRow = kVecsInRow * kVectorBytes / kLineBytes;
-  if (K > kMostPrefetched && bytes >= kOutOfCacheBytes / K)
-    fold_loop<E, Op, Scaled, K, kLinesInRow, IsAligned>(out, sources, bytes, scale);
-  else if (K <= kMostPrefetched && bytes >= kFarBytes)
-    fold_loop<E, Op, Scaled, K, 1, IsAligned>(out, sources, bytes, scale);
-  else
-    fold_loop<E, Op, Scaled, K, 0, IsAligned>(out, sources, bytes, scale);
-}
-
 template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
-  if (kAlignedPays && are_aligned<K>(sources))
-    fold_far_or_near<E, Op, Scaled, K, kAlignedPays>(out, sources, bytes, scale);
+  constexpr size_t kLinesInRow = kVecsInRow * kVectorBytes / kLineBytes;
+  if (K > kMostPrefetched && bytes >= kOutOfCacheBytes / K)
+    fold_loop<E, Op, Scaled, K, kLinesInRow>(out, sources, bytes, scale);
+  else if (K <= kMostPrefetched && bytes >= kFarBytes)
+    fold_loop<E, Op, Scaled, K, 1>(out, sources, bytes, scale);
+  else if (kAlignedPays && are_aligned<K>(sources))
+    fold_loop<E, Op, Scaled, K, 0, kAlignedPays>(out, sources, bytes, scale);
   else
-    fold_far_or_near<E, Op, Scaled, K, false>(out, sources, bytes, scale);
+    fold_loop<E, Op, Scaled, K, 0>(out, sources, bytes, scale);
 }
 
 template <class E, class Op, bool Scaled>
