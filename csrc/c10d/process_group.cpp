@@ -67,7 +67,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       engine_, adapter, options, agreed_text(settings_.values), timeout());
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
-  // Who gives a size of shards gets them, and all give the same.
+  // Who changes the size of shards gets such shards, and all have changed it alike.
   const int64_t shard_bytes = settings_.values.collectives_min_shard_bytes;
   if ((*connected)->is_crowded() &&
       shard_bytes == Settings{}.collectives_min_shard_bytes)
