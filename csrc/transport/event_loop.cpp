@@ -28,6 +28,11 @@ constexpr int kMaxExtraTurns = 4;
 // For a caller that comes back; what came meanwhile has waited so long if none does.
 constexpr Duration kMostAwake = std::chrono::milliseconds(1);
 
+timespec to_timespec(Duration d) {
+  const Duration second = std::chrono::seconds(1);
+  return {.tv_sec = d / second, .tv_nsec = (d % second).count()};
+}
+
 thread_local bool is_turning = false;
 
 struct Turning {
@@ -226,11 +231,7 @@ void EventLoop::sleep_and_turn(TurnLock& turn) {
 // turn_mutex_: who comes back time and again is not held up.
 void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
   do {
-    timespec left{};
-    if (most) {
-      left.tv_sec = most->count() / 1'000'000'000;
-      left.tv_nsec = most->count() % 1'000'000'000;
-    }
+    const timespec left = to_timespec(most.value_or(Duration::zero()));
     std::array<pollfd, 2> fds{{{gate_.get(), POLLIN, 0}, {alarm_.get(), POLLIN, 0}}};
     const int n = ::ppoll(fds.data(), fds.size(), most ? &left : nullptr, nullptr);
     AIKIDO_CHECK(n >= 0 || errno == EINTR, describe_errno(errno));
@@ -326,9 +327,7 @@ void EventLoop::leave_to_own_thread() {
 void EventLoop::set_alarm(TimePoint due) {
   own_sleeps_until_ = due;
   const Duration left = std::max(Duration(1), due - clock_.now());  // zero is never
-  itimerspec at{};
-  at.it_value.tv_sec = left.count() / 1'000'000'000;
-  at.it_value.tv_nsec = left.count() % 1'000'000'000;
+  const itimerspec at{.it_interval = {}, .it_value = to_timespec(left)};
   AIKIDO_CHECK(::timerfd_settime(alarm_.get(), 0, &at, nullptr) == 0,
                describe_errno(errno));
 }
