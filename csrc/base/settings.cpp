@@ -56,8 +56,9 @@ std::vector<SettingSpec> settings_of_links() {
       {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
        "how long a rank that waits for a call looks without sleeping after something "
        "has come, beyond the tens of microseconds that a wake-up takes; whoever needs "
-       "its core has it meanwhile. As long, a millisecond at "
-       "most, others may wait for a rank that made its calls one after another"},
+       "its core has it meanwhile, and it moves to another one if somebody always does. "
+       "As long, a millisecond at most, others may wait for a rank that made its calls "
+       "one after another"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/core.h"
 
 namespace aikido::transport {
 namespace {
@@ -264,6 +265,7 @@ void EventLoop::yield() {
   ::sched_yield();
   const TimePoint after = clock_.now();
   wait_.yielded(after, after - before);
+  if (wait_.spins() && core_.yielded(after, after - before)) move_to_another_core();
 }
 
 // In this order: what has come before we look is seen, what comes later wakes us up.

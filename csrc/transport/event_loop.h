@@ -45,6 +45,7 @@
 #include "base/fd.h"
 #include "base/recycler.h"
 #include "base/status.h"
+#include "transport/shared_core.h"
 #include "transport/two_phase_wait.h"
 
 namespace aikido::transport {
@@ -171,7 +172,9 @@ class EventLoop final : public Clock {
   // Held by whoever runs a turn, and guards all down to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
-  TwoPhaseWait wait_;  // of the helper, who needs no lock for it
+  // Of the helper, who needs no lock for them.
+  TwoPhaseWait wait_;
+  SharedCore core_{std::random_device{}()};
   bool is_gate_open_ = true;
   bool gets_events_ = false;  // the helper that is there, or the last one
   TimePoint left_at_{};       // by the last helper

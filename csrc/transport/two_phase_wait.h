@@ -45,6 +45,7 @@ class TwoPhaseWait {
   // A wait begins. For `spin` after something has happened it does not sleep whatever
   // its yields take.
   void begin(Duration spin) { spin_ = spin; }
+  bool spins() const { return spin_ > Duration::zero(); }
   // `did`: there was something in the last look, or this is the first.
   [[nodiscard]] Step next(TimePoint now, bool did) {
     if (did) {

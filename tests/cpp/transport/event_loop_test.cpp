@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "transport/event_loop.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -347,6 +348,47 @@ TEST_CASE("who waits looks and yields before it sleeps") {
   // A yield may be slow, so that behind it the wait sleeps.
   CHECK(loop.help(is_over, loop.now() + std::chrono::seconds(10), {}));
   CHECK(num_asked == 3);
+}
+
+// The kernel does not move it there: on the other core more threads run.
+TEST_CASE("who spins and shares its core goes to another") {
+  cpu_set_t all;
+  REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
+  if (CPU_COUNT(&all) == 1) return;  // there is no other
+  const auto run_on = [](const std::vector<int>& cores) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int core : cores) CPU_SET(core, &set);
+    return ::sched_setaffinity(0, sizeof set, &set) == 0;
+  };
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE && cores.size() < 2; ++core)
+    if (CPU_ISSET(core, &all)) cores.push_back(core);
+  std::atomic<bool> is_over{false};
+  std::atomic<int> num_there{0};
+  const auto hand_over_on = [&](int core) {
+    num_there += run_on({core});
+    while (!is_over) {
+      const TimePoint until = SystemClock().now() + std::chrono::microseconds(10);
+      while (SystemClock().now() < until) continue;
+      ::sched_yield();
+    }
+  };
+  std::vector<std::thread> others;
+  for (const int core : {cores[0], cores[1], cores[1], cores[1], cores[1]})
+    others.emplace_back(hand_over_on, core);
+  bool has_moved = false;
+  std::thread spins([&] {
+    while (num_there < 5) ::sched_yield();
+    EventLoop loop;
+    if (!run_on({cores[0]}) || !run_on(cores)) return;
+    const auto has_come = [&] { return has_moved = ::sched_getcpu() == cores[1]; };
+    loop.help(has_come, loop.now() + std::chrono::seconds(5), std::chrono::seconds(5));
+  });
+  spins.join();
+  is_over = true;
+  for (std::thread& other : others) other.join();
+  CHECK(has_moved);
 }
 
 TEST_CASE("who waits in vain sleeps until its deadline") {

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "transport/shared_core.h"
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using transport::SharedCore;
+
+namespace {
+
+constexpr TimePoint kBegin{std::chrono::hours(1)};
+constexpr Duration kShort = SharedCore::kHandedOver - nanoseconds(1);
+constexpr Duration kLong = SharedCore::kHandedOver;
+
+// How many yields in a row hand the core over at `now` before it is to move; 0: more
+// than it ever takes.
+int yields_before_move(SharedCore& core, TimePoint now) {
+  for (int i = 1; i <= 2 * SharedCore::kMostHandedOver; ++i) {
+    if (core.yielded(now, kLong)) return i;
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("who hands its core over again and again moves") {
+  SharedCore core(1);
+  const int yields = yields_before_move(core, kBegin);
+  CHECK(yields >= SharedCore::kLeastHandedOver);
+  CHECK(yields <= SharedCore::kMostHandedOver);
+}
+
+TEST_CASE("who has its core for itself in between stays") {
+  SharedCore core(1);
+  for (int i = 0; i < 100; ++i) {
+    for (int k = 1; k < SharedCore::kLeastHandedOver; ++k)
+      REQUIRE_FALSE(core.yielded(kBegin, kLong));
+    REQUIRE_FALSE(core.yielded(kBegin, kShort));
+  }
+}
+
+TEST_CASE("of two that hand a core to each other one moves first") {
+  int differ = 0;
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    SharedCore one(seed), other(seed + 1000);
+    differ += yields_before_move(one, kBegin) != yields_before_move(other, kBegin);
+  }
+  CHECK(differ > 70);
+}
+
+TEST_CASE("the lot is drawn anew for each move") {
+  SharedCore core(1);
+  TimePoint now = kBegin;
+  const int first = yields_before_move(core, now);
+  bool differs = false;
+  for (int i = 0; i < 20; ++i) {
+    now += SharedCore::kMostRest;
+    differs = differs || yields_before_move(core, now) != first;
+  }
+  CHECK(differs);
+}
+
+TEST_CASE("moves that do not help get rarer") {
+  SharedCore core(1);
+  TimePoint now = kBegin;
+  REQUIRE(yields_before_move(core, now) > 0);
+  Duration rest = SharedCore::kLeastRest;
+  for (int i = 0; i < 10; ++i) {
+    CHECK(yields_before_move(core, now + rest - nanoseconds(1)) == 0);
+    now += rest;
+    CHECK(yields_before_move(core, now) > 0);
+    rest = std::min(2 * rest, SharedCore::kMostRest);
+  }
+  CHECK(rest == SharedCore::kMostRest);
+}
+
+TEST_CASE("behind a long time alone the next move is the first again") {
+  SharedCore core(1);
+  TimePoint now = kBegin;
+  for (int i = 0; i < 5; ++i) {
+    REQUIRE(yields_before_move(core, now) > 0);
+    now += SharedCore::kMostRest;
+  }
+  SECTION("long enough") {
+    for (int i = 0; i < SharedCore::kAlone; ++i)
+      REQUIRE_FALSE(core.yielded(now, kShort));
+    REQUIRE(yields_before_move(core, now) > 0);
+    CHECK(yields_before_move(core, now + SharedCore::kLeastRest) > 0);
+  }
+  SECTION("not long enough") {
+    for (int i = 1; i < SharedCore::kAlone; ++i)
+      REQUIRE_FALSE(core.yielded(now, kShort));
+    REQUIRE(yields_before_move(core, now) > 0);
+    CHECK(yields_before_move(core, now + SharedCore::kLeastRest) == 0);
+  }
+}
