@@ -78,7 +78,7 @@ std::vector<SettingSpec> settings_of_groups() {
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
        "a tensor is spread over owners in shards of at least this size; with the "
-       "default, all_reduces up to 64 KiB of ranks that all share memory, and are more "
+       "default, all_reduces up to 128 KiB of ranks that all share memory, and are more "
        "than processors, have one owner"},
       {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
        "how an all_reduce that waits for all ranks goes between them: what each takes "

@@ -23,7 +23,7 @@ namespace {
 constexpr const char* kCoalesced = "aikido:coalesced";
 // Up to here an all_reduce of ranks that share memory and cores has one owner
 // (collectives/README.md).
-constexpr uint64_t kOneOwnerBytes = 64 << 10;
+constexpr uint64_t kOneOwnerBytes = 128 << 10;
 
 // Numbers that calls of this thread have taken, in whatever group.
 uint64_t& numbers_taken() {

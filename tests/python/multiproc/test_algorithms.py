@@ -190,8 +190,8 @@ def test_a_time_out_names_who_has_not_called(algorithm):
 
 
 def differ_in_size(rank, size):
-    # 64 KiB on rank 0, and a little more on the others.
-    tensor = torch.ones((64 << 8) + min(rank, 1))
+    # 128 KiB on rank 0, and a little more on the others.
+    tensor = torch.ones((128 << 8) + min(rank, 1))
     return failure_of(lambda: dist.all_reduce(tensor))
 
 
@@ -209,10 +209,10 @@ def test_small_sums_of_ranks_that_share_memory_and_cores_have_one_owner(
 ):
     for failure in run_ranks(4, differ_in_size, options=options):
         told = failure.text
-        assert "all_reduce(sum, float32[16384])" in told
-        is_by_one = "float32[16384]) by one_owner" in told
+        assert "all_reduce(sum, float32[32768])" in told
+        is_by_one = "float32[32768]) by one_owner" in told
         assert is_by_one == (has_one_owner and (os.cpu_count() or 1) < 4)
-        assert "float32[16385]) by" not in told
+        assert "float32[32769]) by" not in told
 
 
 def init_with(rank, size, folder, names):
