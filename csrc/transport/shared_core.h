@@ -12,9 +12,9 @@
 // kernel moves threads that are runnable at its ticks, every few milliseconds, and
 // hardly ones that have run just now. So one that has handed its core over several
 // times in a row moves (our design). Both of them must not, or they meet again: how
-// often is drawn by lot. Where no core is free it is in vain, so there is a rest behind
-// it that gets longer while it does not help: that costs a thirtieth of the time at
-// most, and little in the long run.
+// often is drawn by lot, and those with the same lot draw again soon. Where no core is
+// free it is in vain, so there is a rest behind it that gets longer while it does not
+// help.
 
 #include <algorithm>
 #include <cstdint>
@@ -31,9 +31,9 @@ class SharedCore {
   // In a row.
   static constexpr int kLeastHandedOver = 3;
   static constexpr int kMostHandedOver = 10;
-  static constexpr Duration kLeastRest = std::chrono::milliseconds(10);
+  static constexpr Duration kLeastRest = std::chrono::milliseconds(1);
   static constexpr Duration kMostRest = std::chrono::seconds(1);
-  // In a row, with the core for itself: the next move is the first again.
+  // In a row, with the core for itself: the next rest is half as long.
   static constexpr int kAlone = 1000;
 
   // The lots are drawn from `seed`, which must differ between those who meet.
@@ -43,7 +43,9 @@ class SharedCore {
   [[nodiscard]] bool yielded(TimePoint now, Duration took) {
     if (took < kHandedOver) {
       handed_over_ = 0;
-      if (++alone_ >= kAlone) rest_ = kLeastRest;
+      if (++alone_ < kAlone) return false;
+      alone_ = 0;
+      rest_ = std::max(rest_ / 2, kLeastRest);
       return false;
     }
     alone_ = 0;

@@ -69,7 +69,7 @@ TEST_CASE("moves that do not help get rarer") {
   TimePoint now = kBegin;
   REQUIRE(yields_before_move(core, now) > 0);
   Duration rest = SharedCore::kLeastRest;
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 12; ++i) {
     CHECK(yields_before_move(core, now + rest - nanoseconds(1)) == 0);
     now += rest;
     CHECK(yields_before_move(core, now) > 0);
@@ -78,23 +78,27 @@ TEST_CASE("moves that do not help get rarer") {
   CHECK(rest == SharedCore::kMostRest);
 }
 
-TEST_CASE("behind a long time alone the next move is the first again") {
+TEST_CASE("moves that help may come sooner again") {
   SharedCore core(1);
   TimePoint now = kBegin;
-  for (int i = 0; i < 5; ++i) {
-    REQUIRE(yields_before_move(core, now) > 0);
+  const auto be_alone = [&](int yields) {
+    for (int i = 0; i < yields; ++i) REQUIRE_FALSE(core.yielded(now, kShort));
+  };
+  // Of two moves; each has doubled it.
+  const auto rest_between_next = [&] {
     now += SharedCore::kMostRest;
-  }
-  SECTION("long enough") {
-    for (int i = 0; i < SharedCore::kAlone; ++i)
-      REQUIRE_FALSE(core.yielded(now, kShort));
     REQUIRE(yields_before_move(core, now) > 0);
-    CHECK(yields_before_move(core, now + SharedCore::kLeastRest) > 0);
-  }
-  SECTION("not long enough") {
-    for (int i = 1; i < SharedCore::kAlone; ++i)
-      REQUIRE_FALSE(core.yielded(now, kShort));
-    REQUIRE(yields_before_move(core, now) > 0);
-    CHECK(yields_before_move(core, now + SharedCore::kLeastRest) == 0);
-  }
+    Duration rest{};
+    while (yields_before_move(core, now + rest) == 0) rest += SharedCore::kLeastRest;
+    now += rest;
+    return rest / SharedCore::kLeastRest;
+  };
+  CHECK(rest_between_next() == 1);
+  CHECK(rest_between_next() == 4);
+  be_alone(SharedCore::kAlone - 1);
+  CHECK(rest_between_next() == 16);
+  be_alone(3 * SharedCore::kAlone);
+  CHECK(rest_between_next() == 8);
+  be_alone(100 * SharedCore::kAlone);
+  CHECK(rest_between_next() == 1);
 }
