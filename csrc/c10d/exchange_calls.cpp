@@ -71,7 +71,7 @@ AikidoBackend::WorkPtr AikidoBackend::broadcast(Tensors& tensors,
           return inner->broadcast(given, there);
         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = is_root ? staging.in(tensor) : staging.out(tensor);
   LocalCall local = local_call();
   if (is_root) {
@@ -131,7 +131,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
                           return inner->allgather(results, given);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = staging.in(input);
   Tensors held;
   for (const at::Tensor& output : list) held.push_back(staging.out(output));
@@ -164,7 +164,7 @@ AikidoBackend::WorkPtr AikidoBackend::_allgather_base(
                           return inner->_allgather_base(result, given);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
   return gather_all(std::move(call),
@@ -265,7 +265,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
           return inner->gather(lists, given, there);
         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   Tensors held;
   for (const at::Tensor& output : results) held.push_back(staging.out(output));
   InBlocks blocks = in_blocks(held);
@@ -306,7 +306,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather_into_tensor(
                           return inner->gather(lists, given, there);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   Tensors held{staging.in(input)};
   InBlocks blocks;
   if (getRank() == opts.rootRank)
@@ -351,7 +351,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
                           return inner->scatter(result, lists, there);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   LocalCall local = local_call();
   AikidoWork::Memory memory{{output}, {}, {staging.out(output)}};
   local.in_blocks = {in_block(static_cast<int>(opts.rootRank), memory.held.front())};
@@ -413,7 +413,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
                           return inner->alltoall(results, given);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   Tensors host_in;
   Tensors host_out;
   for (const at::Tensor& t : inputs) host_in.push_back(staging.in(t));
@@ -449,7 +449,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
                                                       input_splits);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
   return exchange_all(std::move(call),

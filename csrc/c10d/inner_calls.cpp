@@ -93,7 +93,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_inner(InnerCall what,
     memory.held = tensors.all();
     memory.lands_on = device;
     memory.finish = [inner, work, where, device, tensors = std::move(tensors),
-                     transfers = services_.transfers] {
+                     transfers = services_->transfers] {
       inner->run(where, [&] {
         transfers->queue_up(device, [&] {
           work->wait();

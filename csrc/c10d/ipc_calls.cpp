@@ -83,7 +83,7 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
       handle = share(stand_ins, tensor, given, ipc_site(getRank(), tensor));
     const auto made = std::make_shared<IpcCall>(
         IpcCall::What{call, getRank(), getSize(), deadline, local.priority, work,
-                      ipc->begin(), services_.num_owed},
+                      ipc->begin(), services_->num_owed},
         given, handle, ipc->transfers());
     made->add_blocks(local);
     AikidoWork::Memory memory;
@@ -98,11 +98,11 @@ AikidoBackend::OwnWork AikidoBackend::submit_ipc(collectives::Call call,
           {{Mark::of(stream)}, ipc_site(getRank(), tensor), 0});
     if (stand_ins.has_copies()) {
       memory.lands_on = device;
-      memory.finish = [device, stand_ins, transfers = services_.transfers] {
+      memory.finish = [device, stand_ins, transfers = services_->transfers] {
         transfers->queue_up(device, [&] { stand_ins.write_back(); });
       };
     }
-    local.on_done = [made, finisher = services_.finisher,
+    local.on_done = [made, finisher = services_->finisher,
                      weak = std::weak_ptr(communicator_.operator->())](
                         const Status& status, const collectives::Outcome& outcome) {
       made->on_called(status, outcome.seq);

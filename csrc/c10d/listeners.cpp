@@ -32,11 +32,6 @@ void Listeners::remove(int64_t id) {
   }
 }
 
-void Listeners::on_started() {
-  const std::lock_guard lock(mutex_);
-  ++num_pending_;
-}
-
 void Listeners::on_ended(const Ended& ended) {
   std::unique_lock lock(mutex_);
   if (ended.is_ok) {

@@ -49,7 +49,7 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   void enable_timing() { is_timing_ = true; }
   bool is_timing() const { return is_timing_; }
 
-  void on_started();
+  void on_started() { ++num_pending_; }
   // Progress thread, or whoever ends the call.
   void on_ended(const Ended& ended);
   // Waits until all calls have ended and the info hook has heard of them; false if that
@@ -61,10 +61,10 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   std::atomic<bool> is_timing_ = false;
   std::mutex mutex_;
   std::condition_variable idle_;
+  std::atomic<uint64_t> num_pending_ = 0;  // gets less under mutex_
   // Guarded by mutex_.
   InfoHook info_hook_;
   std::map<int64_t, CompletionHook> completion_hooks_;
-  uint64_t num_pending_ = 0;
 };
 
 }  // namespace aikido::adapter

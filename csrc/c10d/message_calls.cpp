@@ -39,7 +39,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   check_tensor(site, "tensor", tensor, Use::kRead);
   check_rank(site, "dst", to, getSize());
   check_process();
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = staging.in(tensor);
   Staged staged = staging.take();
   Slot of_call = slot({OpType::SEND, "aikido:send"}, {tensor});
@@ -59,7 +59,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   const Current::Pointer communicator = communicator_.operator->();
   const TimePoint deadline = call.deadline;
   communicator->send(std::move(call));
-  if (departure.hold()) departure.follow(*services_.transfers, communicator, deadline);
+  if (departure.hold()) departure.follow(*services_->transfers, communicator, deadline);
   return close(std::move(of_call));
 }
 
@@ -77,7 +77,7 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
   check_process();
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(tensor);
   Slot of_call = from ? slot({OpType::RECV, "aikido:recv"}, tensors)
                       : slot({OpType::RECVANYSOURCE, "aikido:recvAnySource"}, tensors);

@@ -31,6 +31,17 @@ uint64_t& numbers_taken() {
   return taken;
 }
 
+std::shared_ptr<const AikidoWork::Services> services_of(
+    const std::shared_ptr<Finisher>& finisher,
+    const std::shared_ptr<engine::Engine>& engine, const Settings& settings) {
+  return std::make_shared<const AikidoWork::Services>(AikidoWork::Services{
+      .finisher = finisher,
+      .listeners = std::make_shared<Listeners>(finisher),
+      .engine = engine,
+      .spin = std::chrono::microseconds(settings.transport_spin_us),
+      .recorder = engine->recorder()});
+}
+
 // None where calls take what costs least.
 std::optional<Algorithm> fixed_algorithm(const ResolvedSettings& settings) {
   const std::string& name = settings.values.collectives_algorithm;
@@ -47,8 +58,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
                              int size, Config config)
     : ChangingBackend(rank, size),
       engine_(std::move(engine)),
-      services_{finisher, std::make_shared<Listeners>(finisher), engine_,
-                std::chrono::microseconds(config.settings.values.transport_spin_us)},
+      services_(services_of(finisher, engine_, config.settings.values)),
       settings_(config.settings),
       selector_(fixed_algorithm(config.settings)),
       group_name_(config.group_name),
@@ -57,7 +67,6 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       inner_(std::make_shared<Inner>(config.settings.values.devices_nccl, finisher)),
       ipc_(std::make_shared<Ipc>(config.settings.values.devices_ipc)),
       timeout_(bounded(config.timeout)) {
-  services_.recorder = engine_->recorder();
   if (!config.connect) return;
   engine::GroupOptions options = group_options();
   options.self = Rank(rank);
@@ -122,7 +131,6 @@ c10::intrusive_ptr<::c10d::Backend::Options> AikidoBackend::getBackendOptions() 
 }
 
 Milliseconds AikidoBackend::timeout() const {
-  const std::lock_guard lock(mutex_);
   return timeout_;
 }
 
@@ -268,7 +276,7 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
       communicator->call(std::move(call), std::move(local), limit));
   ++numbers_taken();
   if (departure.hold())
-    departure.follow(*services_.transfers, communicator, SystemClock().now() + limit);
+    departure.follow(*services_->transfers, communicator, SystemClock().now() + limit);
   return close(std::move(of_call));
 }
 
@@ -350,12 +358,12 @@ AikidoBackend::WorkPtr AikidoBackend::coalesced(const Title& title,
 // ---- hearing of the end of calls ----
 
 void AikidoBackend::registerOnCompletionHook(Listeners::InfoHook&& hook) {
-  services_.listeners->set_info_hook(hook);
+  services_->listeners->set_info_hook(hook);
   onCompletionHook_ = std::move(hook);  // what hasHooks() looks at
 }
 
 void AikidoBackend::waitForPendingWorks() {
-  if (services_.listeners->wait_until_idle(timeout())) return;
+  if (services_->listeners->wait_until_idle(timeout())) return;
   raise({Code::kTimedOut,
          concat("Timed out on rank ", getRank(), " of group \"", group_name_,
                 "\": calls are still under way after ", timeout().count(), " ms")});
@@ -363,14 +371,14 @@ void AikidoBackend::waitForPendingWorks() {
 
 #if AIKIDO_TORCH_SINCE(15)
 void AikidoBackend::registerCompletionHook(int64_t id, ::c10d::CompletionHook hook) {
-  services_.listeners->add(
+  services_->listeners->add(
       id, [hook = std::move(hook)](uint64_t key, std::optional<float> ms) {
         hook({key, ms});
       });
 }
 
 void AikidoBackend::unregisterCompletionHook(int64_t id) {
-  services_.listeners->remove(id);
+  services_->listeners->remove(id);
 }
 #endif
 

@@ -164,7 +164,7 @@ class AikidoBackend final : public ChangingBackend {
   WorkPtr endCoalescing() override;
 
   // ---- hearing of the end of calls
-  void enableCollectivesTiming() override { services_.listeners->enable_timing(); }
+  void enableCollectivesTiming() override { services_->listeners->enable_timing(); }
   void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
@@ -260,7 +260,7 @@ class AikidoBackend final : public ChangingBackend {
                    const OptionsPtr& opts);
 
   std::shared_ptr<engine::Engine> engine_;
-  AikidoWork::Services services_;
+  const std::shared_ptr<const AikidoWork::Services> services_;
   ResolvedSettings settings_;
   engine::Selector selector_;
   std::string group_name_;
@@ -280,7 +280,7 @@ class AikidoBackend final : public ChangingBackend {
   std::shared_ptr<Ipc> ipc_;
   bool is_aborted_ = false, is_shut_down_ = false;
 
-  Milliseconds timeout_;                         // guarded by mutex_
+  std::atomic<Milliseconds> timeout_;
   std::unordered_map<uint64_t, Batch> batches_;  // by thread; guarded by mutex_
   std::atomic<int> num_batches_ = 0;
 };

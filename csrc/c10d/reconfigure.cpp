@@ -90,7 +90,7 @@ void AikidoBackend::adopt(const membership::Roster& roster,
     former = communicator_.exchange(next);
     former_inner = std::exchange(
         inner_,
-        std::make_shared<Inner>(settings_.values.devices_nccl, services_.finisher));
+        std::make_shared<Inner>(settings_.values.devices_nccl, services_->finisher));
     ipc_ = std::make_shared<Ipc>(settings_.values.devices_ipc);
     set_place(roster.self().value, roster.size());
     store_.reset();  // knows the former members only

@@ -77,14 +77,14 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
   }
   if (ipc_takes(site, call, tensor, timeout))
     return submit_ipc(std::move(call), tensor, extras.priority, timeout);
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const auto min_shard_bytes =
       static_cast<size_t>(settings_.values.collectives_min_shard_bytes);
   const at::Tensor host =
       may_go_in_parts(call, tensor)
           ? staging.in_out(
                 tensor, {call.count, size_of(call.dtype), getSize(), min_shard_bytes},
-                services_.finisher)
+                services_->finisher)
           : staging.in_out(tensor);
   LocalCall local = local_call();
   local.input = bytes_of(host);
@@ -134,7 +134,7 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
           return inner->reduce(given, there);
         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = is_root ? staging.in_out(tensor) : staging.in(tensor);
   LocalCall local = local_call();
   local.input = bytes_of(host);
@@ -213,7 +213,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
                           return inner->reduce_scatter(result, lists, opts);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(output);
   Tensors held;
   for (const at::Tensor& t : list) held.push_back(staging.in(t));
@@ -252,7 +252,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
                           return inner->_reduce_scatter_base(result, given, opts);
                         });
   }
-  Staging staging(site, services_.transfers);
+  Staging staging(site, services_->transfers);
   const at::Tensor host_in = staging.in(input);
   const at::Tensor host_out = staging.out(output);
   return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},

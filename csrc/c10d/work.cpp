@@ -3,6 +3,7 @@
 #include "c10d/work.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/StreamGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -49,6 +50,11 @@ class WaitSpan {
   const int64_t begin_ns_;
 };
 
+// Where nobody does, torch would prepare a record all the same.
+bool is_profiled() {
+  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
+}
+
 // "all_reduce" of "aikido:all_reduce".
 const char* operation_of(const char* title) {
   return std::strchr(title, ':') + 1;
@@ -57,14 +63,16 @@ const char* operation_of(const char* title) {
 }  // namespace
 
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
-                       const std::vector<at::Tensor>& inputs, Services services)
-    : ::c10d::Work(rank, type, title, inputs),
+                       const std::vector<at::Tensor>& inputs,
+                       std::shared_ptr<const Services> services)
+    : ::c10d::Work(rank, type, is_profiled() ? title : nullptr,
+                   is_profiled() ? std::optional(inputs) : std::nullopt),
       title_(title),
       services_(std::move(services)),
       key_(next_key()),
       started_(SystemClock().now()),
-      is_timed_(services_.listeners->is_timing()) {
-  services_.listeners->on_started();
+      is_timed_(services_->listeners->is_timing()) {
+  services_->listeners->on_started();
 }
 
 // Note [tensors and the progress thread]
@@ -78,11 +86,11 @@ AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
   unmarked_.reset();  // not the last references
   unmarked_result_.reset();
-  services_.finisher->run([results = std::move(results_), held = std::move(held_),
-                           owners = std::move(owners_), copies = std::move(copies_),
-                           finishes = std::move(finishes_), landed = std::move(landed_),
-                           future = std::move(future_),
-                           future_result = std::move(future_result_)]() mutable {
+  services_->finisher->run([results = std::move(results_), held = std::move(held_),
+                            owners = std::move(owners_), copies = std::move(copies_),
+                            finishes = std::move(finishes_),
+                            landed = std::move(landed_), future = std::move(future_),
+                            future_result = std::move(future_result_)]() mutable {
     results.clear();
     held.clear();
     owners.clear();
@@ -102,6 +110,7 @@ void AikidoWork::open(Memory memory) {
       devices_.push_back(result.device());
   }
   const auto append = [](auto& to, auto& from) {
+    if (to.empty()) return to.swap(from);
     to.insert(to.end(), std::make_move_iterator(from.begin()),
               std::make_move_iterator(from.end()));
   };
@@ -153,10 +162,7 @@ void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& sta
 
 void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
                                   const Status& status, Rank peer) {
-  {
-    const std::lock_guard lock(self->mutex_);
-    self->source_ = peer;
-  }
+  self->source_ = peer;
   end_one(std::move(self), status);
 }
 
@@ -164,7 +170,7 @@ void AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork> self,
 // others.
 void AikidoWork::complete_part(c10::intrusive_ptr<AikidoWork> self,
                                const Status& status) {
-  const auto engine = self->services_.engine.lock();
+  const auto engine = self->services_->engine.lock();
   end_one(std::move(self), status);
   if (engine && !engine::Engine::is_progress_thread()) engine->post([] {});
 }
@@ -181,7 +187,7 @@ void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& stat
 // or take Python's lock moves to the finisher: copies, callbacks of futures, the last
 // release.
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
-  const auto finisher = self->services_.finisher;
+  const auto finisher = self->services_->finisher;
   std::exception_ptr error;
   {
     const std::lock_guard lock(self->mutex_);
@@ -192,7 +198,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
           Error(self->failure_, operation_of(self->title_), self->seq_));
     }
   }
-  const auto owed = self->services_.num_owed;
+  const auto owed = self->services_->num_owed;
   const bool has_parts = std::any_of(self->copies_.begin(), self->copies_.end(),
                                      [](const Copy& c) { return c.parts != nullptr; });
   if ((!error && (!self->copies_.empty() || !self->finishes_.empty())) || has_parts) {
@@ -209,12 +215,12 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
   }
   // A barrier closes what came before it: also results that are still to be made.
   if (!error && self->opType_ == ::c10d::OpType::BARRIER &&
-      (*owed > 0 || self->services_.transfers->has_copied_up())) {
+      (*owed > 0 || self->services_->transfers->has_copied_up())) {
     finisher->run([self = std::move(self), owed]() mutable {
       while (const int num = *owed) owed->wait(num);
       std::exception_ptr failed;
       try {
-        self->services_.transfers->wait_for_copies_up();
+        self->services_->transfers->wait_for_copies_up();
       } catch (...) {
         failed = std::current_exception();
       }
@@ -224,34 +230,33 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     });
     return;
   }
-  self->end_here(error);
-  {
-    // Whoever asks for a future from now on marks it himself.
-    const std::lock_guard lock(self->mutex_);
-    if (!self->unmarked_ && !self->unmarked_result_) return;
-  }
+  if (!self->end_here(error)) return;
   finisher->run([self = std::move(self)]() mutable {
     self->mark_futures();
     self.reset();
   });
 }
 
-void AikidoWork::end_here(const std::exception_ptr& error) {
+// Returns whether futures are left to be marked: whoever asks for one from then on
+// marks it himself.
+bool AikidoWork::end_here(const std::exception_ptr& error) {
   if (error) {
     const std::lock_guard lock(mutex_);
     if (failure_) work_result_ = ::c10d::WorkResult::COMM_ERROR;
   }
   finish(error);
-  services_.listeners->on_ended(
+  services_->listeners->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
   std::unique_lock lock(mutex_);
-  auto next = std::move(next_);
+  const bool has_futures = unmarked_ || unmarked_result_;
+  const auto next = std::move(next_);
+  if (!next) return has_futures;
   Status status = failure_;
   lock.unlock();
-  if (!next) return;
   if (error && status)
     status = {Code::kAborted, "a call before it in the batch has failed"};
-  end_one(std::move(next), status);
+  end_one(next, status);
+  return has_futures;
 }
 
 std::exception_ptr AikidoWork::finish_on_host() {
@@ -273,8 +278,8 @@ void AikidoWork::write_back(const Copy& copy) {
   }
   if (copy.parts) return copy.parts->flush();
   const c10::Device device = copy.tensor.device();
-  if (copy.pending) copy.pending->hold_up(services_.transfers->up(device));
-  services_.transfers->copy_up(
+  if (copy.pending) copy.pending->hold_up(services_->transfers->up(device));
+  services_->transfers->copy_up(
       copy.host, copy.tensor,
       {concat(operation_of(title_), " on rank ", rank_, ": the copy from the host"),
        device, copy.tensor.nbytes()});
@@ -292,7 +297,7 @@ std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
       const bool is_marked = std::any_of(landed_.begin(), landed_.end(),
                                          [&](auto& m) { return m.device == device; });
       if (device.is_cpu() || is_marked) continue;
-      landed_.push_back(Mark::of(services_.transfers->up(device)));
+      landed_.push_back(Mark::of(services_->transfers->up(device)));
     }
   } catch (...) {
     if (!error) error = std::current_exception();
@@ -314,7 +319,7 @@ void AikidoWork::mark_futures() {
     // Whoever waits for it waits for what these streams have to do.
     std::vector<c10::Stream> streams;
     for (const Mark& mark : landed_)
-      streams.push_back(services_.transfers->up(mark.device));
+      streams.push_back(services_->transfers->up(mark.device));
     const c10::MultiStreamGuard guard(streams);
     future->markCompleted(c10::IValue(results_));
   }
@@ -325,17 +330,17 @@ void AikidoWork::mark_futures() {
 // thread only.
 void AikidoWork::help(std::chrono::milliseconds timeout) {
   if (num_open_ == 0 || is_open_batch() || follows_) return;
-  const auto engine = services_.engine.lock();
+  const auto engine = services_->engine.lock();
   if (!engine) return;
   const TimePoint deadline =
       timeout == kNoTimeout ? TimePoint::max() : SystemClock().now() + bounded(timeout);
-  engine->help([this] { return num_open_ == 0; }, deadline, services_.spin);
+  engine->help([this] { return num_open_ == 0; }, deadline, services_->spin);
 }
 
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   end_batch_of_this_thread();
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
-  trace::Recorder& recorder = *services_.recorder;
+  trace::Recorder& recorder = *services_->recorder;
   const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
     help(timeout);
@@ -394,8 +399,7 @@ float AikidoWork::getDuration() const {
 }
 
 int AikidoWork::sourceRank() const {
-  const std::lock_guard lock(mutex_);
-  return source_.value;
+  return source_.load().value;
 }
 
 void AikidoWork::abort() {

@@ -54,7 +54,8 @@ class AikidoWork final : public ::c10d::Work {
   };
   // `title`: "aikido:" and the operation, of static life.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
-             const std::vector<at::Tensor>& inputs, Services services);
+             const std::vector<at::Tensor>& inputs,
+             std::shared_ptr<const Services> services);
   ~AikidoWork() override;
 
   // Another call of this work, with its memory. Only by the thread that made the work,
@@ -112,7 +113,7 @@ class AikidoWork final : public ::c10d::Work {
  private:
   static void end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status);
   static void end(c10::intrusive_ptr<AikidoWork> self);
-  void end_here(const std::exception_ptr& error);
+  bool end_here(const std::exception_ptr& error);
   std::exception_ptr finish_on_host();
   void write_back(const Copy& copy);
   std::exception_ptr mark_results(std::exception_ptr error);
@@ -120,7 +121,7 @@ class AikidoWork final : public ::c10d::Work {
   void help(std::chrono::milliseconds timeout);
 
   const char* const title_;  // "aikido:all_reduce"
-  const Services services_;
+  const std::shared_ptr<const Services> services_;
   const uint64_t key_;
   const TimePoint started_;
   const bool is_timed_;
@@ -138,12 +139,12 @@ class AikidoWork final : public ::c10d::Work {
   std::atomic<uint64_t> batch_of_ = 0;  // the thread whose calls it takes; 0: none
   std::atomic<bool> follows_ = false;   // another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
+  std::atomic<Rank> source_{};
   // Guarded by Work::mutex_.
   Status failure_;
   TimePoint finished_{};
   collectives::Outcome outcome_;
   std::vector<c10::Device> devices_;  // of the results, without the CPU
-  Rank source_;
   c10::intrusive_ptr<AikidoWork> next_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   c10::intrusive_ptr<c10::ivalue::Future> future_result_;

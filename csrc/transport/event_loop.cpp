@@ -318,8 +318,12 @@ void EventLoop::run_events(size_t num_events) {
 // The loop's own thread sleeps on if it can, until its alarm, or is woken up.
 void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
-  for (int i = 0; i < kMaxExtraTurns && !may_be_left(); ++i) run_turn(0);
-  if (stop_ || !may_be_left()) return wake();
+  bool may_leave = may_be_left();
+  for (int i = 0; i < kMaxExtraTurns && !may_leave; ++i) {
+    run_turn(0);
+    may_leave = may_be_left();
+  }
+  if (stop_ || !may_leave) return wake();
   const TimePoint due = stays_awake() ? awake_until_.load() : next_due();
   if (due < *own_sleeps_until_) set_alarm(due);
 }
