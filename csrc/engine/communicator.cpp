@@ -325,10 +325,12 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
 
 void Communicator::send(collectives::SendCall call) {
   const auto hold = call.hold;
+  // What is called on another thread meanwhile has no order with it.
+  const bool is_held = hold || num_held_ > 0;
+  if (!is_held && engine_->drive_with([&] { take_up(std::move(call)); })) return;
   sends_.put(std::move(call), [&](auto ticket) {
     const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
-    // What is called on another thread meanwhile has no order with it.
-    if (!hold && num_held_ == 0) return engine_->enqueue(work);
+    if (!is_held) return engine_->enqueue(work);
     const std::lock_guard lock(mutex_);
     enter(hold, work);
   });
@@ -350,6 +352,7 @@ void Communicator::take_up(collectives::SendCall call) {
 }
 
 void Communicator::receive(collectives::ReceiveCall call) {
+  if (engine_->drive_with([&] { group_->receive(std::move(call)); })) return;
   receives_.put(std::move(call), [this](auto ticket) {
     engine_->enqueue([this, ticket] { group_->receive(receives_.take(ticket)); });
   });

@@ -79,6 +79,15 @@ void Engine::drive() {
   }
 }
 
+bool Engine::drive_with(const std::function<void()>& work) {
+  try {
+    return loop_.drive_with(work);
+  } catch (const std::exception& defect) {
+    end_groups(defect);
+    return true;
+  }
+}
+
 void Engine::help(const std::function<bool()>& is_over, TimePoint deadline,
                   Duration spin) {
   if (is_forked()) return;

@@ -55,6 +55,7 @@ class Engine {
   // Any thread: the same in two steps, of which the second may do the work itself.
   void enqueue(std::function<void()> work) { loop_.enqueue(std::move(work)); }
   void drive();
+  bool drive_with(const std::function<void()>& work);
   // Any thread but the progress thread: is that until `is_over` or `deadline`, and does
   // not sleep for `spin` after something has happened. Returns at once in a forked
   // child, and if somebody else helps already. Requires: what makes `is_over` true is

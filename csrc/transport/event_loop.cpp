@@ -159,8 +159,16 @@ void EventLoop::drive() {
   const TurnLock turn(turn_mutex_, std::try_to_lock);
   if (!turn.owns_lock()) return post_wake();
   run_turn(0);
-  if (is_helped_) return wake();
-  leave_to_own_thread();
+  end_driving();
+}
+
+bool EventLoop::drive_with(const std::function<void()>& work) {
+  if (is_turning) return false;
+  const TurnLock turn(turn_mutex_, std::try_to_lock);
+  if (!turn.owns_lock() || has_work()) return false;
+  run_turn(0, &work);
+  end_driving();
+  return true;
 }
 
 bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
@@ -294,13 +302,18 @@ void EventLoop::set_gate(bool is_open) {
   ::epoll_ctl(gate_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
 }
 
-void EventLoop::run_turn(size_t num_events) {
+// With `first` in the place of what was posted.
+void EventLoop::run_turn(size_t num_events, const std::function<void()>* first) {
   const Turning turning;
   now_ = clock_.now();
   // What an event tells of must not get old meanwhile: a member that goes says why
   // behind what it has sent, over another lane.
   const bool are_calls_first = num_events == 0;
-  if (are_calls_first) run_posted();
+  if (first != nullptr) {
+    (*first)();
+  } else if (are_calls_first) {
+    run_posted();
+  }
   run_events(num_events);
   did_something_ = run_polled();
   if (!are_calls_first) run_posted();
@@ -313,6 +326,12 @@ void EventLoop::run_events(size_t num_events) {
     const auto handler = handlers_.find(events_[i].data.u64);
     if (handler != handlers_.end()) handler->second->on_events(events_[i].events);
   }
+}
+
+// By a caller that has run a turn: the helper may sleep already.
+void EventLoop::end_driving() {
+  if (is_helped_) return wake();
+  leave_to_own_thread();
 }
 
 // The loop's own thread sleeps on if it can, until its alarm, or is woken up.

@@ -100,6 +100,9 @@ class EventLoop final : public Clock {
   // Any thread: the same in two steps, of which the second may run the turn itself.
   void enqueue(std::function<void()> work);
   void drive();
+  // Any thread: runs `work` in a turn at once, as if it had been posted. False, and
+  // nothing was done: somebody is in a turn, or other work comes first.
+  bool drive_with(const std::function<void()>& work);
   // Any thread but in a turn: runs turns until `is_over`, which is asked between them,
   // or `deadline`; for `spin` after something has happened without sleeping, see also
   // Note [two phases] in two_phase_wait.h and Note [who comes back]. False, and nothing
@@ -144,7 +147,8 @@ class EventLoop final : public Clock {
   void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
   void set_gate(bool is_open);
-  void run_turn(size_t num_events);
+  void run_turn(size_t num_events, const std::function<void()>* first = nullptr);
+  void end_driving();
   void run_events(size_t num_events);
   bool run_polled();
   void run_posted();

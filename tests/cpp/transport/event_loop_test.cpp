@@ -467,6 +467,63 @@ TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]
   loop.remove_timed(&alarm);
 }
 
+TEST_CASE("a caller does work at once, in a turn") {
+  EventLoop loop;
+  Flush flush;
+  bool was_in_turn = false;
+  CHECK(loop.drive_with([&] {
+    was_in_turn = EventLoop::is_in_turn();
+    loop.request_flush(&flush);
+  }));
+  CHECK(was_in_turn);
+  CHECK_FALSE(EventLoop::is_in_turn());
+  CHECK(flush.times == 1);
+}
+
+TEST_CASE("a caller does no work at once that must wait") {
+  EventLoop loop;
+  std::vector<int> seen;
+  SECTION("for what was posted before") {
+    loop.enqueue([&] { seen.push_back(1); });
+    CHECK_FALSE(loop.drive_with([&] { seen.push_back(2); }));
+    CHECK(seen.empty());
+    loop.drive();
+    CHECK(loop.drive_with([&] { seen.push_back(2); }));
+    CHECK(seen == std::vector<int>{1, 2});
+  }
+  SECTION("for the own turn") {
+    bool inner = true;
+    CHECK(
+        loop.drive_with([&] { inner = loop.drive_with([&] { seen.push_back(1); }); }));
+    CHECK_FALSE(inner);
+    CHECK(seen.empty());
+  }
+  SECTION("for the turn of another thread") {
+    bool other = true;
+    loop.between_turns([&] {
+      std::thread([&] { other = loop.drive_with([&] { seen.push_back(1); }); }).join();
+    });
+    CHECK_FALSE(other);
+    CHECK(seen.empty());
+  }
+}
+
+TEST_CASE("what a caller does at once the loop's own thread goes on with", "[tcp]") {
+  EventLoop loop;
+  Alarm alarm(&loop);
+  loop.add_timed(&alarm);
+  std::thread own([&] { loop.run(); });
+  std::promise<void> runs;
+  loop.post([&] { runs.set_value(); });
+  runs.get_future().wait();
+  const TimePoint due = SystemClock().now() + std::chrono::milliseconds(20);
+  while (!loop.drive_with([&] { alarm.due = due; })) std::this_thread::yield();
+  own.join();
+  REQUIRE(alarm.rang_at.has_value());
+  CHECK(*alarm.rang_at >= due);
+  loop.remove_timed(&alarm);
+}
+
 TEST_CASE("who leaves sets an alarm and does not wake the loop's own thread", "[tcp]") {
   EventLoop loop;
   Alarm alarm(&loop);
