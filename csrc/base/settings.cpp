@@ -56,9 +56,9 @@ std::vector<SettingSpec> settings_of_links() {
       {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
        "how long a rank that waits for a call looks without sleeping after something "
        "has come, beyond the tens of microseconds that a wake-up takes; whoever needs "
-       "its core has it meanwhile, and it moves to another one if somebody always does. "
-       "As long, a millisecond at most, others may wait for a rank that made its calls "
-       "one after another"},
+       "its core has it meanwhile, and its thread moves to another core "
+       "(sched_setaffinity) if somebody always does. As long, a millisecond at most, "
+       "others may wait for a rank that made its calls one after another"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
        "how often a rank says that it lives to each rank that it tells nothing else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,
@@ -78,8 +78,8 @@ std::vector<SettingSpec> settings_of_groups() {
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
        "a tensor is spread over owners in shards of at least this size; with the "
-       "default, all_reduces up to 128 KiB of ranks that all share memory, and are more "
-       "than processors, have one owner"},
+       "default, all_reduces up to 128 KiB of ranks that all share memory, and are "
+       "more than processors, have one owner"},
       {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
        "how an all_reduce that waits for all ranks goes between them: what each takes "
        "is in csrc/collectives/README.md; auto: what takes least for its size, as was "

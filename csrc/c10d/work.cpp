@@ -50,11 +50,6 @@ class WaitSpan {
   const int64_t begin_ns_;
 };
 
-// Where nobody does, torch would prepare a record all the same.
-bool is_profiled() {
-  return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
-}
-
 // "all_reduce" of "aikido:all_reduce".
 const char* operation_of(const char* title) {
   return std::strchr(title, ':') + 1;
@@ -62,11 +57,19 @@ const char* operation_of(const char* title) {
 
 }  // namespace
 
+// Without a profiler torch would prepare a record all the same. Who is asked is not
+// getStepCallbacksUnlessEmpty(): that takes its turn of those that sample.
 AikidoWork::AikidoWork(int rank, ::c10d::OpType type, const char* title,
                        const std::vector<at::Tensor>& inputs,
                        std::shared_ptr<const Services> services)
-    : ::c10d::Work(rank, type, is_profiled() ? title : nullptr,
-                   is_profiled() ? std::optional(inputs) : std::nullopt),
+    : AikidoWork(at::hasCallbacks() ? &inputs : nullptr, rank, type, title,
+                 std::move(services)) {}
+
+AikidoWork::AikidoWork(const std::vector<at::Tensor>* recorded, int rank,
+                       ::c10d::OpType type, const char* title,
+                       std::shared_ptr<const Services> services)
+    : ::c10d::Work(rank, type, recorded != nullptr ? title : nullptr,
+                   recorded != nullptr ? std::optional(*recorded) : std::nullopt),
       title_(title),
       services_(std::move(services)),
       key_(next_key()),

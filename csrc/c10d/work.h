@@ -111,6 +111,10 @@ class AikidoWork final : public ::c10d::Work {
   uint64_t getCompletionKey() const AIKIDO_OVERRIDE_SINCE_2_15 { return key_; }
 
  private:
+  // `recorded`: the inputs, for a profiler; null where there is none.
+  AikidoWork(const std::vector<at::Tensor>* recorded, int rank, ::c10d::OpType type,
+             const char* title, std::shared_ptr<const Services> services);
+
   static void end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status);
   static void end(c10::intrusive_ptr<AikidoWork> self);
   bool end_here(const std::exception_ptr& error);

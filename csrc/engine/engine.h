@@ -55,6 +55,8 @@ class Engine {
   // Any thread: the same in two steps, of which the second may do the work itself.
   void enqueue(std::function<void()> work) { loop_.enqueue(std::move(work)); }
   void drive();
+  // Any thread: does `work` itself, as EventLoop::drive_with(). True also where it was
+  // a defect, which ends the groups: it is not to be done again.
   bool drive_with(const std::function<void()>& work);
   // Any thread but the progress thread: is that until `is_over` or `deadline`, and does
   // not sleep for `spin` after something has happened. Returns at once in a forked

@@ -25,7 +25,7 @@ constexpr size_t kFarBytes = 32 << 10;
 // How far ahead such a loop asks for what it reads: the CPU itself stops at each page,
 // which on some costs a fifth of what the L3 cache gives, and 5 % out of it with two
 // sources. One line of each row is enough to lead it on; asking for all of them takes
-// 4 % of what the L2 cache gives. With more streams it goes on by itself.
+// 4 % of what the L2 cache gives with AVX. With more streams it goes on by itself.
 constexpr size_t kAheadBytes = 1024;
 constexpr size_t kMostPrefetched = 4;
 // But eight streams that come from memory leave the CPU too few reads under way, the
@@ -45,8 +45,9 @@ constexpr bool kAlignedPays = kIsSse;
 // Vectors of a source in a row: with half as many, eight sources lose an eighth of what
 // the L2 cache gives.
 constexpr size_t kVecsInRow = 8;
-// Where one line of each row is asked for ahead. Without AVX rows of one line give four
-// sources 8 % more out of the L2 cache, and two of them 3 %; elsewhere the same.
+// Where one line of each row is asked for ahead. Without AVX rows of one line, so that
+// all lines are, give four sources 8 % more out of the L2 cache, and two of them 3 %;
+// elsewhere the same.
 constexpr size_t kVecsInFarRow = kIsSse ? kLineBytes / kVectorBytes : kVecsInRow;
 
 // Elements: how one, or a vector of them, is read into an accumulator and written back.

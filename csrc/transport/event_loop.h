@@ -12,12 +12,13 @@
 // The loop has a thread of its own, in run(). But who makes a call and then waits for
 // it would wake that thread up, only to be woken up by it: on a host that takes longer
 // than a small call. So callers lend a hand: drive() runs the turn that takes up what
-// was posted, and help() turn after turn until its caller has what it waits for. There
-// is one turn at a time, so handlers need no locks. One thread at most sleeps on the
-// descriptors: the loop's own thread does so behind a gate, an epoll of its own that
-// knows nothing but the other, and a helper shuts the gate before it sleeps, or once it
-// gets events: one that finds in memory what it waits for makes no system call for
-// that. Who leaves work that is due before the own thread would look sets an alarm.
+// was posted, drive_with() one with work that need not be posted for it, and help()
+// turn after turn until its caller has what it waits for. There is one turn at a time,
+// so handlers need no locks. One thread at most sleeps on the descriptors: the loop's
+// own thread does so behind a gate, an epoll of its own that knows nothing but the
+// other, and a helper shuts the gate before it sleeps, or once it gets events: one that
+// finds in memory what it waits for makes no system call for that. Who leaves work that
+// is due before the own thread would look sets an alarm.
 //
 // Note [who comes back]
 // A caller that spins may make its next call within microseconds. If it left a loop at

@@ -14,13 +14,15 @@
 // times in a row moves (our design). Both of them must not, or they meet again: how
 // often is drawn by lot, and those with the same lot draw again soon. Where no core is
 // free it is in vain, so there is a rest behind it that gets longer while it does not
-// help.
+// help. Who computes for a slice of milliseconds is left to the kernel, which knows of
+// other cores that are idle; a move does not.
 
 #include <algorithm>
 #include <cstdint>
 #include <random>
 
 #include "base/clock.h"
+#include "transport/two_phase_wait.h"
 
 namespace aikido::transport {
 
@@ -41,6 +43,10 @@ class SharedCore {
 
   // A yield of a thread that spins has taken so long, up to `now`. True: it is to move.
   [[nodiscard]] bool yielded(TimePoint now, Duration took) {
+    if (took >= TwoPhaseWait::kSlowYield) {
+      handed_over_ = alone_ = 0;
+      return false;
+    }
     if (took < kHandedOver) {
       handed_over_ = 0;
       if (++alone_ < kAlone) return false;

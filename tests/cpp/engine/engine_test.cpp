@@ -28,6 +28,31 @@ TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
   CHECK(engine.status().message().find("AIKIDO_SOCKET_IFNAME") != std::string::npos);
 }
 
+TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
+  auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
+  REQUIRE(engine.is_ok());
+  engine::GroupOptions options;
+  options.self = Rank(0);
+  options.size = 1;
+  engine::Group group(&(*engine)->loop(), options);
+  (*engine)->run_and_wait([&] { (*engine)->add(&group); });
+  int times = 0;
+  const auto fail = [&] {
+    ++times;
+    AIKIDO_CHECK(false, "on purpose");
+  };
+  const SystemClock clock;
+  const TimePoint until = clock.now() + seconds(10);
+  while (!(*engine)->drive_with(fail) && clock.now() < until) continue;
+  CHECK(times == 1);
+  Status why;
+  (*engine)->run_and_wait([&] {
+    why = group.failure();
+    (*engine)->remove(&group);
+  });
+  CHECK(why.message().find("on purpose") != std::string::npos);
+}
+
 TEST_CASE("a defect aborts the groups, and nobody hangs", "[tcp]") {
   auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
   REQUIRE(engine.is_ok());

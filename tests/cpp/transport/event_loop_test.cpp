@@ -367,8 +367,9 @@ TEST_CASE("who spins and shares its core goes to another") {
   std::atomic<bool> is_over{false};
   std::atomic<int> num_there{0};
   const auto hand_over_on = [&](int core) {
-    num_there += run_on({core});
-    while (!is_over) {
+    const bool is_there = run_on({core});
+    ++num_there;
+    while (is_there && !is_over) {
       const TimePoint until = SystemClock().now() + std::chrono::microseconds(10);
       while (SystemClock().now() < until) continue;
       ::sched_yield();

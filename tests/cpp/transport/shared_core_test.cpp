@@ -43,6 +43,16 @@ TEST_CASE("who has its core for itself in between stays") {
   }
 }
 
+TEST_CASE("who shares its core with somebody who computes stays") {
+  SharedCore core(1);
+  for (int i = 0; i < 100; ++i) {
+    for (int k = 1; k < SharedCore::kLeastHandedOver; ++k)
+      REQUIRE_FALSE(core.yielded(kBegin, kLong));
+    REQUIRE_FALSE(core.yielded(kBegin, transport::TwoPhaseWait::kSlowYield));
+  }
+  CHECK(yields_before_move(core, kBegin) > 0);
+}
+
 TEST_CASE("of two that hand a core to each other one moves first") {
   int differ = 0;
   for (uint32_t seed = 1; seed <= 100; ++seed) {
