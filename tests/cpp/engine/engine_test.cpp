@@ -9,6 +9,30 @@ using namespace aikido;
 using engine::Engine;
 using std::chrono::seconds;
 
+namespace {
+
+// An engine with a group of one rank, without links.
+struct Alone {
+  Alone() {
+    engine->run_and_wait([this] { engine->add(&group); });
+  }
+  static std::shared_ptr<Engine> start() {
+    auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
+    REQUIRE(engine.is_ok());
+    return *engine;
+  }
+  static engine::GroupOptions options() {
+    engine::GroupOptions options;
+    options.self = Rank(0);
+    options.size = 1;
+    return options;
+  }
+  std::shared_ptr<Engine> engine = start();
+  engine::Group group{&engine->loop(), options()};
+};
+
+}  // namespace
+
 TEST_CASE("work runs on the progress thread, in order", "[tcp]") {
   auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
   REQUIRE(engine.is_ok());
@@ -29,13 +53,7 @@ TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
 }
 
 TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
-  auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
-  REQUIRE(engine.is_ok());
-  engine::GroupOptions options;
-  options.self = Rank(0);
-  options.size = 1;
-  engine::Group group(&(*engine)->loop(), options);
-  (*engine)->run_and_wait([&] { (*engine)->add(&group); });
+  Alone alone;
   int times = 0;
   const auto fail = [&] {
     ++times;
@@ -43,36 +61,30 @@ TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
   };
   const SystemClock clock;
   const TimePoint until = clock.now() + seconds(10);
-  while (!(*engine)->drive_with(fail) && clock.now() < until) continue;
+  while (!alone.engine->drive_with(fail) && clock.now() < until) continue;
   CHECK(times == 1);
   Status why;
-  (*engine)->run_and_wait([&] {
-    why = group.failure();
-    (*engine)->remove(&group);
+  alone.engine->run_and_wait([&] {
+    why = alone.group.failure();
+    alone.engine->remove(&alone.group);
   });
   CHECK(why.message().find("on purpose") != std::string::npos);
 }
 
 TEST_CASE("a defect aborts the groups, and nobody hangs", "[tcp]") {
-  auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
-  REQUIRE(engine.is_ok());
-  engine::GroupOptions options;
-  options.self = Rank(0);
-  options.size = 1;
-  engine::Group group(&(*engine)->loop(), options);
-  (*engine)->run_and_wait([&] { (*engine)->add(&group); });
+  Alone alone;
   bool ran_behind = false;
-  (*engine)->run_and_wait([] { AIKIDO_CHECK(false, "on purpose"); });
-  (*engine)->run_and_wait([&] { ran_behind = true; });
+  alone.engine->run_and_wait([] { AIKIDO_CHECK(false, "on purpose"); });
+  alone.engine->run_and_wait([&] { ran_behind = true; });
   CHECK(ran_behind);
   Status status;
-  (*engine)->run_and_wait([&] {
+  alone.engine->run_and_wait([&] {
     collectives::Call call;
     call.kind = collectives::CallKind::kBarrier;
     collectives::LocalCall local;
     local.on_done = [&](const Status& s, const collectives::Outcome&) { status = s; };
-    group.call(call, std::move(local), seconds(1));
-    (*engine)->remove(&group);
+    alone.group.call(call, std::move(local), seconds(1));
+    alone.engine->remove(&alone.group);
   });
   CHECK(status.code() == Code::kInternal);
   CHECK(status.message().find("on purpose") != std::string::npos);

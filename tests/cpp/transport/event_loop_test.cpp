@@ -460,8 +460,14 @@ TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]
   loop.post([&] { runs.set_value(); });
   runs.get_future().wait();
   const TimePoint due = SystemClock().now() + std::chrono::milliseconds(20);
-  loop.enqueue([&] { alarm.due = due; });
-  loop.drive();
+  const auto work = [&] { alarm.due = due; };
+  SECTION("posted") {
+    loop.enqueue(work);
+    loop.drive();
+  }
+  SECTION("at once") {
+    while (!loop.drive_with(work)) std::this_thread::yield();
+  }
   own.join();
   REQUIRE(alarm.rang_at.has_value());
   CHECK(*alarm.rang_at >= due);
@@ -507,22 +513,6 @@ TEST_CASE("a caller does no work at once that must wait") {
     CHECK_FALSE(other);
     CHECK(seen.empty());
   }
-}
-
-TEST_CASE("what a caller does at once the loop's own thread goes on with", "[tcp]") {
-  EventLoop loop;
-  Alarm alarm(&loop);
-  loop.add_timed(&alarm);
-  std::thread own([&] { loop.run(); });
-  std::promise<void> runs;
-  loop.post([&] { runs.set_value(); });
-  runs.get_future().wait();
-  const TimePoint due = SystemClock().now() + std::chrono::milliseconds(20);
-  while (!loop.drive_with([&] { alarm.due = due; })) std::this_thread::yield();
-  own.join();
-  REQUIRE(alarm.rang_at.has_value());
-  CHECK(*alarm.rang_at >= due);
-  loop.remove_timed(&alarm);
 }
 
 TEST_CASE("who leaves sets an alarm and does not wake the loop's own thread", "[tcp]") {
