@@ -39,6 +39,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <unordered_map>
 #include <vector>
 
