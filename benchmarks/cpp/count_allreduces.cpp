@@ -81,7 +81,7 @@ class TracedLink final : public transport::Link {
              size_t chunk_bytes)
       : link_(std::move(link)), trace_(std::move(trace)), chunk_bytes_(chunk_bytes) {}
 
-  transport::MessageId send(transport::OutMessage message) override {
+  transport::MessageId send(transport::OutMessage&& message) override {
     const size_t longest =
         message.chunk_bytes == 0 ? chunk_bytes_ : message.chunk_bytes;
     const transport::OutMessage copy = message;

@@ -100,7 +100,9 @@ class OperationHost {
   virtual const Recycler& recycler() const = 0;
   // The policy and history of all operations with these options.
   virtual straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) = 0;
-  virtual transport::MessageId send(Rank to, transport::OutMessage message) = 0;
+  virtual transport::MessageId send(Rank to, transport::OutMessage&& message) = 0;
+  // As Link::send_at_once, of what belongs to no collective.
+  virtual bool send_at_once(Rank, const transport::OutMessage&) { return false; }
   virtual size_t cancel(Rank to, transport::MessageId id) = 0;
   // The same for a message whose rest goes again from other memory.
   virtual size_t recall(Rank to, transport::MessageId id) = 0;

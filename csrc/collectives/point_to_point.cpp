@@ -45,16 +45,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
 
   void post_data() {
     if (std::exchange(is_posted_, true)) return;
-    transport::OutMessage m;
-    m.header.kind = FrameKind::kP2pData;
-    m.header.epoch = mailbox_->host_->epoch();
-    m.header.tag = call_.tag;
-    m.header.seq = number_;
-    m.header.total_bytes = call_.bytes;
-    m.data = call_.data;
-    m.bytes = call_.bytes;
-    m.priority = call_.priority;
-    m.haste = transport::Haste::kNone;
+    transport::OutMessage m = mailbox_->data_of(call_, number_);
     m.owner = shared_from_this();
     message_ = mailbox_->host_->send(call_.to, std::move(m));
   }
@@ -112,29 +103,51 @@ Mailbox::~Mailbox() {
 
 void Mailbox::send(SendCall call) {
   const Rank to = call.to;
-  const uint64_t number = source(to).next_sent++;
+  Source& there = source(to);
+  const uint64_t number = there.next_sent++;
+  const uint64_t charge = call.bytes + kMessageCharge;
+  const bool is_own = to == host_->self();
+  const bool goes_unasked =
+      !is_own && is_most_urgent(there, call.priority) &&
+      call.bytes <= host_->settings().eager_bytes &&
+      there.sent + charge <= there.taken_there + host_->settings().window_bytes;
+  if (goes_unasked) {
+    there.sent += charge;
+    if (host_->send_at_once(to, data_of(call, number))) {
+      if (call.on_done) call.on_done(Status::ok(), to);
+      return;
+    }
+  }
   auto out = std::allocate_shared<Outbound>(Recycling<Outbound>(host_->recycler()),
                                             this, std::move(call), number);
   outbound_.emplace(std::pair(to, number), out);
   deadlines_.insert(out->call().deadline);
-  if (to == host_->self()) {
-    Source& self = source(to);
-    Inbound& in = self.inbound[number];
+  if (is_own) {
+    Inbound& in = there.inbound[number];
     in.tag = out->call().tag;
     in.total = out->call().bytes;
     in.local = out;
     match(to);
-  } else if (Source& there = source(to);
-             is_most_urgent(there, out->call().priority) &&
-             out->call().bytes <= host_->settings().eager_bytes &&
-             there.sent + out->call().bytes + kMessageCharge <=
-                 there.taken_there + host_->settings().window_bytes) {
-    there.sent += out->call().bytes + kMessageCharge;
+  } else if (goes_unasked) {
     out->post_data();
   } else {
     send_control(to, FrameKind::kP2pAnnounce, number, out->call().tag,
                  out->call().bytes);
   }
+}
+
+transport::OutMessage Mailbox::data_of(const SendCall& call, uint64_t number) const {
+  transport::OutMessage m;
+  m.header.kind = FrameKind::kP2pData;
+  m.header.epoch = host_->epoch();
+  m.header.tag = call.tag;
+  m.header.seq = number;
+  m.header.total_bytes = call.bytes;
+  m.data = call.data;
+  m.bytes = call.bytes;
+  m.priority = call.priority;
+  m.haste = transport::Haste::kNone;
+  return m;
 }
 
 // Notes the priority, too.

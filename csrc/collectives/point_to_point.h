@@ -117,6 +117,7 @@ class Mailbox {
   static auto first_at(Places& places, Rank from, int32_t tag);
 
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
+  transport::OutMessage data_of(const SendCall& call, uint64_t number) const;
   Status check_window(Rank from, const transport::FrameHeader& header) const;
   static bool is_most_urgent(Source& there, Priority priority);
   void match(Rank from);

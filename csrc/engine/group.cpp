@@ -413,8 +413,12 @@ straggler::GroupPolicy& Group::policy(const straggler::PolicyOptions& options) {
   return *policies_.back();
 }
 
-transport::MessageId Group::send(Rank to, transport::OutMessage message) {
+transport::MessageId Group::send(Rank to, transport::OutMessage&& message) {
   return peer(to).send(std::move(message));
+}
+
+bool Group::send_at_once(Rank to, const transport::OutMessage& message) {
+  return peer(to).send_at_once(message);
 }
 
 size_t Group::cancel(Rank to, transport::MessageId id) {

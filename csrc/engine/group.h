@@ -131,8 +131,7 @@ class Group final : public transport::Timed,
     TimePoint deadline{};                   // once called here
     TimePoint probe_at = TimePoint::max();  // when to ask the others for their call
     TimePoint ask_at = TimePoint::max();    // and whether they have called at all
-    // A call that has not started: a barrier behind calls that are not over.
-    std::optional<collectives::LocalCall> held = std::nullopt;
+    std::optional<collectives::LocalCall> held = std::nullopt;  // a barrier that waits
   };
 
   // LinkHandler
@@ -155,7 +154,8 @@ class Group final : public transport::Timed,
   BufferPool& pool() override { return pool_; }
   const Recycler& recycler() const override { return recycler_; }
   straggler::GroupPolicy& policy(const straggler::PolicyOptions& options) override;
-  transport::MessageId send(Rank to, transport::OutMessage message) override;
+  transport::MessageId send(Rank to, transport::OutMessage&& message) override;
+  bool send_at_once(Rank to, const transport::OutMessage& message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
   collectives::RelayPace& relay_pace(Rank r) override { return peer(r).relay_pace; }

@@ -80,7 +80,7 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
       early_results_(log_bytes),
       notice_(std::make_shared<Notice>(this)) {}
 
-transport::MessageId Peer::send(OutMessage message) {
+transport::MessageId Peer::send(OutMessage&& message) {
   if (!link_) {
     // Never connected: the call fails by itself or by its deadline.
     if (message.owner) message.owner->on_sent(message.token);
@@ -105,6 +105,12 @@ transport::MessageId Peer::send(OutMessage message) {
   }
   ask_if_due();
   return id;
+}
+
+bool Peer::send_at_once(const OutMessage& message) {
+  if (!link_ || !link_->send_at_once(message)) return false;
+  told_called_ = *own_called_;
+  return true;
 }
 
 // Looks at the link for those that have not called only.
@@ -296,7 +302,7 @@ void Peer::send_view(membership::ViewStep step, std::vector<std::byte> message) 
   m.header.shard = static_cast<uint16_t>(step);
   if (step == membership::ViewStep::kView) {
     m.header.kind = FrameKind::kViewFirst;
-    send(m);
+    send(OutMessage(m));
   }
   m.header.kind = FrameKind::kView;
   send(std::move(m));

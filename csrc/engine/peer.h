@@ -42,7 +42,9 @@ class Peer {
   // As the functions of Link, but that messages beyond the window wait (SendWindow),
   // and results that a slow link does not take (ResultBacklog). A message to a member
   // that was never connected is through at once.
-  transport::MessageId send(transport::OutMessage message);
+  transport::MessageId send(transport::OutMessage&& message);
+  // As Link::send_at_once, of what belongs to no collective.
+  bool send_at_once(const transport::OutMessage& message);
   size_t cancel(transport::MessageId id);
   bool reads_our_memory() const { return link_ && link_->reads_our_memory(); }
   bool is_drained() const;

@@ -64,7 +64,8 @@ class ByteStream {
   // (loans.h). Null: all go with them.
   virtual Lender* lender() { return nullptr; }
   virtual Borrower* borrower() { return nullptr; }
-  // So many bytes are taken by a write for sure, where there is a lender.
+  // So many bytes are taken by a write for sure, at the cost of copying them; 0: that
+  // is not known, or writing costs more.
   virtual size_t room() const { return 0; }
 
   // Behind what was written comes the end.

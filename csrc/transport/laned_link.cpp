@@ -18,10 +18,14 @@ LanedLink::LanedLink(Rank peer, LinkHandler* handler) : peer_(peer), handler_(ha
   }
 }
 
-MessageId LanedLink::send(OutMessage message) {
+MessageId LanedLink::send(OutMessage&& message) {
   const Lane lane = lane_for(message.header.kind);
   const MessageId id = end(lane).link->send(std::move(message));
   return lane == Lane::kControl ? id | kControlBit : id;
+}
+
+bool LanedLink::send_at_once(const OutMessage& message) {
+  return end(lane_for(message.header.kind)).link->send_at_once(message);
 }
 
 void LanedLink::let_go(MessageId id) {

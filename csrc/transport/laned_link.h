@@ -27,7 +27,8 @@ class LanedLink final : public Link {
   // The bulk lane is shared memory, where a kReady wakes nobody who does not wait.
   void set_shared() { is_shared_ = true; }
 
-  MessageId send(OutMessage message) override;
+  MessageId send(OutMessage&& message) override;
+  bool send_at_once(const OutMessage& message) override;
   void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   bool reads_our_memory() const override {

@@ -73,7 +73,10 @@ class Link {
  public:
   virtual ~Link() = default;
   // Queues a message. Returns its id for cancel().
-  virtual MessageId send(OutMessage message) = 0;
+  virtual MessageId send(OutMessage&& message) = 0;
+  // Sends it whole now, and not at the end of the turn, if nothing is ahead of it and
+  // the peer reads our memory; its owner is not told. False: nothing was done.
+  virtual bool send_at_once(const OutMessage&) { return false; }
   // A message that was held is queued now. Nothing if it was cancelled meanwhile.
   virtual void let_go(MessageId id) = 0;
   // Drops what has not been handed to the kernel of a message, except the rest of a

@@ -50,7 +50,7 @@ class LoopbackLink final : public Link {
   Rank self() const { return self_; }
   Rank peer() const { return peer_; }
 
-  MessageId send(OutMessage message) override;
+  MessageId send(OutMessage&& message) override;
   void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   const FrameHeader* incoming() const override {
@@ -138,7 +138,7 @@ class LoopbackLink final : public Link {
 
 // ---- the link ----
 
-MessageId LoopbackLink::send(OutMessage message) {
+MessageId LoopbackLink::send(OutMessage&& message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
     sent_.add(message);

@@ -38,8 +38,7 @@ Scheduler::Class& Scheduler::of(Priority priority, TimePoint now) {
 
 void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
                      TimePoint now) {
-  const size_t chunk = most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
-  Progress p{bytes, 0, chunk, now, std::nullopt, {}};
+  Progress p{bytes, 0, chunk_bytes(most), now, std::nullopt, {}};
   const bool is_new = of(priority, now).messages.emplace(id, std::move(p)).second;
   AIKIDO_CHECK(is_new, "message ", id, " is queued twice");
   queued_bytes_ += bytes;
@@ -98,7 +97,7 @@ std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
 
 void Scheduler::put_back(const Chunk& chunk, Priority priority, size_t bytes,
                          size_t most, TimePoint now) {
-  const size_t longest = most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
+  const size_t longest = chunk_bytes(most);
   Progress& p =
       of(priority, now)
           .messages

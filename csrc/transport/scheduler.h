@@ -16,6 +16,7 @@
 // and nothing goes ahead of kControlPriority: a new view leaves before what is sent in
 // it, however long the link stood still. One thread.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -63,6 +64,15 @@ class Scheduler {
   // less. One of 0 bytes still makes one chunk of 0 bytes. The id must be new. `now`
   // never goes backwards, here and below.
   void push(MessageId id, Priority priority, size_t bytes, size_t most, TimePoint now);
+
+  // The longest chunk of a message that push() is given that `most`.
+  size_t chunk_bytes(size_t most) const {
+    return most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
+  }
+  // A message of one chunk that went without being queued counts as sent.
+  void count_passed() {
+    if (counters_ != nullptr) SendCounters::add(counters_->chunks, 1);
+  }
 
   // Takes the next chunk, of `most` bytes at most; kGrain where that is less. Empty
   // when nothing waits.

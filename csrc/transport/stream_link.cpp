@@ -45,7 +45,7 @@ StreamLink::~StreamLink() {
   loop_->forget_flush(this);
 }
 
-MessageId StreamLink::send(OutMessage message) {
+MessageId StreamLink::send(OutMessage&& message) {
   const MessageId id = next_id_++;
   if (!can_send_) {
     sent_.add(message);
@@ -57,6 +57,35 @@ MessageId StreamLink::send(OutMessage message) {
   messages_.emplace(id, Queued{std::move(message), 0, false});
   want_flush();
   return id;
+}
+
+// Where the stream takes it for sure, at the cost of a copy, nobody has to remember it
+// until the end of the turn. Whoever may still take it back within the turn queues it.
+bool StreamLink::send_at_once(const OutMessage& m) {
+  const size_t all = kHeaderBytes + m.extension_bytes + m.bytes;
+  if (!can_send_ || stream_->room() < all || m.is_held ||
+      m.bytes > scheduler_.chunk_bytes(m.chunk_bytes) || is_lent(m, m.bytes) ||
+      !scheduler_.is_empty() || !outgoing_.empty())
+    return false;
+  const MessageId id = next_id_++;
+  Prefix prefix;
+  begin_with(prefix, m, {id, 0, m.bytes, true}, 0);
+  const std::array<iovec, 2> parts{
+      {{prefix.data.data(), prefix.bytes},
+       {const_cast<std::byte*>(m.data), m.data == nullptr ? 0 : m.bytes}}};
+  auto written = stream_->write(parts);
+  if (!written) return false;  // the next write says so again
+  if (*written < all) {        // the peer takes back what it has said of the room
+    stream_->hang_up();
+    return false;
+  }
+  stream_->push(m.haste);
+  scheduler_.count_passed();
+  trace_.on_queued(id, m);
+  trace_.on_picked(id, 0, m.bytes);
+  trace_.on_written(id);
+  trace_.on_gone(id, 0);
+  return true;
 }
 
 void StreamLink::queue(MessageId id, const OutMessage& m) {
@@ -80,7 +109,7 @@ size_t StreamLink::cancel(MessageId id) {
   const auto has_begun = [](const Outgoing& out) { return out.sent > 0; };
   std::erase_if(outgoing_, [&](const Outgoing& out) {
     if (out.chunk.message != id || has_begun(out)) return false;
-    outgoing_bytes_ -= out.prefix_bytes + out.payload_bytes;
+    outgoing_bytes_ -= out.prefix.bytes + out.payload_bytes;
     dropped += out.payload_bytes;
     return true;
   });
@@ -196,7 +225,7 @@ size_t StreamLink::write_many() {
 void StreamLink::put_back() {
   while (!outgoing_.empty() && outgoing_.back().sent == 0) {
     const Outgoing& out = outgoing_.back();
-    outgoing_bytes_ -= out.prefix_bytes + out.payload_bytes;
+    outgoing_bytes_ -= out.prefix.bytes + out.payload_bytes;
     const auto found = messages_.find(out.chunk.message);
     if (found != messages_.end()) {
       const OutMessage& m = found->second.message;
@@ -209,12 +238,32 @@ void StreamLink::put_back() {
   }
 }
 
+// A chunk of so many bytes goes in a block.
+bool StreamLink::is_lent(const OutMessage& m, size_t bytes) const {
+  const Lender* lender = stream_->lender();
+  return lender != nullptr && m.data != nullptr && lender->takes(bytes);
+}
+
+void StreamLink::begin_with(Prefix& prefix, const OutMessage& m, const Chunk& chunk,
+                            uint8_t block) const {
+  FrameHeader h = m.header;
+  h.offset = m.header.offset + chunk.offset;
+  h.payload_bytes = static_cast<uint32_t>(chunk.bytes);
+  h.block = block;
+  h.extension_bytes = chunk.offset == 0 ? m.extension_bytes : uint8_t{0};
+  h.called = handler_->called();
+  h.settled = handler_->settled();
+  encode(h, std::span<std::byte, kHeaderBytes>(prefix.data.data(), kHeaderBytes));
+  std::memcpy(prefix.data.data() + kHeaderBytes, m.extension.data(), h.extension_bytes);
+  prefix.bytes = kHeaderBytes + h.extension_bytes;
+}
+
 // A block with the chunk, which the stream takes for sure, so that nobody has to take
 // it back: 0 is none, and the payload goes through the stream. Empty: the peer has as
 // many as it may have.
 std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk) {
+  if (!is_lent(m, chunk.bytes)) return 0;
   Lender* lender = stream_->lender();
-  if (lender == nullptr || m.data == nullptr || !lender->takes(chunk.bytes)) return 0;
   const size_t ahead = outgoing_bytes_ + kHeaderBytes + kMaxExtensionBytes;
   if (stream_->room() < ahead || !lender->has_credit()) return std::nullopt;
   const uint32_t part = uint32_t{m.header.shard} << 8 | uint32_t(m.header.kind);
@@ -240,24 +289,14 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
     out.chunk = *chunk;
     out.priority = m.priority;
     haste_ = std::max(haste_, m.haste);
-    FrameHeader h = m.header;
-    h.offset = m.header.offset + chunk->offset;
-    h.payload_bytes = static_cast<uint32_t>(chunk->bytes);
-    h.block = *block;
-    h.extension_bytes = chunk->offset == 0 ? m.extension_bytes : uint8_t{0};
-    h.called = handler_->called();
-    h.settled = handler_->settled();
-    encode(h, std::span<std::byte, kHeaderBytes>(out.prefix.data(), kHeaderBytes));
-    std::memcpy(out.prefix.data() + kHeaderBytes, m.extension.data(),
-                h.extension_bytes);
-    out.prefix_bytes = kHeaderBytes + h.extension_bytes;
+    begin_with(out.prefix, m, *chunk, *block);
     if (*block != 0) {
       *lent += chunk->bytes;
     } else {
       out.payload = m.data == nullptr ? nullptr : m.data + chunk->offset;
       out.payload_bytes = chunk->bytes;
     }
-    outgoing_bytes_ += out.prefix_bytes + out.payload_bytes;
+    outgoing_bytes_ += out.prefix.bytes + out.payload_bytes;
     trace_.on_picked(chunk->message, chunk->offset, chunk->bytes);
     ++queued.in_flight;
     queued.is_through = chunk->is_last;
@@ -286,17 +325,17 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
     size_t num_parts = 0;
     size_t offered = 0;
     for (Outgoing& out : outgoing_) {
-      if (out.sent < out.prefix_bytes) {
-        parts[num_parts++] = {out.prefix.data() + out.sent,
-                              out.prefix_bytes - out.sent};
+      if (out.sent < out.prefix.bytes) {
+        parts[num_parts++] = {out.prefix.data.data() + out.sent,
+                              out.prefix.bytes - out.sent};
       }
       const size_t payload_sent =
-          out.sent > out.prefix_bytes ? out.sent - out.prefix_bytes : 0;
+          out.sent > out.prefix.bytes ? out.sent - out.prefix.bytes : 0;
       if (payload_sent < out.payload_bytes) {
         parts[num_parts++] = {const_cast<std::byte*>(out.payload) + payload_sent,
                               out.payload_bytes - payload_sent};
       }
-      offered += out.prefix_bytes + out.payload_bytes - out.sent;
+      offered += out.prefix.bytes + out.payload_bytes - out.sent;
     }
     auto written = stream_->write(std::span(parts.data(), num_parts));
     if (!written) {
@@ -325,7 +364,7 @@ void StreamLink::advance(size_t written) {
   outgoing_bytes_ -= written;
   while (written > 0) {
     Outgoing& out = outgoing_.front();
-    const size_t left = out.prefix_bytes + out.payload_bytes - out.sent;
+    const size_t left = out.prefix.bytes + out.payload_bytes - out.sent;
     const size_t n = std::min(left, written);
     out.sent += n;
     written -= n;

@@ -37,7 +37,8 @@ class StreamLink final : public Link,
   // From now on its messages are traced by this.
   void trace(SendTrace trace) { trace_ = std::move(trace); }
 
-  MessageId send(OutMessage message) override;
+  MessageId send(OutMessage&& message) override;
+  bool send_at_once(const OutMessage& message) override;
   void let_go(MessageId id) override;
   size_t cancel(MessageId id) override;
   bool reads_our_memory() const override {
@@ -57,12 +58,16 @@ class StreamLink final : public Link,
   void close() override;
 
  private:
+  // Header and extension of a frame, as they are sent.
+  struct Prefix {
+    std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> data;
+    size_t bytes = 0;
+  };
   // A chunk on its way into the stream: header and extension copied, payload in place.
   struct Outgoing {
     Chunk chunk;
     Priority priority = 0;
-    std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> prefix;
-    size_t prefix_bytes = 0;
+    Prefix prefix;
     const std::byte* payload = nullptr;  // what is not in a block
     size_t payload_bytes = 0;
     size_t sent = 0;               // of prefix and payload together
@@ -109,6 +114,9 @@ class StreamLink final : public Link,
   bool write_turn(const Turn& turn, size_t* total);
   bool gather(const Turn& turn, size_t* lent);
   std::optional<uint8_t> lend(const OutMessage& m, const Chunk& chunk);
+  bool is_lent(const OutMessage& m, size_t bytes) const;
+  void begin_with(Prefix& prefix, const OutMessage& m, const Chunk& chunk,
+                  uint8_t block) const;
   void put_back();
   void ask_uplink();
   void end_if_finished();

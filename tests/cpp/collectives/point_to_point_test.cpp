@@ -8,6 +8,7 @@
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "harness/idle_host.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -32,6 +33,56 @@ void check_done(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
 }
 
 }  // namespace
+
+TEST_CASE("a send is over when it has gone at once, and what waits keeps its number") {
+  using transport::FrameKind;
+  IdleHost host(2);
+  collectives::Mailbox mailbox(&host);
+  const auto data = text(100, 1);
+  int num_over = 0;
+  const auto send = [&](size_t bytes) {
+    collectives::SendCall call;
+    call.to = Rank(1);
+    call.tag = 5;
+    call.data = reinterpret_cast<const std::byte*>(data.data());
+    call.bytes = bytes;
+    call.on_done = [&](const Status& status, Rank peer) {
+      CHECK((status && peer == Rank(1)));
+      ++num_over;
+    };
+    mailbox.send(std::move(call));
+  };
+  host.takes_at_once = true;
+  send(100);
+  CHECK(num_over == 1);
+  CHECK_FALSE(mailbox.is_busy());
+  REQUIRE(host.gone.size() == 1);
+  const transport::OutMessage& first = host.gone[0];
+  CHECK((first.header.kind == FrameKind::kP2pData && first.header.tag == 5 &&
+         first.header.seq == 1 && first.header.total_bytes == 100 &&
+         first.bytes == 100 && first.owner == nullptr));
+  // One that the link has to queue is over later, and one that has to wait for its
+  // receive is only announced.
+  host.takes_at_once = false;
+  send(60);
+  host.takes_at_once = true;
+  send(host.settings().eager_bytes + 1);
+  CHECK(num_over == 1);
+  CHECK(host.gone.size() == 1);
+  REQUIRE(host.queued.size() == 2);
+  CHECK((host.queued[0].header.kind == FrameKind::kP2pData &&
+         host.queued[0].header.seq == 2));
+  CHECK((host.queued[1].header.kind == FrameKind::kP2pAnnounce &&
+         host.queued[1].header.seq == 3));
+  host.queued[0].owner->on_sent(0);
+  CHECK(num_over == 2);
+  // What goes at once counts for the window, too.
+  const uint64_t window = host.settings().window_bytes;
+  const size_t most = host.settings().eager_bytes;
+  for (uint64_t i = 0; i < window / most; ++i) send(most);
+  CHECK(host.gone.size() < 1 + window / most);
+  CHECK(host.queued.back().header.kind == FrameKind::kP2pAnnounce);
+}
 
 TEST_CASE("messages of one tag are matched in the order of sending") {
   Cluster cluster({.size = 2});

@@ -5,6 +5,7 @@
 #include "harness/catch.h"
 #include "harness/manual_clock.h"
 #include "harness/recording_handler.h"
+#include "harness/spy_link.h"
 #include "transport/loopback_link.h"
 
 using namespace aikido;
@@ -63,6 +64,28 @@ TEST_CASE("a peer is told of calls once, however many there were") {
   pair.network.pump();
   CHECK(pair.count(FrameKind::kCalled) == 1);
   CHECK(pair.b.last.called == 4);
+}
+
+TEST_CASE("what goes to a peer at once has told it of calls") {
+  ManualClock clock;
+  uint32_t epoch = 1;
+  uint64_t called = 3, settled = 0;
+  Peer peer(&clock, &epoch, &called, &settled, 1000, 1000);
+  const auto data = pattern(10);
+  CHECK_FALSE(peer.send_at_once(message(1, data)));  // never connected
+  auto owned = std::make_unique<SpyLink>();
+  SpyLink& link = *owned;
+  peer.attach(std::move(owned));
+  CHECK_FALSE(peer.send_at_once(message(1, data)));
+  peer.tell_called();
+  REQUIRE(link.sent.size() == 1);
+  link.sent[0].owner->on_sent(0);
+  called = 4;
+  link.takes_at_once = true;
+  CHECK(peer.send_at_once(message(2, data)));
+  peer.tell_called();
+  CHECK(link.sent.size() == 1);
+  CHECK(link.gone == std::vector<uint64_t>{2});
 }
 
 TEST_CASE("notices to a peer that takes nothing do not pile up") {

@@ -2,10 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What an operation may use of a group, where there is no group: nothing is sent, and
-// nobody is there. One thread.
+// What an operation may use of a group, where there is no group: nobody is there, and
+// what is sent is only remembered. One thread.
 
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "collectives/operation.h"
 #include "harness/manual_clock.h"
@@ -29,7 +31,14 @@ class IdleHost final : public collectives::OperationHost {
   straggler::GroupPolicy& policy(const straggler::PolicyOptions&) override {
     std::abort();
   }
-  transport::MessageId send(Rank, transport::OutMessage) override { return 1; }
+  transport::MessageId send(Rank, transport::OutMessage&& message) override {
+    queued.push_back(std::move(message));
+    return queued.size();
+  }
+  bool send_at_once(Rank, const transport::OutMessage& message) override {
+    if (takes_at_once) gone.push_back(message);
+    return takes_at_once;
+  }
   size_t cancel(Rank, transport::MessageId) override { return 0; }
   size_t recall(Rank, transport::MessageId) override { return 0; }
   bool reads_our_memory(Rank) override { return false; }
@@ -50,6 +59,9 @@ class IdleHost final : public collectives::OperationHost {
   void note_given(size_t) override {}
   void note_stand_in(const straggler::StandIn&) override {}
   void on_over(Seq) override {}
+
+  bool takes_at_once = false;
+  std::vector<transport::OutMessage> queued, gone;  // gone: at once
 
  private:
   int32_t size_;

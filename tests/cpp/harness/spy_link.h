@@ -13,10 +13,14 @@ namespace aikido::testing {
 
 class SpyLink final : public transport::Link {
  public:
-  transport::MessageId send(transport::OutMessage m) override {
+  transport::MessageId send(transport::OutMessage&& m) override {
     sent.push_back(std::move(m));
     if (order != nullptr) order->push_back(this);
     return sent.size();
+  }
+  bool send_at_once(const transport::OutMessage& m) override {
+    if (takes_at_once) gone.push_back(m.header.seq);
+    return takes_at_once;
   }
   void let_go(transport::MessageId) override {}
   size_t cancel(transport::MessageId) override { return 0; }
@@ -29,8 +33,9 @@ class SpyLink final : public transport::Link {
   void finish() override {}
   void close() override {}
 
-  bool is_reader = false;
+  bool is_reader = false, takes_at_once = false;
   std::vector<transport::OutMessage> sent;
+  std::vector<uint64_t> gone;                    // at once
   std::vector<const SpyLink*>* order = nullptr;  // who has sent, of several
 };
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "harness/catch.h"
@@ -75,12 +76,14 @@ struct FullStream final : ByteStream {
     if (is_full) return size_t{0};
     size_t all = 0;
     for (const iovec& part : parts) all += part.iov_len;
+    all = std::min(all, most);
     written += all;
     return all;
   }
   void push(Haste haste) override { pushes.push_back(haste); }
   void wait_for_room(bool waits) override { waits_for_room = waits; }
   bool is_drained() const override { return true; }
+  size_t room() const override { return room_for_sure; }
   std::optional<size_t> unacknowledged() const override { return 0; }
   size_t segment_bytes() const override { return 1448; }
   Result<size_t> read(std::span<const iovec> parts, Caching caching) override {
@@ -95,13 +98,16 @@ struct FullStream final : ByteStream {
     return all;
   }
   void end_sending() override {}
-  void hang_up() override {}
+  void hang_up() override { is_hung_up = true; }
   void end() override {}
 
   StreamHandler* handler = nullptr;
+  bool is_hung_up = false;
+  size_t most = std::numeric_limits<size_t>::max();  // of a write
   bool is_full = true;
   bool waits_for_room = false;
   size_t written = 0;
+  size_t room_for_sure = 0;
   std::vector<Haste> pushes;  // of what was written
   std::vector<std::byte> incoming;
   std::vector<Caching> readings;
@@ -142,6 +148,83 @@ TEST_CASE("a push follows what was written, and says its haste") {
   CHECK(send_in_a_turn({kNone, kNone}) == std::vector{kNone});
   CHECK(send_in_a_turn({kNone, kAwaited, kNone}) == std::vector{kAwaited});
   CHECK(send_in_a_turn({}).empty());
+}
+
+TEST_CASE("what the stream takes for sure is written at once, if nothing is ahead") {
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
+  const auto run_a_turn = [&] {
+    loop.post([&] { loop.stop(); });
+    loop.run();
+  };
+  stream.is_full = false;
+  const auto data = pattern(2000);
+  const auto owner = std::make_shared<CountingOwner>();
+  const auto of = [&](size_t bytes) {
+    OutMessage m = message(1, data, owner);
+    m.bytes = bytes;
+    m.haste = Haste::kAwaited;
+    return m;
+  };
+  const size_t frame = kHeaderBytes + 100;
+  const auto chunks = [&] { return uplink.counters().chunks.load(); };
+
+  SECTION("its owner does not hear of it") {
+    stream.room_for_sure = frame;
+    CHECK(link.send_at_once(of(100)));
+    CHECK(stream.written == frame);
+    CHECK(stream.pushes == std::vector{Haste::kAwaited});
+    CHECK(chunks() == 1);
+    run_a_turn();
+    CHECK(stream.written == frame);
+    CHECK(owner->tokens.empty());
+    // What may still be taken back waits for the end of the turn.
+    const MessageId id = link.send(of(100));
+    CHECK(stream.written == frame);
+    CHECK(link.cancel(id) == 100);
+  }
+  SECTION("not what there is no room for, what has more chunks, or is held") {
+    stream.room_for_sure = frame - 1;
+    CHECK_FALSE(link.send_at_once(of(100)));
+    stream.room_for_sure = 10'000;
+    CHECK_FALSE(link.send_at_once(of(1001)));
+    OutMessage held = of(100);
+    held.is_held = true;
+    CHECK_FALSE(link.send_at_once(held));
+    OutMessage small_chunks = of(100);
+    small_chunks.chunk_bytes = 64;
+    CHECK_FALSE(link.send_at_once(small_chunks));
+    run_a_turn();
+    CHECK(stream.written == 0);
+    CHECK(chunks() == 0);
+    CHECK(link.send_at_once(of(1000)));
+  }
+  SECTION("not what others are ahead of, in the queue or half written") {
+    stream.room_for_sure = 0;
+    link.send(of(100));
+    stream.room_for_sure = 10'000;
+    CHECK_FALSE(link.send_at_once(of(100)));
+    stream.is_full = true;
+    run_a_turn();  // picked, and not taken
+    CHECK_FALSE(link.send_at_once(of(100)));
+    CHECK(stream.written == 0);
+    stream.is_full = false;
+    stream.handler->on_writable();
+    CHECK(stream.written == frame);
+    CHECK(link.send_at_once(of(100)));
+  }
+  SECTION("a stream that takes less than it said is hung up") {
+    stream.room_for_sure = frame;
+    stream.most = frame - 1;
+    CHECK_FALSE(link.send_at_once(of(100)));
+    CHECK(stream.is_hung_up);
+  }
+  SECTION("nothing on a link that has ended") {
+    stream.room_for_sure = 10'000;
+    link.hang_up();
+    CHECK_FALSE(link.send_at_once(of(100)));
+    CHECK(stream.written == 0);
+  }
 }
 
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
