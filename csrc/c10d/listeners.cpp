@@ -15,6 +15,7 @@ void Listeners::set_info_hook(InfoHook hook) {
            "this group has a completion hook already; only one can be registered"});
   }
   info_hook_ = std::move(hook);
+  has_info_hook_ = true;
 }
 
 void Listeners::add(int64_t id, CompletionHook hook) {
@@ -35,10 +36,8 @@ void Listeners::remove(int64_t id) {
 void Listeners::on_ended(const Ended& ended) {
   std::unique_lock lock(mutex_);
   if (ended.is_ok) {
-    const auto ms =
-        ended.is_timed
-            ? std::optional(static_cast<float>(to_ms(ended.finished - ended.started)))
-            : std::nullopt;
+    std::optional<float> ms;
+    if (ended.is_timed) ms = static_cast<float>(to_ms(*ended.finished - ended.started));
     for (const auto& [id, hook] : completion_hooks_) hook(ended.key, ms);
   }
   if (!info_hook_) {
@@ -46,15 +45,17 @@ void Listeners::on_ended(const Ended& ended) {
     return;
   }
   lock.unlock();
-  finisher_->run([this, ended, self = shared_from_this()] {
+  // It may be newer than the call.
+  const TimePoint finished = ended.finished ? *ended.finished : SystemClock().now();
+  finisher_->run([this, ended, finished, self = shared_from_this()] {
     const auto at = [](TimePoint t) {
       return std::chrono::steady_clock::time_point(t.time_since_epoch());
     };
     // What a hook raises is no reason for the process to end.
     try {
       info_hook_(std::make_shared<::c10d::WorkInfo>(
-          ended.type, ended.seq, at(ended.started), at(ended.finished),
-          std::chrono::duration<float>(ended.finished - ended.started)));
+          ended.type, ended.seq, at(ended.started), at(finished),
+          std::chrono::duration<float>(finished - ended.started)));
     } catch (const std::exception& error) {
       TORCH_WARN("the completion hook of a group raised for call ", ended.seq, ": ",
                  error.what());

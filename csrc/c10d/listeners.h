@@ -25,7 +25,7 @@ struct Ended {
   uint64_t seq;
   uint64_t key;  // Work::getCompletionKey()
   TimePoint started;
-  TimePoint finished;
+  std::optional<TimePoint> finished;  // if it is timed, or there was an info hook
   bool is_ok;
   bool is_timed;  // the group was timing when the call was made
 };
@@ -49,6 +49,8 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   void enable_timing() { is_timing_ = true; }
   bool is_timing() const { return is_timing_; }
 
+  bool has_info_hook() const { return has_info_hook_; }
+
   void on_started() { ++num_pending_; }
   // Progress thread, or whoever ends the call.
   void on_ended(const Ended& ended);
@@ -59,6 +61,7 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
  private:
   std::shared_ptr<Finisher> finisher_;
   std::atomic<bool> is_timing_ = false;
+  std::atomic<bool> has_info_hook_ = false;
   std::mutex mutex_;
   std::condition_variable idle_;
   std::atomic<uint64_t> num_pending_ = 0;  // gets less under mutex_

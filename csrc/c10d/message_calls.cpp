@@ -17,9 +17,11 @@ using ::c10d::OpType;
 
 namespace {
 
-collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
-  return [work = std::move(work)](const Status& status, Rank peer) mutable {
-    AikidoWork::complete_message(std::move(work), status, peer);
+// `keep_alive` of the call holds the work until it is told.
+collectives::MessageCompletion completion(const c10::intrusive_ptr<AikidoWork>& work) {
+  return [work = work.get()](const Status& status, Rank peer) {
+    AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork>::reclaim_copy(work),
+                                 status, peer);
   };
 }
 
@@ -27,8 +29,8 @@ collectives::MessageCompletion completion(c10::intrusive_ptr<AikidoWork> work) {
 
 AikidoBackend::WorkPtr AikidoBackend::send(Tensors& tensors, int to, int tag) {
   const Attempt site = message("send");
-  const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kRead);
-  return send_with(tensor, to, tag, std::nullopt, timeout());
+  check_single(site, "tensor", tensors, Use::kRead);
+  return send_checked(site, tensors, to, tag, std::nullopt, timeout());
 }
 
 AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to,
@@ -37,12 +39,20 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
                                                 Milliseconds timeout) {
   const Attempt site = message("send");
   check_tensor(site, "tensor", tensor, Use::kRead);
+  return send_checked(site, {tensor}, to, tag, priority, timeout);
+}
+
+AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
+                                                   const Tensors& tensors, int to,
+                                                   int tag,
+                                                   std::optional<Priority> priority,
+                                                   Milliseconds timeout) {
   check_rank(site, "dst", to, getSize());
   check_process();
   Staging staging(site, services_->transfers);
-  const at::Tensor host = staging.in(tensor);
+  const at::Tensor host = staging.in(tensors[0]);
   Staged staged = staging.take();
-  Slot of_call = slot({OpType::SEND, "aikido:send"}, {tensor});
+  Slot of_call = slot({OpType::SEND, "aikido:send"}, tensors);
   collectives::SendCall call;
   call.to = Rank(to);
   call.tag = tag;
@@ -50,7 +60,7 @@ AikidoBackend::OwnWork AikidoBackend::send_with(const at::Tensor& tensor, int to
   call.bytes = host.nbytes();
   call.priority =
       priority.value_or(static_cast<Priority>(settings_.values.transport_priority));
-  call.deadline = SystemClock().now() + timeout_or(timeout, this->timeout());
+  call.deadline = of_call.called_at + timeout_or(timeout, this->timeout());
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);
   Departure departure(staged);
@@ -86,10 +96,10 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   call.tag = tag;
   call.data = mutable_bytes_of(host);
   call.bytes = host.nbytes();
-  call.deadline = SystemClock().now() + timeout();
+  call.deadline = of_call.called_at + timeout();
   call.keep_alive = keep_alive(of_call.work);
   call.on_done = completion(of_call.work);
-  of_call.work->open({tensors, staging.take(), {host}});
+  of_call.work->open({tensors, staging.take(), {}});
   communicator_->receive(std::move(call));
   return close(std::move(of_call));
 }

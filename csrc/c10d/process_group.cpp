@@ -236,11 +236,11 @@ AikidoBackend::Slot AikidoBackend::slot(const Title& title, const Tensors& input
   check_process();
   communicator_.check();
   OwnWork work = batch();
-  const bool is_batch = work.defined();
-  if (!is_batch)
-    work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
-                                           services_);
-  return {std::move(work), is_batch};
+  if (work.defined()) return {std::move(work), true, SystemClock().now()};
+  work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
+                                         services_);
+  const TimePoint called_at = work->started();
+  return {std::move(work), false, called_at};
 }
 
 AikidoBackend::OwnWork AikidoBackend::close(Slot slot) {

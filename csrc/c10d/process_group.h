@@ -195,6 +195,7 @@ class AikidoBackend final : public ChangingBackend {
   struct Slot {
     OwnWork work;
     bool is_batch;
+    TimePoint called_at;
   };
   // The calls of one thread that are to be one work.
   struct Batch {
@@ -241,6 +242,8 @@ class AikidoBackend final : public ChangingBackend {
                           const at::Tensor& output, OutBlocks blocks,
                           AikidoWork::Memory memory, const ReductionExtras& extras,
                           Milliseconds timeout);
+  OwnWork send_checked(const CallSite& site, const Tensors& tensors, int to, int tag,
+                       std::optional<Priority> priority, Milliseconds timeout);
   WorkPtr receive(Tensors& tensors, std::optional<int> from, int tag);
   // What a call goes by (inner_calls.cpp); null: it is staged.
   BackendPtr inner_for(const CallSite& site, const collectives::Call& call,

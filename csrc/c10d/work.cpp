@@ -190,17 +190,19 @@ void AikidoWork::end_one(c10::intrusive_ptr<AikidoWork> self, const Status& stat
 // or take Python's lock moves to the finisher: copies, callbacks of futures, the last
 // release.
 void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
-  const auto finisher = self->services_->finisher;
-  std::exception_ptr error;
-  {
-    const std::lock_guard lock(self->mutex_);
+  // Without its lock: this is the last to write, and who reads has seen it completed.
+  if (self->is_timed_ || self->services_->listeners->has_info_hook())
     self->finished_ = SystemClock().now();
-    self->work_result_ = work_result(self->failure_);
-    if (!self->failure_) {
-      error = std::make_exception_ptr(
-          Error(self->failure_, operation_of(self->title_), self->seq_));
-    }
+  self->work_result_ = work_result(self->failure_);
+  std::exception_ptr error;
+  if (!self->failure_) {
+    error = std::make_exception_ptr(
+        Error(self->failure_, operation_of(self->title_), self->seq_));
   }
+  if (self->copies_.empty() && self->finishes_.empty() &&
+      self->opType_ != ::c10d::OpType::BARRIER)
+    return end_at_once(std::move(self), error);
+  const auto finisher = self->services_->finisher;
   const auto owed = self->services_->num_owed;
   const bool has_parts = std::any_of(self->copies_.begin(), self->copies_.end(),
                                      [](const Copy& c) { return c.parts != nullptr; });
@@ -233,7 +235,14 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     });
     return;
   }
+  end_at_once(std::move(self), error);
+}
+
+// Nothing is left to do but to mark its futures.
+void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
+                             const std::exception_ptr& error) {
   if (!self->end_here(error)) return;
+  const auto finisher = self->services_->finisher;
   finisher->run([self = std::move(self)]() mutable {
     self->mark_futures();
     self.reset();
@@ -398,7 +407,7 @@ float AikidoWork::getDuration() const {
               "aikido: this work is not timed; enable the timing of collectives on its "
               "group (_enable_collectives_timing) before the call");
   TORCH_CHECK(completed_, "aikido: this work has no duration yet; wait for it first");
-  return static_cast<float>(to_ms(finished_ - started_));
+  return static_cast<float>(to_ms(*finished_ - started_));
 }
 
 int AikidoWork::sourceRank() const {

@@ -58,6 +58,7 @@ class AikidoWork final : public ::c10d::Work {
              std::shared_ptr<const Services> services);
   ~AikidoWork() override;
 
+  TimePoint started() const { return started_; }
   // Another call of this work, with its memory. Only by the thread that made the work,
   // before close().
   void open(Memory memory);
@@ -117,6 +118,8 @@ class AikidoWork final : public ::c10d::Work {
 
   static void end_one(c10::intrusive_ptr<AikidoWork> self, const Status& status);
   static void end(c10::intrusive_ptr<AikidoWork> self);
+  static void end_at_once(c10::intrusive_ptr<AikidoWork> self,
+                          const std::exception_ptr& error);
   bool end_here(const std::exception_ptr& error);
   std::exception_ptr finish_on_host();
   void write_back(const Copy& copy);
@@ -144,9 +147,10 @@ class AikidoWork final : public ::c10d::Work {
   std::atomic<bool> follows_ = false;   // another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
   std::atomic<Rank> source_{};
-  // Guarded by Work::mutex_.
+  // Of one that is timed, or that an info hook hears of; final once it has completed.
+  std::optional<TimePoint> finished_;
+  // Guarded by Work::mutex_ until the last call ends.
   Status failure_;
-  TimePoint finished_{};
   collectives::Outcome outcome_;
   std::vector<c10::Device> devices_;  // of the results, without the CPU
   c10::intrusive_ptr<AikidoWork> next_;
