@@ -92,8 +92,10 @@ def judged(rows: list[dict]) -> list[common.Result]:
     return results
 
 
-def measure(kib: int, turns: int) -> list[common.Result]:
+def measure(kib: int, turns: int, prefetch: bool | None) -> list[common.Result]:
     command = [str(programs.path_of(PROGRAM)), str(turns), str(kib)]
+    if prefetch is not None:
+        command.insert(1, "--prefetch" if prefetch else "--no-prefetch")
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     rows = [json.loads(line) for line in text.splitlines()]
     return [
@@ -118,6 +120,13 @@ def main(
     turns: Annotated[
         int, typer.Option(min=1, help="How often all functions take turns.")
     ] = 25,
+    prefetch: Annotated[
+        bool | None,
+        typer.Option(
+            help="Sums ask for what they read ahead of time; else as suits this CPU.",
+            show_default=False,
+        ),
+    ] = None,
     show_list: Annotated[
         bool, typer.Option("--list", help="Only names the cases.")
     ] = False,
@@ -132,7 +141,7 @@ def main(
     except programs.BuildError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
-    results = [result for kib in footprints for result in measure(kib, turns)]
+    results = [result for kib in footprints for result in measure(kib, turns, prefetch)]
     common.report(results, json_file)
     common.console_for_tables().print(
         "Counted are the bytes that are read, not those of the result. The engine uses"

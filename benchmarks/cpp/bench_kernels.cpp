@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // Sums of k buffers of float32 beside loops that do a part of it (memory_loops.h):
-//   bench_kernels TURNS KIB... (of all sources together)
+//   bench_kernels [--prefetch|--no-prefetch] TURNS KIB... (of all sources together)
 // The functions take turns in short samples. One line of JSON per function, for
 // kernels.py: how many bytes it reads in a pass, and the seconds of a pass in each
 // turn. As in the engine, the result takes the place of the own contribution, the
@@ -20,6 +20,7 @@
 #include "base/buffer_pool.h"
 #include "base/clock.h"
 #include "base/settings.h"
+#include "kernels/prefetch.h"
 #include "kernels/reduce.h"
 #include "memory_loops.h"
 
@@ -127,9 +128,14 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
 
 int main(int argc, char** argv) {
   std::vector<size_t> numbers;
-  for (int i = 1; i < argc; ++i) numbers.push_back(std::strtoull(argv[i], nullptr, 10));
+  const std::string first = argc > 1 ? argv[1] : "";
+  const bool is_told = first == "--prefetch" || first == "--no-prefetch";
+  if (is_told) aikido::kernels::prefetches = first == "--prefetch";
+  for (int i = is_told ? 2 : 1; i < argc; ++i)
+    numbers.push_back(std::strtoull(argv[i], nullptr, 10));
   if (numbers.size() < 2 || std::count(numbers.begin(), numbers.end(), 0u) > 0) {
-    std::fprintf(stderr, "usage: bench_kernels TURNS KIB...\n");
+    std::fprintf(stderr,
+                 "usage: bench_kernels [--prefetch|--no-prefetch] TURNS KIB...\n");
     return 2;
   }
   for (size_t i = 1; i < numbers.size(); ++i)

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/prefetch.h"
 #include "kernels/reduce_ops.h"
 
 namespace aikido::kernels {
@@ -22,10 +23,11 @@ constexpr size_t kBlockBytes = 4096;
 constexpr size_t kMostSources = 8;
 // What a call reads of each source is not in the L1 cache from here on.
 constexpr size_t kFarBytes = 32 << 10;
-// How far ahead such a loop asks for what it reads: the CPU itself stops at each page,
-// which on some costs a fifth of what the L3 cache gives, and 5 % out of it with two
-// sources. One line of each row is enough to lead it on; asking for all of them takes
-// 4 % of what the L2 cache gives with AVX. With more streams it goes on by itself.
+// How far ahead such a loop asks for what it reads, on a CPU that wants it to
+// (prefetch.h): what the CPU reads ahead by itself ends with each page, which on some
+// costs a fifth of what the L3 cache gives, and 5 % out of it with two sources. One
+// line of each row is enough to lead it on; asking for all of them takes 4 % of what
+// the L2 cache gives with AVX. With more streams it goes on by itself.
 constexpr size_t kAheadBytes = 1024;
 constexpr size_t kMostPrefetched = 4;
 // But eight streams that come from memory leave the CPU too few reads under way, the
@@ -49,6 +51,11 @@ constexpr size_t kVecsInRow = 8;
 // all lines are, give four sources 8 % more out of the L2 cache, and two of them 3 %;
 // elsewhere the same.
 constexpr size_t kVecsInFarRow = kIsSse ? kLineBytes / kVectorBytes : kVecsInRow;
+
+// On a CPU that is not asked ahead, whose 512-bit vectors get up to a tenth less out of
+// memory than 256-bit ones, in rows of 256 bytes or of 512, and as much out of the
+// caches.
+constexpr size_t kCalmVectorBytes = kVectorBytes == 64 ? 32 : kVectorBytes;
 
 // Elements: how one, or a vector of them, is read into an accumulator and written back.
 template <class T>
@@ -108,10 +115,11 @@ template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead, bool IsA
 
 // IsAligned: the sources are, to a vector.
 template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead,
-          bool IsAligned = false, size_t num_vecs = kVecsInRow>
+          bool IsAligned = false, size_t num_vecs = kVecsInRow,
+          size_t vector_bytes = kVectorBytes>
 void fold_loop(Byte* out, const void* const* sources, size_t bytes,
                typename E::Acc scale) {
-  using V = typename Vector<typename E::Acc, kVectorBytes>::Type;
+  using V = typename Vector<typename E::Acc, vector_bytes>::Type;
   constexpr size_t kRowBytes = num_vecs * sizeof(V);
   const Byte* from[K];
   for (size_t k = 0; k < K; ++k) from[k] = opaque(static_cast<const Byte*>(sources[k]));
@@ -139,10 +147,13 @@ template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
   constexpr size_t kLinesInRow = kVecsInRow * kVectorBytes / kLineBytes;
-  if (K > kMostPrefetched && bytes >= kOutOfCacheBytes / K)
+  if (prefetches && K > kMostPrefetched && bytes >= kOutOfCacheBytes / K)
     fold_loop<E, Op, Scaled, K, kLinesInRow>(out, sources, bytes, scale);
-  else if (K <= kMostPrefetched && bytes >= kFarBytes)
+  else if (prefetches && K <= kMostPrefetched && bytes >= kFarBytes)
     fold_loop<E, Op, Scaled, K, 1, false, kVecsInFarRow>(out, sources, bytes, scale);
+  else if (kCalmVectorBytes != kVectorBytes && !prefetches && bytes >= kFarBytes)
+    fold_loop<E, Op, Scaled, K, 0, false, kVecsInRow, kCalmVectorBytes>(out, sources,
+                                                                        bytes, scale);
   else if (kAlignedPays && are_aligned<K>(sources))
     fold_loop<E, Op, Scaled, K, 0, kAlignedPays>(out, sources, bytes, scale);
   else

@@ -2,6 +2,7 @@
 # in the including directory only). Always optimised: a plain loop is not a kernel. No
 # contraction: every instruction set must give the same bits (kernels/reduce.h).
 set(AIKIDO_KERNEL_SOURCES
+  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/prefetch.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce_scalar.cpp)
 set_source_files_properties(

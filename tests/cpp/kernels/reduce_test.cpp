@@ -13,6 +13,7 @@
 
 #include "harness/catch.h"
 #include "harness/reduce_data.h"
+#include "kernels/prefetch.h"
 
 namespace aikido::kernels {
 namespace {
@@ -337,6 +338,11 @@ TEST_CASE("sources that are not in the L1 cache, or in none, give the same bits"
   const size_t kib = static_cast<size_t>(GENERATE(40, 130));
   const size_t num_sources = static_cast<size_t>(GENERATE(2, 3, 4, 8));
   const double scale = GENERATE(1.0, 1.0 / 3.0);
+  const struct Restored {
+    bool suits = prefetches;
+    ~Restored() { prefetches = suits; }
+  } restored;
+  prefetches = GENERATE(false, true);
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
     if (op != ReduceOp::kSum && op != ReduceOp::kMax) return;
     const size_t count = (kib << 10) / size_of(dtype) + 13;

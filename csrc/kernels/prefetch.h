@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Whether sums ask for what they read some time before they do.
+//
+// Note [who asks ahead]
+// Intel CPUs stop reading ahead at each page, so it pays to lead them on. AMD's Zen 4
+// goes on by itself, and asking costs: of 128 MiB two sources get 14 to 16 instead of
+// 18 to 23 GB/s, and of 8 MiB sums with 128-bit vectors 54 to 65 instead of 75 to 98
+// (2026-11-27, a shared EPYC of family 25, model 17: `python benchmarks/kernels.py "8
+// MiB" "128 MiB" --prefetch` and `--no-prefetch` in turns, twice).
+
+namespace aikido::kernels {
+
+// What suits this CPU. Tests and benchmarks may change it while nobody sums.
+extern bool prefetches;
+
+}  // namespace aikido::kernels

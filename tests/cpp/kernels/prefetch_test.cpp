@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "kernels/prefetch.h"
+
+#include <fstream>
+#include <string>
+
+#include "harness/catch.h"
+
+TEST_CASE("only CPUs of AMD are not asked ahead") {
+  std::ifstream file("/proc/cpuinfo");
+  const std::string all(std::istreambuf_iterator<char>(file), {});
+  const bool is_amd = all.find("AuthenticAMD") != std::string::npos;
+  CHECK(aikido::kernels::prefetches == !is_amd);
+}
