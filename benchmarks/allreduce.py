@@ -7,8 +7,8 @@ operation is timed. Sums are checked for equality on every rank. With --mbit eac
 is on a host of its own (lab/), whose link is that fast each way; with --hosts there are
 so many, with several ranks each, which share its link. With --unshaped each rank is on
 a host of its own, too, and links are as fast as this machine. Ranks of one host share
-memory, or use TCP with --tcp. Where they share it, the least that an allreduce takes
-there has its turns, too (least_exchange.py).
+memory, or use TCP with --tcp. But for links with a rate the least that an allreduce
+takes there has its turns, too (least_exchange.py).
 
 With --device cuda tensors are on GPUs, which ranks share where there are fewer. The
 algorithms then go through the host; "ipc" is in the memory of the GPU that all ranks
@@ -348,7 +348,7 @@ def main(
         str, typer.Option(help="Where the tensors are: cpu or cuda.")
     ] = CPU,
     least: Annotated[
-        bool, typer.Option(help="Also the least that ranks of one host take.")
+        bool, typer.Option(help="Also the least that it takes, without --mbit.")
     ] = True,
 ) -> None:
     """Compares strict allreduce of aikido and Gloo, interleaved, on this machine."""
@@ -367,7 +367,7 @@ def main(
             alternations=alternations,
             mbit=mbit,
             device=device,
-            least_over=transport if least and on_one_host and device == CPU else None,
+            least_over=transport if least and mbit is None and device == CPU else None,
             on_hosts=not on_one_host,
         )
     except (RanksFailedError, LabError, programs.BuildError) as error:

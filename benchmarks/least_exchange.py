@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""No benchmark: the least that ranks of one host must do, as operations to be timed.
+"""No benchmark: the least that ranks must do, as operations to be timed.
 
 Each is what torch needs to reach a backend that does nothing, and then what no backend
 can do without: where memory is shared cpp/least_exchange.cpp, over TCP what plain
@@ -20,11 +20,11 @@ import torch.distributed as dist
 from torch.testing._internal.distributed import fake_pg  # registers "fake"
 
 from benchmarks import programs
-from benchmarks.common import TCP
+from benchmarks.common import SHARED_MEMORY
 
 LIBRARY = "least_exchange.so"
-HOST = "127.0.0.1"
 LIMIT_S = 30.0  # for ranks to connect to each other
+Address = tuple[str, int]  # of a host, and the port
 # Of each socket, as a backend may choose. With the system's own, which grow to MiBs,
 # bytes leave the caches before they are read: an allreduce of 16 MiB takes two ranks
 # 13 ms instead of 8, and four 22 instead of 15. Up to 1 MiB there is no difference.
@@ -118,14 +118,15 @@ class LeastInMemory(Least):
 
 
 class LeastOverTcp(Least):
-    """Each rank has a socket with every other, over the loopback."""
+    """Each rank has a socket with every other, on its host or another one."""
 
     cases = ("allreduce", "alltoall", "broadcast", "allgather", "reduce_scatter")
 
     def __init__(self) -> None:
         super().__init__()
         rank, size = dist.get_rank(), dist.get_world_size()
-        self._sockets = connect_all(rank, size, _told_by_all)
+        host = address_towards(os.environ["MASTER_ADDR"])
+        self._sockets = connect_all(rank, size, _told_by_all, host)
         descriptors = [-1 if s is None else s.fileno() for s in self._sockets]
         self._library.least_sockets_open.restype = ctypes.c_void_p
         self._place = ctypes.c_void_p(
@@ -189,22 +190,33 @@ def least_over(transport: str | None) -> Least | None:
     """For the name of a transport of allreduce.py; without one there is none."""
     if transport is None:
         return None
-    return LeastOverTcp() if transport == TCP else LeastInMemory()
+    return LeastInMemory() if transport == SHARED_MEMORY else LeastOverTcp()
+
+
+def address_towards(host: str) -> str:
+    """Of this host, where `host` sees it; over IPv4. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 9))
+        return probe.getsockname()[0]
 
 
 def connect_all(
-    rank: int, size: int, told_by_all: Callable[[int], list[int]]
+    rank: int,
+    size: int,
+    told_by_all: Callable[[Address], list[Address]],
+    host: str = "127.0.0.1",
 ) -> list[socket.socket | None]:
     """A socket with each other rank, by rank, and None for this one.
 
-    `told_by_all` gives what all ranks say when each says one number.
+    `told_by_all` gives what all ranks say when each says where it listens; `host` is
+    where the others find this rank.
     """
     connected: list[socket.socket | None] = [None] * size
-    with socket.create_server((HOST, 0), backlog=size) as server:
+    with socket.create_server((host, 0), backlog=size) as server:
         server.settimeout(LIMIT_S)
-        ports = told_by_all(server.getsockname()[1])
+        addresses = told_by_all(server.getsockname())
         for other in range(rank):
-            end = socket.create_connection((HOST, ports[other]), LIMIT_S)
+            end = socket.create_connection(addresses[other], LIMIT_S)
             end.sendall(bytes([rank]))
             connected[other] = end
         for _ in range(rank + 1, size):
@@ -220,10 +232,10 @@ def connect_all(
     return connected
 
 
-def _told_by_all(number: int) -> list[int]:
-    numbers = [0] * dist.get_world_size()
-    dist.all_gather_object(numbers, number)
-    return numbers
+def _told_by_all(address: Address) -> list[Address]:
+    addresses = [address] * dist.get_world_size()
+    dist.all_gather_object(addresses, address)
+    return addresses
 
 
 def _check(error: int) -> None:

@@ -99,12 +99,14 @@ def test_the_least_is_asked_of_every_transport_alike():
         ([], "shared memory"),
         (["--tcp"], "TCP"),
         (["--tcp", "--no-least"], None),
-        (["--unshaped"], None),
+        (["--unshaped"], "TCP between hosts"),
         (["--mbit", "200"], None),
         (["--device", "cuda"], None),
     ],
 )
-def test_the_least_is_measured_on_one_host(monkeypatch, arguments, least_over):
+def test_the_least_is_measured_where_links_have_no_rate(
+    monkeypatch, arguments, least_over
+):
     asked = []
 
     def measure(console, **setting):

@@ -17,6 +17,11 @@ needs_library = pytest.mark.skipif(
 )
 
 
+def test_a_rank_listens_where_the_others_find_it():
+    assert least_exchange.address_towards("localhost") == "127.0.0.1"
+    assert least_exchange.address_towards("127.0.0.2") == "127.0.0.1"
+
+
 def by_all(call):
     """What `call` returns on each rank, a thread each."""
     with ThreadPoolExecutor(SIZE) as pool:
@@ -24,13 +29,13 @@ def by_all(call):
 
 
 def connected():
-    numbers, meeting = [0] * SIZE, threading.Barrier(SIZE, timeout=20)
+    addresses, meeting = [("", 0)] * SIZE, threading.Barrier(SIZE, timeout=20)
 
     def connect(rank):
-        def told_by_all(number):
-            numbers[rank] = number
+        def told_by_all(address):
+            addresses[rank] = address
             meeting.wait()
-            return numbers
+            return addresses
 
         return least_exchange.connect_all(rank, SIZE, told_by_all)
 
