@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import fake_pg  # registers "fake"
 
+from aikido_torch import Options
+from aikido_torch._address import own_address
 from benchmarks import programs
 from benchmarks.common import SHARED_MEMORY
 
@@ -125,7 +127,7 @@ class LeastOverTcp(Least):
     def __init__(self) -> None:
         super().__init__()
         rank, size = dist.get_rank(), dist.get_world_size()
-        host = address_towards(os.environ["MASTER_ADDR"])
+        host = own_address(Options(), None)
         self._sockets = connect_all(rank, size, _told_by_all, host)
         descriptors = [-1 if s is None else s.fileno() for s in self._sockets]
         self._library.least_sockets_open.restype = ctypes.c_void_p
@@ -193,13 +195,6 @@ def least_over(transport: str | None) -> Least | None:
     return LeastInMemory() if transport == SHARED_MEMORY else LeastOverTcp()
 
 
-def address_towards(host: str) -> str:
-    """Of this host, where `host` sees it; over IPv4. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))
-        return probe.getsockname()[0]
-
-
 def connect_all(
     rank: int,
     size: int,
@@ -212,9 +207,10 @@ def connect_all(
     where the others find this rank.
     """
     connected: list[socket.socket | None] = [None] * size
-    with socket.create_server((host, 0), backlog=size) as server:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family, backlog=size) as server:
         server.settimeout(LIMIT_S)
-        addresses = told_by_all(server.getsockname())
+        addresses = told_by_all((host, server.getsockname()[1]))
         for other in range(rank):
             end = socket.create_connection(addresses[other], LIMIT_S)
             end.sendall(bytes([rank]))
