@@ -121,6 +121,11 @@ struct OverFullStream {
   FullStream& stream = *owned;
   StreamLink link{&loop,   &uplink, std::move(owned), Lane::kBulk,
                   Rank(1), 1000,    &handler};
+
+  void run_a_turn() {
+    loop.post([this] { loop.stop(); });
+    loop.run();
+  }
 };
 
 }  // namespace
@@ -138,8 +143,7 @@ TEST_CASE("a push follows what was written, and says its haste") {
       m.haste = haste;
       link.send(std::move(m));
     }
-    loop.post([&] { loop.stop(); });
-    loop.run();
+    over.run_a_turn();
     return std::exchange(stream.pushes, {});
   };
   using enum Haste;
@@ -153,10 +157,6 @@ TEST_CASE("a push follows what was written, and says its haste") {
 TEST_CASE("what the stream takes for sure is written at once, if nothing is ahead") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
-  const auto run_a_turn = [&] {
-    loop.post([&] { loop.stop(); });
-    loop.run();
-  };
   stream.is_full = false;
   const auto data = pattern(2000);
   const auto owner = std::make_shared<CountingOwner>();
@@ -175,7 +175,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     CHECK(stream.written == frame);
     CHECK(stream.pushes == std::vector{Haste::kAwaited});
     CHECK(chunks() == 1);
-    run_a_turn();
+    over.run_a_turn();
     CHECK(stream.written == frame);
     CHECK(owner->tokens.empty());
     // What may still be taken back waits for the end of the turn.
@@ -194,7 +194,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     OutMessage small_chunks = of(100);
     small_chunks.chunk_bytes = 64;
     CHECK_FALSE(link.send_at_once(small_chunks));
-    run_a_turn();
+    over.run_a_turn();
     CHECK(stream.written == 0);
     CHECK(chunks() == 0);
     CHECK(link.send_at_once(of(1000)));
@@ -205,7 +205,7 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     stream.room_for_sure = 10'000;
     CHECK_FALSE(link.send_at_once(of(100)));
     stream.is_full = true;
-    run_a_turn();  // picked, and not taken
+    over.run_a_turn();  // picked, and not taken
     CHECK_FALSE(link.send_at_once(of(100)));
     CHECK(stream.written == 0);
     stream.is_full = false;
@@ -230,10 +230,6 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
-  const auto run_a_turn = [&] {
-    loop.post([&] { loop.stop(); });
-    loop.run();
-  };
   const auto differ = [&] {
     uplink.note(0);
     uplink.note(1);
@@ -245,15 +241,15 @@ TEST_CASE("what was picked for a full stream leaves when calls differ in priorit
   message.data = data.data();
   message.bytes = data.size();
   link.send(std::move(message));
-  run_a_turn();
-  run_a_turn();
+  over.run_a_turn();
+  over.run_a_turn();
   REQUIRE(stream.waits_for_room);
   if (!is_ordered_before) differ();
   REQUIRE(uplink.is_ordered());
   stream.is_full = false;
   stream.handler->on_writable();
-  run_a_turn();
-  run_a_turn();
+  over.run_a_turn();
+  over.run_a_turn();
   CHECK(stream.written == kHeaderBytes + data.size());
   CHECK_FALSE(stream.waits_for_room);
 }
