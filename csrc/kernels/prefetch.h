@@ -6,10 +6,10 @@
 //
 // Note [who asks ahead]
 // Intel CPUs stop reading ahead at each page, so it pays to lead them on. AMD's Zen 4
-// goes on by itself, and asking costs: of 128 MiB two sources get 14 to 16 instead of
-// 18 to 23 GB/s, and of 8 MiB sums with 128-bit vectors 54 to 65 instead of 75 to 98
-// (2026-11-27, a shared EPYC of family 25, model 17: `python benchmarks/kernels.py "8
-// MiB" "128 MiB" --prefetch` and `--no-prefetch` in turns, twice).
+// goes on by itself, and asking costs: of 128 MiB two sources get 16 to 18 instead of
+// 22 to 23 GB/s, and of 8 MiB sums with 128-bit vectors 64 to 75 instead of 73 to 86
+// (2026-11-27, commit 07f55e4, a shared EPYC of family 25, model 17: `python
+// benchmarks/kernels.py "8 MiB" "128 MiB"` with --prefetch and with --no-prefetch).
 
 namespace aikido::kernels {
 
