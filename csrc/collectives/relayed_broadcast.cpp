@@ -71,7 +71,7 @@ Status RelayedBroadcast::on_start() {
 // ---- the root ----
 
 void RelayedBroadcast::join(Rank rank) {
-  if (far_.contains(rank)) return feed_->join(rank, &host_->relay_pace(rank));
+  if (far_.contains(rank)) return feed_->join(rank, &host_->learnt(rank).relay_pace);
   num_copies_ = std::max<size_t>(1, num_readers_);
   post(rank, FrameKind::kData, 0, data(), call_.bytes(), 0, call_.bytes(), true,
        static_cast<uint32_t>(rank.value));

@@ -158,7 +158,7 @@ class Group final : public transport::Timed,
   bool send_at_once(Rank to, const transport::OutMessage& message) override;
   size_t cancel(Rank to, transport::MessageId id) override;
   size_t recall(Rank to, transport::MessageId id) override;
-  collectives::RelayPace& relay_pace(Rank r) override { return peer(r).relay_pace; }
+  collectives::Learnt& learnt(Rank r) override { return peer(r).learnt; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override;
   Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }

@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 #include "base/types.h"
-#include "collectives/relay_pace.h"
+#include "collectives/operation_host.h"
 #include "engine/receive_window.h"
 #include "engine/result_backlog.h"
 #include "engine/send_window.h"
@@ -126,7 +126,7 @@ class Peer {
   Status lost;      // not ok: see set_lost
   // Of its contributions, while it owns nothing.
   straggler::Uplink uplink;
-  collectives::RelayPace relay_pace;
+  collectives::Learnt learnt;
   straggler::ContributionShare share;
 
  private:

@@ -42,7 +42,7 @@ class IdleHost final : public collectives::OperationHost {
   size_t cancel(Rank, transport::MessageId) override { return 0; }
   size_t recall(Rank, transport::MessageId) override { return 0; }
   bool reads_our_memory(Rank) override { return false; }
-  collectives::RelayPace& relay_pace(Rank) override { return relay_pace_; }
+  collectives::Learnt& learnt(Rank) override { return learnt_; }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override {
     return 0;
@@ -70,7 +70,7 @@ class IdleHost final : public collectives::OperationHost {
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
   Recycler recycler_{0};
-  collectives::RelayPace relay_pace_;
+  collectives::Learnt learnt_;
 };
 
 }  // namespace aikido::testing
