@@ -48,6 +48,7 @@ class Options:
     heartbeat_timeout_ms: int | None = None
     socket_ifname: str | None = None
     collectives_min_shard_bytes: int | None = None
+    collectives_lead_bytes: int | None = None
     collectives_algorithm: str | None = None
     devices_nccl: str | None = None
     devices_ipc: str | None = None

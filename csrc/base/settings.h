@@ -36,6 +36,7 @@ struct Settings {
   int64_t heartbeat_timeout_ms = 30'000;
   std::string socket_ifname;
   int64_t collectives_min_shard_bytes = 16 << 10;
+  int64_t collectives_lead_bytes = 3 << 19;
   std::string collectives_algorithm = "direct";
   std::string devices_nccl = "auto";
   std::string devices_ipc = "auto";

@@ -94,6 +94,7 @@ engine::GroupOptions AikidoBackend::group_options() const {
   options.operation.window_bytes = static_cast<uint64_t>(s.transport_window_bytes);
   options.operation.min_shard_bytes =
       static_cast<size_t>(s.collectives_min_shard_bytes);
+  options.operation.lead_bytes = static_cast<size_t>(s.collectives_lead_bytes);
   options.heartbeat = {std::chrono::milliseconds(s.heartbeat_interval_ms),
                        std::chrono::milliseconds(s.heartbeat_timeout_ms)};
   options.log_bytes = static_cast<uint64_t>(s.straggler_log_bytes);

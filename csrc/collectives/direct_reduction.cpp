@@ -21,6 +21,7 @@ DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
       scale_(call_.op == ReduceOp::kAvg ? 1.0 / host->size() : 1.0),
       own_shard_(shard_of(host->self())),
       sources_(host->recycler()),
+      given_(host->recycler()),
       results_(host->recycler()) {
   if (own_shard_) {
     sources_.reserve(static_cast<size_t>(host->size()));
@@ -55,8 +56,11 @@ Status DirectReduction::on_start() {
         return misfit(Rank(r), source.total, *own_bytes_);
     }
   }
+  if (is_for_all()) lead_ = least_lead();
+  if (lead_ > 0 || local_.parts) given_.resize(static_cast<size_t>(n));
+  num_held_ = results_left_;
+  moved_at_ = host_->clock().now();
   if (local_.parts) {
-    contributed_.resize(static_cast<size_t>(n));
     local_.parts->on_more([this] {
       const auto stays = shared_from_this();
       if (!is_over()) on_more();
@@ -73,27 +77,79 @@ size_t DirectReduction::own_here(size_t bytes) const {
   return local_.parts ? std::min(bytes, local_.parts->ready()) : bytes;
 }
 
-// Sends what is here and has not been sent. Each member begins with another owner, so
+// 0: a shard is no longer than that.
+size_t DirectReduction::least_lead() const {
+  const size_t chunk = whole_elements();
+  const auto others = static_cast<size_t>(std::max(host_->size() - 1, 1));
+  const size_t each = host_->settings().lead_bytes / others / chunk;
+  const size_t lead = std::max<size_t>(each, 2) * chunk;
+  return host_->settings().lead_bytes > 0 && plan_.num_bytes(0) > lead ? lead : 0;
+}
+
+// Sends what may go and has not been sent. Each member begins with another owner, so
 // that no owner is everybody's first.
 void DirectReduction::contribute() {
   const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
     const Rank to((host_->self().value + step) % n);
-    const auto shard = shard_of(to);
-    if (!shard) continue;
-    const Piece mine = piece(*shard);
-    if (!local_.parts) {
-      post(to, FrameKind::kContrib, *shard, mine.data, mine.bytes, 0, mine.bytes, true);
-      continue;
-    }
-    std::optional<size_t>& sent = contributed_[static_cast<size_t>(to.value)];
-    const size_t begin = sent.value_or(0);
-    const size_t end = own_here(mine.bytes);
-    if (sent && end == begin) continue;
-    post(to, FrameKind::kContrib, *shard, mine.data + begin, end - begin, begin,
-         mine.bytes, !sent);
-    sent = end;
+    if (const auto shard = shard_of(to)) contribute_to(to, *shard);
   }
+}
+
+void DirectReduction::contribute_to(Rank owner, int32_t shard) {
+  const Piece mine = piece(shard);
+  const auto give = [&](size_t begin, size_t end, bool is_first) {
+    post(owner, FrameKind::kContrib, shard, mine.data + begin, end - begin, begin,
+         mine.bytes, is_first);
+  };
+  if (given_.empty()) return give(0, mine.bytes, true);
+  Given& given = given_[static_cast<size_t>(owner.value)];
+  const size_t begin = given.bytes.value_or(0);
+  size_t end = own_here(mine.bytes);
+  if (lead_ > 0) end = std::min(end, most_given(owner, shard));
+  if (given.bytes && end <= begin) return;
+  give(begin, end, !given.bytes);
+  if (end == mine.bytes) {
+    --num_held_;
+    if (!given.bytes && lead_ > 0) host_->learnt(owner).lead_window.on_all_went();
+  }
+  given.bytes = end;
+}
+
+// As far as the lead of the owner allows.
+size_t DirectReduction::most_given(Rank owner, int32_t shard) const {
+  const size_t back = results_[static_cast<size_t>(shard)].bytes;
+  return back + lead_ * host_->learnt(owner).lead_window.times();
+}
+
+// More of the result of its shard has come. What went before the first of it tells
+// nothing of the way, since somebody may have been late.
+void DirectReduction::on_back(Rank owner, int32_t shard) {
+  const TimePoint now = moved_at_ = host_->clock().now();
+  const size_t back = results_[static_cast<size_t>(shard)].bytes;
+  Given& given = given_[static_cast<size_t>(owner.value)];
+  if (given.timed && back >= given.timed->bytes) {
+    const auto ahead =
+        static_cast<double>(given.timed->ahead) / static_cast<double>(lead_);
+    host_->learnt(owner).lead_window.on_back(ahead, now - given.timed->at, now);
+    given.timed.reset();
+  }
+  const size_t before = *given.bytes;
+  contribute_to(owner, shard);
+  if (!given.timed && *given.bytes > before)
+    given.timed = {*given.bytes, *given.bytes - back, now};
+}
+
+std::optional<TimePoint> DirectReduction::next_look() const {
+  if (lead_ == 0 || num_held_ == 0 || is_over()) return std::nullopt;
+  return moved_at_ + kStill;
+}
+
+void DirectReduction::on_time(TimePoint now) {
+  const auto due = next_look();
+  if (!due || now < *due) return;
+  lead_ = 0;
+  contribute();
 }
 
 void DirectReduction::on_more() {
@@ -158,6 +214,7 @@ void DirectReduction::arrived(Rank from, const transport::FrameHeader& header) {
       result.has_come = true;
       --results_left_;
     }
+    if (lead_ > 0) on_back(from, header.shard);
   }
   finish_if_done();
 }

@@ -15,6 +15,14 @@
 // once it is folded, to be the next one's; or it stays where it lies in memory of its
 // sender (transport/loans.h). So where the members keep pace a few buffers go round,
 // and stay in the cache, however large the shard is.
+//
+// Note [the lead]
+// What a member gives to an owner can be folded once all have given as much, and who
+// runs ahead only fills memory and caches. So of a large allreduce no more goes ahead
+// of the result than the lead: collectives.lead_bytes over all members, two chunks of
+// each at least, and longer where the way is long (lead_window.h). While nothing comes
+// back for kStill nobody can fold: then the rest goes at once, to be there when the
+// member that all wait for is.
 
 #include <memory>
 #include <vector>
@@ -36,6 +44,8 @@ class DirectReduction final : public Operation {
   std::vector<Rank> missing() const override;
   std::vector<Rank> awaited() const override;
   Rank first_awaited() const override;
+  void on_time(TimePoint now) override;
+  std::optional<TimePoint> next_look() const override;
 
  private:
   // What has come of one member's contribution to the shard that we own.
@@ -59,15 +69,30 @@ class DirectReduction final : public Operation {
     const std::byte* data = nullptr;
     size_t bytes = 0;
   };
+  // What has gone of that.
+  struct Given {
+    struct Timed {
+      size_t bytes;  // their last one is
+      size_t ahead;  // of what had come back
+      TimePoint at;
+    };
+    std::optional<size_t> bytes;  // none: no message was sent
+    std::optional<Timed> timed;   // on its way there and back
+  };
+  static constexpr Duration kStill = std::chrono::milliseconds(5);
 
   Status on_start() override;
+  size_t least_lead() const;
   void contribute();
+  void contribute_to(Rank owner, int32_t shard);
   void on_more();
+  size_t most_given(Rank owner, int32_t shard) const;
+  void on_back(Rank owner, int32_t shard);
   size_t own_here(size_t bytes) const;
   void on_message_sent(uint32_t) override { finish_if_done(); }
   size_t num_receivers(transport::FrameKind kind) const override {
-    const bool is_for_all = kind == transport::FrameKind::kResult && !is_for_root();
-    return is_for_all ? static_cast<size_t>(host_->size() - 1) : 1;
+    const bool goes_to_all = kind == transport::FrameKind::kResult && !is_for_root();
+    return goes_to_all ? static_cast<size_t>(host_->size() - 1) : 1;
   }
   bool is_callers(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib || !scratch_;
@@ -75,6 +100,7 @@ class DirectReduction final : public Operation {
 
   bool is_scatter() const { return call_.kind == CallKind::kReduceScatter; }
   bool is_for_root() const { return call_.kind == CallKind::kReduce; }
+  bool is_for_all() const { return !is_scatter() && !is_for_root(); }
   bool wants_results() const {
     return !is_scatter() && (!is_for_root() || host_->self() == call_.root);
   }
@@ -104,11 +130,12 @@ class DirectReduction final : public Operation {
   // Bytes of it. Blocks of a reduce_scatter may differ: known once called here.
   std::optional<size_t> own_bytes_;
   RecycledVector<Source> sources_;  // by rank, when a shard is ours
-  // With parts: bytes on their way to each owner, by rank; none: nothing was sent to
-  // it.
-  std::vector<std::optional<size_t>> contributed_;
-  Buffer scratch_;     // its result, where it is not for this member
-  size_t folded_ = 0;  // bytes of it
+  RecycledVector<Given> given_;     // by rank; empty: all goes at once
+  size_t lead_ = 0;                 // the least, see Note [the lead]; 0: none
+  int32_t num_held_ = 0;            // owners that have not got all
+  TimePoint moved_at_{};            // something has come back, or the start
+  Buffer scratch_;                  // its result, where it is not for this member
+  size_t folded_ = 0;               // bytes of it
   bool own_done_ = false;
   RecycledVector<Shard> results_;  // by shard, where they are wanted
   int32_t results_left_ = 0;

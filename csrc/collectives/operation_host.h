@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/types.h"
 #include "collectives/call.h"
+#include "collectives/lead_window.h"
 #include "collectives/relay_pace.h"
 #include "membership/view.h"
 #include "straggler/group_policy.h"
@@ -30,6 +31,7 @@ struct OperationSettings {
   uint64_t window_bytes = 64 << 20;    // what may wait at a peer that has not called
   Duration timeout = Duration::max();  // of calls that say nothing else
   std::vector<int32_t> hosts{};        // of each rank; empty: not known
+  size_t lead_bytes = 3 << 19;         // of all members, see direct_reduction.h
 
   // What a shard of this call has at least (ShardPlan).
   size_t shard_bytes_of(const Call& call) const {
@@ -40,7 +42,8 @@ struct OperationSettings {
 
 // What operations have learnt of a rank, for those that follow.
 struct Learnt {
-  RelayPace relay_pace;  // how fast it passes on what it gets, see relay_feed.h
+  RelayPace relay_pace;    // how fast it passes on what it gets, see relay_feed.h
+  LeadWindow lead_window;  // how far what we give to it is ahead of what comes back
 };
 
 class OperationHost {

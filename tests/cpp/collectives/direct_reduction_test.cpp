@@ -6,6 +6,7 @@
 
 #include "harness/catch.h"
 #include "harness/cluster.h"
+#include "harness/idle_host.h"
 
 using namespace aikido;
 using namespace aikido::testing;
@@ -88,6 +89,144 @@ TEST_CASE("one late member is waited for, as owner and as member") {
   for (int32_t late = 0; late < 4; ++late) {
     check(options, allreduce_call(DType::kFloat32, 1000), true, late);
     check(options, allreduce_call(DType::kFloat32, 3), false, late);
+  }
+}
+
+TEST_CASE("with a lead the result is the same, whoever is late") {
+  for (int32_t n = 2; n <= 5; ++n) {
+    ClusterOptions options;
+    options.size = n;
+    options.lead_bytes = 1;  // two chunks
+    for (const size_t count : {1001u, 5000u})
+      for (int32_t late = -1; late < n; ++late)
+        check(options, allreduce_call(DType::kFloat32, count), late % 2 == 0, late);
+  }
+}
+
+namespace {
+
+// What rank 0 of three gives to the others of 30 chunks each, as they give back.
+struct Giver {
+  explicit Giver(size_t lead_bytes)
+      : host(3, {.chunk_bytes = kChunk, .lead_bytes = lead_bytes}) {
+    input.resize(call.bytes());
+    operation =
+        std::make_shared<collectives::DirectReduction>(&host, Seq(1), call, Rank(0));
+    collectives::LocalCall local;
+    local.input = local.output = bytes_of(input);
+    REQUIRE(operation->start(std::move(local)));
+  }
+
+  // So many bytes of the result of the owner come.
+  void give_back(int32_t owner, size_t bytes) {
+    transport::FrameHeader header;
+    header.kind = transport::FrameKind::kResult;
+    header.shard = static_cast<uint16_t>(owner);
+    header.offset = back[static_cast<size_t>(owner)];
+    header.payload_bytes = static_cast<uint32_t>(bytes);
+    header.total_bytes = kShard;
+    REQUIRE(operation->place(Rank(owner), header, {}).is_ok());
+    operation->arrived(Rank(owner), header);
+    back[static_cast<size_t>(owner)] += bytes;
+  }
+
+  // Chunks that the owner has been given, all in order.
+  size_t chunks_to(int32_t owner) const {
+    size_t bytes = 0;
+    for (const transport::OutMessage& m : host.queued) {
+      if (m.header.shard != owner) continue;
+      REQUIRE(m.header.offset == bytes);
+      REQUIRE((m.extension_bytes > 0) == (bytes == 0));  // the first has the call
+      bytes += m.bytes;
+    }
+    REQUIRE(bytes % kChunk == 0);
+    return bytes / kChunk;
+  }
+
+  static constexpr size_t kChunk = 1024, kShard = 30 * kChunk;
+  Call call = allreduce_call(DType::kFloat32, 3 * kShard / sizeof(float));
+  IdleHost host;
+  Bytes input;
+  std::shared_ptr<collectives::DirectReduction> operation;
+  std::array<size_t, 3> back{};
+};
+
+}  // namespace
+
+TEST_CASE("no more goes ahead of the result than the lead") {
+  // Half of the lead for each of the two others, in whole chunks.
+  for (const auto& [lead_bytes, chunks] :
+       {std::pair<size_t, size_t>{1, 2}, {4095, 2}, {10 * 1024 + 1000, 5}}) {
+    Giver giver(lead_bytes);
+    giver.host.learnt(Rank(1)).lead_window.on_back(0, Duration(1),
+                                                   giver.host.clock().now());
+    CHECK(giver.chunks_to(1) == chunks);
+    CHECK(giver.chunks_to(2) == chunks);
+    giver.give_back(1, Giver::kChunk);
+    CHECK(giver.chunks_to(1) == chunks + 1);
+    CHECK(giver.chunks_to(2) == chunks);
+    giver.host.manual_clock.advance(milliseconds(1));
+    giver.give_back(1, 3 * Giver::kChunk);
+    CHECK(giver.chunks_to(1) == chunks + 4);
+  }
+  CHECK(Giver(0).chunks_to(1) == 30);
+  CHECK(Giver(1 << 20).chunks_to(1) == 30);
+}
+
+TEST_CASE("what comes back in no time makes the lead longer, for later calls too") {
+  Giver giver(1);
+  collectives::LeadWindow& window = giver.host.learnt(Rank(1)).lead_window;
+  giver.give_back(1, Giver::kChunk);  // nothing is timed before it
+  giver.host.manual_clock.advance(milliseconds(5));
+  giver.give_back(1, Giver::kChunk);
+  CHECK(window.times() == 1);
+  giver.give_back(1, Giver::kChunk);  // what went with the first
+  CHECK(window.times() == 2);
+  CHECK(giver.chunks_to(1) == 3 + 4);
+}
+
+TEST_CASE("while nobody gives back anything the rest goes, to be there in time") {
+  using collectives::DirectReduction;
+  Giver giver(1);
+  giver.host.manual_clock.advance(milliseconds(4));
+  giver.give_back(2, Giver::kChunk);
+  const TimePoint due = giver.host.clock().now() + milliseconds(5);
+  CHECK(giver.operation->next_look() == due);
+  giver.operation->on_time(due - Duration(1));
+  CHECK(giver.chunks_to(1) == 2);
+  CHECK(giver.chunks_to(2) == 3);
+  giver.operation->on_time(due);
+  CHECK(giver.chunks_to(1) == 30);
+  CHECK(giver.chunks_to(2) == 30);
+  CHECK_FALSE(giver.operation->next_look().has_value());
+  giver.give_back(1, 4 * Giver::kChunk);
+  CHECK(giver.chunks_to(1) == 30);
+}
+
+TEST_CASE("a late member takes no longer with a lead, and a long way little longer") {
+  const Call call = allreduce_call(DType::kFloat32, 40'000);
+  const auto inputs = inputs_of(4, call, 3);
+  const auto taken = [&](size_t lead_bytes, Duration delay, Duration lateness) {
+    Cluster cluster({.size = 4, .chunk_bytes = 1024, .lead_bytes = lead_bytes});
+    cluster.set_all_delays(delay);
+    cluster.set_all_rates(1'000'000);
+    TimePoint start{};
+    for (int i = 0; i < 4; ++i) {  // the last one counts
+      std::vector<AnswerPtr> answers;
+      for (int32_t r = 0; r < 4; ++r) {
+        if (r == 3) cluster.run_for(lateness);
+        answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+      }
+      start = cluster.clock.now();
+      REQUIRE(cluster.run_until_done(answers, milliseconds(10'000)));
+    }
+    return std::chrono::duration<double>(cluster.clock.now() - start).count();
+  };
+  for (const int delay_us : {50, 500, 4000}) {
+    INFO(delay_us);
+    const auto delay = std::chrono::microseconds(delay_us);
+    for (const auto lateness : {milliseconds(0), milliseconds(100)})
+      CHECK(taken(1, delay, lateness) < 1.1 * taken(0, delay, lateness));
   }
 }
 

@@ -53,6 +53,7 @@ struct ClusterOptions {
   size_t chunk_bytes = 256;
   size_t eager_bytes = 64;
   size_t min_shard_bytes = 64;
+  size_t lead_bytes = 1 << 20;
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
@@ -89,6 +90,7 @@ class Cluster {
       o.operation.chunk_bytes = options.chunk_bytes;
       o.operation.eager_bytes = options.eager_bytes;
       o.operation.min_shard_bytes = options.min_shard_bytes;
+      o.operation.lead_bytes = options.lead_bytes;
       o.operation.window_bytes = options.window_bytes;
       o.operation.hosts = options.hosts;
       o.log_bytes = options.log_bytes;

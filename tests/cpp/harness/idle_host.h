@@ -17,13 +17,13 @@ namespace aikido::testing {
 class IdleHost final : public collectives::OperationHost {
  public:
   // This is rank 0 of so many.
-  explicit IdleHost(int32_t size)
-      : size_(size), view_(membership::View::first_of(size)) {}
+  explicit IdleHost(int32_t size, const collectives::OperationSettings& settings = {})
+      : size_(size), view_(membership::View::first_of(size)), settings_(settings) {}
 
   Rank self() const override { return Rank(0); }
   int32_t size() const override { return size_; }
   uint32_t epoch() const override { return 1; }
-  const Clock& clock() const override { return clock_; }
+  const Clock& clock() const override { return manual_clock; }
   const collectives::OperationSettings& settings() const override { return settings_; }
   BufferPool& pool() override { return pool_; }
   const Recycler& recycler() const override { return recycler_; }
@@ -60,13 +60,13 @@ class IdleHost final : public collectives::OperationHost {
   void note_stand_in(const straggler::StandIn&) override {}
   void on_over(Seq) override {}
 
+  ManualClock manual_clock;
   bool takes_at_once = false;
   std::vector<transport::OutMessage> queued, gone;  // gone: at once
 
  private:
   int32_t size_;
   membership::View view_;
-  ManualClock clock_;
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
   Recycler recycler_{0};

@@ -30,6 +30,7 @@ class Writer {
   Script write() {
     script_.chunk_bytes = 64 + below(8) * 64;
     script_.min_shard_bytes = one_in(3) ? 1 << 20 : 64;
+    if (script_.seed % 2 == 0) script_.lead_bytes = 1;  // two chunks
     // Small, but larger than what most schedules need.
     if (one_in(6)) script_.log_bytes = kMostOps << 10;
     if (one_in(10)) script_.window_bytes = kMostOps << 10;

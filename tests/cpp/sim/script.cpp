@@ -318,6 +318,8 @@ void parse_setting(Line& line, const std::string& name, Script& script) {
     script.chunk_bytes = number();
   } else if (name == "min-shard") {
     script.min_shard_bytes = number();
+  } else if (name == "lead") {
+    script.lead_bytes = number();
   } else if (name == "window") {
     script.window_bytes = number();
   } else if (name == "log") {
@@ -485,6 +487,7 @@ std::string to_text(const Script& s) {
   std::ostringstream out;
   out << "members " << s.members << "\nseed " << s.seed << "\nchunk " << s.chunk_bytes
       << "\nmin-shard " << s.min_shard_bytes << "\n";
+  if (s.lead_bytes != standard.lead_bytes) out << "lead " << s.lead_bytes << "\n";
   if (s.window_bytes != standard.window_bytes)
     out << "window " << s.window_bytes << "\n";
   if (s.log_bytes != standard.log_bytes) out << "log " << s.log_bytes << "\n";

@@ -67,6 +67,7 @@ struct Script {
   uint64_t seed = 1;  // of the inputs
   size_t chunk_bytes = 256;
   size_t min_shard_bytes = 64;
+  size_t lead_bytes = 1 << 20;
   uint64_t window_bytes = 1 << 20;
   uint64_t log_bytes = 1 << 20;
   Duration timeout = std::chrono::seconds(20);  // of each call

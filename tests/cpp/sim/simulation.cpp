@@ -117,6 +117,7 @@ Simulation::Simulation(const Script& script, const Options& options)
     o.operation.chunk_bytes = script.chunk_bytes;
     o.operation.eager_bytes = 64;
     o.operation.min_shard_bytes = script.min_shard_bytes;
+    o.operation.lead_bytes = script.lead_bytes;
     o.operation.window_bytes = script.window_bytes;
     o.log_bytes = script.log_bytes;
     o.heartbeat = {script.beat_every, script.silent_after};

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/lead_window.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace aikido::collectives {
+
+Duration LeadWindow::least_took(Duration took, TimePoint now) {
+  if (now - since_ >= 2 * kMemory) least_ = Duration::max();
+  if (now - since_ >= kMemory) {
+    least_before_ = std::exchange(least_, Duration::max());
+    since_ = now;
+  }
+  least_ = std::min(least_, took);
+  return std::min(least_, least_before_);
+}
+
+// Of `ahead`, what was not on its way for as long as nothing waits there has waited.
+void LeadWindow::on_back(double ahead, Duration took, TimePoint now) {
+  took = std::max(took, Duration(1));
+  const std::chrono::duration<double> least = least_took(took, now);
+  const double waited = ahead * (1 - least / took);
+  if (waited < kFew && ahead >= static_cast<double>(times_)) {
+    times_ = std::min(is_new_ ? 2 * times_ : times_ + 1, kMostTimes);
+  } else if (waited > kMany) {
+    is_new_ = false;
+    shrink();
+  }
+}
+
+void LeadWindow::shrink() {
+  times_ = std::max<size_t>(times_ - 1, 1);
+}
+
+}  // namespace aikido::collectives

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#include "collectives/lead_window.h"
+
+#include <algorithm>
+
+#include "harness/catch.h"
+
+using namespace aikido;
+using aikido::collectives::LeadWindow;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+// An owner and the way to it: a least window takes `way` there and back, and one after
+// the other `work`. Windows that are full follow each other.
+struct Path {
+  Duration way, work;
+
+  void run(LeadWindow& window, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      const auto times = window.times();
+      const Duration took = std::max(way + work, static_cast<int>(times) * work);
+      now += took;
+      window.on_back(static_cast<double>(times), took, now);
+    }
+  }
+
+  TimePoint now{Duration(1)};
+};
+
+}  // namespace
+
+TEST_CASE("where the work takes longer than the way the window stays small") {
+  LeadWindow window;
+  Path path{microseconds(20), milliseconds(1)};
+  path.run(window, 100);
+  CHECK(window.times() <= 2);
+}
+
+TEST_CASE("a long way is covered, and not by much more than it needs") {
+  for (const int windows : {2, 5, 17, 40}) {
+    LeadWindow window;
+    Path path{milliseconds(windows), milliseconds(1)};
+    path.run(window, 100);
+    const auto times = static_cast<int>(window.times());
+    CHECK(times >= windows);
+    CHECK(times <= windows + 2);
+  }
+  LeadWindow window;
+  Path path{milliseconds(10'000), milliseconds(1)};
+  path.run(window, 100);
+  CHECK(window.times() == LeadWindow::kMostTimes);
+}
+
+TEST_CASE("what comes back late makes the window smaller, down to the least") {
+  LeadWindow window;
+  Path path{milliseconds(20), milliseconds(1)};
+  path.run(window, 3);
+  REQUIRE(window.times() == 8);
+  for (const size_t expected : {7u, 6u, 5u, 4u, 3u, 2u, 1u, 1u}) {
+    path.now += milliseconds(200);
+    window.on_back(static_cast<double>(window.times()), milliseconds(200), path.now);
+    CHECK(window.times() == expected);
+  }
+}
+
+TEST_CASE("what is never full gets smaller call by call") {
+  LeadWindow window;
+  Path path{milliseconds(20), milliseconds(1)};
+  path.run(window, 2);
+  for (const size_t expected : {4u, 3u, 2u, 1u, 1u}) {
+    CHECK(window.times() == expected);
+    window.on_all_went();
+  }
+}
+
+TEST_CASE("only a full window grows") {
+  LeadWindow window;
+  TimePoint now{Duration(1)};
+  window.on_back(0.5, milliseconds(1), now);
+  CHECK(window.times() == 1);
+  window.on_back(1, milliseconds(1), now);
+  CHECK(window.times() == 2);
+  window.on_back(1, milliseconds(1), now);
+  CHECK(window.times() == 2);
+  // Half of what was ahead has waited: less than one least window, then more.
+  window.on_back(1.5, milliseconds(2), now);
+  CHECK(window.times() == 2);
+  window.on_back(2.5, milliseconds(2), now);
+  CHECK(window.times() == 1);
+  // At the least it stays.
+  window.on_back(1, milliseconds(50), now);
+  CHECK(window.times() == 1);
+}
+
+TEST_CASE("a way that has become longer is measured anew") {
+  LeadWindow window;
+  Path path{milliseconds(1), milliseconds(1)};
+  path.run(window, 10);
+  path.way = milliseconds(30);
+  path.run(window, 10);
+  CHECK(window.times() == 1);
+  path.run(window, 1000);  // more than twice kMemory
+  CHECK(window.times() >= 30);
+  // After a long pause at once.
+  path.way = milliseconds(1);
+  path.run(window, 10);
+  path.way = milliseconds(30);
+  path.now += 2 * LeadWindow::kMemory;
+  path.run(window, 10);
+  CHECK(window.times() >= 30);
+}
