@@ -73,6 +73,9 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.bytes = bytes;
   m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
+  // Calls that may skip keep the order of sending: by their numbers a member that comes
+  // back can wait for a result for ever (the simulator's results-to-one-are-slow).
+  if (!call_.is_partial()) m.turn = seq_.value;
   // A member serves a call that may skip also where it has not called it.
   m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
   m.num_receivers = num_receivers(kind);

@@ -40,12 +40,19 @@ struct OutMessage {
   size_t bytes = 0;
   size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
+  // Number of the collective: of equal priority the lowest first. 0: of none, and
+  // behind all that were sent before.
+  uint64_t turn = 0;
   bool is_held = false;  // stays until let_go()
   Haste haste = Haste::kServed;
   // So many members get the same bytes of this kind, shard and offset from the owner.
   size_t num_receivers = 1;
   std::shared_ptr<SendOwner> owner;  // may be null: nobody wants to know
   uint32_t token = 0;
+
+  Waiting waiting(MessageId id) const {
+    return {id, turn, priority, bytes, chunk_bytes};
+  }
 };
 
 // What a link tells the group above. `from` is the peer of the link.

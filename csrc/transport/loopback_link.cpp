@@ -145,9 +145,8 @@ MessageId LoopbackLink::send(OutMessage&& message) {
     refresh();
     return id;
   }
-  if (!message.is_held)
-    scheduler_.push(id, message.priority, message.bytes, message.chunk_bytes,
-                    network_->clock_->now());
+  message.turn = scheduler_.turn_of(message.turn);
+  if (!message.is_held) scheduler_.push(message.waiting(id), network_->clock_->now());
   messages_.emplace(id, Queued{std::move(message), false});
   refresh();
   return id;
@@ -158,7 +157,7 @@ void LoopbackLink::let_go(MessageId id) {
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
   if (std::exchange(m.is_held, false))
-    scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes, network_->clock_->now());
+    scheduler_.push(m.waiting(id), network_->clock_->now());
   refresh();
 }
 
@@ -167,7 +166,7 @@ size_t LoopbackLink::cancel(MessageId id) {
   if (it == messages_.end()) return 0;
   const OutMessage& m = it->second.message;
   const size_t dropped =
-      m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
+      m.is_held ? m.bytes : scheduler_.cancel(m.waiting(id)).value_or(0);
   it->second.is_through = true;
   if (!under_way_ || under_way_->message != id) release(it);
   refresh();

@@ -4,6 +4,7 @@
 //
 // What names and ranks the messages of a link. Plain values: any thread.
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -13,6 +14,15 @@ namespace aikido::transport {
 
 // Names a message inside one scheduler; never reused.
 using MessageId = uint64_t;
+
+// A message, as a scheduler queues it.
+struct Waiting {
+  MessageId id;
+  uint64_t turn;
+  Priority priority;
+  size_t bytes;
+  size_t most;  // in one chunk, if that is less than the scheduler has; 0: as it has
+};
 
 // Above every data transfer: control frames. Below: what ends a stream.
 inline constexpr Priority kControlPriority = 1 << 30;

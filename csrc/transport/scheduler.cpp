@@ -32,16 +32,16 @@ Scheduler::Classes::iterator Scheduler::find(Priority priority) {
 Scheduler::Class& Scheduler::of(Priority priority, TimePoint now) {
   const auto it = find(priority);
   if (it != classes_.end() && it->priority == priority) return *it;
-  RecycledMap<MessageId, Progress> none(recycler_);
+  RecycledMap<Place, Progress> none(recycler_);
   return *classes_.insert(it, Class{priority, std::move(none), now});
 }
 
-void Scheduler::push(MessageId id, Priority priority, size_t bytes, size_t most,
-                     TimePoint now) {
-  Progress p{bytes, 0, chunk_bytes(most), now, std::nullopt, {}};
-  const bool is_new = of(priority, now).messages.emplace(id, std::move(p)).second;
-  AIKIDO_CHECK(is_new, "message ", id, " is queued twice");
-  queued_bytes_ += bytes;
+void Scheduler::push(const Waiting& m, TimePoint now) {
+  Progress p{m.bytes, 0, chunk_bytes(m.most), now, std::nullopt, {}};
+  auto& messages = of(m.priority, now).messages;
+  const bool is_new = messages.emplace(Place(m.turn, m.id), std::move(p)).second;
+  AIKIDO_CHECK(is_new, "message ", m.id, " is queued twice");
+  queued_bytes_ += m.bytes;
 }
 
 bool Scheduler::is_overdue(const Class& found, TimePoint now) const {
@@ -80,13 +80,14 @@ std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
   c.passed_since = now;
   size_t longest = p.chunk_bytes;
   if (most < longest) longest = std::max(kGrain, most / kGrain * kGrain);
-  Chunk chunk{head->first, p.offset, std::min(longest, p.bytes - p.offset), false};
+  Chunk chunk{head->first.second, p.offset, std::min(longest, p.bytes - p.offset),
+              false};
   p.offset += chunk.bytes;
   queued_bytes_ -= chunk.bytes;
   chunk.is_last = p.offset == p.bytes;
   current_.reset();
   if (!chunk.is_last) {
-    current_.emplace(priority, chunk.message);
+    current_.emplace(priority, head->first);
     return chunk;
   }
   if (counters_ != nullptr) count_end(priority, p, now);
@@ -95,13 +96,12 @@ std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
   return chunk;
 }
 
-void Scheduler::put_back(const Chunk& chunk, Priority priority, size_t bytes,
-                         size_t most, TimePoint now) {
-  const size_t longest = chunk_bytes(most);
+void Scheduler::put_back(const Chunk& chunk, const Waiting& m, TimePoint now) {
+  const Place place(m.turn, m.id);
+  const size_t longest = chunk_bytes(m.most);
   Progress& p =
-      of(priority, now)
-          .messages
-          .emplace(chunk.message, Progress{bytes, bytes, longest, now, now, {}})
+      of(m.priority, now)
+          .messages.emplace(place, Progress{m.bytes, m.bytes, longest, now, now, {}})
           .first->second;
   AIKIDO_CHECK(p.offset == chunk.offset + chunk.bytes, "message ", chunk.message,
                " is at ", p.offset, ", put back was ", chunk.offset, " + ",
@@ -109,15 +109,16 @@ void Scheduler::put_back(const Chunk& chunk, Priority priority, size_t bytes,
   p.offset = chunk.offset;
   queued_bytes_ += chunk.bytes;
   current_.reset();
-  if (chunk.offset > 0) current_.emplace(priority, chunk.message);
+  if (chunk.offset > 0) current_.emplace(m.priority, place);
   if (counters_ != nullptr) SendCounters::add(counters_->chunks, ~uint64_t{0});
 }
 
-std::optional<size_t> Scheduler::cancel(MessageId id, Priority priority) {
-  const auto of_class = find(priority);
-  if (of_class == classes_.end() || of_class->priority != priority) return std::nullopt;
+std::optional<size_t> Scheduler::cancel(const Waiting& m) {
+  const auto of_class = find(m.priority);
+  if (of_class == classes_.end() || of_class->priority != m.priority)
+    return std::nullopt;
   auto& messages = of_class->messages;
-  const auto it = messages.find(id);
+  const auto it = messages.find(Place(m.turn, m.id));
   if (it == messages.end()) return std::nullopt;
   const size_t rest = it->second.bytes - it->second.offset;
   queued_bytes_ -= rest;
@@ -134,13 +135,13 @@ void Scheduler::clear() {
 
 // ---- counting ----
 
-void Scheduler::count_start(Priority priority, MessageId id, Progress& p,
+void Scheduler::count_start(Priority priority, const Place& place, Progress& p,
                             bool is_overdue, TimePoint now) {
   SendCounters& c = *counters_;
   SendCounters::add(c.chunks, 1);
   if (is_overdue) SendCounters::add(c.overdue_chunks, 1);
   if (priority == kControlPriority || priority == kLastPriority) return;
-  if (current_ && *current_ != std::pair(priority, id)) {
+  if (current_ && *current_ != std::pair(priority, place)) {
     const auto of_class = find(current_->first);
     if (of_class != classes_.end() && of_class->priority == current_->first) {
       const auto it = of_class->messages.find(current_->second);

@@ -4,9 +4,13 @@
 //
 // Decides which chunk goes next on one link. PURE: no sockets, no memory of its own
 // besides the queue, no clock. Each priority is a class. The highest class that has
-// something goes first, and within a class one message after the other, in the order of
-// their ids; a message is cut into chunks, so a more urgent one waits for one chunk at
-// most and the paused one goes on at its offset.
+// something goes first, and within a class one message after the other, by their turns
+// and then their ids; a message is cut into chunks, so one that goes ahead waits for
+// one chunk at most and the paused one goes on at its offset.
+//
+// The turn is the number of the collective: what is queued later for an earlier one, as
+// its result is, goes ahead. Else all that are under way would end at about the same
+// time, that of the last.
 //
 // No class starves: one that others have been let past for kMostPassed since it got its
 // last chunk, or since it has something to send, is overdue and gets one chunk, the
@@ -60,12 +64,17 @@ class Scheduler {
   explicit Scheduler(size_t chunk_bytes, SendCounters* counters = nullptr)
       : chunk_bytes_(chunk_bytes), counters_(counters) {}
 
-  // Queues a message in chunks of `most` bytes if that is less than chunk_bytes; 0: no
-  // less. One of 0 bytes still makes one chunk of 0 bytes. The id must be new. `now`
-  // never goes backwards, here and below.
-  void push(MessageId id, Priority priority, size_t bytes, size_t most, TimePoint now);
+  // The turn of a message that wants this one; 0: behind all that have one by now.
+  uint64_t turn_of(uint64_t wanted) {
+    last_turn_ = std::max(last_turn_, wanted);
+    return wanted == 0 ? last_turn_ : wanted;
+  }
 
-  // The longest chunk of a message that push() is given that `most`.
+  // Queues a message. One of 0 bytes still makes one chunk of 0 bytes. The id must be
+  // new. `now` never goes backwards, here and below.
+  void push(const Waiting& message, TimePoint now);
+
+  // The longest chunk of a message with that `most`.
   size_t chunk_bytes(size_t most) const {
     return most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
   }
@@ -82,13 +91,12 @@ class Scheduler {
   std::optional<NextChunk> next(TimePoint now) const;
 
   // A chunk that was popped has not begun after all: it is the next of its message. The
-  // last popped first, where there are several. `bytes` and `most` as in push().
-  void put_back(const Chunk& chunk, Priority priority, size_t bytes, size_t most,
-                TimePoint now);
+  // last popped first, where there are several.
+  void put_back(const Chunk& chunk, const Waiting& message, TimePoint now);
 
   // Forgets what was not popped of a message. Returns the bytes cancelled; empty when
   // the message is not queued (unknown, or already popped to its end).
-  std::optional<size_t> cancel(MessageId id, Priority priority);
+  std::optional<size_t> cancel(const Waiting& message);
 
   // Forgets everything.
   void clear();
@@ -108,9 +116,10 @@ class Scheduler {
     std::optional<TimePoint> paused;  // others go, since then
     Duration pauses{};
   };
+  using Place = std::pair<uint64_t, MessageId>;  // turn first
   struct Class {
     Priority priority;
-    RecycledMap<MessageId, Progress> messages;
+    RecycledMap<Place, Progress> messages;
     TimePoint passed_since;
   };
   using Classes = std::vector<Class>;
@@ -121,17 +130,18 @@ class Scheduler {
   bool is_overdue(const Class& found, TimePoint now) const;
   Classes::iterator find(Priority priority);
   Class& of(Priority priority, TimePoint now);
-  void count_start(Priority priority, MessageId id, Progress& p, bool is_overdue,
+  void count_start(Priority priority, const Place& place, Progress& p, bool is_overdue,
                    TimePoint now);
   void count_end(Priority priority, const Progress& p, TimePoint now);
 
   size_t chunk_bytes_;
   SendCounters* counters_;
   size_t queued_bytes_ = 0;
+  uint64_t last_turn_ = 0;
   Recycler recycler_{kMaxIdleBytes};
   Classes classes_;  // with messages, the highest first; few
   // The message of the chunk that was popped last, if it has more.
-  std::optional<std::pair<Priority, MessageId>> current_;
+  std::optional<std::pair<Priority, Place>> current_;
 };
 
 }  // namespace aikido::transport

@@ -52,6 +52,7 @@ MessageId StreamLink::send(OutMessage&& message) {
     want_flush();
     return id;
   }
+  message.turn = scheduler_.turn_of(message.turn);
   trace_.on_queued(id, message);
   if (!message.is_held) queue(id, message);
   messages_.emplace(id, Queued{std::move(message), 0, false});
@@ -90,7 +91,7 @@ bool StreamLink::send_at_once(const OutMessage& m) {
 
 void StreamLink::queue(MessageId id, const OutMessage& m) {
   if (!outgoing_.empty() && outgoing_.back().priority < m.priority) put_back();
-  scheduler_.push(id, m.priority, m.bytes, m.chunk_bytes, loop_->now());
+  scheduler_.push(m.waiting(id), loop_->now());
 }
 
 void StreamLink::let_go(MessageId id) {
@@ -105,7 +106,7 @@ size_t StreamLink::cancel(MessageId id) {
   const auto it = messages_.find(id);
   if (it == messages_.end()) return 0;
   const OutMessage& m = it->second.message;
-  size_t dropped = m.is_held ? m.bytes : scheduler_.cancel(id, m.priority).value_or(0);
+  size_t dropped = m.is_held ? m.bytes : scheduler_.cancel(m.waiting(id)).value_or(0);
   const auto has_begun = [](const Outgoing& out) { return out.sent > 0; };
   std::erase_if(outgoing_, [&](const Outgoing& out) {
     if (out.chunk.message != id || has_begun(out)) return false;
@@ -229,7 +230,7 @@ void StreamLink::put_back() {
     const auto found = messages_.find(out.chunk.message);
     if (found != messages_.end()) {
       const OutMessage& m = found->second.message;
-      scheduler_.put_back(out.chunk, m.priority, m.bytes, m.chunk_bytes, loop_->now());
+      scheduler_.put_back(out.chunk, m.waiting(found->first), loop_->now());
       trace_.on_put_back(out.chunk.message);
       --found->second.in_flight;
       found->second.is_through = false;
@@ -282,7 +283,7 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
     const OutMessage& m = queued.message;
     const auto block = lend(m, *chunk);
     if (!block) {
-      scheduler_.put_back(*chunk, m.priority, m.bytes, m.chunk_bytes, loop_->now());
+      scheduler_.put_back(*chunk, m.waiting(chunk->message), loop_->now());
       return false;
     }
     Outgoing& out = outgoing_.emplace_back();

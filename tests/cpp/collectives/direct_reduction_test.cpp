@@ -379,6 +379,28 @@ TEST_CASE("many operations in flight keep their own data") {
   }
 }
 
+TEST_CASE("calls that are under way together end one after the other") {
+  for (const size_t lead_bytes : {0u, 1u}) {
+    Cluster cluster({.size = 4, .lead_bytes = lead_bytes});
+    cluster.set_all_rates(1'000'000);
+    const Call call = allreduce_call(DType::kFloat32, 20'000);
+    std::vector<std::vector<AnswerPtr>> calls(4);
+    for (auto& answers : calls)
+      for (int32_t r = 0; r < 4; ++r)
+        answers.push_back(cluster.allreduce(r, call, Bytes(call.bytes())));
+    const TimePoint start = cluster.clock.now();
+    std::vector<double> ends;
+    for (const auto& answers : calls) {
+      REQUIRE(cluster.run_until_done(answers, milliseconds(10'000)));
+      ends.push_back(
+          std::chrono::duration<double>(cluster.clock.now() - start).count());
+    }
+    for (size_t i = 0; i < ends.size(); ++i)
+      CHECK(ends[i] / ends.back() ==
+            Approx(static_cast<double>(i + 1) / 4).margin(0.05));
+  }
+}
+
 namespace {
 
 // Allreduces whose input comes shard by shard in steps of `step` bytes. What is not

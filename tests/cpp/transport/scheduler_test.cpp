@@ -26,14 +26,15 @@ constexpr Duration kMostPassed = transport::Scheduler::kMostPassed;
 // A scheduler and its clock, which stands still unless turned.
 struct Scheduler {
   explicit Scheduler(size_t chunk_bytes) : s(chunk_bytes, &counters) {}
-  void push(transport::MessageId id, Priority priority, size_t bytes, size_t most = 0) {
-    s.push(id, priority, bytes, most, now);
+  void push(transport::MessageId id, Priority priority, size_t bytes, size_t most = 0,
+            uint64_t turn = 0) {
+    s.push({id, turn, priority, bytes, most}, now);
   }
   std::optional<Chunk> pop(size_t most = std::numeric_limits<size_t>::max()) {
     return s.pop(now, most);
   }
   std::optional<size_t> cancel(transport::MessageId id, Priority priority) {
-    return s.cancel(id, priority);
+    return s.cancel({id, 0, priority, 0, 0});
   }
   bool is_empty() const { return s.is_empty(); }
   size_t queued_bytes() const { return s.queued_bytes(); }
@@ -93,6 +94,36 @@ TEST_CASE("equally urgent messages go in the order of arrival") {
   std::vector<transport::MessageId> order;
   while (const auto chunk = s.pop()) order.push_back(chunk->message);
   CHECK(order == std::vector<transport::MessageId>{1, 1, 2, 2, 3, 3});
+}
+
+TEST_CASE(
+    "of equally urgent messages an earlier turn goes first, from its next chunk") {
+  Scheduler s(100);
+  s.push(1, 0, 100, 0, 4);
+  s.push(2, 0, 300, 0, 5);
+  s.push(3, 0, 100, 0, 6);
+  CHECK(s.pop()->message == 1);
+  CHECK(s.pop()->message == 2);
+  s.push(4, 0, 150, 0, 4);  // the result of the first
+  s.push(5, 0, 100, 0, 5);
+  s.push(6, 1, 100, 0, 9);  // more urgent than all of them
+  CHECK(s.pop()->message == 6);
+  const auto result = s.pop();
+  CHECK(result->message == 4);
+  s.s.put_back(*result, {4, 4, 0, 150, 0}, s.now);
+  CHECK(s.s.cancel({3, 6, 0, 100, 0}) == 100);
+  std::vector<transport::MessageId> order;
+  while (const auto chunk = s.pop()) order.push_back(chunk->message);
+  CHECK(order == std::vector<transport::MessageId>{4, 4, 2, 2, 5});
+  CHECK(s.counters.preemptions == 1);
+}
+
+TEST_CASE("a message of no collective stays behind what came before it") {
+  Scheduler s(100);
+  CHECK(s.s.turn_of(0) == 0);
+  CHECK(s.s.turn_of(7) == 7);
+  CHECK(s.s.turn_of(3) == 3);
+  CHECK(s.s.turn_of(0) == 7);
 }
 
 TEST_CASE("cancelling forgets the rest and says how much it was") {
@@ -179,7 +210,8 @@ TEST_CASE("what was put back is the next of its message, also if it was the last
   s.push(3, 5, 10);
   for (size_t i = popped.size(); i-- > 1;) {
     const bool is_second = popped[i].message == 2;
-    s.s.put_back(popped[i], 0, is_second ? 50 : 250, 0, s.now);
+    s.s.put_back(popped[i], {popped[i].message, 0, 0, is_second ? 50u : 250u, 0},
+                 s.now);
   }
   CHECK(s.queued_bytes() == 210);
   CHECK(s.pop()->message == 3);
@@ -199,7 +231,7 @@ TEST_CASE("a chunk can only be put back behind what its message has sent") {
   s.push(1, 0, 250);
   const auto first = s.pop();
   s.pop();
-  CHECK_THROWS_AS(s.s.put_back(*first, 0, 250, 0, s.now), InternalError);
+  CHECK_THROWS_AS(s.s.put_back(*first, {1, 0, 0, 250, 0}, s.now), InternalError);
 }
 
 TEST_CASE("a class that is passed too long gets one chunk, and waits again") {

@@ -72,7 +72,7 @@ struct Net {
   void push(int link, Priority priority, size_t bytes) {
     Link& l = *links[static_cast<size_t>(link)];
     uplink.note(priority);
-    l.queue.push(++last_id, priority, bytes, 0, loop.now());
+    l.queue.push({++last_id, 0, priority, bytes, 0}, loop.now());
     uplink.ask();
   }
   // What may start now and is more urgent: an inversion.
