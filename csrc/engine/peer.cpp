@@ -80,18 +80,26 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
       early_results_(log_bytes),
       notice_(std::make_shared<Notice>(this)) {}
 
+// What a message counts for at its receiver, see admit(): the first bytes of a
+// contribution for all of it.
+static uint64_t charge_of(const OutMessage& m) {
+  if (m.header.kind != FrameKind::kContrib || m.bytes == 0) return m.bytes;
+  if (m.header.offset == 0) return m.header.total_bytes;
+  return m.extension_bytes > 0 ? m.bytes : 0;
+}
+
 transport::MessageId Peer::send(OutMessage&& message) {
   if (!link_) {
     // Never connected: the call fails by itself or by its deadline.
     if (message.owner) message.owner->on_sent(message.token);
     return 0;
   }
-  const uint64_t seq = message.header.seq, bytes = message.bytes;
+  const uint64_t seq = message.header.seq, charge = charge_of(message);
   const bool is_up = lost && gave_up_;
-  const bool is_result = message.header.kind == FrameKind::kResult && bytes > 0;
+  const bool is_result = message.header.kind == FrameKind::kResult && charge > 0;
   message.is_held = is_up && (is_result ? is_held_result(seq)
                                         : waits_for_call(message.header.kind) &&
-                                              !window_.admit(seq, bytes));
+                                              !window_.admit(seq, charge));
   // One that has called it, and is through, has to hear of what does not fit.
   if (waits_for_call(message.header.kind) && seq <= called_)
     message.haste = std::max(message.haste, transport::Haste::kAwaited);
@@ -101,7 +109,7 @@ transport::MessageId Peer::send(OutMessage&& message) {
   if (is_held && is_result) {
     results_.hold(seq, id);
   } else if (is_held) {
-    window_.hold(seq, bytes, id);
+    window_.hold(seq, charge, id);
   }
   ask_if_due();
   return id;

@@ -93,6 +93,17 @@ TEST_CASE("a late member that serves takes part in calls beyond the window") {
   check_ok(cluster, all);
 }
 
+TEST_CASE("what follows the lead of a contribution is within the window of all") {
+  Cluster cluster({.size = 2, .lead_bytes = 1, .window_bytes = 16 * kKiB});
+  const Call call = allreduce_call(DType::kFloat32, 2 * kKiB);  // 4 KiB to the other
+  const Bytes input = random_elements(DType::kFloat32, 2 * kKiB, 1);
+  std::vector<AnswerPtr> answers;
+  for (int i = 0; i < 30; ++i) answers.push_back(cluster.allreduce(0, call, input));
+  cluster.run_for(milliseconds(100));
+  for (int i = 0; i < 30; ++i) answers.push_back(cluster.allreduce(1, call, input));
+  check_ok(cluster, answers);
+}
+
 TEST_CASE("leaving lets go of what was held back") {
   Cluster cluster({.size = 2, .window_bytes = 4 * kKiB});
   std::vector<AnswerPtr> answers;
@@ -152,7 +163,9 @@ TEST_CASE("with any window and any lateness every call ends") {
     std::mt19937_64 random(seed);
     const auto below = [&](uint64_t n) { return random() % n; };
     const int32_t size = static_cast<int32_t>(2 + below(3));
-    Cluster cluster({.size = size, .window_bytes = 2 * kKiB + below(8 * kKiB)});
+    Cluster cluster({.size = size,
+                     .lead_bytes = seed % 2 == 0 ? size_t{1} : size_t{1} << 20,
+                     .window_bytes = 2 * kKiB + below(8 * kKiB)});
     cluster.set_all_delays(std::chrono::microseconds(below(3000)));
     if (below(2) == 0) cluster.set_all_rates(1'000'000 + below(10'000'000));
     std::vector<Call> calls;
