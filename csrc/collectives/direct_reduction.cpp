@@ -59,7 +59,7 @@ Status DirectReduction::on_start() {
   if (is_for_all()) lead_ = least_lead();
   if (lead_ > 0 || local_.parts) given_.resize(static_cast<size_t>(n));
   num_held_ = results_left_;
-  moved_at_ = host_->clock().now();
+  started_at_ = host_->clock().now();
   if (local_.parts) {
     local_.parts->on_more([this] {
       const auto stays = shared_from_this();
@@ -77,7 +77,7 @@ size_t DirectReduction::own_here(size_t bytes) const {
   return local_.parts ? std::min(bytes, local_.parts->ready()) : bytes;
 }
 
-// 0: a shard is no longer than that.
+// 0: there is none, or no shard is longer.
 size_t DirectReduction::least_lead() const {
   const size_t chunk = whole_elements();
   const auto others = static_cast<size_t>(std::max(host_->size() - 1, 1));
@@ -119,13 +119,21 @@ void DirectReduction::contribute_to(Rank owner, int32_t shard) {
 // As far as the lead of the owner allows.
 size_t DirectReduction::most_given(Rank owner, int32_t shard) const {
   const size_t back = results_[static_cast<size_t>(shard)].bytes;
-  return back + lead_ * host_->learnt(owner).lead_window.times();
+  const size_t most = back + lead_ * host_->learnt(owner).lead_window.times();
+  return most - most % whole_elements();
+}
+
+// Of `bytes` so many have gone to it.
+size_t DirectReduction::given_to(Rank owner, size_t bytes) const {
+  if (given_.empty()) return bytes;
+  return given_[static_cast<size_t>(owner.value)].bytes.value_or(0);
 }
 
 // More of the result of its shard has come. What went before the first of it tells
 // nothing of the way, since somebody may have been late.
 void DirectReduction::on_back(Rank owner, int32_t shard) {
-  const TimePoint now = moved_at_ = host_->clock().now();
+  const TimePoint now = host_->clock().now();
+  host_->learnt(owner).gave_back_at = now;
   const size_t back = results_[static_cast<size_t>(shard)].bytes;
   Given& given = given_[static_cast<size_t>(owner.value)];
   if (given.timed && back >= given.timed->bytes) {
@@ -141,13 +149,17 @@ void DirectReduction::on_back(Rank owner, int32_t shard) {
 }
 
 std::optional<TimePoint> DirectReduction::next_look() const {
-  if (lead_ == 0 || num_held_ == 0 || is_over()) return std::nullopt;
-  return moved_at_ + kStill;
+  if (!is_held_back() || is_over()) return std::nullopt;
+  TimePoint last = started_at_;
+  for (const Rank r : others()) last = std::max(last, host_->learnt(r).gave_back_at);
+  return last + kStill;
 }
 
 void DirectReduction::on_time(TimePoint now) {
   const auto due = next_look();
   if (!due || now < *due) return;
+  for (const Rank r : others())
+    if (shard_of(r)) host_->learnt(r).lead_window.on_still();
   lead_ = 0;
   contribute();
 }
@@ -189,7 +201,8 @@ Result<std::byte*> DirectReduction::place(Rank from,
       owner(shard) == from && is_started()) {
     const size_t expected = plan_.num_bytes(shard);
     if (header.total_bytes != expected ||
-        header.offset != results_[static_cast<size_t>(shard)].bytes) {
+        header.offset != results_[static_cast<size_t>(shard)].bytes ||
+        header.offset + header.payload_bytes > given_to(from, expected)) {
       return misfit(from, header.total_bytes, expected);
     }
     return local_.output + plan_.first_byte(shard) + header.offset;
@@ -334,8 +347,9 @@ std::vector<Rank> DirectReduction::missing() const {
   return ranks;
 }
 
-// The fold needs all, and only behind it are results of use.
+// The fold needs all. Results are of use behind it, or where more may go for them.
 Rank DirectReduction::first_awaited() const {
+  if (is_held_back()) return kNoRank;
   if (own_shard_ && !own_done_) {
     for (int32_t r = 0; r < host_->size(); ++r) {
       const Source& source = sources_[static_cast<size_t>(r)];

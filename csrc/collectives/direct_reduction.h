@@ -20,9 +20,10 @@
 // What a member gives to an owner can be folded once all have given as much, and who
 // runs ahead only fills memory and caches. So of a large allreduce no more goes ahead
 // of the result than the lead: collectives.lead_bytes over all members, two chunks of
-// each at least, and longer where the way is long (lead_window.h). While nothing comes
-// back for kStill nobody can fold: then the rest goes at once, to be there when the
-// member that all wait for is.
+// each at least, and longer where the way is long (lead_window.h), in whole chunks, so
+// that no cut is passed on. While nothing comes back for kStill, in this call or
+// another, nobody can fold: then the rest goes at once, to be there when the member
+// that all wait for is.
 
 #include <memory>
 #include <vector>
@@ -48,6 +49,7 @@ class DirectReduction final : public Operation {
   std::optional<TimePoint> next_look() const override;
 
  private:
+  bool is_held_back() const { return lead_ > 0 && num_held_ > 0; }
   // What has come of one member's contribution to the shard that we own.
   struct Source {
     explicit Source(const Recycler& recycler) : frames(recycler) {}
@@ -87,6 +89,7 @@ class DirectReduction final : public Operation {
   void contribute_to(Rank owner, int32_t shard);
   void on_more();
   size_t most_given(Rank owner, int32_t shard) const;
+  size_t given_to(Rank owner, size_t bytes) const;
   void on_back(Rank owner, int32_t shard);
   size_t own_here(size_t bytes) const;
   void on_message_sent(uint32_t) override { finish_if_done(); }
@@ -133,9 +136,9 @@ class DirectReduction final : public Operation {
   RecycledVector<Given> given_;     // by rank; empty: all goes at once
   size_t lead_ = 0;                 // the least, see Note [the lead]; 0: none
   int32_t num_held_ = 0;            // owners that have not got all
-  TimePoint moved_at_{};            // something has come back, or the start
-  Buffer scratch_;                  // its result, where it is not for this member
-  size_t folded_ = 0;               // bytes of it
+  TimePoint started_at_{};
+  Buffer scratch_;     // its result, where it is not for this member
+  size_t folded_ = 0;  // bytes of it
   bool own_done_ = false;
   RecycledVector<Shard> results_;  // by shard, where they are wanted
   int32_t results_left_ = 0;

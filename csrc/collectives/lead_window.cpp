@@ -23,11 +23,15 @@ void LeadWindow::on_back(double ahead, Duration took, TimePoint now) {
   const std::chrono::duration<double> least = least_took(took, now);
   const double waited = ahead * (1 - least / took);
   if (waited < kFew && ahead >= static_cast<double>(times_)) {
-    times_ = std::min(is_new_ ? 2 * times_ : times_ + 1, kMostTimes);
+    grow(is_new_ ? times_ : 1);
   } else if (waited > kMany) {
     is_new_ = false;
     shrink();
   }
+}
+
+void LeadWindow::grow(size_t by) {
+  times_ = std::min(times_ + by, kMostTimes);
 }
 
 void LeadWindow::shrink() {

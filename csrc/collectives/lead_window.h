@@ -34,8 +34,12 @@ class LeadWindow {
   void on_back(double ahead, Duration took, TimePoint now);
   // A call had no more than the window. So nothing tells whether it is too long now.
   void on_all_went() { shrink(); }
+  // Nothing came back for so long that a call sent all it had. Maybe the way takes as
+  // long.
+  void on_still() { grow(1); }
 
  private:
+  void grow(size_t by);
   void shrink();
   Duration least_took(Duration took, TimePoint now);
 

@@ -42,8 +42,9 @@ struct OperationSettings {
 
 // What operations have learnt of a rank, for those that follow.
 struct Learnt {
-  RelayPace relay_pace;    // how fast it passes on what it gets, see relay_feed.h
-  LeadWindow lead_window;  // how far what we give to it is ahead of what comes back
+  RelayPace relay_pace;      // how fast it passes on what it gets, see relay_feed.h
+  LeadWindow lead_window;    // how far what we give to it is ahead of what comes back
+  TimePoint gave_back_at{};  // when something came back from it, in a call with a lead
 };
 
 class OperationHost {

@@ -40,7 +40,7 @@ struct OutMessage {
   size_t bytes = 0;
   size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
-  // Number of the collective: of equal priority the lowest first. 0: of none, and
+  // Number of a strict collective: of equal priority the lowest first. 0: of none, and
   // behind all that were sent before.
   uint64_t turn = 0;
   bool is_held = false;  // stays until let_go()

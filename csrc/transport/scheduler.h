@@ -8,17 +8,18 @@
 // and then their ids; a message is cut into chunks, so one that goes ahead waits for
 // one chunk at most and the paused one goes on at its offset.
 //
-// The turn is the number of the collective: what is queued later for an earlier one, as
-// its result is, goes ahead. Else all that are under way would end at about the same
-// time, that of the last.
+// The turn is the number of a strict collective: what is queued later for an earlier
+// one, as its result is, goes ahead. Else all that are under way would end at about the
+// same time, that of the last. All else has the turn that was the highest when it came.
 //
-// No class starves: one that others have been let past for kMostPassed since it got its
-// last chunk, or since it has something to send, is overdue and gets one chunk, the
-// longest passed first. So of c classes each has its next chunk among the first c that
-// start kMostPassed after its last one, and the classes above lose c - 1 chunks in
-// kMostPassed to it at most. Only what is to be behind all the rest is never overdue,
-// and nothing goes ahead of kControlPriority: a new view leaves before what is sent in
-// it, however long the link stood still. One thread.
+// No class starves, which says nothing of what is inside it: one that others have been
+// let past for kMostPassed since it got its last chunk, or since it has something to
+// send, is overdue and gets one chunk, the longest passed first. So of c classes each
+// has its next chunk among the first c that start kMostPassed after its last one, and
+// the classes above lose c - 1 chunks in kMostPassed to it at most. Only what is to be
+// behind all the rest is never overdue, and nothing goes ahead of kControlPriority: a
+// new view leaves before what is sent in it, however long the link stood still. One
+// thread.
 
 #include <algorithm>
 #include <cstddef>

@@ -166,8 +166,8 @@ TEST_CASE("no more goes ahead of the result than the lead") {
     CHECK(giver.chunks_to(1) == chunks + 1);
     CHECK(giver.chunks_to(2) == chunks);
     giver.host.manual_clock.advance(milliseconds(1));
-    giver.give_back(1, 3 * Giver::kChunk);
-    CHECK(giver.chunks_to(1) == chunks + 4);
+    giver.give_back(1, 2 * Giver::kChunk);
+    CHECK(giver.chunks_to(1) == chunks + 3);
   }
   CHECK(Giver(0).chunks_to(1) == 30);
   CHECK(Giver(1 << 20).chunks_to(1) == 30);
@@ -185,6 +185,43 @@ TEST_CASE("what comes back in no time makes the lead longer, for later calls too
   CHECK(giver.chunks_to(1) == 3 + 4);
 }
 
+TEST_CASE("pieces that come back make no smaller ones") {
+  Giver giver(1);
+  giver.host.learnt(Rank(1)).lead_window.on_back(0, Duration(1),
+                                                 TimePoint(Duration(1)));
+  for (int i = 0; i < 100; ++i) {
+    giver.host.manual_clock.advance(milliseconds(1));
+    giver.give_back(1, 60);
+  }
+  CHECK(giver.chunks_to(1) == 2 + 6000 / Giver::kChunk);
+  CHECK(giver.host.queued.size() == 2 + 6000 / Giver::kChunk);
+}
+
+TEST_CASE("nobody gives back more than was given") {
+  Giver giver(1);
+  giver.give_back(1, Giver::kChunk);
+  transport::FrameHeader header;
+  header.kind = transport::FrameKind::kResult;
+  header.shard = 1;
+  header.offset = Giver::kChunk;
+  header.payload_bytes = 4 * Giver::kChunk;
+  header.total_bytes = Giver::kShard;
+  CHECK_FALSE(giver.operation->place(Rank(1), header, {}).is_ok());
+}
+
+TEST_CASE("while it holds back, whatever comes lets it go on") {
+  Giver giver(1);
+  CHECK(giver.operation->first_awaited() == kNoRank);
+  CHECK(Giver(0).operation->first_awaited() == Rank(1));
+}
+
+TEST_CASE("while another call moves, nothing goes at once") {
+  Giver giver(1);
+  giver.host.manual_clock.advance(milliseconds(3));
+  giver.host.learnt(Rank(2)).gave_back_at = giver.host.clock().now();
+  CHECK(giver.operation->next_look() == giver.host.clock().now() + milliseconds(5));
+}
+
 TEST_CASE("while nobody gives back anything the rest goes, to be there in time") {
   using collectives::DirectReduction;
   Giver giver(1);
@@ -199,6 +236,7 @@ TEST_CASE("while nobody gives back anything the rest goes, to be there in time")
   CHECK(giver.chunks_to(1) == 30);
   CHECK(giver.chunks_to(2) == 30);
   CHECK_FALSE(giver.operation->next_look().has_value());
+  CHECK(giver.host.learnt(Rank(1)).lead_window.times() == 2);
   giver.give_back(1, 4 * Giver::kChunk);
   CHECK(giver.chunks_to(1) == 30);
 }
@@ -500,6 +538,25 @@ TEST_CASE("an input that comes in parts is folded and returned in parts") {
         run.give(0, shard + 2 * kStep);  // too late for anything
         run.cluster.run_idle();
       }
+    }
+  }
+}
+
+TEST_CASE("an input that comes in parts keeps to the lead, too") {
+  for (const size_t step : {100u, 512u, 700u}) {
+    InParts run({.size = 3, .lead_bytes = 1}, allreduce_call(DType::kFloat32, 5000),
+                true);
+    const size_t shard = run.plan.num_bytes(0);
+    for (size_t r = 0; r < 3; ++r) run.start(r, 0);
+    for (size_t ready = step; ready < shard + step; ready += step) {
+      for (size_t r = 0; r < 3; ++r) run.give(r, std::min(ready, shard) / 4 * 4);
+      run.cluster.run_for(milliseconds(1));
+    }
+    run.cluster.run_for(milliseconds(200));
+    const Bytes expected = folded(run.call, run.inputs, all_ranks(3), 1.0);
+    for (size_t r = 0; r < 3; ++r) {
+      REQUIRE((run.ends[r].has_value() && run.ends[r]->is_ok()));
+      REQUIRE(run.results[r] == expected);
     }
   }
 }

@@ -76,6 +76,14 @@ TEST_CASE("what is never full gets smaller call by call") {
   }
 }
 
+TEST_CASE("a call that waited for nothing makes the window one longer") {
+  LeadWindow window;
+  window.on_still();
+  CHECK(window.times() == 2);
+  for (size_t i = 0; i < 2 * LeadWindow::kMostTimes; ++i) window.on_still();
+  CHECK(window.times() == LeadWindow::kMostTimes);
+}
+
 TEST_CASE("only a full window grows") {
   LeadWindow window;
   TimePoint now{Duration(1)};

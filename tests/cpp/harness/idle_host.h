@@ -42,7 +42,9 @@ class IdleHost final : public collectives::OperationHost {
   size_t cancel(Rank, transport::MessageId) override { return 0; }
   size_t recall(Rank, transport::MessageId) override { return 0; }
   bool reads_our_memory(Rank) override { return false; }
-  collectives::Learnt& learnt(Rank) override { return learnt_; }
+  collectives::Learnt& learnt(Rank r) override {
+    return learnt_[static_cast<size_t>(r.value)];
+  }
   std::optional<size_t> num_received(Rank, transport::FrameKind,
                                      uint64_t) const override {
     return 0;
@@ -70,7 +72,7 @@ class IdleHost final : public collectives::OperationHost {
   collectives::OperationSettings settings_;
   BufferPool pool_{0};
   Recycler recycler_{0};
-  collectives::Learnt learnt_;
+  std::vector<collectives::Learnt> learnt_{static_cast<size_t>(size_)};  // by rank
 };
 
 }  // namespace aikido::testing

@@ -78,6 +78,11 @@ struct FullStream final : ByteStream {
     for (const iovec& part : parts) all += part.iov_len;
     all = std::min(all, most);
     written += all;
+    for (const iovec& part : parts) {
+      const auto* data = static_cast<const std::byte*>(part.iov_base);
+      const size_t n = std::min(part.iov_len, written - taken.size());
+      taken.insert(taken.end(), data, data + n);
+    }
     return all;
   }
   void push(Haste haste) override { pushes.push_back(haste); }
@@ -107,6 +112,7 @@ struct FullStream final : ByteStream {
   bool is_full = true;
   bool waits_for_room = false;
   size_t written = 0;
+  std::vector<std::byte> taken;
   size_t room_for_sure = 0;
   std::vector<Haste> pushes;  // of what was written
   std::vector<std::byte> incoming;
@@ -225,6 +231,41 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
     CHECK_FALSE(link.send_at_once(of(100)));
     CHECK(stream.written == 0);
   }
+}
+
+TEST_CASE("an earlier turn goes first, and what has none behind what came before") {
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
+  stream.is_full = false;
+  const auto data = pattern(100);
+  MessageId last = 0;
+  const auto send = [&](uint64_t number, uint64_t turn, size_t bytes) {
+    OutMessage message;
+    message.header.kind = FrameKind::kContrib;
+    message.header.seq = number;
+    message.header.total_bytes = bytes;
+    message.turn = turn;
+    message.data = data.data();
+    message.bytes = bytes;
+    last = link.send(std::move(message));
+  };
+  send(1, 6, 100);
+  send(2, 0, 100);
+  send(3, 7, 100);
+  send(4, 5, 90);
+  CHECK(link.cancel(last) == 90);
+  send(5, 6, 100);
+  send(6, 5, 100);
+  over.run_a_turn();
+  over.run_a_turn();
+  std::vector<uint64_t> order;
+  for (size_t at = 0; at < stream.taken.size(); at += kHeaderBytes + 100) {
+    auto header = decode(
+        std::span<const std::byte, kHeaderBytes>(&stream.taken[at], kHeaderBytes));
+    REQUIRE(header.is_ok());
+    order.push_back(header->seq);
+  }
+  CHECK(order == std::vector<uint64_t>{6, 1, 2, 5, 3});
 }
 
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
