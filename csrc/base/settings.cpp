@@ -82,10 +82,9 @@ std::vector<SettingSpec> settings_of_groups() {
        "more than processors, have one owner"},
       {"collectives.lead_bytes", &Settings::collectives_lead_bytes, 0, 1024 * kGiB,
        false,
-       "how far what all ranks give to the owner of a shard may be ahead of its "
-       "result, "
-       "together, in an all_reduce that waits for all ranks: more where the way is "
-       "long, and two chunks from each at least; 0: all goes at once"},
+       "bytes that go to the owners of shards ahead of results, in an all_reduce that "
+       "waits for all ranks: two chunks to each owner at least, and more where the way "
+       "is long; 0: all goes at once"},
       {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
        "how an all_reduce that waits for all ranks goes between them: what each takes "
        "is in csrc/collectives/README.md; auto: what takes least for its size, as was "

@@ -151,7 +151,8 @@ void DirectReduction::on_back(Rank owner, int32_t shard) {
 std::optional<TimePoint> DirectReduction::next_look() const {
   if (!is_held_back() || is_over()) return std::nullopt;
   TimePoint last = started_at_;
-  for (const Rank r : others()) last = std::max(last, host_->learnt(r).gave_back_at);
+  for (int32_t r = 0; r < host_->size(); ++r)
+    last = std::max(last, host_->learnt(Rank(r)).gave_back_at);
   return last + kStill;
 }
 

@@ -50,6 +50,14 @@ class Bytes final : public transport::SendOwner {
   std::vector<std::byte> bytes_;
 };
 
+// What a message counts for at its receiver, see admit(): the first bytes of a
+// contribution for all of it.
+uint64_t charge_of(const OutMessage& m) {
+  if (m.header.kind != FrameKind::kContrib || m.bytes == 0) return m.bytes;
+  if (m.header.offset == 0) return m.header.total_bytes;
+  return m.extension_bytes > 0 ? m.bytes : 0;
+}
+
 }  // namespace
 
 // A frame that says nothing but its header: while one waits there is no need for a
@@ -79,14 +87,6 @@ Peer::Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
       early_(window_bytes),
       early_results_(log_bytes),
       notice_(std::make_shared<Notice>(this)) {}
-
-// What a message counts for at its receiver, see admit(): the first bytes of a
-// contribution for all of it.
-static uint64_t charge_of(const OutMessage& m) {
-  if (m.header.kind != FrameKind::kContrib || m.bytes == 0) return m.bytes;
-  if (m.header.offset == 0) return m.header.total_bytes;
-  return m.extension_bytes > 0 ? m.bytes : 0;
-}
 
 transport::MessageId Peer::send(OutMessage&& message) {
   if (!link_) {
