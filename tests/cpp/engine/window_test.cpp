@@ -42,6 +42,19 @@ void check_ok(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
   }
 }
 
+// Of two ranks the second makes as many calls as the first, when that waits for it.
+void check_behind(const ClusterOptions& options, const Call& call, int num_calls) {
+  Cluster cluster(options);
+  const Bytes input = random_elements(call.dtype, call.count, 1);
+  std::vector<AnswerPtr> answers;
+  for (const int32_t rank : {0, 1}) {
+    for (int i = 0; i < num_calls; ++i)
+      answers.push_back(cluster.allreduce(rank, call, input));
+    if (rank == 0) cluster.run_for(seconds(1));
+  }
+  check_ok(cluster, answers);
+}
+
 }  // namespace
 
 TEST_CASE("a sender that runs ahead of a late member waits, the others do not") {
@@ -67,14 +80,8 @@ TEST_CASE("a sender that runs ahead of a late member waits, the others do not") 
 }
 
 TEST_CASE("operations larger than the window go on, one after the other") {
-  Cluster cluster({.size = 2, .window_bytes = 2 * kKiB});
-  const Call call = allreduce_call(DType::kFloat32, 10 * kKiB);
-  const Bytes input = random_elements(DType::kFloat32, 10 * kKiB, 1);
-  std::vector<AnswerPtr> answers;
-  for (int i = 0; i < 5; ++i) answers.push_back(cluster.allreduce(0, call, input));
-  cluster.run_for(seconds(1));
-  for (int i = 0; i < 5; ++i) answers.push_back(cluster.allreduce(1, call, input));
-  check_ok(cluster, answers);
+  check_behind({.size = 2, .window_bytes = 2 * kKiB},
+               allreduce_call(DType::kFloat32, 10 * kKiB), 5);
 }
 
 TEST_CASE("a late member that serves takes part in calls beyond the window") {
@@ -94,14 +101,9 @@ TEST_CASE("a late member that serves takes part in calls beyond the window") {
 }
 
 TEST_CASE("what follows the lead of a contribution is within the window of all") {
-  Cluster cluster({.size = 2, .lead_bytes = 1, .window_bytes = 16 * kKiB});
-  const Call call = allreduce_call(DType::kFloat32, 2 * kKiB);  // 4 KiB to the other
-  const Bytes input = random_elements(DType::kFloat32, 2 * kKiB, 1);
-  std::vector<AnswerPtr> answers;
-  for (int i = 0; i < 30; ++i) answers.push_back(cluster.allreduce(0, call, input));
-  cluster.run_for(milliseconds(100));
-  for (int i = 0; i < 30; ++i) answers.push_back(cluster.allreduce(1, call, input));
-  check_ok(cluster, answers);
+  // 4 KiB to the other in each call.
+  check_behind({.size = 2, .lead_bytes = 1, .window_bytes = 16 * kKiB},
+               allreduce_call(DType::kFloat32, 2 * kKiB), 30);
 }
 
 TEST_CASE("leaving lets go of what was held back") {
