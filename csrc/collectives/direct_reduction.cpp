@@ -159,8 +159,11 @@ std::optional<TimePoint> DirectReduction::next_look() const {
 void DirectReduction::on_time(TimePoint now) {
   const auto due = next_look();
   if (!due || now < *due) return;
-  for (const Rank r : others())
-    if (shard_of(r)) host_->learnt(r).lead_window.on_still();
+  for (const Rank r : others()) {
+    const auto shard = shard_of(r);
+    const size_t all = shard ? plan_.num_bytes(*shard) : 0;
+    if (shard && given_to(r, all) < all) host_->learnt(r).lead_window.on_still();
+  }
   lead_ = 0;
   contribute();
 }

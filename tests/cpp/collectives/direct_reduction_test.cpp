@@ -241,6 +241,20 @@ TEST_CASE("while nobody gives back anything the rest goes, to be there in time")
   CHECK(giver.chunks_to(1) == 30);
 }
 
+TEST_CASE("that nothing comes back says nothing of an owner that has all") {
+  Giver giver(1);
+  for (int i = 0; i < 28; ++i) {
+    giver.host.manual_clock.advance(milliseconds(1));
+    giver.give_back(2, Giver::kChunk);
+  }
+  REQUIRE((giver.chunks_to(1) == 2 && giver.chunks_to(2) == 30));
+  const size_t before = giver.host.learnt(Rank(2)).lead_window.times();
+  giver.operation->on_time(*giver.operation->next_look());
+  CHECK(giver.chunks_to(1) == 30);
+  CHECK(giver.host.learnt(Rank(1)).lead_window.times() == 2);
+  CHECK(giver.host.learnt(Rank(2)).lead_window.times() == before);
+}
+
 TEST_CASE("a late member takes no longer with a lead, and a long way little longer") {
   const Call call = allreduce_call(DType::kFloat32, 40'000);
   const auto inputs = inputs_of(4, call, 3);
