@@ -45,6 +45,8 @@ class ByteStream {
   // A turn of writes is over: the peer may be woken up, if what was written is of such
   // haste.
   virtual void push(Haste) {}
+  // The same, of a part of a turn whose rest takes longer than a wake-up.
+  virtual void push_at_once(Haste) {}
   // Whether the handler is told of room.
   virtual void wait_for_room(bool waits) = 0;
   // What was written is out of this process's hands.

@@ -74,8 +74,17 @@ void SharedStream::push(Haste haste) {
   if (!std::exchange(is_bell_due_, true)) loop_->request_flush(this);
 }
 
+void SharedStream::push_at_once(Haste haste) {
+  haste_ = std::max(haste_, haste);
+  ring_if_due();
+}
+
 void SharedStream::flush() {
   is_bell_due_ = false;
+  ring_if_due();
+}
+
+void SharedStream::ring_if_due() {
   const bool has_blocks = !lender_ || lender_->has_room();
   if (writer_.must_wake_reader(std::exchange(haste_, Haste::kNone), has_blocks))
     ring_bell();

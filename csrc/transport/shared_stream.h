@@ -33,6 +33,7 @@ class SharedStream final : public ByteStream,
   void start(StreamHandler* handler) override;
   Result<size_t> write(std::span<const iovec> parts) override;
   void push(Haste haste) override;
+  void push_at_once(Haste haste) override;
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
   // The peer can read it, whatever becomes of this process.
   bool is_drained() const override { return true; }
@@ -54,6 +55,7 @@ class SharedStream final : public ByteStream,
   void wake_writer();
   ssize_t take_bells();
   void drop_blocks();
+  void ring_if_due();
   void ring_bell();
   void leave_loop();
 

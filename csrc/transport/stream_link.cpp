@@ -17,6 +17,9 @@ constexpr size_t kTurnBytes = 1 << 20;
 // Picked from the scheduler ahead of the socket: what a more urgent message waits for.
 constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
+// Whoever sleeps over so much is woken up before more is copied: a copy of as much
+// takes about as long.
+constexpr size_t kWakeBytes = 64 << 10;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;
 constexpr size_t kControlInBytes = 8 << 10;
@@ -274,7 +277,9 @@ std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk)
 }
 
 // Moves chunks from the scheduler in front of the stream, and counts the bytes of those
-// that are lent. False: the next one has to wait for room.
+// that are lent. None behind such a one: while we copied the next the peer could not
+// yet see this one, and we would copy in turns. False: the next one has to wait for
+// room.
 bool StreamLink::gather(const Turn& turn, size_t* lent) {
   while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < turn.chunks) {
     const auto chunk = scheduler_.pop(loop_->now(), turn.chunk_bytes);
@@ -301,6 +306,7 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
     trace_.on_picked(chunk->message, chunk->offset, chunk->bytes);
     ++queued.in_flight;
     queued.is_through = chunk->is_last;
+    if (*block != 0) break;
   }
   return true;
 }
@@ -320,6 +326,7 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
   while (!outgoing_.empty() || !scheduler_.is_empty()) {
     // One chunk is all that was asked for: who asked knows of the rest.
     if (*total >= turn.bytes) return turn.chunks > 1;
+    const size_t before = *total;
     const bool goes_on = gather(turn, total);
     if (outgoing_.empty()) return !goes_on;
     std::array<iovec, 2 * kGatherChunks> parts;
@@ -345,6 +352,7 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
       stop_sending();
       return false;
     }
+    if (*total - before >= kWakeBytes) stream_->push_at_once(haste_);
     *total += *written;
     if (*written == 0) return true;
     advance(*written);

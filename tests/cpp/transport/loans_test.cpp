@@ -78,6 +78,32 @@ struct Keeper final : LinkHandler {
   size_t num_kept = 0, num_received = 0;
 };
 
+// To a reader that takes blocks; notes what was written at a time, and when it was to
+// be woken up at once.
+struct LendingStream final : ByteStream {
+  explicit LendingStream(Lender* to) : peer(to) {}
+  void start(StreamHandler*) override {}
+  Result<size_t> write(std::span<const iovec> parts) override {
+    size_t all = 0;
+    for (const iovec& part : parts) all += part.iov_len;
+    what += "write" + std::to_string(parts.size()) + " ";
+    return all;
+  }
+  void push(Haste) override { what += "push "; }
+  void push_at_once(Haste) override { what += "wake "; }
+  void wait_for_room(bool) override {}
+  bool is_drained() const override { return true; }
+  Lender* lender() override { return peer; }
+  size_t room() const override { return kRing; }
+  Result<size_t> read(std::span<const iovec>, Caching) override { return size_t{0}; }
+  void end_sending() override {}
+  void hang_up() override {}
+  void end() override {}
+
+  Lender* peer;
+  std::string what;
+};
+
 // Two processes that share one thread.
 struct OneThread {
   Process here;
@@ -177,6 +203,27 @@ TEST_CASE("a sender sleeps until its reader gives blocks back", "[tcp]") {
   sends.join();
   reads.join();
   CHECK((b.messages[1] == data));
+}
+
+TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
+  Process here;
+  RecordingHandler handler;
+  const Reader reader(here.outbox.get());
+  auto owned = std::make_unique<LendingStream>(reader.lender.get());
+  LendingStream& stream = *owned;
+  StreamLink link(&here.loop, &here.uplink, std::move(owned), Lane::kBulk, Rank(1),
+                  kBlockBytes, &handler);
+  const auto [bytes, what] = GENERATE(table<size_t, std::string>(
+      {{3 * kBlockBytes, "write1 wake write1 wake write1 wake push "},
+       // A small one is copied before anybody is awake.
+       {kLeastLent, "write1 push "},
+       // Nobody copies what goes through the ring before it is written.
+       {kLeastLent - 1, "write2 push "}}));
+  const auto data = pattern(bytes, 1);
+  link.send(message(1, data));
+  here.loop.post([&] { here.loop.stop(); });
+  here.loop.run();
+  CHECK(stream.what == what);
 }
 
 TEST_CASE("nothing is lent before the ring has room for its header", "[tcp]") {

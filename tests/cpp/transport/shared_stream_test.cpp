@@ -81,6 +81,14 @@ struct Pair {
     a.stream = std::make_unique<SharedStream>(&a.loop, Fd(fds[0]), std::move(made));
     b.stream = std::make_unique<SharedStream>(&b.loop, Fd(fds[1]), std::move(opened));
   }
+  // Whether so many bytes come to b in that time.
+  bool comes(size_t bytes, milliseconds within) const {
+    const SystemClock clock;
+    const TimePoint deadline = clock.now() + within;
+    while (b.num_got.load() < bytes && clock.now() < deadline)
+      std::this_thread::yield();
+    return b.num_got.load() >= bytes;
+  }
   Side a, b;
 };
 
@@ -144,22 +152,36 @@ TEST_CASE("what can wait does until its reader looks, or something is pressing",
     two.a.loop.post([] {});
     given.get_future().wait();
   };
-  const auto comes = [&](size_t bytes, milliseconds within) {
-    const SystemClock clock;
-    const TimePoint deadline = clock.now() + within;
-    while (two.b.num_got.load() < bytes && clock.now() < deadline)
-      std::this_thread::yield();
-    return two.b.num_got.load() >= bytes;
-  };
   std::this_thread::sleep_for(milliseconds(50));  // both sleep
   give(1, transport::Haste::kNone);
-  CHECK_FALSE(comes(1, milliseconds(50)));
+  CHECK_FALSE(two.comes(1, milliseconds(50)));
   two.b.loop.post([] {});
-  CHECK(comes(1, seconds(10)));
+  CHECK(two.comes(1, seconds(10)));
   std::this_thread::sleep_for(milliseconds(50));
   give(2, transport::Haste::kNone);
   give(3, transport::Haste::kAwaited);
-  CHECK(comes(3, seconds(10)));
+  CHECK(two.comes(3, seconds(10)));
+  two.a.loop.post([&] { two.a.stream->end_sending(); });
+  two.b.thread.join();
+  two.b.stream.reset();
+  two.a.thread.join();
+}
+
+TEST_CASE("a push at once wakes the peer while our turn goes on", "[tcp]") {
+  Pair two;
+  two.a.ends = two.b.ends = false;
+  two.a.run();
+  two.b.run();
+  std::this_thread::sleep_for(milliseconds(50));  // both sleep
+  std::promise<bool> is_seen;
+  two.a.loop.post([&] {
+    const std::byte data{};
+    const iovec from{const_cast<std::byte*>(&data), 1};
+    auto n = two.a.stream->write({&from, 1});
+    two.a.stream->push_at_once(transport::Haste::kServed);
+    is_seen.set_value(n && *n == 1 && two.comes(1, seconds(10)));
+  });
+  CHECK(is_seen.get_future().get());
   two.a.loop.post([&] { two.a.stream->end_sending(); });
   two.b.thread.join();
   two.b.stream.reset();
