@@ -17,8 +17,8 @@ constexpr size_t kTurnBytes = 1 << 20;
 // Picked from the scheduler ahead of the socket: what a more urgent message waits for.
 constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
-// Whoever sleeps over so much is woken up before more is copied: a copy of as much
-// takes about as long.
+// Whoever sleeps over a block with so much is woken up before more is copied: a wake-up
+// takes no longer than a few such copies.
 constexpr size_t kWakeBytes = 64 << 10;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;

@@ -149,7 +149,7 @@ class StreamLink final : public Link,
   RecycledHashMap<MessageId, Queued> messages_{recycler_};
   RecycledDeque<Outgoing> outgoing_{recycler_};
   size_t outgoing_bytes_ = 0;
-  Haste haste_ = Haste::kNone;  // the most in outgoing_
+  Haste haste_ = Haste::kNone;  // the most in outgoing_, and of this turn
   SentMessages sent_;
   bool finishing_ = false;
   bool half_closed_ = false;

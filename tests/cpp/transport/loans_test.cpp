@@ -89,8 +89,10 @@ struct LendingStream final : ByteStream {
     what += "write" + std::to_string(parts.size()) + " ";
     return all;
   }
-  void push(Haste) override { what += "push "; }
-  void push_at_once(Haste) override { what += "wake "; }
+  void push(Haste haste) override { what += "push" + std::to_string(int(haste)) + " "; }
+  void push_at_once(Haste haste) override {
+    what += "wake" + std::to_string(int(haste)) + " ";
+  }
   void wait_for_room(bool) override {}
   bool is_drained() const override { return true; }
   Lender* lender() override { return peer; }
@@ -214,13 +216,17 @@ TEST_CASE("a reader sees each block before the next one is copied", "[unit]") {
   StreamLink link(&here.loop, &here.uplink, std::move(owned), Lane::kBulk, Rank(1),
                   kBlockBytes, &handler);
   const auto [bytes, what] = GENERATE(table<size_t, std::string>(
-      {{3 * kBlockBytes, "write1 wake write1 wake write1 wake push "},
+      {{3 * kBlockBytes, "write1 wake1 write1 wake1 write1 wake1 write2 push2 "},
        // A small one is copied before anybody is awake.
-       {kLeastLent, "write1 push "},
+       {kLeastLent, "write1 write2 push2 "},
        // Nobody copies what goes through the ring before it is written.
-       {kLeastLent - 1, "write2 push "}}));
-  const auto data = pattern(bytes, 1);
-  link.send(message(1, data));
+       {kLeastLent - 1, "write4 push2 "}}));
+  const auto data = pattern(bytes, 1), small = pattern(100);
+  for (const auto* of : {&data, &small}) {
+    OutMessage m = message(1, *of);
+    m.haste = of == &data ? Haste::kAwaited : Haste::kServed;
+    link.send(std::move(m));
+  }
   here.loop.post([&] { here.loop.stop(); });
   here.loop.run();
   CHECK(stream.what == what);
