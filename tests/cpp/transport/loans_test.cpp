@@ -11,6 +11,7 @@
 #include <atomic>
 #include <csignal>
 #include <future>
+#include <string>
 #include <thread>
 
 #include "harness/catch.h"

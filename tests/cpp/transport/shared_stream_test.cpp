@@ -89,6 +89,13 @@ struct Pair {
       std::this_thread::yield();
     return b.num_got.load() >= bytes;
   }
+  // Of two that run and have not ended.
+  void end() {
+    a.loop.post([this] { a.stream->end_sending(); });
+    b.thread.join();
+    b.stream.reset();  // which ends the other
+    a.thread.join();
+  }
   Side a, b;
 };
 
@@ -126,10 +133,7 @@ TEST_CASE("an idle pair sleeps, and a byte wakes it up", "[tcp]") {
       std::this_thread::yield();
     REQUIRE(two.b.num_got.load() == static_cast<size_t>(i));
   }
-  two.a.loop.post([&] { two.a.stream->end_sending(); });
-  two.b.thread.join();
-  two.b.stream.reset();  // which ends the other
-  two.a.thread.join();
+  two.end();
   CHECK(two.b.got.size() == 100);
 }
 
@@ -161,10 +165,7 @@ TEST_CASE("what can wait does until its reader looks, or something is pressing",
   give(2, transport::Haste::kNone);
   give(3, transport::Haste::kAwaited);
   CHECK(two.comes(3, seconds(10)));
-  two.a.loop.post([&] { two.a.stream->end_sending(); });
-  two.b.thread.join();
-  two.b.stream.reset();
-  two.a.thread.join();
+  two.end();
 }
 
 TEST_CASE("a push at once wakes the peer while our turn goes on", "[tcp]") {
@@ -182,10 +183,7 @@ TEST_CASE("a push at once wakes the peer while our turn goes on", "[tcp]") {
     is_seen.set_value(n && *n == 1 && two.comes(1, seconds(10)));
   });
   CHECK(is_seen.get_future().get());
-  two.a.loop.post([&] { two.a.stream->end_sending(); });
-  two.b.thread.join();
-  two.b.stream.reset();
-  two.a.thread.join();
+  two.end();
 }
 
 TEST_CASE("what was written is read after its writer is gone", "[tcp]") {
