@@ -87,6 +87,8 @@ class OperationHost {
   virtual bool has_gone(Rank rank) const = 0;
   // `rank` holds up the others with its part of an operation.
   virtual void suspect(Rank rank) = 0;
+  // One does, and it cannot be told which: who owns nothing may own shards again.
+  virtual void restore_owners() = 0;
   // The highest collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;
   // `rank` needs no result up to this operation, as far as known: it has them, or its

@@ -289,12 +289,12 @@ class PartialAllreduce final : public Operation {
   TimePoint ready_at_{};
   std::optional<straggler::Pace> pace_;
   straggler::Pace::Finding found_{};
-  std::optional<TimePoint> fewest_at_;      // when enough for a result had called
-  bool has_quorum_ = false;                 // and for a quorum
-  bool has_suspected_ = false;              // in this view
-  std::optional<TimePoint> contribute_at_;  // not before
-  int num_views_ = 0;                       // that it has gone through,
-  bool was_anew_ = false;                   // but for one that cut it anew
+  std::optional<TimePoint> fewest_at_;  // when enough for a result had called
+  bool has_quorum_ = false;             // and for a quorum
+  bool has_suspected_ = false, has_restored_ = false;  // in this view
+  std::optional<TimePoint> contribute_at_;             // not before
+  int num_views_ = 0;                                  // that it has gone through,
+  bool was_anew_ = false;                              // but for one that cut it anew
 };
 
 }  // namespace aikido::collectives

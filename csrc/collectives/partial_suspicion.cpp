@@ -13,6 +13,13 @@ namespace {
 constexpr int kMaxDoublings = 12;
 // For the last result, that it is worth it to look at the pace of.
 constexpr Duration kLeastWait = std::chrono::milliseconds(8);
+
+bool has_idle_members(const membership::View& view) {
+  bool has_some = false;
+  view.members.for_each([&](Rank r) { has_some |= !view.is_owner(r); });
+  return has_some;
+}
+
 }  // namespace
 
 void PartialAllreduce::note_progress() {
@@ -43,7 +50,10 @@ void PartialAllreduce::note_lag() {
 // None of this holds of one whose caller is late: that says nothing of its link, and
 // its own shard waits for that caller, too, and has one more result to send than the
 // others. With each view that this operation goes through it takes twice as long: where
-// every link is slow, somebody must get the time to finish.
+// every link is slow, somebody must get the time to finish. Where too few are here to
+// tell, and some member owns nothing, because it was late before, that one is to own
+// shards again: the view that begins so is without whoever stands still, and has one
+// more to compare with.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -59,7 +69,11 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
     is_missing |= !mine.is_had && !mine.own;
   }
-  if (!is_missing || !are_most_here()) return std::nullopt;
+  if (!is_missing) return std::nullopt;
+  const bool can_tell = are_most_here();
+  const bool may_restore =
+      !has_restored_ && only_missing() && has_idle_members(host_->view());
+  if (!can_tell && !may_restore) return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said; for
   // one that gets no time here too.
   if (is_partial_) waited = std::max(waited, call_.policy.floor);
@@ -77,6 +91,8 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       });
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
+  // Whatever is usual: where everything has become slow it helps nobody.
+  if (!can_tell) return ready_at_ + std::max(group_policy_.ceiling(), took) + waited;
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
@@ -176,7 +192,7 @@ void PartialAllreduce::look_at_result(TimePoint due) {
 
 TimePoint PartialAllreduce::due_by_pace(TimePoint due) const {
   using enum straggler::Pace::Finding;
-  if (found_ == kNothing) return due;
+  if (found_ == kNothing || !are_most_here()) return due;
   if (found_ == kTooSlow) return ready_at_;
   return ready_at_ + scaled(due - ready_at_, call_.policy.slack);
 }
@@ -193,6 +209,10 @@ void PartialAllreduce::watch() {
   if (!due) return;
   look_at_result(*due);
   if (due_by_pace(*due) > host_->clock().now()) return;
+  if (!are_most_here()) {
+    has_restored_ = true;
+    return host_->restore_owners();
+  }
   has_suspected_ = true;
   for (const int32_t s : live_)
     if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);

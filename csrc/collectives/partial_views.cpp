@@ -159,7 +159,7 @@ void PartialAllreduce::on_view() {
   }
   set_participants();
   is_partial_ = false;
-  has_suspected_ = false;
+  has_suspected_ = has_restored_ = false;
   if (!is_anew) ++num_views_;
   for (const Shard& mine : shards_)
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;

@@ -165,6 +165,7 @@ class Group final : public transport::Timed,
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
   void suspect(Rank rank) override;
+  void restore_owners() override;
   uint64_t called_by(Rank rank) const override;
   uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override;
@@ -215,8 +216,7 @@ class Group final : public transport::Timed,
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
   void on_first_policy();
-  void note_open(const collectives::Operation& operation,
-                 membership::Report& report) const;
+  void note_open(const collectives::Operation&, membership::Report&) const;
   Seq first_agreed() const;
   std::vector<membership::HadShard> had_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);

@@ -27,6 +27,14 @@ constexpr uint64_t kBehind = 4;
 // Errors that one that is out is told when it returns.
 constexpr size_t kMaxFailedKept = 1024;
 
+// Whether the uplink of a member that owns nothing would do for an owner.
+straggler::Suits suits(const Peer& its, const straggler::Ownership& ownership,
+                       int32_t num_members, TimePoint now) {
+  const auto by_share = its.share.suits(now);
+  if (by_share != straggler::Suits::kUnknown) return by_share;
+  return ownership.demand().judge(its.uplink.bytes_per_second(now), num_members);
+}
+
 bool is_before(const membership::HadShard& a, const membership::HadShard& b) {
   return std::pair(a.seq, a.shard) < std::pair(b.seq, b.shard);
 }
@@ -64,16 +72,31 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
   update_known();
 }
 
-// Not when half of the members would own nothing: then it is not one that is slow.
-// Those that are suspected own shards until the next view is there, and then no more.
+// Not when half of the members would own nothing: then it is not one that is slow, or
+// several were in turn. Those that are suspected own shards until the next view is
+// there, and then no more.
 void Group::suspect(Rank rank) {
   int32_t left = 0;
   view().members.for_each([&](Rank r) {
     if (r != rank && view().is_owner(r) && !view_change_.is_suspected(r)) ++left;
   });
-  if (2 * left < view().members.count()) return;
+  if (2 * left < view().members.count()) return restore_owners();
   trace_.news().on_late(rank);
   view_change_.suspect(rank, clock_->now());
+}
+
+// Those that have called what the others wait for, and that are not known to be slow,
+// before a trial is due: the view that they begin leaves out who does not answer.
+void Group::restore_owners() {
+  const TimePoint now = clock_->now();
+  view().members.for_each([&](Rank r) {
+    const bool is_slow = std::any_of(policies_.begin(), policies_.end(),
+                                     [&](const auto& p) { return p->is_slow(r); });
+    if (!view().is_owner(r) && !is_slow && called_by(r) > settled_ &&
+        ownership_.would_serve(r,
+                               suits(peer(r), ownership_, view().members.count(), now)))
+      view_change_.restore(r, now);
+  });
 }
 
 uint64_t Group::called_by(Rank rank) const {
@@ -399,11 +422,8 @@ std::vector<straggler::Ownership::Change> Group::owner_changes() const {
     }
     if (has_full_sums) all.keeps_up = false;
     if (view().is_owner(r)) return all;  // no trial for it
-    const Peer& its = peers_[static_cast<size_t>(r.value)];
-    all.uplink = its.share.suits(clock_->now());
-    if (all.uplink == straggler::Suits::kUnknown)
-      all.uplink = ownership_.demand().judge(its.uplink.bytes_per_second(clock_->now()),
-                                             view().members.count());
+    all.uplink = suits(peers_[static_cast<size_t>(r.value)], ownership_,
+                       view().members.count(), clock_->now());
     return all;
   };
   return ownership_.changes(options_.self, view().members,

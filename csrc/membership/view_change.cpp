@@ -358,11 +358,12 @@ Duration ViewChange::patience() const {
     ++num_missing;
   });
   Duration floor = kAnswerFloor;
-  if (num_missing == 1 && moved_.contains(missing) && !lost_.contains(missing)) {
+  if (num_missing == 1 && !lost_.contains(missing)) {
     const bool is_needed = waiting_in_vain(view_, reports()).count() > 0;
+    const bool is_moved = moved_.contains(missing);
     if (!is_needed && can_spare(missing) && host_->can_do_without(missing)) {
-      floor = kSparedFloor;
-    } else if (!silent_.contains(missing)) {
+      if (is_moved) floor = kSparedFloor;
+    } else if ((is_moved || restored_.count() > 0) && !silent_.contains(missing)) {
       floor = kExposedFloor;
     }
   }

@@ -23,7 +23,8 @@
 // long as that can be. It cannot while the coordinator holds a shard of each operation
 // back, or has closed it without somebody: then the suspect has its own shard only when
 // another one has acknowledged it, who says so. Nor is it left out so soon where it
-// alone keeps what somebody waits for.
+// alone keeps what somebody waits for. One that is missing while shards come back to
+// another member may be the reason for that, and has the same time.
 //
 // Note [one that answers is spared]
 // What a slow link brings too late for a heartbeat it brings in the end: such a member

@@ -87,6 +87,11 @@ class Ownership {
     members_[static_cast<size_t>(rank.value)].advice = advice;
   }
 
+  // Nothing is known that would make it slow as an owner, with such an uplink.
+  bool would_serve(Rank rank, Suits uplink) const {
+    return member(rank).advice != Advice::kLink && uplink != Suits::kNo;
+  }
+
   // A view with these owners is in force. Returns what is new about them.
   std::vector<Change> on_owners(const RankSet& owners, const Now& now);
 

@@ -85,6 +85,86 @@ TEST_CASE("half of the members keep their shards when two owners are late at onc
   for (int32_t r = 0; r < cluster.size(); ++r) CHECK(num_owners(r) == 4);
 }
 
+namespace {
+
+std::vector<AnswerPtr> start(Cluster& cluster, int32_t but) {
+  const Call call = skip_sum_call(300);
+  const Bytes input = random_elements(call.dtype, call.count, 7);
+  std::vector<AnswerPtr> answers;
+  for (int32_t r = 0; r < cluster.size(); ++r)
+    if (r != but) answers.push_back(cluster.allreduce(r, call, input));
+  return answers;
+}
+
+// Beyond what counts as warming up.
+void run_ten(Cluster& cluster) {
+  cluster.set_all_delays(milliseconds(1));
+  for (int op = 0; op < 10; ++op)
+    REQUIRE(cluster.run_until_done(start(cluster, -1), milliseconds(5000)));
+}
+
+// How long the others take while `rank` stands still; it is back at the end.
+Duration run_behind(Cluster& cluster, int32_t rank, Duration still) {
+  cluster.stop(rank, still);
+  auto answers = start(cluster, rank);
+  const TimePoint begin = cluster.clock.now();
+  REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+  const Duration took = cluster.clock.now() - begin;
+  cluster.run_for(still);
+  const Call call = skip_sum_call(300);
+  answers.push_back(
+      cluster.allreduce(rank, call, random_elements(call.dtype, call.count, 7)));
+  REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+  cluster.run_for(milliseconds(5));
+  for (const AnswerPtr& answer : answers) {
+    REQUIRE(answer->is_ok());
+    CHECK(answer->output == answers.front()->output);
+  }
+  return took;
+}
+
+}  // namespace
+
+TEST_CASE("who stood still for once owns shards again where the next one does so") {
+  const int32_t size = GENERATE(3, 5);
+  const bool is_link_slow = GENERATE(false, true);
+  CAPTURE(size, is_link_slow);
+  Cluster cluster({.size = size});
+  run_ten(cluster);
+  // As many as can be spared, but for the one that is next.
+  for (int32_t r = 1; r <= size / 2; ++r) {
+    CHECK(run_behind(cluster, r, milliseconds(200)) < milliseconds(200));
+    REQUIRE(cluster.group(0).view().has(Rank(r)));
+    REQUIRE_FALSE(owns(cluster, r));
+    if (is_link_slow)
+      for (int32_t by = 0; by < size; ++by)
+        cluster.group(by).advise(Rank(r), straggler::Advice::kLink);
+  }
+  const Duration took = run_behind(cluster, size - 1, milliseconds(900));
+  CHECK((took < milliseconds(200)) == !is_link_slow);
+  for (int32_t r = 1; r <= size / 2; ++r) CHECK(owns(cluster, r) == !is_link_slow);
+}
+
+TEST_CASE("shards do not come back to who has not called, nor where all are slow") {
+  const bool are_all_slow = GENERATE(false, true);
+  CAPTURE(are_all_slow);
+  Cluster cluster({.size = are_all_slow ? 4 : 3});
+  run_ten(cluster);
+  run_behind(cluster, 1, milliseconds(200));
+  REQUIRE_FALSE(owns(cluster, 1));
+  cluster.network.set_tap(
+      [&](Rank from, Rank, const transport::FrameHeader& h, TimePoint arrives) {
+        const bool is_late = are_all_slow || from == Rank(2);
+        return is_late && h.kind == transport::FrameKind::kResult
+                   ? arrives + milliseconds(600)
+                   : arrives;
+      });
+  const auto answers = start(cluster, are_all_slow ? -1 : 1);
+  cluster.run_for(milliseconds(500));
+  CHECK_FALSE(owns(cluster, 1));
+  cluster.network.set_tap({});
+}
+
 TEST_CASE("who owns nothing and calls at the close sends nothing in vain") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));

@@ -54,6 +54,7 @@ class IdleHost final : public collectives::OperationHost {
   bool is_promised() const override { return false; }
   bool has_gone(Rank) const override { return false; }
   void suspect(Rank) override {}
+  void restore_owners() override {}
   uint64_t called_by(Rank) const override { return 0; }
   uint64_t settled_by(Rank) const override { return 0; }
   void fail_everywhere(Seq, const Status&) override {}

@@ -383,6 +383,27 @@ TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
   }
 }
 
+TEST_CASE("who may have exposed something has the same time where shards come back") {
+  for (const bool may_have : {true, false}) {
+    Members members(4);
+    members[0].held_back = {Seq(5)};
+    members[0].change.suspect(Rank(1), members.now);
+    members.pump();
+    REQUIRE_FALSE(members.view(0).is_owner(Rank(1)));
+    if (may_have) members[0].held_back = {};
+    members.is_lost = without({3});
+    members[0].change.restore(Rank(1), members.now);
+    members.run(milliseconds(95));
+    CHECK(members.view(0).number == 2);
+    members.run(milliseconds(10));
+    CHECK(members.view(0).number == (may_have ? 2 : 3));
+    members.run(milliseconds(300));
+    CHECK_FALSE(members.view(0).has(Rank(3)));
+    CHECK(members.view(0).is_owner(Rank(1)));
+    CHECK(members.agree({0, 1, 2}));
+  }
+}
+
 TEST_CASE("what a suspect holds from an earlier view it may have exposed") {
   for (const bool holds : {true, false}) {
     Members members(4);
