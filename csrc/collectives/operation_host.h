@@ -85,10 +85,12 @@ class OperationHost {
   virtual bool is_promised() const = 0;
   // Nothing comes from `rank` any more: it has left, or is lost.
   virtual bool has_gone(Rank rank) const = 0;
-  // `rank` holds up the others with its part of an operation.
-  virtual void suspect(Rank rank) = 0;
-  // One does, and it cannot be told which: who owns nothing may own shards again.
-  virtual void restore_owners() = 0;
+  // `rank` holds up the others with its part of an operation. False: nothing is done,
+  // since half of the members would own nothing.
+  virtual bool suspect(Rank rank) = 0;
+  // Those that own nothing since they were late for once own shards again, for `late`,
+  // of which nobody can tell whether it is what is slow.
+  virtual void restore_owners(Rank late) = 0;
   // The highest collective that `rank` is known to have called.
   virtual uint64_t called_by(Rank rank) const = 0;
   // `rank` needs no result up to this operation, as far as known: it has them, or its

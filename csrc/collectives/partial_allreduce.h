@@ -271,7 +271,6 @@ class PartialAllreduce final : public Operation {
   int32_t shards_left_ = 0;
   bool is_partial_ = false;  // some shard is not full
   bool is_charged_ = false;  // some shard of it
-  bool is_passed_ = false;
   RankSet moved_;               // owned a shard of it, and was too slow
   bool is_input_gone_ = false;  // a result that counts no more was written over it
   std::vector<Sending> sending_;
@@ -281,7 +280,7 @@ class PartialAllreduce final : public Operation {
   size_t contributions_in_flight_ = 0;
   std::optional<EvenFeed> feed_;  // of those, where they go out evenly
   uint64_t cancelled_bytes_ = 0;
-  bool was_committed_ = false;
+  bool was_committed_ = false, is_passed_ = false;
   // By rank: the frame that is being written to our memory, as code_of() it.
   std::vector<int32_t> receiving_;
   // When the last thing happened that a missing owner can be measured against, and what
@@ -291,10 +290,11 @@ class PartialAllreduce final : public Operation {
   straggler::Pace::Finding found_{};
   std::optional<TimePoint> fewest_at_;  // when enough for a result had called
   bool has_quorum_ = false;             // and for a quorum
-  bool has_suspected_ = false, has_restored_ = false;  // in this view
-  std::optional<TimePoint> contribute_at_;             // not before
-  int num_views_ = 0;                                  // that it has gone through,
-  bool was_anew_ = false;                              // but for one that cut it anew
+  bool has_suspected_ = false, are_too_few_ = false;  // in this view
+  int num_tries_ = 0;                                 // in it, to restore owners
+  std::optional<TimePoint> contribute_at_;            // not before
+  int num_views_ = 0;                                 // that it has gone through,
+  bool was_anew_ = false;                             // but for one that cut it anew
 };
 
 }  // namespace aikido::collectives

@@ -13,6 +13,8 @@ namespace {
 constexpr int kMaxDoublings = 12;
 // For the last result, that it is worth it to look at the pace of.
 constexpr Duration kLeastWait = std::chrono::milliseconds(8);
+// Of one of whom it cannot be told whether it is what is slow, times all else.
+constexpr int kTie = 8;
 
 bool has_idle_members(const membership::View& view) {
   bool has_some = false;
@@ -51,9 +53,9 @@ void PartialAllreduce::note_lag() {
 // its own shard waits for that caller, too, and has one more result to send than the
 // others. With each view that this operation goes through it takes twice as long: where
 // every link is slow, somebody must get the time to finish. Where too few are here to
-// tell, and some member owns nothing, because it was late before, that one is to own
-// shards again: the view that begins so is without whoever stands still, and has one
-// more to compare with.
+// tell, or too few owners would be left, and some member owns nothing because it was
+// late before, that one is to own shards again: the view that begins so is without
+// whoever stands still, and has one more to compare with.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
@@ -62,17 +64,21 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
     return std::nullopt;
   Duration waited{};
-  bool is_missing = false;
+  Rank missing = kNoRank;
+  bool are_several = false;
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
     if (mine.own && !mine.own->is_closed) return std::nullopt;
     waited = std::max(waited, mine.mask.count() > 0 ? mine.deadline : Duration{});
-    is_missing |= !mine.is_had && !mine.own;
+    if (mine.is_had || mine.own) continue;
+    are_several |= missing != kNoRank && missing != mine.owner;
+    missing = mine.owner;
   }
-  if (!is_missing) return std::nullopt;
+  if (missing == kNoRank) return std::nullopt;
   const bool can_tell = are_most_here();
+  // Full sums wait for everybody, and who owns nothing there is what is slow.
   const bool may_restore =
-      !has_restored_ && only_missing() && has_idle_members(host_->view());
+      !are_several && !call_.policy.rebalance && has_idle_members(host_->view());
   if (!can_tell && !may_restore) return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said; for
   // one that gets no time here too.
@@ -91,8 +97,14 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       });
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
-  // Whatever is usual: where everything has become slow it helps nobody.
-  if (!can_tell) return ready_at_ + std::max(group_policy_.ceiling(), took) + waited;
+  // Much longer than all else, but for the most that is waited for a contribution:
+  // where everything has become slow it would help nobody.
+  if (!can_tell) {
+    const Duration longest = std::max(
+        took,
+        std::min(group_policy_.ceiling(), kTie * std::max(took, call_.policy.floor)));
+    return ready_at_ + longest * (1 << std::min(num_tries_, kMaxDoublings)) + waited;
+  }
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
@@ -108,6 +120,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
 
 // Note [when an owner is suspected]
 bool PartialAllreduce::are_most_here() const {
+  if (are_too_few_) return false;
   RankSet owners(host_->size()), missing(host_->size());
   for (const int32_t s : live_) {
     const Shard& mine = shard(s);
@@ -209,13 +222,16 @@ void PartialAllreduce::watch() {
   if (!due) return;
   look_at_result(*due);
   if (due_by_pace(*due) > host_->clock().now()) return;
-  if (!are_most_here()) {
-    has_restored_ = true;
-    return host_->restore_owners();
-  }
-  has_suspected_ = true;
+  RankSet missing(host_->size());
   for (const int32_t s : live_)
-    if (!shard(s).is_had && !shard(s).own) host_->suspect(shard(s).owner);
+    if (!shard(s).is_had && !shard(s).own) missing.insert(shard(s).owner);
+  if (!are_most_here()) {
+    ++num_tries_;
+    missing.for_each([&](Rank r) { host_->restore_owners(r); });
+    return;
+  }
+  missing.for_each([&](Rank r) { has_suspected_ |= host_->suspect(r); });
+  are_too_few_ = !has_suspected_;
 }
 
 }  // namespace aikido::collectives

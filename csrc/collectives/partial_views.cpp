@@ -159,7 +159,8 @@ void PartialAllreduce::on_view() {
   }
   set_participants();
   is_partial_ = false;
-  has_suspected_ = has_restored_ = false;
+  has_suspected_ = are_too_few_ = false;
+  num_tries_ = 0;
   if (!is_anew) ++num_views_;
   for (const Shard& mine : shards_)
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;

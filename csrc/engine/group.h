@@ -164,8 +164,8 @@ class Group final : public transport::Timed,
   Buffer keep_incoming(Rank from) override { return peer(from).keep_incoming(); }
   void drop_incoming(Rank from, transport::FrameKind kind, uint64_t number) override;
   bool is_promised() const override { return view_change_.is_promised(); }
-  void suspect(Rank rank) override;
-  void restore_owners() override;
+  bool suspect(Rank rank) override;
+  void restore_owners(Rank late) override;
   uint64_t called_by(Rank rank) const override;
   uint64_t settled_by(Rank rank) const override;
   void on_over(Seq seq) override;

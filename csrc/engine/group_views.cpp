@@ -75,25 +75,26 @@ void Group::on_notice(Rank from, const FrameHeader& header) {
 // Not when half of the members would own nothing: then it is not one that is slow, or
 // several were in turn. Those that are suspected own shards until the next view is
 // there, and then no more.
-void Group::suspect(Rank rank) {
+bool Group::suspect(Rank rank) {
   int32_t left = 0;
   view().members.for_each([&](Rank r) {
     if (r != rank && view().is_owner(r) && !view_change_.is_suspected(r)) ++left;
   });
-  if (2 * left < view().members.count()) return restore_owners();
+  if (2 * left < view().members.count()) return false;
   trace_.news().on_late(rank);
   view_change_.suspect(rank, clock_->now());
+  return true;
 }
 
-// Those that have called what the others wait for, and that are not known to be slow,
-// before a trial is due: the view that they begin leaves out who does not answer.
-void Group::restore_owners() {
+// Before a trial is due, but only those that have called what the others wait for: the
+// view that they begin leaves out who does not answer.
+void Group::restore_owners(Rank late) {
   const TimePoint now = clock_->now();
   view().members.for_each([&](Rank r) {
-    const bool is_slow = std::any_of(policies_.begin(), policies_.end(),
-                                     [&](const auto& p) { return p->is_slow(r); });
-    if (!view().is_owner(r) && !is_slow && called_by(r) > settled_ &&
-        ownership_.would_serve(r,
+    const bool is_idle =
+        r != late && !view().is_owner(r) && !view_change_.is_suspected(r);
+    if (!is_idle || !peer(r).lost || called_by(r) <= settled_) return;
+    if (ownership_.would_serve(r,
                                suits(peer(r), ownership_, view().members.count(), now)))
       view_change_.restore(r, now);
   });

@@ -23,7 +23,8 @@
 // What still comes of them shows how fast it is: of large ones how fast bytes come
 // (uplink.h), of small ones what part is here at the close (contribution_share.h). One
 // whose uplink would do waits a quarter of the time, one of which too little comes to
-// say twice, and one whose uplink is too slow four times as long.
+// say twice, and one whose uplink is too slow four times as long. No time at all waits
+// one that was moved for once where another owner is late now and too few are left.
 //
 // Note [advice]
 // Lags say that a member is late and not why. Whoever sees the traces of all ranks
@@ -87,9 +88,11 @@ class Ownership {
     members_[static_cast<size_t>(rank.value)].advice = advice;
   }
 
-  // Nothing is known that would make it slow as an owner, with such an uplink.
+  // It was moved for once, and nothing is known that would make it slow as an owner,
+  // with such an uplink: before its trial it may stand in for one that is late now.
   bool would_serve(Rank rank, Suits uplink) const {
-    return member(rank).advice != Advice::kLink && uplink != Suits::kNo;
+    const Member& m = member(rank);
+    return m.num_failures <= 1 && m.advice != Advice::kLink && uplink != Suits::kNo;
   }
 
   // A view with these owners is in force. Returns what is new about them.

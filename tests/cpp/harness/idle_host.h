@@ -53,8 +53,8 @@ class IdleHost final : public collectives::OperationHost {
   const membership::View& view() const override { return view_; }
   bool is_promised() const override { return false; }
   bool has_gone(Rank) const override { return false; }
-  void suspect(Rank) override {}
-  void restore_owners() override {}
+  bool suspect(Rank) override { return true; }
+  void restore_owners(Rank) override {}
   uint64_t called_by(Rank) const override { return 0; }
   uint64_t settled_by(Rank) const override { return 0; }
   void fail_everywhere(Seq, const Status&) override {}

@@ -45,6 +45,22 @@ TEST_CASE("who is skipped four times in a row gives its shards away") {
         std::vector{Change{kLate, false}});
 }
 
+TEST_CASE(
+    "who was moved for once, and whose link is not slow, serves before its trial") {
+  Ownership ownership(4);
+  ownership.on_owners(owners_but(4, kLate), at(1000));
+  CHECK(ownership.would_serve(kLate, Suits::kUnknown));
+  CHECK(ownership.would_serve(kLate, Suits::kYes));
+  CHECK_FALSE(ownership.would_serve(kLate, Suits::kNo));
+  ownership.advise(kLate, Advice::kLink);
+  CHECK_FALSE(ownership.would_serve(kLate, Suits::kYes));
+  ownership.advise(kLate, Advice::kNone);
+  // Not again, behind a return that was in vain.
+  ownership.on_owners(RankSet::full(4), at(1001));
+  ownership.on_owners(owners_but(4, kLate), at(1002));
+  CHECK_FALSE(ownership.would_serve(kLate, Suits::kYes));
+}
+
 TEST_CASE("who is late and has to stay an owner leaves changes to one in time") {
   Ownership ownership(4);
   RankSet owners(4);
