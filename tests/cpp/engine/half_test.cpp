@@ -4,15 +4,12 @@
 // (straggler/skip.h, Note [half of the members]).
 #include <map>
 
-#include "harness/catch.h"
-#include "harness/cluster.h"
+#include "harness/late_member.h"
 
 using namespace aikido;
 using namespace aikido::testing;
 
 namespace {
-
-constexpr size_t kLarge = 100'000;  // floats: a shard of a fourth has 100 kB
 
 struct Half {
   Cluster cluster{{.size = 4}};
@@ -40,12 +37,7 @@ struct Half {
       cluster.run_for(start + last - cluster.clock.now());
     }
     answers.push_back(cluster.allreduce(3, call, input));
-    REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
-    cluster.run_for(milliseconds(5));
-    for (const AnswerPtr& answer : answers) {
-      REQUIRE(answer->is_ok());
-      CHECK(answer->output == answers.front()->output);
-    }
+    end_operation(cluster, answers);
     return took;
   }
 

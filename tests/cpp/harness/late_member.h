@@ -12,7 +12,7 @@
 namespace aikido::testing {
 
 inline constexpr int32_t kLate = 3;
-inline constexpr size_t kLarge = 100'000;  // floats: a shard of a third has 130 kB
+inline constexpr size_t kLarge = 100'000;  // floats: a third has 130 kB
 
 // Whether it does in the view of all.
 inline bool owns(Cluster& cluster, int32_t rank) {
@@ -20,6 +20,16 @@ inline bool owns(Cluster& cluster, int32_t rank) {
   for (int32_t r = 1; r < cluster.size(); ++r)
     CHECK(cluster.group(r).view().is_owner(Rank(rank)) == is_owner);
   return is_owner;
+}
+
+// All have ended when it returns, well and with the same result.
+inline void end_operation(Cluster& cluster, const std::vector<AnswerPtr>& answers) {
+  REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
+  cluster.run_for(milliseconds(5));
+  for (const AnswerPtr& answer : answers) {
+    REQUIRE(answer->is_ok());
+    CHECK(answer->output == answers.front()->output);
+  }
 }
 
 // All call but kLate, which does so `lag` later; all have ended when it returns.
@@ -30,12 +40,7 @@ inline void run_operation(Cluster& cluster, const Call& call, Duration lag) {
     if (r != kLate) answers.push_back(cluster.allreduce(r, call, input));
   cluster.run_for(lag);
   answers.push_back(cluster.allreduce(kLate, call, input));
-  REQUIRE(cluster.run_until_done(answers, milliseconds(5000)));
-  cluster.run_for(milliseconds(5));
-  for (const AnswerPtr& answer : answers) {
-    REQUIRE(answer->is_ok());
-    CHECK(answer->output == answers.front()->output);
-  }
+  end_operation(cluster, answers);
 }
 
 }  // namespace aikido::testing
