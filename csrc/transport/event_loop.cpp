@@ -178,6 +178,8 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
   struct Helper {
     explicit Helper(EventLoop* l) : loop(l) { loop->is_helped_ = true; }
     ~Helper() {
+      loop->ready_.reset();
+      loop->other_cores_.come_back();
       loop->is_helped_ = false;
       loop->set_gate(true);
     }
@@ -190,9 +192,13 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
     const Duration most_awake = std::min(spin, kMostAwake);
     const bool comes_back = now_ - left_at_ < most_awake;
     wait_.begin(spin);
+    crowded_.begin(now_);
     bool did = true;  // nothing is known of it
-    while (!is_over() && now_ < deadline && !stop_)
-      did = help_once(turn, wait_.next(now_, did), deadline);
+    while (!is_over() && now_ < deadline && !stop_) {
+      const TwoPhaseWait::Step step = wait_.next(now_, did);
+      did = help_once(turn, step, deadline);
+      if (step != TwoPhaseWait::Step::kLook && crowded_.is_due(now_)) look_for_core();
+    }
     left_at_ = now_;
     if (comes_back) awake_until_ = now_ + most_awake;
   }
@@ -274,6 +280,14 @@ void EventLoop::yield() {
   const TimePoint after = clock_.now();
   wait_.yielded(after, after - before);
   if (wait_.spins() && core_.yielded(after, after - before)) move_to_another_core();
+}
+
+// By the helper, whose wait lasts.
+void EventLoop::look_for_core() {
+  if (!ready_) ready_.emplace();
+  const Duration waited = ready_->waited().value_or(Duration::zero());
+  const bool is_crowded = crowded_.looked(clock_.now(), waited);
+  if (is_crowded && crowded_.counts(ready_->fit_cores())) other_cores_.leave();
 }
 
 // In this order: what has come before we look is seen, what comes later wakes us up.

@@ -44,9 +44,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/fd.h"
 #include "base/recycler.h"
 #include "base/status.h"
+#include "transport/crowded_wait.h"
 #include "transport/shared_core.h"
 #include "transport/two_phase_wait.h"
 
@@ -145,6 +147,7 @@ class EventLoop final : public Clock {
   void sleep_and_turn(TurnLock& turn);
   bool help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline);
   void yield();
+  void look_for_core();
   int ms_to_sleep(TimePoint until);
   void sleep_behind_gate(std::optional<Duration> most);
   size_t take_events(int ms);
@@ -181,6 +184,9 @@ class EventLoop final : public Clock {
   // Of the helper, who needs no lock for them.
   TwoPhaseWait wait_;
   SharedCore core_{std::random_device{}()};
+  CrowdedWait crowded_{std::random_device{}()};
+  std::optional<ReadyThreads> ready_;  // while the wait lasts
+  OtherCores other_cores_;
   bool is_gate_open_ = true;
   bool gets_events_ = false;  // the helper that is there, or the last one
   TimePoint left_at_{};       // by the last helper

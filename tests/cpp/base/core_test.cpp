@@ -3,10 +3,17 @@
 #include "base/core.h"
 
 #include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <thread>
+#include <vector>
 
 #include "harness/catch.h"
+
+using aikido::Duration;
 
 namespace {
 
@@ -57,4 +64,118 @@ TEST_CASE("a thread that may run on one core only stays there", "[unit]") {
   REQUIRE(is_set);
   CHECK_FALSE(could_move);
   CHECK(CPU_EQUAL(&one, &after));
+}
+
+TEST_CASE("a thread that has left a core keeps away from it until it comes back") {
+  cpu_set_t before, away, after;
+  bool has_left = false;
+  on_own_thread([&] {
+    before = allowed();
+    aikido::OtherCores others;
+    has_left = others.leave();
+    away = allowed();
+    others.come_back();
+    after = allowed();
+  });
+  CHECK(CPU_EQUAL(&before, &after));
+  if (CPU_COUNT(&before) == 1) return;
+  REQUIRE(has_left);
+  CHECK(CPU_COUNT(&away) == CPU_COUNT(&before) - 1);
+}
+
+TEST_CASE("who leaves a second core may go to the first one again") {
+  cpu_set_t before, away, after;
+  bool has_left = false;
+  on_own_thread([&] {
+    before = allowed();
+    {
+      aikido::OtherCores others;
+      has_left = others.leave() && others.leave();
+      away = allowed();
+    }
+    after = allowed();
+  });
+  CHECK(CPU_EQUAL(&before, &after));
+  if (CPU_COUNT(&before) == 1) return;
+  REQUIRE(has_left);
+  CHECK(CPU_COUNT(&away) == CPU_COUNT(&before) - 1);
+}
+
+TEST_CASE("where a thread may run by the word of others stays so") {
+  cpu_set_t before, one, after;
+  CPU_ZERO(&one);
+  on_own_thread([&] {
+    before = allowed();
+    aikido::OtherCores others;
+    if (!others.leave()) return;
+    CPU_SET(::sched_getcpu(), &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    others.come_back();
+    after = allowed();
+  });
+  // On two cores this is what it had before it came back.
+  if (CPU_COUNT(&before) <= 2) return;
+  CHECK(CPU_EQUAL(&one, &after));
+}
+
+TEST_CASE("the time that a ready thread has no core is counted") {
+  std::atomic<bool> is_over{false};
+  std::optional<Duration> first, second;
+  Duration on_core{}, total{};
+  on_own_thread([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) return;
+    std::vector<std::thread> others;  // on the same core
+    for (int i = 0; i < 3; ++i) {
+      others.emplace_back([&] {
+        while (!is_over) continue;
+      });
+    }
+    const auto used = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_THREAD, &usage);
+      const auto duration = [](timeval time) {
+        return std::chrono::seconds(time.tv_sec) +
+               std::chrono::microseconds(time.tv_usec);
+      };
+      return Duration(duration(usage.ru_utime) + duration(usage.ru_stime));
+    };
+    const aikido::SystemClock clock;
+    const aikido::ReadyThreads ready;
+    const auto begin = clock.now();
+    const auto used_before = used();
+    first = ready.waited();
+    while (clock.now() - begin < std::chrono::milliseconds(200)) continue;
+    second = ready.waited();
+    on_core = used() - used_before;
+    total = clock.now() - begin;
+    is_over = true;
+    for (std::thread& other : others) other.join();
+  });
+  if (!first) return;  // this system does not count it
+  REQUIRE(second);
+  const Duration waited = *second - *first;
+  CHECK(waited > 0.8 * (total - on_core));
+  CHECK(waited < 1.2 * (total - on_core));
+}
+
+TEST_CASE("more ready threads than cores do not fit them") {
+  const long num_cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+  std::atomic<bool> is_over{false};
+  std::vector<std::thread> threads;
+  for (long i = 0; i < num_cores; ++i) {
+    threads.emplace_back([&] {
+      while (!is_over) continue;
+    });
+  }
+  const aikido::ReadyThreads ready;
+  bool have_not_fit = false;
+  const aikido::SystemClock clock;
+  const auto end = clock.now() + std::chrono::seconds(10);
+  while (!have_not_fit && clock.now() < end) have_not_fit = !ready.fit_cores();
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(have_not_fit);
 }

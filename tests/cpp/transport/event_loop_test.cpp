@@ -392,6 +392,78 @@ TEST_CASE("who spins and shares its core goes to another") {
   CHECK(has_moved);
 }
 
+// Beside one that runs there, rings and gives the core away, while another is idle.
+TEST_CASE("who waits long on a crowded core keeps away from it until that is over") {
+  struct Busy final : Polled {
+    // Often enough for a wait that does not sleep.
+    bool poll() override { return ++num_looks % 50 == 0; }
+    bool rest() override { return true; }
+    int num_looks = 0;
+  };
+  const auto cores_of_this = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    ::sched_getaffinity(0, sizeof set, &set);
+    return set;
+  };
+  const cpu_set_t all = cores_of_this();
+  if (CPU_COUNT(&all) == 1) return;  // there is no other
+  const auto run_on = [](const cpu_set_t& cores) {
+    return ::sched_setaffinity(0, sizeof cores, &cores) == 0;
+  };
+  cpu_set_t shared;
+  CPU_ZERO(&shared);
+  std::atomic<bool> has_begun{false}, is_there{false}, is_over{false};
+  EventLoop loop;
+  std::thread other([&] {
+    CPU_SET(::sched_getcpu(), &shared);
+    is_there = run_on(shared);
+    has_begun = true;
+    const uint64_t bell = 1;
+    while (is_there && !is_over) {
+      const TimePoint until = SystemClock().now() + std::chrono::microseconds(50);
+      while (SystemClock().now() < until) continue;
+      is_there = ::write(loop.doorbell(), &bell, sizeof bell) == sizeof bell;
+      ::sched_yield();
+    }
+  });
+  bool is_away = false;
+  cpu_set_t after = all;
+  // For so long in all there was a core for each, and it did not leave. If there never
+  // is, or nobody counts, nothing is shown.
+  constexpr Duration kEnough = std::chrono::seconds(1);
+  Duration could_leave{};
+  std::thread waits([&] {
+    while (!has_begun) ::sched_yield();
+    const ReadyThreads ready;
+    const bool does_count = ready.waited().has_value();
+    Busy busy;
+    loop.add_polled(&busy);
+    TimePoint last_at = SystemClock().now();
+    const auto has_left = [&] {
+      const cpu_set_t now = cores_of_this();
+      is_away = CPU_COUNT(&now) == CPU_COUNT(&all) - 1;
+      const TimePoint here_at = SystemClock().now();
+      // The kernel may have moved it to the idle one.
+      const bool has_moved = !is_away && !CPU_ISSET(::sched_getcpu(), &shared);
+      if (has_moved) is_there = run_on(shared) && run_on(all);
+      if (!has_moved && does_count && ready.fit_cores())
+        could_leave += here_at - last_at;
+      last_at = here_at;
+      return is_away || could_leave > kEnough;
+    };
+    loop.help(has_left, loop.now() + std::chrono::seconds(10), {});
+    after = cores_of_this();
+    loop.remove_polled(&busy);
+  });
+  waits.join();
+  CHECK(is_there);
+  is_over = true;
+  other.join();
+  CHECK(CPU_EQUAL(&after, &all));
+  CHECK((is_away || could_leave <= kEnough));
+}
+
 TEST_CASE("who waits in vain sleeps until its deadline") {
   EventLoop loop;
   int num_asked = 0;
