@@ -8,6 +8,7 @@
 // thread.
 
 #include <cstddef>
+#include <vector>
 
 namespace aikido {
 
@@ -26,5 +27,9 @@ constexpr Caching caching_of(size_t bytes) {
 // As std::memcpy. Past the caches what this thread has copied is seen by those who see
 // what it stores next, as ever.
 void copy(std::byte* to, const std::byte* from, size_t bytes, Caching caching);
+
+using CopyFn = void (*)(std::byte* to, const std::byte* from, size_t bytes);
+// The ways past the caches that this CPU has; copy() goes the last one.
+std::vector<CopyFn> copies_past_caches();
 
 }  // namespace aikido

@@ -17,22 +17,28 @@ std::vector<std::byte> pattern(size_t bytes) {
 
 }  // namespace
 
-TEST_CASE("a copy past the caches has all bytes, and touches no others") {
+TEST_CASE("a copy, by whatever way, has all bytes and touches no others") {
   const auto from = pattern(1200);
   constexpr std::byte kUntouched{0xee};
-  for (const Caching caching : {Caching::kKept, Caching::kPassed}) {
+  const auto check = [&](auto copy_bytes) {
     for (size_t to_offset = 0; to_offset < 70; to_offset += 3) {
       for (const size_t from_offset : {0, 1, 8, 63}) {
         for (const size_t bytes :
              {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 191, 192, 1000}) {
           std::vector<std::byte> to(1200, kUntouched);
-          copy(to.data() + to_offset, from.data() + from_offset, bytes, caching);
+          copy_bytes(to.data() + to_offset, from.data() + from_offset, bytes);
           std::vector<std::byte> expected(1200, kUntouched);
           std::memcpy(expected.data() + to_offset, from.data() + from_offset, bytes);
           REQUIRE((to == expected));
         }
       }
     }
+  };
+  for (const CopyFn way : copies_past_caches()) check(way);
+  for (const Caching caching : {Caching::kKept, Caching::kPassed}) {
+    check([&](std::byte* to, const std::byte* source, size_t bytes) {
+      copy(to, source, bytes, caching);
+    });
   }
 }
 
