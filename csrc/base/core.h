@@ -33,27 +33,31 @@ class OtherCores {
   // others.
   bool leave();
   // It may run where it could before the first leave(), unless somebody else has said
-  // meanwhile where it may.
+  // meanwhile where it may. Nothing where it has not left.
   void come_back();
 
  private:
+  bool is_as_left() const;
+
   bool is_away_ = false;
   cpu_set_t all_;
   cpu_set_t others_;
 };
 
-// What the system counts of threads that are ready to run. Of the thread that made it.
+// What the system counts of threads that are ready to run. Of the thread that made it;
+// where that may run is asked then, once.
 class ReadyThreads {
  public:
   ReadyThreads();
   // How long this thread was ready and had no core, since it began. Empty where the
   // system does not count it.
   std::optional<Duration> waited() const;
-  // Now no more are ready on this machine than it has cores: who shares one knows that
-  // another is idle. True where the system does not say.
+  // Now no more are ready on this machine than it has cores, and this thread may run on
+  // each: so if it shares one, another is idle. False where the system does not say.
   bool fit_cores() const;
 
  private:
+  long num_cores_ = 0;  // 0: there are some on which this thread may not run
   Fd own_;
   Fd all_;
 };

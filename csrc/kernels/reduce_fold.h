@@ -51,7 +51,8 @@ constexpr size_t kVecsInRow = 8;
 // cache with half of such rows: 8 % without AVX, where all lines are asked for then,
 // and 5 % with AVX2, where every second one is. Two sources have 3 % or as much, and
 // elsewhere it is the same.
-constexpr size_t kVecsInFarRow = kVectorBytes <= 32 ? kVecsInRow / 2 : kVecsInRow;
+constexpr size_t kVecsInFarRow =
+    kIsSse || kVectorBytes == 32 ? kVecsInRow / 2 : kVecsInRow;
 
 // On a CPU that is not asked ahead, whose 512-bit vectors get up to a tenth less out of
 // memory than 256-bit ones, in rows of 256 bytes or of 512, and as much out of the

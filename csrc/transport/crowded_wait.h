@@ -13,8 +13,9 @@
 // that is a good part of its time again and again, and each time no more threads are
 // ready than there are cores, one of these is idle: it leaves its core, and stays away
 // from it until the wait is over, since the next one who wakes it up would fetch it
-// back (our design). Both must not leave, or they meet again: after how many looks is
-// drawn by lot. Short waits do not pay for the asking.
+// back, or until it finds a crowd and no idle core (our design). Both must not leave,
+// or they meet again: after how many looks is drawn by lot. Short waits do not pay for
+// the asking.
 
 #include <optional>
 #include <random>
@@ -39,8 +40,13 @@ class CrowdedWait {
   explicit CrowdedWait(uint32_t seed) : random_(seed) {}
 
   void begin(TimePoint now) {
-    next_look_ = now + kUntilFirst;
+    next_look_ = is_given_up_ ? TimePoint::max() : now + kUntilFirst;
     waited_.reset();
+  }
+  // Nobody counts how long threads are without a core: no look is due any more.
+  void give_up() {
+    is_given_up_ = true;
+    next_look_ = TimePoint::max();
   }
   bool is_due(TimePoint now) const { return now >= next_look_; }
   // A look: so long has the thread been without a core since it began. True: its core
@@ -72,6 +78,7 @@ class CrowdedWait {
   }
 
   std::mt19937 random_;
+  bool is_given_up_ = false;
   TimePoint next_look_{};
   TimePoint last_look_{};
   std::optional<Duration> waited_;  // at the last look

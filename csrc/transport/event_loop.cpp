@@ -194,11 +194,8 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
     wait_.begin(spin);
     crowded_.begin(now_);
     bool did = true;  // nothing is known of it
-    while (!is_over() && now_ < deadline && !stop_) {
-      const TwoPhaseWait::Step step = wait_.next(now_, did);
-      did = help_once(turn, step, deadline);
-      if (step != TwoPhaseWait::Step::kLook && crowded_.is_due(now_)) look_for_core();
-    }
+    while (!is_over() && now_ < deadline && !stop_)
+      did = help_once(turn, wait_.next(now_, did), deadline);
     left_at_ = now_;
     if (comes_back) awake_until_ = now_ + most_awake;
   }
@@ -261,8 +258,11 @@ void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
 bool EventLoop::help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline) {
   const int ms = step == TwoPhaseWait::Step::kSleep ? ms_to_sleep(deadline) : 0;
   if (ms != 0) set_gate(false);
+  const bool may_be_crowded =
+      step != TwoPhaseWait::Step::kLook && crowded_.is_due(now_);
   turn.unlock();
   if (step == TwoPhaseWait::Step::kYield) yield();
+  if (may_be_crowded) look_for_core();
   const size_t num_events = take_events(ms);
   turn.lock();
   if (num_events > 0) {
@@ -282,12 +282,16 @@ void EventLoop::yield() {
   if (wait_.spins() && core_.yielded(after, after - before)) move_to_another_core();
 }
 
-// By the helper, whose wait lasts.
+// By the helper, whose wait lasts; others may run turns meanwhile.
 void EventLoop::look_for_core() {
   if (!ready_) ready_.emplace();
-  const Duration waited = ready_->waited().value_or(Duration::zero());
-  const bool is_crowded = crowded_.looked(clock_.now(), waited);
-  if (is_crowded && crowded_.counts(ready_->fit_cores())) other_cores_.leave();
+  const auto waited = ready_->waited();
+  if (!waited) return crowded_.give_up();
+  if (!crowded_.looked(clock_.now(), *waited)) return;
+  const bool is_another_idle = ready_->fit_cores();
+  // The one that it has left may be better by now.
+  if (!is_another_idle) other_cores_.come_back();
+  if (crowded_.counts(is_another_idle)) other_cores_.leave();
 }
 
 // In this order: what has come before we look is seen, what comes later wakes us up.

@@ -185,7 +185,7 @@ class EventLoop final : public Clock {
   TwoPhaseWait wait_;
   SharedCore core_{std::random_device{}()};
   CrowdedWait crowded_{std::random_device{}()};
-  std::optional<ReadyThreads> ready_;  // while the wait lasts
+  std::optional<ReadyThreads> ready_;  // of a wait that lasts
   OtherCores other_cores_;
   bool is_gate_open_ = true;
   bool gets_events_ = false;  // the helper that is there, or the last one

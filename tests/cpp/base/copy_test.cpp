@@ -18,16 +18,16 @@ std::vector<std::byte> pattern(size_t bytes) {
 }  // namespace
 
 TEST_CASE("a copy, by whatever way, has all bytes and touches no others") {
-  const auto from = pattern(1200);
+  const auto from = pattern(4200);
   constexpr std::byte kUntouched{0xee};
   const auto check = [&](auto copy_bytes) {
     for (size_t to_offset = 0; to_offset < 70; to_offset += 3) {
       for (const size_t from_offset : {0, 1, 8, 63}) {
         for (const size_t bytes :
-             {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 191, 192, 1000}) {
-          std::vector<std::byte> to(1200, kUntouched);
+             {0, 1, 15, 16, 63, 64, 65, 127, 128, 129, 191, 192, 4000}) {
+          std::vector<std::byte> to(4200, kUntouched);
           copy_bytes(to.data() + to_offset, from.data() + from_offset, bytes);
-          std::vector<std::byte> expected(1200, kUntouched);
+          std::vector<std::byte> expected(4200, kUntouched);
           std::memcpy(expected.data() + to_offset, from.data() + from_offset, bytes);
           REQUIRE((to == expected));
         }

@@ -111,3 +111,12 @@ TEST_CASE("the lot is drawn anew for each wait, and behind each time one leaves"
   CHECK(within.size() == all);
   CHECK(anew.size() == all);
 }
+
+TEST_CASE("where nobody counts no look is due any more") {
+  CrowdedWait wait(1);
+  wait.begin(kBegin);
+  wait.give_up();
+  CHECK_FALSE(wait.is_due(kBegin + std::chrono::hours(1)));
+  wait.begin(kBegin);
+  CHECK_FALSE(wait.is_due(kBegin + std::chrono::hours(1)));
+}
