@@ -30,10 +30,11 @@ constexpr size_t kFarBytes = 32 << 10;
 // the L2 cache gives with AVX. With more streams it goes on by itself.
 constexpr size_t kAheadBytes = 1024;
 constexpr size_t kMostPrefetched = 4;
-// But eight streams that come from memory leave the CPU too few reads under way, the
-// more so the narrower the vectors are: asking for every line gives a quarter more
-// without AVX and 6 % more with AVX-512. All that a call reads is not in the L2 cache
-// from here on.
+// But out of memory many streams leave the CPU too few reads under way, the more so the
+// narrower the vectors are: asking for every line gives eight a quarter more without
+// AVX and 6 % more with AVX-512, and four 8 % more with AVX2 and 2 % with AVX-512; two
+// have as much. All that a call reads is not in an L2 cache of 1 MiB from here on.
+constexpr size_t kLeastMany = 4;
 constexpr size_t kOutOfCacheBytes = 1 << 20;
 constexpr size_t kLineBytes = 64;
 #if defined(__SSE2__) && !defined(__AVX__)
@@ -47,8 +48,8 @@ constexpr bool kAlignedPays = kIsSse;
 // Vectors of a source in a row: with half as many, eight sources lose an eighth of what
 // the L2 cache gives.
 constexpr size_t kVecsInRow = 8;
-// Where one line of each row is asked for ahead. Four sources have more out of the L2
-// cache with half of such rows: 8 % without AVX, where all lines are asked for then,
+// Of up to kMostPrefetched sources that are asked for ahead. Four have more out of the
+// L2 cache with half of such rows: 8 % without AVX, where all lines are asked for then,
 // and 5 % with AVX2, where every second one is. Two sources have 3 % or as much, and
 // elsewhere it is the same.
 constexpr size_t kVecsInFarRow =
@@ -148,10 +149,15 @@ bool are_aligned(const void* const* sources) {
 template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
-  constexpr size_t kLinesInRow = kVecsInRow * kVectorBytes / kLineBytes;
-  if (prefetches && K > kMostPrefetched && bytes >= kOutOfCacheBytes / K)
-    fold_loop<E, Op, Scaled, K, kLinesInRow>(out, sources, bytes, scale);
-  else if (prefetches && K <= kMostPrefetched && bytes >= kFarBytes)
+  constexpr size_t kVecs = K > kMostPrefetched ? kVecsInRow : kVecsInFarRow;
+  constexpr size_t kLinesInRow = kVecs * kVectorBytes / kLineBytes;
+  static_assert(kLinesInRow >= 1);
+  if constexpr (K >= kLeastMany) {
+    if (prefetches && bytes >= kOutOfCacheBytes / K)
+      return fold_loop<E, Op, Scaled, K, kLinesInRow, false, kVecs>(out, sources, bytes,
+                                                                    scale);
+  }
+  if (prefetches && K <= kMostPrefetched && bytes >= kFarBytes)
     fold_loop<E, Op, Scaled, K, 1, false, kVecsInFarRow>(out, sources, bytes, scale);
   else if (kCalmVectorBytes != kVectorBytes && !prefetches && bytes >= kFarBytes)
     fold_loop<E, Op, Scaled, K, 0, false, kVecsInRow, kCalmVectorBytes>(out, sources,
