@@ -32,8 +32,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
 from benchmarks.common import SHARED_MEMORY, TCP
-from benchmarks.lab import Lab, LabError, Link
-from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
+from benchmarks.lab import Lab, LabError, Link, Program
+from benchmarks.launch import FOLDER, RanksFailedError
+from benchmarks.local_ranks import run_ranks
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB)
@@ -173,7 +174,7 @@ def measure(
             links = [Link(up_mbit=mbit, down_mbit=mbit)] * len(set(host_of))
             with Lab(links) as lab:
                 lab.run(
-                    [sys.executable, str(FOLDER / RANKS_FILE), json.dumps(plan)],
+                    Program(FOLDER / RANKS_FILE, (json.dumps(plan),)),
                     host_of=host_of,
                     deadline_s=LIMIT_S,
                     on_event=lambda rank, event: on_event(event),

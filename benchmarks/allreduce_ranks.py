@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rank of the allreduce benchmark; started by allreduce.py through torchrun.
+"""One rank of the allreduce benchmark; started by allreduce.py.
 
 How an operation is timed: the ranks agree on a moment a little ahead and sleep until
 then, so both backends start from rest and on idle cores. Its time is from the start of

@@ -24,8 +24,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 from benchmarks import common, programs
 from benchmarks.allreduce import KIB, MIB, size_name
 from benchmarks.common import SHARED_MEMORY, TCP
-from benchmarks.lab import Lab, LabError, Link
-from benchmarks.launch import FOLDER, RanksFailedError, run_ranks
+from benchmarks.lab import Lab, LabError, Link, Program
+from benchmarks.launch import FOLDER, RanksFailedError
+from benchmarks.local_ranks import run_ranks
 
 LIMIT_S = 900
 RANKS_FILE = "collectives_ranks.py"
@@ -102,7 +103,7 @@ def run(
         return
     with Lab([Link(up_mbit=mbit, down_mbit=mbit)] * ranks) as lab:
         lab.run(
-            [sys.executable, str(FOLDER / RANKS_FILE), json.dumps(plan)],
+            Program(FOLDER / RANKS_FILE, (json.dumps(plan),)),
             host_of=list(range(ranks)),
             deadline_s=LIMIT_S,
             on_event=lambda rank, event: on_event(event),

@@ -30,8 +30,9 @@ from rich.table import Table
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.demo_plan import Plan, slow_steps, steps_per_second, uplink_mbit
-from benchmarks.lab import Lab, Link
-from benchmarks.launch import RanksFailedError, run_ranks
+from benchmarks.lab import Lab, Link, Program
+from benchmarks.launch import RanksFailedError
+from benchmarks.local_ranks import run_ranks
 from benchmarks.models import RECIPES, Task
 
 LIMIT_S = 600
@@ -124,10 +125,10 @@ def run_in_lab(lab: Lab, plan: Plan, on_event: OnEvent) -> None:
             lab.change(plan.late_rank, up_mbit=rate)
             on_event({"uplink_mbit": rate})
 
-    program = str(Path(__file__).resolve().with_name(PROGRAM))
+    program = Path(__file__).resolve().with_name(PROGRAM)
     try:
         lab.run(
-            [sys.executable, program, plan.to_json()],
+            Program(program, (plan.to_json(),)),
             num_ranks=plan.size,
             deadline_s=LIMIT_S,
             on_event=on_rank_event,

@@ -8,7 +8,6 @@ For the main thread.
 import contextlib
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,8 +16,9 @@ from typing import Any
 
 from benchmarks.backup_cases import plan
 from benchmarks.backup_cases.plan import WELL_STEPS, Training
-from benchmarks.lab import Lab, Link
-from benchmarks.launch import RanksFailedError, run_ranks
+from benchmarks.lab import Lab, Link, Program
+from benchmarks.launch import RanksFailedError
+from benchmarks.local_ranks import run_ranks
 from benchmarks.straggler_cases.case import CaseError, Context
 from benchmarks.straggler_cases.runs import first_line
 
@@ -159,7 +159,7 @@ def _start(
         return
     program = Path(__file__).resolve().with_name("rank.py")
     lab.run(
-        [sys.executable, str(program), argument],
+        Program(program, (argument,)),
         num_ranks=num_ranks,
         deadline_s=limit_s,
         on_event=lambda rank, event: on_event(event),

@@ -5,12 +5,14 @@
 from benchmarks.lab.lab import Lab, LabError, Link, Traffic, remove_leftovers
 from benchmarks.lab.ranks import RankEnd
 from benchmarks.lab.script import Event, on_off_flows, parse
+from benchmarks.lab.warm import Program
 
 __all__ = [
     "Event",
     "Lab",
     "LabError",
     "Link",
+    "Program",
     "RankEnd",
     "Traffic",
     "on_off_flows",

@@ -18,7 +18,8 @@ from benchmarks.lab import agent, network, script
 from benchmarks.lab.helper import Helper
 from benchmarks.lab.network import DEVICE, LabError, Link
 from benchmarks.lab.rank import LATE_VARIABLE
-from benchmarks.lab.ranks import RankEnd, RankRun, Start
+from benchmarks.lab.ranks import RankEnd, RankRun, Start, rank_env
+from benchmarks.lab.warm import Program
 from benchmarks.launch import cleaning_up_on
 
 HERE = Path(__file__).resolve().parent
@@ -263,7 +264,7 @@ class Lab:
 
     def run(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | Program,
         *,
         deadline_s: float,
         num_ranks: int | None = None,
@@ -276,6 +277,8 @@ class Lab:
         on_line: Callable[[int, str], None] | None = None,
     ) -> list[RankEnd]:
         """Runs the command as ranks on the hosts and returns how each ended.
+
+        A Program that imports torch starts faster than the command that names its file.
 
         A rank tells results with benchmarks.launch.emit. Links that the script changed
         are afterwards what they were before.
@@ -307,7 +310,8 @@ class Lab:
         self._runs += 1
         starts = [
             Start(
-                command=network.inside(self.name.host(host_of[rank]), command),
+                command=command,
+                namespace=self.name.host(host_of[rank]),
                 env=os.environ
                 | self._rank_env(rank, host_of, events)
                 | dict(env or {}),
@@ -330,18 +334,11 @@ class Lab:
     def _rank_env(
         self, rank: int, host_of: Sequence[int], events: Iterable[script.Event]
     ) -> dict[str, str]:
-        host = host_of[rank]
         late = [e for e in events if e.verb == "late" and e.target == rank]
-        return {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(host_of[:rank].count(host)),
-            "WORLD_SIZE": str(len(host_of)),
-            "LOCAL_WORLD_SIZE": str(host_of.count(host)),
-            "MASTER_ADDR": self.address(host_of[0]),
-            "MASTER_PORT": str(FIRST_PORT + self._runs % 1000),
+        address = (self.address(host_of[0]), FIRST_PORT + self._runs % 1000)
+        return rank_env(rank, host_of, address) | {
             "AIKIDO_SOCKET_IFNAME": DEVICE,
             "GLOO_SOCKET_IFNAME": DEVICE,
-            "OMP_NUM_THREADS": "1",
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",
             LATE_VARIABLE: " ".join(f"{e.at_s}:{e.for_s}" for e in late),

@@ -8,6 +8,7 @@ changes and labs do not see each other.
 """
 
 import contextlib
+import ctypes
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ SUBNET, SUBNET_IPV6 = "10.77.0.0/24", "fd77::/64"
 # A segment of 64 KiB with its headers must fit, or tbf cuts it up in software.
 LEAST_BURST_BYTES = 96 << 10
 _CALL_LIMIT_S = 20.0
+_NETWORK = 0x4000_0000  # CLONE_NEWNET; os.setns() is new in Python 3.12
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class LabError(Exception):
@@ -168,6 +171,14 @@ def call(command: Sequence[str], *, lines: Sequence[str] = ()) -> str:
 def inside(namespace: str, command: Sequence[str]) -> list[str]:
     """The command as a process of that namespace; same process id."""
     return [tool("ip"), "netns", "exec", namespace, *command]
+
+
+def enter(namespace: str) -> None:
+    """This process, which has one thread, goes there. Raises OSError."""
+    with open(FOLDER / namespace) as file:
+        if _libc.setns(file.fileno(), _NETWORK) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), namespace)
 
 
 @dataclass

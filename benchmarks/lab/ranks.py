@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from benchmarks.lab.helper import die_with_parent
+from benchmarks.lab.network import inside
 from benchmarks.lab.script import Step, Timeline
+from benchmarks.lab.warm import Process, Program
 from benchmarks.launch import MARK, RanksFailedError
 
 # What ranks have left after one has failed: time to say what they saw.
@@ -58,8 +60,48 @@ class RankEnd:
 class Start:
     """How to start a rank."""
 
-    command: Sequence[str]
+    command: Sequence[str] | Program
     env: Mapping[str, str]
+    namespace: str | None = None  # of the network; None: this one
+
+    def begin(self) -> Process | subprocess.Popen[bytes]:
+        """In a session of its own; it is killed when this process ends.
+
+        Raises RanksFailedError if a program cannot be started.
+        """
+        if isinstance(self.command, Program):
+            return Process(self.command, self.env, self.namespace)
+        command = self.command
+        if self.namespace is not None:
+            command = inside(self.namespace, command)
+        return subprocess.Popen(
+            command,
+            env=dict(self.env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+def rank_env(
+    rank: int, host_of: Sequence[int], address: tuple[str, int]
+) -> dict[str, str]:
+    """The variables of torchrun; rank 0 listens at the address.
+
+    One thread per rank: more ranks than cores is what most machines will have here.
+    """
+    host = host_of[rank]
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(host_of[:rank].count(host)),
+        "WORLD_SIZE": str(len(host_of)),
+        "LOCAL_WORLD_SIZE": str(host_of.count(host)),
+        "MASTER_ADDR": address[0],
+        "MASTER_PORT": str(address[1]),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 class _Rank:
@@ -68,15 +110,7 @@ class _Rank:
     def __init__(self, rank: int, start: Start):
         self.end = RankEnd(rank)
         self.started = time.monotonic()
-        self.process = subprocess.Popen(
-            start.command,
-            env=dict(start.env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=die_with_parent,
-        )
+        self.process = start.begin()
         assert self.process.stdout is not None
         self.pipe = self.process.stdout.fileno()
         os.set_blocking(self.pipe, False)

@@ -9,14 +9,13 @@ import contextlib
 import itertools
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab import Lab, Link
+from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.ordering_cases import ddp_plan
 from benchmarks.ordering_cases.ddp_plan import Layer, Training
@@ -107,7 +106,7 @@ def run(
         )
         try:
             lab.run(
-                [sys.executable, str(PROGRAM), json.dumps({"folder": folder})],
+                Program(PROGRAM, (json.dumps({"folder": folder}),)),
                 deadline_s=ddp_plan.estimate_s(models, trainings, mbit=mbit),
                 on_event=on_event,
             )

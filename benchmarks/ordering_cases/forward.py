@@ -12,13 +12,12 @@ import functools
 import json
 import random
 import statistics
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aikido_torch import ordering
-from benchmarks.lab import Lab, Link
+from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 from benchmarks.straggler_cases.runs import first_line
@@ -101,7 +100,7 @@ def run(turns: list[Turn], context: Context) -> list[float]:
     with Lab([link] * NUM_HOSTS) as lab:
         try:
             lab.run(
-                [sys.executable, str(PROGRAM), argument],
+                Program(PROGRAM, (argument,)),
                 deadline_s=60 + 8.0 * len(turns),
                 on_event=on_event,
             )

@@ -8,14 +8,13 @@ For the main thread.
 import contextlib
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab import Lab, Link
+from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.ordering_cases import urgent_plan
 from benchmarks.ordering_cases.urgent_plan import Turn
@@ -92,7 +91,7 @@ def run(
         )
         try:
             lab.run(
-                [sys.executable, str(PROGRAM), json.dumps({"folder": folder})],
+                Program(PROGRAM, (json.dumps({"folder": folder}),)),
                 deadline_s=urgent_plan.estimate_s(
                     turns, mbit=min([mbit, *(rates or {}).values()])
                 ),

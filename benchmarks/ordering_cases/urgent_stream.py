@@ -5,13 +5,12 @@
 import dataclasses
 import json
 import statistics
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import Samples
-from benchmarks.lab import Lab
+from benchmarks.lab import Lab, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.ordering_cases.urgent_runs import lab_of
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
@@ -66,7 +65,7 @@ def run(lab: Lab, plan: Plan, context: Context) -> Record:
     argument = json.dumps(dataclasses.asdict(plan))
     try:
         lab.run(
-            [sys.executable, str(PROGRAM), argument],
+            Program(PROGRAM, (argument,)),
             deadline_s=LIMIT_S,
             on_event=lambda rank, event: record.seen.update(event),
         )

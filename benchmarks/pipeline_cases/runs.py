@@ -7,7 +7,6 @@ For the main thread.
 
 import json
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from aikido_torch import _C, pipeline
-from benchmarks.lab import Lab, Link
+from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.pipeline_cases import layers
 from benchmarks.pipeline_cases.layers import Spec
@@ -95,7 +94,7 @@ def run(
         Path(folder, PLAN_FILE).write_text(text)
         try:
             lab.run(
-                [sys.executable, str(PROGRAM), json.dumps({"folder": folder})],
+                Program(PROGRAM, (json.dumps({"folder": folder}),)),
                 deadline_s=limit_s,
                 on_event=on_event,
             )

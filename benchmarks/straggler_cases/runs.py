@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lab import Lab, Link
-from benchmarks.launch import RanksFailedError, run_ranks
+from benchmarks.lab import Lab, Link, Program
+from benchmarks.launch import RanksFailedError
+from benchmarks.local_ranks import run_ranks
 from benchmarks.straggler_cases import plan
 from benchmarks.straggler_cases.case import CaseError
 from benchmarks.straggler_cases.meeting import Host
@@ -242,7 +242,7 @@ def _start(
         )
         return
     ends = lab.run(
-        [sys.executable, str(HERE / program), argument],
+        Program(HERE / program, (argument,)),
         num_ranks=plan.NUM_RANKS,
         deadline_s=limit_s,
         check=not may_die,

@@ -3,7 +3,6 @@
 """Whether the culprit is found: ranks in a lab, and something wrong with one."""
 
 import json
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import asdict
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from aikido_torch.trace import attribute_windows, facts_of, read
 from benchmarks.common import Result
-from benchmarks.lab import Lab, Link
+from benchmarks.lab import Lab, Link, Program
 from benchmarks.tracing_cases import plan
 from benchmarks.tracing_cases.simulate import CAUSES, Model
 
@@ -37,7 +36,7 @@ def run_in_lab(
         folder.mkdir(parents=True, exist_ok=True)
         told = json.dumps([asdict(phase) for phase in planned])
         ends = lab.run(
-            [sys.executable, str(RANK), str(folder), told, str(for_s)],
+            Program(RANK, (str(folder), told, str(for_s))),
             deadline_s=for_s + 120,
             events=plan.script_of(planned),
         )
