@@ -45,7 +45,6 @@ class _Server:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(ANSWER_S)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(SERVER), str(theirs.fileno())],
@@ -58,16 +57,19 @@ class _Server:
 
     def ask(self, *descriptors: int, **request: Any) -> int:
         """Raises RanksFailedError without an answer in time."""
+        message = json.dumps(request).encode()
         try:
             with self._lock:
-                message = json.dumps(request).encode()
+                self._socket.settimeout(ANSWER_S)
                 socket.send_fds(self._socket, [message], descriptors)
                 if answer := self._socket.recv(64):
                     return int(answer)
         except ConnectionError:
             pass
-        except OSError as error:
-            self._process.kill()
+        except BaseException as error:
+            self._process.kill()  # or its answer would be taken for that of the next
+            if not isinstance(error, OSError):
+                raise
             raise RanksFailedError(
                 f"The process that ranks are forked from does not answer: {error}"
             ) from error
@@ -106,7 +108,7 @@ class Process:
                 env=dict(env),
                 namespace=namespace,
             )
-        except RanksFailedError:
+        except BaseException:
             Process._server = None  # the next program has another one
             self.stdout.close()
             raise

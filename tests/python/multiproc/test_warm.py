@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from benchmarks.lab import Lab, Link, Program
+from benchmarks.lab import Lab, Link, Program, warm
 from benchmarks.lab.warm import Process
 from benchmarks.launch import RanksFailedError
 from benchmarks.local_ranks import run_ranks
@@ -203,10 +203,17 @@ def test_ranks_that_run_past_their_limit_are_stopped(tmp_path):
         run_ranks(str(path), "", num_ranks=2, limit_s=1, on_event=lambda event: None)
 
 
-def test_a_server_that_dies_is_told_and_replaced(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(signal.SIGKILL, "has ended with code -9"), (signal.SIGSTOP, "does not answer")],
+)
+def test_a_server_that_fails_is_told_and_replaced(tmp_path, number, what, monkeypatch):
+    monkeypatch.setattr(Process, "_server", None)
     path = file_of(tmp_path, "import os; print(os.getppid())")
     parent = int(end_of(Process(Program(path), os.environ, None))[0])
-    os.kill(parent, signal.SIGKILL)
-    with pytest.raises(RanksFailedError, match="forked from has ended with code -9"):
-        Process(Program(path), os.environ, None)
+    os.kill(parent, number)
+    with monkeypatch.context() as patched:
+        patched.setattr(warm, "ANSWER_S", 0.5)
+        with pytest.raises(RanksFailedError, match=f"forked from {what}"):
+            Process(Program(path), os.environ, None)
     assert int(end_of(Process(Program(path), os.environ, None))[0]) != parent
