@@ -67,7 +67,9 @@ class _Server:
         except ConnectionError:
             pass
         except BaseException as error:
-            self._process.kill()  # or its answer would be taken for that of the next
+            # Or its answer would be taken for that of the next.
+            self._process.kill()
+            self._process.wait()
             if not isinstance(error, OSError):
                 raise
             raise RanksFailedError(
