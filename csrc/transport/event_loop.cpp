@@ -300,7 +300,10 @@ int EventLoop::ms_to_sleep(TimePoint until) {
   const TimePoint due = std::min(until, next_due());
   if (due == TimePoint::max()) return -1;
   const Duration wait = due - clock_.now();
-  if (wait <= Duration::zero()) return 0;
+  if (wait <= Duration::zero()) {
+    ask_due_at_ = TimePoint::min();
+    return 0;
+  }
   // Rounded up, so that a look is never too early; one minute at most.
   return static_cast<int>(std::min<int64_t>(wait.count() / 1'000'000 + 1, 60'000));
 }
@@ -355,14 +358,13 @@ void EventLoop::end_driving() {
 // The loop's own thread sleeps on if it can, until its alarm, or is woken up.
 void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
-  bool may_leave = may_be_left();
-  for (int i = 0; i < kMaxExtraTurns && !may_leave; ++i) {
+  TimePoint until = left_until();
+  for (int i = 0; i < kMaxExtraTurns && until <= now_; ++i) {
     run_turn(0);
-    may_leave = may_be_left();
+    until = left_until();
   }
-  if (stop_ || !may_leave) return wake();
-  const TimePoint due = stays_awake() ? awake_until_.load() : next_due();
-  if (due < *own_sleeps_until_) set_alarm(due);
+  if (stop_ || until <= now_) return wake();
+  if (until < *own_sleeps_until_) set_alarm(until);
 }
 
 // Or it would be woken up only to learn how long to sleep, which takes a core that the
@@ -381,8 +383,15 @@ void EventLoop::turn_alarm_off() {
   [[maybe_unused]] const auto n = ::read(alarm_.get(), &times, sizeof times);
 }
 
-bool EventLoop::may_be_left() {
-  return !has_work() && (stays_awake() || can_sleep());
+// When the loop's own thread is to look, behind a caller that leaves. That is now if
+// there is something to do.
+TimePoint EventLoop::left_until() {
+  if (has_work()) return now_;
+  if (stays_awake()) return awake_until_;
+  if (!can_sleep()) return now_;
+  const TimePoint due = next_due();
+  if (due <= now_) ask_due_at_ = TimePoint::min();
+  return due;
 }
 
 // All of them rest, or none needs a descriptor to tell.
@@ -416,6 +425,8 @@ void EventLoop::run_posted() {
 }
 
 void EventLoop::run_timed() {
+  if (now_ < ask_due_at_) return;
+  ask_due_at_ = now_ + kMostLate;
   // By index: on_time may add and remove.
   for (size_t i = 0; i < timed_.size(); ++i) {
     const auto due = timed_[i]->next_look();

@@ -28,12 +28,20 @@
 // caller comes back or as long has passed as it spins, a millisecond at most. Then the
 // own thread looks.
 //
+// Note [what is due]
+// Who spins runs many turns in the time in which anything becomes due: to ask all that
+// is timed would be a good part of a turn that finds nothing. So a turn asks only where
+// none has done so for kMostLate, and timed work is as late as that at most, or as long
+// as a loop stays awake. Nobody sleeps, or leaves a loop at rest, without having asked
+// when to be back; what is due by then is done before.
+//
 // What is not said to be for any thread is for the one that runs the turn.
 
 #include <sys/epoll.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -91,6 +99,9 @@ class Flushable {
 
 class EventLoop final : public Clock {
  public:
+  // How late a turn may be for what is due: less than a sleep, of whole milliseconds.
+  static constexpr Duration kMostLate = std::chrono::microseconds(50);
+
   // Throws InternalError when the kernel refuses a descriptor.
   EventLoop();
   ~EventLoop() override;
@@ -166,7 +177,7 @@ class EventLoop final : public Clock {
   void post_wake();
   bool has_work();
   bool stays_awake() const { return now_ < awake_until_.load(); }
-  bool may_be_left();
+  TimePoint left_until();
   bool can_sleep() const;
   TimePoint next_due() const;
 
@@ -194,6 +205,8 @@ class EventLoop final : public Clock {
   // empty: it is awake, and will look.
   std::optional<TimePoint> own_sleeps_until_;
   bool did_something_ = false;  // in the last turn
+  // No turn before asks what is due; see Note [what is due].
+  TimePoint ask_due_at_ = TimePoint::min();
   std::array<epoll_event, 64> events_;
   HandlerId last_id_ = 0;
   std::unordered_map<HandlerId, FdHandler*> handlers_;

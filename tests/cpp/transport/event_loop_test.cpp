@@ -546,6 +546,74 @@ TEST_CASE("what a caller does itself the loop's own thread goes on with", "[tcp]
   loop.remove_timed(&alarm);
 }
 
+TEST_CASE("turns that follow each other do what is due, and seldom ask for it") {
+  struct Due final : Timed {
+    explicit Due(EventLoop* l) : loop(l) {}
+    void on_time(TimePoint now) override {
+      rang_at = now;
+      due = TimePoint::max();
+    }
+    std::optional<TimePoint> next_look() const override {
+      is_often = is_often || loop->now() < asked_at + EventLoop::kMostLate;
+      asked_at = loop->now();
+      return due;
+    }
+    EventLoop* loop;
+    TimePoint due = TimePoint::max(), rang_at = TimePoint::max();
+    mutable TimePoint asked_at{};
+    mutable bool is_often = false;
+  };
+  EventLoop loop;
+  Due timed(&loop);
+  loop.add_timed(&timed);
+  const auto turn = [&] { CHECK(loop.drive_with([] {})); };
+  for (int i = 1; i <= 20; ++i) {
+    timed.rang_at = TimePoint::max();
+    timed.due = loop.now() + i * std::chrono::microseconds(20);
+    const TimePoint due = timed.due;
+    TimePoint before = loop.now();
+    while (timed.rang_at == TimePoint::max() &&
+           before < due + std::chrono::seconds(10)) {
+      before = loop.now();
+      turn();
+    }
+    CHECK(timed.rang_at >= due);
+    // However late this one was, the one before it was too early.
+    CHECK(before < due + EventLoop::kMostLate);
+  }
+  CHECK_FALSE(timed.is_often);
+  loop.remove_timed(&timed);
+}
+
+TEST_CASE("who leaves a loop at rest has done what was due", "[tcp]") {
+  struct Due final : Timed {
+    void on_time(TimePoint) override {
+      due.reset();
+      ++(std::this_thread::get_id() == own ? by_own : by_callers);
+    }
+    std::optional<TimePoint> next_look() const override { return due; }
+    std::thread::id own;
+    std::optional<TimePoint> due;
+    int by_own = 0, by_callers = 0;
+  };
+  Running running;
+  EventLoop& loop = running.loop;
+  Due timed;
+  timed.own = running.thread.get_id();
+  loop.between_turns([&] { loop.add_timed(&timed); });
+  for (int i = 0; i < 40; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it sleeps again
+    // The turn of the second one asks nothing by itself.
+    for (int turn = 0; turn < 2; ++turn)
+      loop.drive_with([&] { timed.due = loop.now(); });
+  }
+  loop.between_turns([&] {
+    loop.remove_timed(&timed);
+    CHECK(timed.by_callers > 60);
+    CHECK(timed.by_own < 10);
+  });
+}
+
 TEST_CASE("a caller does work at once, in a turn") {
   EventLoop loop;
   Flush flush;
