@@ -127,6 +127,7 @@ void EventLoop::post(std::function<void()> work) {
 void EventLoop::enqueue(std::function<void()> work) {
   const std::lock_guard lock(mutex_);
   posted_.push_back(std::move(work));
+  is_posted_ = true;
 }
 
 void EventLoop::post_wake() {
@@ -410,11 +411,12 @@ bool EventLoop::run_polled() {
 }
 
 void EventLoop::run_posted() {
-  {
+  if (is_posted_) {
     const std::lock_guard lock(mutex_);
     std::move(posted_.begin(), posted_.end(), std::back_inserter(work_));
     posted_.clear();
     wake_pending_ = false;
+    is_posted_ = false;
   }
   // One by one: what throws must not take the others with it.
   for (size_t i = 0; i < kMaxWorkPerTurn && !work_.empty(); ++i) {
@@ -444,10 +446,8 @@ void EventLoop::run_flushes() {
 
 // Left over: it was too much for a turn, or one ended with an exception; or posted
 // since.
-bool EventLoop::has_work() {
-  if (!work_.empty() || !flushes_.empty()) return true;
-  const std::lock_guard lock(mutex_);
-  return !posted_.empty();
+bool EventLoop::has_work() const {
+  return !work_.empty() || !flushes_.empty() || is_posted_;
 }
 
 TimePoint EventLoop::next_due() const {

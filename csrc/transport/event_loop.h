@@ -175,7 +175,7 @@ class EventLoop final : public Clock {
   void turn_alarm_off();
   void wake();
   void post_wake();
-  bool has_work();
+  bool has_work() const;
   bool stays_awake() const { return now_ < awake_until_.load(); }
   TimePoint left_until();
   bool can_sleep() const;
@@ -222,6 +222,9 @@ class EventLoop final : public Clock {
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
   bool wake_pending_ = false;
+  // Whether there is any in posted_; read without the lock. Who posts behind that sees
+  // that somebody is in a turn, and wakes up who looks next.
+  std::atomic<bool> is_posted_{false};
   std::atomic<bool> stop_{false};
   // See Note [who comes back]; written by who holds turn_mutex_.
   std::atomic<TimePoint> awake_until_{};
