@@ -36,7 +36,7 @@ Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
 class Mailbox::Outbound final : public transport::SendOwner,
                                 public std::enable_shared_from_this<Outbound> {
  public:
-  Outbound(Mailbox* mailbox, SendCall call, uint64_t number)
+  Outbound(Mailbox* mailbox, SendCall&& call, uint64_t number)
       : mailbox_(mailbox), call_(std::move(call)), number_(number) {}
 
   const SendCall& call() const { return call_; }
@@ -101,7 +101,7 @@ Mailbox::~Mailbox() {
   for (const auto& [key, out] : outbound_) out->orphan();
 }
 
-void Mailbox::send(SendCall call) {
+void Mailbox::send(SendCall&& call) {
   const Rank to = call.to;
   Source& there = source(to);
   const uint64_t number = there.next_sent++;
@@ -165,7 +165,7 @@ auto Mailbox::first_at(Places& places, Rank from, int32_t tag) {
   return its_from == from && its_tag == tag ? first : places.end();
 }
 
-void Mailbox::receive(ReceiveCall call) {
+void Mailbox::receive(ReceiveCall&& call) {
   const Rank wanted = call.from.value_or(kNoRank);
   if (!call.on_done) call.on_done = [](const Status&, Rank) {};
   deadlines_.insert(call.deadline);

@@ -58,8 +58,8 @@ class Mailbox {
   explicit Mailbox(OperationHost* host);
   ~Mailbox();
 
-  void send(SendCall call);
-  void receive(ReceiveCall call);
+  void send(SendCall&& call);
+  void receive(ReceiveCall&& call);
 
   // Frames of the kinds kP2p...; as Operation::place and arrived.
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header);

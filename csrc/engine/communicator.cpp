@@ -323,11 +323,11 @@ void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
   engine_->run_and_wait([&] { group_->set_hosts(hosts); });
 }
 
-void Communicator::send(collectives::SendCall call) {
-  const auto hold = call.hold;
+void Communicator::send(collectives::SendCall&& call) {
   // What is called on another thread meanwhile has no order with it.
-  const bool is_held = hold || num_held_ > 0;
+  const bool is_held = call.hold || num_held_ > 0;
   if (!is_held && engine_->drive_with([&] { take_up(std::move(call)); })) return;
+  const auto hold = call.hold;
   sends_.put(std::move(call), [&](auto ticket) {
     const auto work = [this, ticket] { take_up(sends_.take(ticket)); };
     if (!is_held) return engine_->enqueue(work);
@@ -337,21 +337,21 @@ void Communicator::send(collectives::SendCall call) {
   engine_->drive();
 }
 
-void Communicator::send_ahead(collectives::SendCall call) {
+void Communicator::send_ahead(collectives::SendCall&& call) {
   sends_.put(std::move(call), [this](auto ticket) {
     engine_->enqueue([this, ticket] { take_up(sends_.take(ticket)); });
   });
   engine_->drive();
 }
 
-void Communicator::take_up(collectives::SendCall call) {
+void Communicator::take_up(collectives::SendCall&& call) {
   if (call.hold && !call.hold->failure)
     return call.on_done(call.hold->failure, kNoRank);
   engine_->uplink().note(call.priority);
   group_->send(std::move(call));
 }
 
-void Communicator::receive(collectives::ReceiveCall call) {
+void Communicator::receive(collectives::ReceiveCall&& call) {
   if (engine_->drive_with([&] { group_->receive(std::move(call)); })) return;
   receives_.put(std::move(call), [this](auto ticket) {
     engine_->enqueue([this, ticket] { group_->receive(receives_.take(ticket)); });

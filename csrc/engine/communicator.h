@@ -64,10 +64,10 @@ class Communicator final : private transport::Doorkeeper {
   // A collective that its caller refuses to make: takes a number, which is returned,
   // and fails at all.
   uint64_t refuse(const Status& why);
-  void send(collectives::SendCall call);
+  void send(collectives::SendCall&& call);
   // The same without a hold, and past the calls that wait for their data.
-  void send_ahead(collectives::SendCall call);
-  void receive(collectives::ReceiveCall call);
+  void send_ahead(collectives::SendCall&& call);
+  void receive(collectives::ReceiveCall&& call);
   // The data of a held call is there, or will not come: then the call fails with
   // `failure`, a collective on all members. After the first time nothing.
   void release(collectives::Hold& hold, const Status& failure);
@@ -135,7 +135,7 @@ class Communicator final : private transport::Doorkeeper {
     uint64_t number;
   };
   void take_up(Called called);
-  void take_up(collectives::SendCall call);
+  void take_up(collectives::SendCall&& call);
   void enter(const std::shared_ptr<collectives::Hold>& hold,
              std::function<void()> work);
   void enter_released();

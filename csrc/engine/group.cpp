@@ -194,14 +194,14 @@ void Group::start_barriers() {
   is_starting_barriers_ = false;
 }
 
-void Group::send(collectives::SendCall call) {
+void Group::send(collectives::SendCall&& call) {
   const Status why = unreachable(call.to);
   if (why) return mailbox_.send(std::move(call));
   missed_ = call.to;
   if (call.on_done) call.on_done(why, call.to);
 }
 
-void Group::receive(collectives::ReceiveCall call) {
+void Group::receive(collectives::ReceiveCall&& call) {
   const Rank from = call.from.value_or(kNoRank);
   if (!closed_) {
     if (call.on_done) call.on_done(closed_, from);

@@ -78,8 +78,8 @@ class Group final : public transport::Timed,
   // The next collective as well, which the local member has refused to make, and knows
   // why: takes its number, and tells the others, for whom it fails with `why`.
   void refuse(const Status& why);
-  void send(collectives::SendCall call);
-  void receive(collectives::ReceiveCall call);
+  void send(collectives::SendCall&& call);
+  void receive(collectives::ReceiveCall&& call);
 
   // Fails everything, now and later, and tells the others.
   void abort(const Status& why);

@@ -269,12 +269,13 @@ TEST_CASE("who shuts down waits for those that are behind in its calls", "[tcp]"
     std::vector<std::byte> sent(8 << 20, std::byte{5}), got(sent.size());
     auto first =
         is_message ? std::future<End>() : allreduce(*members[0].communicator, data[0]);
+    const TimePoint deadline = SystemClock().now() + seconds(20);
     collectives::SendCall send;
     send.to = Rank(2);
     send.data = sent.data();
     send.bytes = sent.size();
-    send.deadline = SystemClock().now() + seconds(20);
-    if (is_message) members[0].communicator->send(send);
+    send.deadline = deadline;
+    if (is_message) members[0].communicator->send(std::move(send));
     auto gone = std::async(std::launch::async, [&] {
       members[0].communicator->shutdown(seconds(20));
       members[0].communicator.reset();
@@ -286,9 +287,9 @@ TEST_CASE("who shuts down waits for those that are behind in its calls", "[tcp]"
       receive.from = Rank(0);
       receive.data = got.data();
       receive.bytes = got.size();
-      receive.deadline = send.deadline;
+      receive.deadline = deadline;
       receive.on_done = [&](const Status& s, Rank) { end.set_value(s); };
-      members[2].communicator->receive(receive);
+      members[2].communicator->receive(std::move(receive));
       const Status status = end.get_future().get();
       INFO(status.message());
       CHECK(status.is_ok());
