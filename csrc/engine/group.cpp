@@ -195,10 +195,9 @@ void Group::start_barriers() {
 }
 
 void Group::send(collectives::SendCall&& call) {
-  const Status why = unreachable(call.to);
-  if (why) return mailbox_.send(std::move(call));
+  if (is_reachable(call.to)) return mailbox_.send(std::move(call));
   missed_ = call.to;
-  if (call.on_done) call.on_done(why, call.to);
+  if (call.on_done) call.on_done(unreachable(call.to), call.to);
 }
 
 void Group::receive(collectives::ReceiveCall&& call) {
@@ -209,8 +208,14 @@ void Group::receive(collectives::ReceiveCall&& call) {
   }
   // What has come before the sender went is still there.
   mailbox_.receive(std::move(call));
-  const Status why = unreachable(from);
-  if (!why && mailbox_.fail_receives(from, why)) missed_ = from;
+  if (is_reachable(from)) return;
+  if (mailbox_.fail_receives(from, unreachable(from))) missed_ = from;
+}
+
+// Whether unreachable() is ok, without its sentence: each message asks that.
+bool Group::is_reachable(Rank rank) const {
+  if (!closed_ || is_anybody_lost_) return unreachable(rank).is_ok();
+  return rank == kNoRank || !heartbeats_.is_silent(rank);
 }
 
 // Why no message can be exchanged with `rank`. kNoRank stands for anybody: any of them
@@ -505,13 +510,16 @@ void Group::send_clock(Rank to, std::optional<transport::OutMessage> word) {
 }
 
 std::optional<TimePoint> Group::next_look() const {
-  std::optional<TimePoint> earliest = mailbox_.next_look();
+  TimePoint earliest = TimePoint::max();
   const auto consider = [&](std::optional<TimePoint> t) {
-    if (t && (!earliest || *t < *earliest)) earliest = t;
+    if (t && *t < earliest) earliest = *t;
   };
-  if (!is_leaving_) consider(heartbeats_.next_look());
-  if (!is_leaving_) consider(trace_.next_look());
-  if (!is_leaving_) consider(view_change_.next_look());
+  consider(mailbox_.next_look());
+  if (!is_leaving_) {
+    consider(heartbeats_.next_look());
+    consider(trace_.next_look());
+    consider(view_change_.next_look());
+  }
   if (is_owner_due_ || full_ != kNoRank || !given_up_.empty()) consider(clock_->now());
   if (loss_due_ != TimePoint::min() && !active_.empty()) consider(loss_due_);
   for (const auto& [seq, active] : active_) {
@@ -521,6 +529,7 @@ std::optional<TimePoint> Group::next_look() const {
     if (active.operation->is_started() || active.held)
       consider(std::min(active.ask_at, active.deadline));
   }
+  if (earliest == TimePoint::max()) return std::nullopt;
   return earliest;
 }
 

@@ -95,8 +95,7 @@ class Group final : public transport::Timed,
   // This member is in the view, and all in it but `except` have all results up to `seq`
   // that it has. So a state behind them may be given to `except`.
   bool is_settled(Seq seq, Rank except) const;
-  // What is said of `rank` from outside of the group, until something else is said: who
-  // owns shards follows it.
+  // What is said of `rank` from outside, until something else is: owners follow it.
   void advise(Rank rank, straggler::Advice advice);
 
   // Orderly end: says goodbye behind what is queued. Calls fail, now and later.
@@ -248,6 +247,7 @@ class Group final : public transport::Timed,
   void start_barriers();
   void settle(uint64_t seq);
   void update_known();
+  bool is_reachable(Rank rank) const;
   Status unreachable(Rank rank) const;
   Status death() const;
   Status loss(Rank rank) const;

@@ -48,7 +48,7 @@ void Group::settle(uint64_t seq) {
       counters_.skipped_own.fetch_add(1, std::memory_order_relaxed);
     past_calls_.note(seq, it->second.operation->call());
     // A member that was silent is back.
-    if (unreachable(kNoRank)) loss_ = Status::ok();
+    if (!loss_ && is_reachable(kNoRank)) loss_ = Status::ok();
   }
   // A failure frees memory everywhere, and where all results are here all
   // contributions were folded, called or not.

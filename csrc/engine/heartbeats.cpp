@@ -35,27 +35,16 @@ std::vector<Rank> Heartbeats::on_time(TimePoint now) {
   return untold;
 }
 
-std::optional<TimePoint> Heartbeats::next_look() const {
-  if (num_there_ == 0 || options_.interval <= Duration::zero()) return std::nullopt;
-  return last_look_ + options_.interval;
-}
-
-bool Heartbeats::is_silent(const Member& m) const {
-  return m.is_there && options_.timeout > Duration::zero() &&
-         ran_ - m.heard > options_.timeout;
-}
-
 std::optional<Duration> Heartbeats::silence(Rank rank) const {
-  const Member& m = members_[static_cast<size_t>(rank.value)];
-  if (!is_silent(m)) return std::nullopt;
-  return ran_ - m.heard;
+  if (!is_silent(rank)) return std::nullopt;
+  return ran_ - members_[static_cast<size_t>(rank.value)].heard;
 }
 
 std::vector<Rank> Heartbeats::silent() const {
   std::vector<Rank> ranks;
   for (size_t r = 0; r < members_.size(); ++r) {
     const Rank rank(static_cast<int32_t>(r));
-    if (silence(rank)) ranks.push_back(rank);
+    if (is_silent(rank)) ranks.push_back(rank);
   }
   return ranks;
 }

@@ -39,8 +39,14 @@ class Heartbeats {
   // To be called at next_look(), or later. Returns who is to get a heartbeat.
   std::vector<Rank> on_time(TimePoint now);
   // Empty: there is nobody to beat for.
-  [[nodiscard]] std::optional<TimePoint> next_look() const;
+  [[nodiscard]] std::optional<TimePoint> next_look() const {
+    if (num_there_ == 0 || options_.interval <= Duration::zero()) return std::nullopt;
+    return last_look_ + options_.interval;
+  }
 
+  [[nodiscard]] bool is_silent(Rank rank) const {
+    return is_silent(members_[static_cast<size_t>(rank.value)]);
+  }
   // For how long nothing has come from a member that is silent; empty if it is not.
   [[nodiscard]] std::optional<Duration> silence(Rank rank) const;
   [[nodiscard]] std::vector<Rank> silent() const;
@@ -52,7 +58,10 @@ class Heartbeats {
     bool is_told = false;  // since the last look
     Duration heard{};      // by ran_
   };
-  bool is_silent(const Member& m) const;
+  bool is_silent(const Member& m) const {
+    return m.is_there && options_.timeout > Duration::zero() &&
+           ran_ - m.heard > options_.timeout;
+  }
   Member& member(Rank rank) { return members_[static_cast<size_t>(rank.value)]; }
 
   HeartbeatOptions options_;
