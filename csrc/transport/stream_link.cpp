@@ -456,12 +456,7 @@ bool StreamLink::parse() {
       if (have < kHeaderBytes) return false;
       auto header = decode(std::span<const std::byte, kHeaderBytes>(
           in_.data() + in_begin_, kHeaderBytes));
-      if (!header) {
-        lose(Status(Code::kProtocol,
-                    concat("rank ", peer_.value, ": ", header.status().message()),
-                    peer_));
-        return false;
-      }
+      if (!header) return reject(header.status().message());
       in_begin_ += kHeaderBytes;
       header_ = *header;
       if (header_.extension_bytes == 0) return begin_frame({});
@@ -505,24 +500,16 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
   const std::byte* lies = nullptr;
   if (header_.block != 0) {
     lies = find_block();
-    if (lies == nullptr) {
-      lose(Status(Code::kProtocol,
-                  concat("rank ", peer_.value, ": a frame names block ",
-                         int{header_.block}, ", which was not lent"),
-                  peer_));
-      return false;
-    }
+    if (lies == nullptr)
+      return reject(
+          concat("a frame names block ", int{header_.block}, ", which was not lent"));
   }
   may_keep_ = lies != nullptr;
   is_kept_ = false;
   auto place = handler_->on_frame_begin(peer_, header_, extension);
   may_keep_ = false;
   if (is_lost_) return false;
-  if (!place) {
-    lose(Status(Code::kProtocol,
-                concat("rank ", peer_.value, ": ", place.status().message()), peer_));
-    return false;
-  }
+  if (!place) return reject(place.status().message());
   payload_ = *place;
   payload_left_ = header_.payload_bytes;
   reading_ = Reading::kPayload;
@@ -556,6 +543,12 @@ void StreamLink::stop_sending() {
   messages_.clear();
   trace_.on_lost();
   if (!sent_.is_empty()) want_flush();
+}
+
+// The peer has broken the protocol. Returns false: nothing more is read.
+bool StreamLink::reject(const std::string& nonsense) {
+  lose(Status(Code::kProtocol, concat("rank ", peer_.value, ": ", nonsense), peer_));
+  return false;
 }
 
 void StreamLink::lose(const Status& why) {

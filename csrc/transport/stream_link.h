@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,7 @@ class StreamLink final : public Link,
   const std::byte* find_block() const;
   void end_payload(size_t bytes);
   void stop_sending();
+  bool reject(const std::string& nonsense);
   void lose(const Status& why);
 
   EventLoop* loop_;
