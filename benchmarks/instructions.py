@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How many instructions one rank executes for one allreduce of 4 KiB.
+"""How many instructions an allreduce of 4 KiB takes a rank, and a message of 8 bytes.
 
-Callgrind counts them, in a program whose four members send over links in memory
-(cpp/count_allreduces.cpp). So the figure is the same in each run: it is what the engine
-and the collectives cost, without sockets, torch and waiting. The reference is the one
-kept in results/instructions.json for the same compiler. The program itself counts how
-often it asks the heap for memory: after the first allreduces not at all.
+Callgrind counts them, in programs that have all members in one thread. Those of the
+allreduce send over links in memory (cpp/count_allreduces.cpp): it is what the engine
+and the collectives cost. Those of the message share memory as processes do
+(cpp/count_messages.cpp): it is what both ends take from call to completion. Neither has
+torch, nor waits, so each run has the same figures, to a hundredth with the message,
+whose loops look at the clock. The reference is the one kept in
+results/instructions.json for the same compiler. The programs themselves count how often
+they ask the heap for memory: after the first calls not at all.
 """
 
 import json
@@ -23,9 +26,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common, programs
 
-PROGRAM = "count_allreduces"
-RANKS = 4
-NUM = 100  # allreduces; and twice as many, so that what a process costs falls out
+NUM = 100  # calls; and twice as many, so that what a process costs falls out
 BAR = 1.1  # of the kept figure
 KEPT = Path(__file__).parent / "results" / "instructions.json"
 
@@ -34,8 +35,22 @@ class NotCountedError(Exception):
     """There is nothing to count with, or counting failed; the text says why."""
 
 
+class Case(NamedTuple):
+    """What is counted, by which program; what it counts is shared by `ranks`."""
+
+    program: str
+    title: str
+    article: str
+    ranks: int
+
+
+ALLREDUCE = Case("count_allreduces", "allreduce of 4 KiB, 4 ranks", "an", 4)
+MESSAGE = Case("count_messages", "message of 8 bytes, both ends", "a", 1)
+CASES = (ALLREDUCE, MESSAGE)
+
+
 class Counted(NamedTuple):
-    """What built the program, and what a rank does for an allreduce."""
+    """What built the program, and what a rank does for a call."""
 
     build: str
     instructions: float
@@ -58,8 +73,8 @@ def allocations_of(text: str) -> int:
     return int(found[1])
 
 
-def count(program: Path, *how: str) -> Counted:
-    """What a rank does for an allreduce. `how`: further arguments of the program."""
+def count(program: Path, *how: str, ranks: int = ALLREDUCE.ranks) -> Counted:
+    """What each of `ranks` does for a call. `how`: further arguments of the program."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise NotCountedError("There is no valgrind here.")
@@ -75,7 +90,7 @@ def count(program: Path, *how: str) -> Counted:
         allocations.append(allocations_of(done.stdout))
 
     def of_each(counts: list[int]) -> float:
-        return (counts[1] - counts[0]) / NUM / RANKS
+        return (counts[1] - counts[0]) / NUM / ranks
 
     build = done.stdout.splitlines()[0]
     return Counted(build, of_each(instructions), of_each(allocations))
@@ -87,12 +102,14 @@ def kept(case: str, path: Path = KEPT) -> float | None:
     return next((row["value"] for row in rows if row["case"] == case), None)
 
 
-def judged(counted: Counted, path: Path = KEPT) -> list[common.Result]:
+def judged(
+    counted: Counted, path: Path = KEPT, of: Case = ALLREDUCE
+) -> list[common.Result]:
     """Instructions beside those kept for the same build, and allocations beside none.
 
     Instructions of another build are not judged.
     """
-    case = f"allreduce of 4 KiB, {RANKS} ranks, {counted.build}"
+    case = f"{of.title}, {counted.build}"
     value = counted.instructions
     reference = kept(case, path)
     return [
@@ -104,7 +121,7 @@ def judged(counted: Counted, path: Path = KEPT) -> list[common.Result]:
             bar=None if reference is None else BAR,
         ),
         common.Result.judge(
-            f"allocations of an {case}",
+            f"allocations of {of.article} {case}",
             unit="allocations",
             value=counted.allocations,
             reference=0,
@@ -114,9 +131,12 @@ def judged(counted: Counted, path: Path = KEPT) -> list[common.Result]:
 
 
 def main(json_file: common.JsonPath = None) -> None:
-    """Counts what an allreduce takes, beside the figure that is kept."""
+    """Counts what calls take, beside the figures that are kept."""
+    results: list[common.Result] = []
     try:
-        results = judged(count(programs.build(PROGRAM)))
+        for case in CASES:
+            counted = count(programs.build(case.program), ranks=case.ranks)
+            results += judged(counted, of=case)
     except (NotCountedError, programs.BuildError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None

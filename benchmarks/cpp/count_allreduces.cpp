@@ -25,30 +25,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "counted.h"
 #include "engine/group.h"
-#include "harness/counted_heap.h"
 #include "trace/recorder.h"
 #include "transport/loopback_link.h"
 #include "transport/send_trace.h"
 
 namespace aikido {
 namespace {
-
-// What decides about the number of instructions, beside the sources.
-#if defined(__clang__)
-constexpr const char* kCompiler = "clang";
-constexpr int kVersion = __clang_major__;
-#else
-constexpr const char* kCompiler = "gcc";
-constexpr int kVersion = __GNUC__;
-#endif
-#if defined(__x86_64__)
-constexpr const char* kArchitecture = "x86_64";
-#elif defined(__aarch64__)
-constexpr const char* kArchitecture = "aarch64";
-#else
-constexpr const char* kArchitecture = "other";
-#endif
 
 constexpr int32_t kSize = 4;
 constexpr size_t kCount = 1024;
@@ -185,8 +169,7 @@ void run(const Plan& plan) {
       second.attach(Rank(a), traced(std::move(to_a), Rank(a), second));
     }
   for (uint64_t i = 0; i < plan.num; ++i) allreduce(plan, members, network);
-  std::printf("%llu allocations\n",
-              static_cast<unsigned long long>(testing::num_allocations.load()));
+  print_allocations();
 }
 
 bool is_mode(std::string_view mode) {
@@ -224,8 +207,7 @@ int main(int argc, char** argv) {
                  "[without|disarmed|armed|spans [ELEMENTS]]\n");
     return 2;
   }
-  std::printf("%s %d, %s\n", aikido::kCompiler, aikido::kVersion,
-              aikido::kArchitecture);
+  aikido::print_build();
   if (argc == 2) {
     aikido::run(plan);
   } else {

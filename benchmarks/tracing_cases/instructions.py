@@ -28,6 +28,7 @@ from benchmarks.tracing_cases.overhead import ARMED_BAR, DISARMED_BAR
 
 MODES = ("without", "disarmed", "armed")
 SMALL = 1024  # elements of 4 bytes
+RANKS = instructions.ALLREDUCE.ranks
 # For reading a clock, which takes no instructions there: more than it does elsewhere.
 READING = 100
 SECONDS = 1e-9  # of an instruction
@@ -94,7 +95,7 @@ def readings_of(program: Path, elements: int) -> float:
     found = re.search(r"(\d+) readings", done.stdout)
     if done.returncode != 0 or found is None:
         raise instructions.NotCountedError(f"{program.name} failed:\n{done.stderr}")
-    return int(found[1]) / num / instructions.RANKS
+    return int(found[1]) / num / RANKS
 
 
 def allreduce_of(program: Path, elements: int) -> tuple[str, Allreduce]:
@@ -118,7 +119,7 @@ def judge(build: str, small: Allreduce, of_step: Allreduce, step: Step) -> list[
     bars = {"disarmed": DISARMED_BAR, "armed": ARMED_BAR}
     results = [
         Result.judge(
-            f"allreduce of 4 KiB, {mode}, {instructions.RANKS} ranks, {build}",
+            f"allreduce of 4 KiB, {mode}, {RANKS} ranks, {build}",
             unit="instructions",
             value=small.counted["without"] + small.extra(mode),
             reference=small.counted["without"],
@@ -146,9 +147,9 @@ def measure(steps: int) -> list[Result]:
     Raises:
         instructions.NotCountedError, programs.BuildError: it cannot be counted here.
     """
-    program = programs.build(instructions.PROGRAM)
+    program = programs.build(instructions.ALLREDUCE.program)
     build, small = allreduce_of(program, SMALL)
-    ranks = run_ranks(instructions.RANKS, one_rank, steps, deadline=300)
+    ranks = run_ranks(RANKS, one_rank, steps, deadline=300)
     step = min(ranks, key=lambda each: each.cpu_s)
     _, of_step = allreduce_of(program, step.elements)
     return judge(build, small, of_step, step)

@@ -81,8 +81,19 @@ def test_what_a_process_costs_is_not_counted(tmp_path, monkeypatch):
         instructions.count(tmp_path / "program")
 
 
-def test_an_allreduce_takes_no_more_than_is_kept():
-    result, heap = instructions.judged(instructions.count(counted_program()))
+def test_of_a_message_both_ends_are_counted_and_kept_apart(tmp_path):
+    file = keep(tmp_path, 1000)
+    counted = Counted("gcc 12, x86_64", 5000, 0.0)
+    result, heap = instructions.judged(counted, file, instructions.MESSAGE)
+    assert result.case == "message of 8 bytes, both ends, gcc 12, x86_64"
+    assert (result.value, result.holds) == (5000, None)
+    assert heap.case.startswith("allocations of a message of 8 bytes")
+
+
+@pytest.mark.parametrize("case", instructions.CASES, ids=lambda case: case.program)
+def test_a_call_takes_no_more_than_is_kept(case):
+    counted = instructions.count(counted_program(case), ranks=case.ranks)
+    result, heap = instructions.judged(counted, of=case)
     assert heap.holds, f"{heap.case}: {heap.value:g} of a rank"
     if result.bar is None:
         pytest.skip(f"no figure is kept for this compiler: {result.case}")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The program whose instructions are counted, where it is and can be."""
+"""The programs whose instructions are counted, where they are and can be."""
 
 import shutil
 from pathlib import Path
@@ -10,9 +10,9 @@ import pytest
 from benchmarks import instructions, programs
 
 
-def counted_program() -> Path:
+def counted_program(of: instructions.Case = instructions.ALLREDUCE) -> Path:
     """Skips, where valgrind or the program is missing."""
-    path = programs.path_of(instructions.PROGRAM)
+    path = programs.path_of(of.program)
     if shutil.which("valgrind") is None:
         pytest.skip("no valgrind here")
     if not path.exists():
