@@ -20,31 +20,37 @@ void Listeners::set_info_hook(InfoHook hook) {
 
 void Listeners::add(int64_t id, CompletionHook hook) {
   const std::lock_guard lock(mutex_);
-  if (!completion_hooks_.emplace(id, std::move(hook)).second) {
+  auto hooks = std::make_shared<CompletionHooks>(*completion_hooks_);
+  if (!hooks->emplace(id, std::move(hook)).second) {
     raise({Code::kInvalidArgument,
            concat("a completion hook with id ", id, " is registered already")});
   }
+  completion_hooks_ = std::move(hooks);
 }
 
 void Listeners::remove(int64_t id) {
   const std::lock_guard lock(mutex_);
-  if (completion_hooks_.erase(id) == 0) {
+  auto hooks = std::make_shared<CompletionHooks>(*completion_hooks_);
+  if (hooks->erase(id) == 0) {
     raise({Code::kInvalidArgument, concat("no completion hook has the id ", id)});
   }
+  completion_hooks_ = std::move(hooks);
+}
+
+std::shared_ptr<const Listeners::CompletionHooks> Listeners::completion_hooks() {
+  const std::lock_guard lock(mutex_);
+  return completion_hooks_;
 }
 
 void Listeners::on_ended(const Ended& ended) {
-  std::unique_lock lock(mutex_);
   if (ended.is_ok) {
     std::optional<float> ms;
     if (ended.is_timed) ms = static_cast<float>(to_ms(*ended.finished - ended.started));
-    for (const auto& [id, hook] : completion_hooks_) hook(ended.key, ms);
+    // Not under our lock: a hook of torch takes the one under which it is removed.
+    const auto hooks = completion_hooks();
+    for (const auto& [id, hook] : *hooks) hook(ended.key, ms);
   }
-  if (!info_hook_) {
-    if (--num_pending_ == 0) idle_.notify_all();
-    return;
-  }
-  lock.unlock();
+  if (!has_info_hook_) return end_one();
   // It may be newer than the call.
   const TimePoint finished = ended.finished ? *ended.finished : SystemClock().now();
   finisher_->run([this, ended, finished, self = shared_from_this()] {
@@ -60,14 +66,24 @@ void Listeners::on_ended(const Ended& ended) {
       TORCH_WARN("the completion hook of a group raised for call ", ended.seq, ": ",
                  error.what());
     }
-    const std::lock_guard again(mutex_);
-    if (--num_pending_ == 0) idle_.notify_all();
+    end_one();
   });
+}
+
+void Listeners::end_one() {
+  if (--num_pending_ > 0 || num_waiting_ == 0) return;
+  // Who waits has looked before, or does so behind the lock.
+  const std::lock_guard lock(mutex_);
+  idle_.notify_all();
 }
 
 bool Listeners::wait_until_idle(Milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return idle_.wait_for(lock, timeout, [this] { return num_pending_ == 0; });
+  ++num_waiting_;
+  const bool is_idle =
+      idle_.wait_for(lock, timeout, [this] { return num_pending_ == 0; });
+  --num_waiting_;
+  return is_idle;
 }
 
 }  // namespace aikido::adapter

@@ -42,7 +42,8 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   // take Python's lock. One for good.
   void set_info_hook(InfoHook hook);
   // Hears of calls that ended well, on the progress thread: must be short and must not
-  // take Python's lock.
+  // take Python's lock. It may be removed under locks that it takes itself, and may
+  // hear of one more call then, while that is being done.
   void add(int64_t id, CompletionHook hook);
   void remove(int64_t id);
 
@@ -59,15 +60,22 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   bool wait_until_idle(Milliseconds timeout);
 
  private:
+  using CompletionHooks = std::map<int64_t, CompletionHook>;
+
+  std::shared_ptr<const CompletionHooks> completion_hooks();
+  void end_one();
+
   std::shared_ptr<Finisher> finisher_;
   std::atomic<bool> is_timing_ = false;
   std::atomic<bool> has_info_hook_ = false;
+  std::atomic<uint64_t> num_pending_ = 0;
+  std::atomic<int> num_waiting_ = 0;  // until none is pending
   std::mutex mutex_;
   std::condition_variable idle_;
-  std::atomic<uint64_t> num_pending_ = 0;  // gets less under mutex_
-  // Guarded by mutex_.
-  InfoHook info_hook_;
-  std::map<int64_t, CompletionHook> completion_hooks_;
+  InfoHook info_hook_;  // there once has_info_hook_ is set, and then for good
+  // Guarded by mutex_; what it points to never changes.
+  std::shared_ptr<const CompletionHooks> completion_hooks_ =
+      std::make_shared<const CompletionHooks>();
 };
 
 }  // namespace aikido::adapter
