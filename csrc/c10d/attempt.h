@@ -24,6 +24,7 @@ class AikidoBackend::Attempt : public CallSite {
  private:
   AikidoBackend& backend_;
   const size_t num_calls_;
+  const bool is_message_alone_;  // which has no number, and is in no batch
   const uint64_t numbers_before_;
   const int exceptions_before_;
 };

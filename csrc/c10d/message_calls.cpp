@@ -17,7 +17,8 @@ using ::c10d::OpType;
 
 namespace {
 
-// `keep_alive` of the call holds the work until it is told.
+// `keep_alive` of the call holds the work until it is told, and beyond that if a part
+// of a message that has failed is still on its way out of the tensor.
 collectives::MessageCompletion completion(const c10::intrusive_ptr<AikidoWork>& work) {
   return [work = work.get()](const Status& status, Rank peer) {
     AikidoWork::complete_message(c10::intrusive_ptr<AikidoWork>::reclaim_copy(work),
@@ -48,29 +49,42 @@ AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
                                                    std::optional<Priority> priority,
                                                    Milliseconds timeout) {
   check_rank(site, "dst", to, getSize());
+  const at::Tensor& tensor = tensors[0];
+  const Title title{OpType::SEND, "aikido:send"};
+  const auto limit = timeout_or(timeout, this->timeout());
+  const auto call_of = [&](const Slot& slot, const at::Tensor& host) {
+    collectives::SendCall call;
+    call.to = Rank(to);
+    call.tag = tag;
+    call.data = bytes_of(host);
+    call.bytes = host.nbytes();
+    call.priority =
+        priority.value_or(static_cast<Priority>(settings_.values.transport_priority));
+    call.deadline = slot.called_at + limit;
+    call.keep_alive = keep_alive(slot.work);
+    call.on_done = completion(slot.work);
+    return call;
+  };
+  if (stands_for_itself(tensor)) {
+    Slot slot = this->slot(title, tensors);
+    slot.work->open_message(tensor, /*is_received=*/false);
+    slot.communicator->send(call_of(slot, tensor));
+    return close(std::move(slot));
+  }
   check_process();
   Staging staging(site, services_->transfers);
-  const at::Tensor host = staging.in(tensors[0]);
+  const at::Tensor host = staging.in(tensor);
   Staged staged = staging.take();
-  Slot of_call = slot({OpType::SEND, "aikido:send"}, tensors);
-  collectives::SendCall call;
-  call.to = Rank(to);
-  call.tag = tag;
-  call.data = bytes_of(host);
-  call.bytes = host.nbytes();
-  call.priority =
-      priority.value_or(static_cast<Priority>(settings_.values.transport_priority));
-  call.deadline = of_call.called_at + timeout_or(timeout, this->timeout());
-  call.keep_alive = keep_alive(of_call.work);
-  call.on_done = completion(of_call.work);
+  Slot slot = this->slot(title, tensors);
+  collectives::SendCall call = call_of(slot, host);
+  const TimePoint deadline = call.deadline;
   Departure departure(staged);
   call.hold = departure.hold();
-  of_call.work->open({{}, std::move(staged), {host}});
-  const Current::Pointer communicator = communicator_.operator->();
-  const TimePoint deadline = call.deadline;
-  communicator->send(std::move(call));
-  if (departure.hold()) departure.follow(*services_->transfers, communicator, deadline);
-  return close(std::move(of_call));
+  slot.work->open({{}, std::move(staged), {host}});
+  slot.communicator->send(std::move(call));
+  if (departure.hold())
+    departure.follow(*services_->transfers, slot.communicator, deadline);
+  return close(std::move(slot));
 }
 
 AikidoBackend::WorkPtr AikidoBackend::recv(Tensors& tensors, int from, int tag) {
@@ -86,22 +100,33 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   const Attempt site = message("recv");
   const at::Tensor& tensor = check_single(site, "tensor", tensors, Use::kWrite);
   if (from) check_rank(site, "src", *from, getSize());
+  const Title title = from ? Title{OpType::RECV, "aikido:recv"}
+                           : Title{OpType::RECVANYSOURCE, "aikido:recvAnySource"};
+  const auto call_of = [&](const Slot& slot, std::byte* data) {
+    collectives::ReceiveCall call;
+    if (from) call.from = Rank(*from);
+    call.tag = tag;
+    call.data = data;
+    call.bytes = tensor.nbytes();
+    call.deadline = slot.called_at + timeout();
+    call.keep_alive = keep_alive(slot.work);
+    call.on_done = completion(slot.work);
+    return call;
+  };
+  if (stands_for_itself(tensor)) {
+    std::byte* const data = mutable_bytes_of(tensor);
+    Slot slot = this->slot(title, tensors);
+    slot.work->open_message(tensor, /*is_received=*/true);
+    slot.communicator->receive(call_of(slot, data));
+    return close(std::move(slot));
+  }
   check_process();
   Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(tensor);
-  Slot of_call = from ? slot({OpType::RECV, "aikido:recv"}, tensors)
-                      : slot({OpType::RECVANYSOURCE, "aikido:recvAnySource"}, tensors);
-  collectives::ReceiveCall call;
-  if (from) call.from = Rank(*from);
-  call.tag = tag;
-  call.data = mutable_bytes_of(host);
-  call.bytes = host.nbytes();
-  call.deadline = of_call.called_at + timeout();
-  call.keep_alive = keep_alive(of_call.work);
-  call.on_done = completion(of_call.work);
-  of_call.work->open({tensors, staging.take(), {}});
-  communicator_->receive(std::move(call));
-  return close(std::move(of_call));
+  Slot slot = this->slot(title, tensors);
+  slot.work->open({tensors, staging.take(), {}});
+  slot.communicator->receive(call_of(slot, mutable_bytes_of(host)));
+  return close(std::move(slot));
 }
 
 }  // namespace aikido::adapter

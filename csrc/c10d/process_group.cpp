@@ -188,8 +188,9 @@ AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
     : CallSite{name, backend.getRank()},
       backend_(backend),
       num_calls_(num_calls),
+      is_message_alone_(num_calls == 0 && backend.num_batches_ == 0),
       numbers_before_(numbers_taken()),
-      exceptions_before_(std::uncaught_exceptions()) {
+      exceptions_before_(is_message_alone_ ? 0 : std::uncaught_exceptions()) {
   if (num_calls == 0) return;
   on_refused = [&backend, num_calls](const Status& why) {
     for (size_t i = 1; i < num_calls; ++i) backend.refuse(why);
@@ -198,6 +199,7 @@ AikidoBackend::Attempt::Attempt(AikidoBackend& backend, const char* name,
 }
 
 AikidoBackend::Attempt::~Attempt() {
+  if (is_message_alone_) return;
   if (std::uncaught_exceptions() == exceptions_before_) return;
   backend_.end_refused_batch();
   while (numbers_taken() - numbers_before_ < num_calls_) {
@@ -235,18 +237,19 @@ uint64_t AikidoBackend::refuse(const Status& why) {
 
 AikidoBackend::Slot AikidoBackend::slot(const Title& title, const Tensors& inputs) {
   check_process();
-  communicator_.check();
+  Current::Pointer communicator = communicator_.operator->();
   OwnWork work = batch();
-  if (work.defined()) return {std::move(work), true, SystemClock().now()};
+  if (work.defined())
+    return {std::move(work), true, SystemClock().now(), std::move(communicator)};
   work = c10::make_intrusive<AikidoWork>(getRank(), title.type, title.text, inputs,
                                          services_);
   const TimePoint called_at = work->started();
-  return {std::move(work), false, called_at};
+  return {std::move(work), false, called_at, std::move(communicator)};
 }
 
 AikidoBackend::OwnWork AikidoBackend::close(Slot slot) {
   if (!slot.is_batch) AikidoWork::close(slot.work);
-  return slot.work;
+  return std::move(slot.work);
 }
 
 const char* AikidoBackend::call_name(const Title& title) {
@@ -271,7 +274,7 @@ AikidoBackend::OwnWork AikidoBackend::submit(Call call, const Title& title,
   local.hold = departure.hold();
   local.parts = departure.parts();
   of_call.work->open(std::move(memory));
-  const Current::Pointer communicator = communicator_.operator->();
+  const Current::Pointer& communicator = of_call.communicator;
   const Milliseconds limit = timeout_or(timeout, this->timeout());
   of_call.work->set_sequence_number(
       communicator->call(std::move(call), std::move(local), limit));

@@ -196,6 +196,7 @@ class AikidoBackend final : public ChangingBackend {
     OwnWork work;
     bool is_batch;
     TimePoint called_at;
+    Current::Pointer communicator;  // of the call
   };
   // The calls of one thread that are to be one work.
   struct Batch {
@@ -215,7 +216,7 @@ class AikidoBackend final : public ChangingBackend {
   };
   static const char* call_name(const Title& title);
   Slot slot(const Title& title, const Tensors& inputs);
-  OwnWork close(Slot slot);
+  static OwnWork close(Slot slot);
   // One collective.
   OwnWork submit(collectives::Call call, const Title& title,
                  collectives::LocalCall local, const Tensors& inputs,

@@ -26,10 +26,6 @@ constexpr size_t kCopyBytes = size_t{256} << 10;
 // Of the result, wherever they belong: as much is waited for before copies are queued.
 constexpr size_t kFlushBytes = size_t{1} << 20;
 
-bool stands_for_itself(const at::Tensor& tensor) {
-  return tensor.device().is_cpu() && is_plain(tensor);
-}
-
 const at::Tensor& unshared(const at::Tensor& tensor) {
   tensor.mutable_data_ptr();
   return tensor;
@@ -45,6 +41,10 @@ at::Tensor elements(const at::Tensor& tensor, size_t begin, size_t end) {
 
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+bool stands_for_itself(const at::Tensor& tensor) {
+  return tensor.device().is_cpu() && is_plain(tensor);
 }
 
 at::Tensor plain(const at::Tensor& tensor) {

@@ -121,7 +121,9 @@ class Staging {
 
 // Contiguous, and of the values that its memory holds.
 bool is_plain(const at::Tensor& tensor);
-// `tensor` if it is that, else a copy on its device. Of the data alone: no gradient
+// That, and in memory of the host: Staging gives it back.
+bool stands_for_itself(const at::Tensor& tensor);
+// `tensor` if it is plain, else a copy on its device. Of the data alone: no gradient
 // goes through it.
 at::Tensor plain(const at::Tensor& tensor);
 

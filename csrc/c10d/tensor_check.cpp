@@ -55,9 +55,12 @@ void check_memory(const CallSite& site, const char* argument,
                   const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const size_t given = tensor.has_storage() ? tensor.storage().nbytes() : 0;
-  const size_t needed = at::detail::computeStorageNbytes(
-      tensor.sizes(), tensor.strides(), tensor.itemsize(),
-      static_cast<size_t>(tensor.storage_offset()));
+  const auto offset = static_cast<size_t>(tensor.storage_offset());
+  const size_t needed =
+      tensor.is_contiguous()
+          ? (offset + static_cast<size_t>(tensor.numel())) * tensor.itemsize()
+          : at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(),
+                                             tensor.itemsize(), offset);
   if (tensor.has_storage() && given < needed) {
     refuse(site, "argument ", argument, " of shape ", tensor.sizes(), " needs ", needed,
            " bytes of storage, which has ", given,
@@ -135,7 +138,8 @@ void check_tensor(const CallSite& site, const char* argument, const at::Tensor& 
            ", only cpu and cuda are supported");
   }
   check_memory(site, argument, tensor);
-  if (use == Use::kWrite && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+  if (use == Use::kWrite && !tensor.is_contiguous() &&
+      at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
     refuse(site, "argument ", argument, " of shape ", tensor.sizes(), " and strides ",
            tensor.strides(),
            " has elements that share memory, so no result can be written there; pass "

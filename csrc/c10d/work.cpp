@@ -87,43 +87,46 @@ AikidoWork::AikidoWork(const std::vector<at::Tensor>* recorded, int rank,
 // finisher.
 AikidoWork::~AikidoWork() {
   if (!engine::Engine::is_progress_thread()) return;
-  unmarked_.reset();  // not the last references
-  unmarked_result_.reset();
-  services_->finisher->run([results = std::move(results_), held = std::move(held_),
-                            owners = std::move(owners_), copies = std::move(copies_),
-                            finishes = std::move(finishes_),
-                            landed = std::move(landed_), future = std::move(future_),
-                            future_result = std::move(future_result_)]() mutable {
-    results.clear();
-    held.clear();
-    owners.clear();
-    copies.clear();
-    landed.clear();
-    finishes.clear();
-    future.reset();
-    future_result.reset();
+  services_->finisher->run([message = std::move(message_), rest = std::move(rest_),
+                            futures = std::move(futures_)]() mutable {
+    message.reset();
+    rest.reset();
+    futures.reset();
   });
 }
 
+void AikidoWork::open_message(const at::Tensor& tensor, bool is_received) {
+  if (!is_open_batch()) {
+    message_ = tensor;
+    ++num_open_;
+    return;
+  }
+  Memory memory;
+  (is_received ? memory.results : memory.held) = {tensor};
+  open(std::move(memory));
+}
+
 void AikidoWork::open(Memory memory) {
+  if (!rest_) rest_ = std::make_shared<Rest>();
   for (const at::Tensor& result : memory.results) {
     if (result.device().is_cpu()) continue;
     const std::lock_guard lock(mutex_);
-    if (std::find(devices_.begin(), devices_.end(), result.device()) == devices_.end())
-      devices_.push_back(result.device());
+    auto& devices = rest_->devices;
+    if (std::find(devices.begin(), devices.end(), result.device()) == devices.end())
+      devices.push_back(result.device());
   }
   const auto append = [](auto& to, auto& from) {
     if (to.empty()) return to.swap(from);
     to.insert(to.end(), std::make_move_iterator(from.begin()),
               std::make_move_iterator(from.end()));
   };
-  append(results_, memory.results);
-  append(held_, memory.held);
-  append(held_, memory.staged.sources);
-  append(copies_, memory.staged.copies);
-  if (memory.owner) owners_.push_back(std::move(memory.owner));
-  if (memory.finish) finishes_.push_back(std::move(memory.finish));
-  if (memory.lands_on) lands_on_.push_back(*memory.lands_on);
+  append(rest_->results, memory.results);
+  append(rest_->held, memory.held);
+  append(rest_->held, memory.staged.sources);
+  append(rest_->copies, memory.staged.copies);
+  if (memory.owner) rest_->owners.push_back(std::move(memory.owner));
+  if (memory.finish) rest_->finishes.push_back(std::move(memory.finish));
+  if (memory.lands_on) rest_->lands_on.push_back(*memory.lands_on);
   num_open_ += 1 + memory.num_parts;
 }
 
@@ -158,7 +161,7 @@ void AikidoWork::complete(c10::intrusive_ptr<AikidoWork> self, const Status& sta
                           const collectives::Outcome& outcome) {
   {
     const std::lock_guard lock(self->mutex_);
-    if (self->failure_) self->outcome_ = outcome;
+    if (self->failure_) self->rest_->outcome = outcome;
   }
   end_one(std::move(self), status);
 }
@@ -199,14 +202,17 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     error = std::make_exception_ptr(
         Error(self->failure_, operation_of(self->title_), self->seq_));
   }
-  if (self->copies_.empty() && self->finishes_.empty() &&
-      self->opType_ != ::c10d::OpType::BARRIER)
-    return end_at_once(std::move(self), error);
+  const bool is_barrier = self->opType_ == ::c10d::OpType::BARRIER;
+  const bool is_unfinished =
+      self->rest_ && !(self->rest_->copies.empty() && self->rest_->finishes.empty());
+  if (!is_unfinished && !is_barrier) return end_at_once(std::move(self), error);
   const auto finisher = self->services_->finisher;
   const auto owed = self->services_->num_owed;
-  const bool has_parts = std::any_of(self->copies_.begin(), self->copies_.end(),
-                                     [](const Copy& c) { return c.parts != nullptr; });
-  if ((!error && (!self->copies_.empty() || !self->finishes_.empty())) || has_parts) {
+  const bool has_parts =
+      is_unfinished &&
+      std::any_of(self->rest_->copies.begin(), self->rest_->copies.end(),
+                  [](const Copy& c) { return c.parts != nullptr; });
+  if ((!error && is_unfinished) || has_parts) {
     ++*owed;
     finisher->run([self = std::move(self), owed, error]() mutable {
       if (!error) error = self->finish_on_host();
@@ -219,7 +225,7 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
     return;
   }
   // A barrier closes what came before it: also results that are still to be made.
-  if (!error && self->opType_ == ::c10d::OpType::BARRIER &&
+  if (!error && is_barrier &&
       (*owed > 0 || self->services_->transfers->has_copied_up())) {
     finisher->run([self = std::move(self), owed]() mutable {
       while (const int num = *owed) owed->wait(num);
@@ -257,26 +263,25 @@ bool AikidoWork::end_here(const std::exception_ptr& error) {
     if (failure_) work_result_ = ::c10d::WorkResult::COMM_ERROR;
   }
   finish(error);
+  is_over_ = true;
   services_->listeners->on_ended(
       {opType_, seq_, key_, started_, finished_, error == nullptr, is_timed_});
-  std::unique_lock lock(mutex_);
-  const bool has_futures = unmarked_ || unmarked_result_;
-  const auto next = std::move(next_);
-  if (!next) return has_futures;
-  Status status = failure_;
-  lock.unlock();
-  if (error && status)
-    status = {Code::kAborted, "a call before it in the batch has failed"};
-  end_one(next, status);
-  return has_futures;
+  // Without the lock: whoever came before has set it, whoever comes later sees to it.
+  if (const auto next = std::move(next_)) {
+    Status status = failure_;
+    if (error && status)
+      status = {Code::kAborted, "a call before it in the batch has failed"};
+    end_one(next, status);
+  }
+  return has_futures_;
 }
 
 std::exception_ptr AikidoWork::finish_on_host() {
   // Plain writes, as to the memory of other tensors: autograd has no say in them.
   const at::AutoDispatchBelowADInplaceOrView below;
   try {
-    for (const Copy& copy : copies_) write_back(copy);
-    for (const auto& finish : finishes_) finish();
+    for (const Copy& copy : rest_->copies) write_back(copy);
+    for (const auto& finish : rest_->finishes) finish();
   } catch (...) {
     return std::current_exception();
   }
@@ -300,29 +305,31 @@ void AikidoWork::write_back(const Copy& copy) {
 // The last of what is done on devices, also of what has failed in the middle: parts of
 // its result may be on their way up. Returns the first failure.
 std::exception_ptr AikidoWork::mark_results(std::exception_ptr error) {
+  auto& landed = rest_->landed;
   try {
-    for (const Copy& copy : copies_) {
+    for (const Copy& copy : rest_->copies) {
       if (error && copy.parts) copy.parts->drop();
-      lands_on_.push_back(copy.tensor.device());
+      rest_->lands_on.push_back(copy.tensor.device());
     }
-    for (const c10::Device device : lands_on_) {
-      const bool is_marked = std::any_of(landed_.begin(), landed_.end(),
+    for (const c10::Device device : rest_->lands_on) {
+      const bool is_marked = std::any_of(landed.begin(), landed.end(),
                                          [&](auto& m) { return m.device == device; });
       if (device.is_cpu() || is_marked) continue;
-      landed_.push_back(Mark::of(services_->transfers->up(device)));
+      landed.push_back(Mark::of(services_->transfers->up(device)));
     }
   } catch (...) {
     if (!error) error = std::current_exception();
   }
-  has_landed_ = !landed_.empty();
+  has_landed_ = !landed.empty();
   return error;
 }
 
 // Requires: completed. Whoever takes a future marks it: exactly one does.
 void AikidoWork::mark_futures() {
   std::unique_lock lock(mutex_);
-  const auto future = std::exchange(unmarked_, nullptr);
-  const auto result = std::exchange(unmarked_result_, nullptr);
+  if (!futures_) return;
+  const auto future = std::exchange(futures_->unmarked, nullptr);
+  const auto result = std::exchange(futures_->unmarked_result, nullptr);
   const std::exception_ptr error = exception_;
   lock.unlock();
   if (future && error) {
@@ -330,10 +337,12 @@ void AikidoWork::mark_futures() {
   } else if (future) {
     // Whoever waits for it waits for what these streams have to do.
     std::vector<c10::Stream> streams;
-    for (const Mark& mark : landed_)
-      streams.push_back(services_->transfers->up(mark.device));
+    if (has_landed_) {
+      for (const Mark& mark : rest_->landed)
+        streams.push_back(services_->transfers->up(mark.device));
+    }
     const c10::MultiStreamGuard guard(streams);
-    future->markCompleted(c10::IValue(results_));
+    future->markCompleted(c10::IValue(AikidoWork::result()));
   }
   if (result) result->markCompleted(c10::IValue(static_cast<int64_t>(work_result_)));
 }
@@ -355,8 +364,11 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
   trace::Recorder& recorder = *services_->recorder;
   const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
-    help(timeout);
-    const bool is_over = ::c10d::Work::wait(bounded(timeout));
+    if (!is_over_) help(timeout);
+    // Without its lock where nothing is left to wait for, nor to throw.
+    const bool is_quick = is_over_ && !exception_;
+    if (is_quick) synchronize();
+    const bool is_over = is_quick || ::c10d::Work::wait(bounded(timeout));
     ::c10d::unregister_work(self);
     return is_over;
   } catch (...) {
@@ -370,7 +382,7 @@ bool AikidoWork::wait(std::chrono::milliseconds timeout) {
 // Also called by Work::wait, under its lock.
 void AikidoWork::synchronize() {
   if (!has_landed_) return;
-  for (const Mark& mark : landed_) {
+  for (const Mark& mark : rest_->landed) {
     const c10::Stream stream = current_stream(mark.device);
     if (is_capturing(stream)) {
       raise({Code::kUnsupported,
@@ -384,21 +396,32 @@ void AikidoWork::synchronize() {
 }
 
 bool AikidoWork::isCompleted() {
-  return ::c10d::Work::isCompleted() &&
-         std::all_of(landed_.begin(), landed_.end(),
-                     [](const Mark& m) { return m.event->query(); });
+  if (!is_over_ && !::c10d::Work::isCompleted()) return false;
+  return !has_landed_ || std::all_of(rest_->landed.begin(), rest_->landed.end(),
+                                     [](const Mark& m) { return m.event->query(); });
+}
+
+// Without the lock where nothing changes any more.
+bool AikidoWork::isSuccess() const {
+  return is_over_ ? !exception_ : ::c10d::Work::isSuccess();
+}
+
+std::vector<at::Tensor> AikidoWork::result() {
+  if (rest_) return rest_->results;
+  const bool is_received = opType_ != ::c10d::OpType::SEND && message_.defined();
+  return is_received ? std::vector{message_} : std::vector<at::Tensor>();
 }
 
 std::optional<collectives::Outcome> AikidoWork::outcome() {
   const std::lock_guard lock(mutex_);
   if (!completed_) return std::nullopt;
   if (exception_) std::rethrow_exception(exception_);
-  return outcome_;
+  return rest_ ? rest_->outcome : collectives::Outcome();
 }
 
 std::vector<Rank> AikidoWork::missing() const {
   const std::lock_guard lock(mutex_);
-  return outcome_.missing;
+  return rest_ ? rest_->outcome.missing : std::vector<Rank>();
 }
 
 float AikidoWork::getDuration() const {
@@ -418,15 +441,24 @@ void AikidoWork::abort() {
   TORCH_CHECK(false, "aikido: one call cannot be aborted alone; abort the group");
 }
 
+// Requires Work::mutex_.
+AikidoWork::Futures& AikidoWork::futures() {
+  if (!futures_) futures_ = std::make_shared<Futures>();
+  has_futures_ = true;
+  return *futures_;
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
   end_batch_of_this_thread();
   std::unique_lock lock(mutex_);
-  if (!future_) {
-    future_ = c10::make_intrusive<c10::ivalue::Future>(
-        c10::ListType::create(c10::TensorType::get()), devices_);
-    unmarked_ = future_;
+  Futures& all = futures();
+  if (!all.tensors) {
+    all.tensors = c10::make_intrusive<c10::ivalue::Future>(
+        c10::ListType::create(c10::TensorType::get()),
+        rest_ ? rest_->devices : std::vector<c10::Device>());
+    all.unmarked = all.tensors;
   }
-  const auto future = future_;
+  const auto future = all.tensors;
   const bool is_over = completed_;
   lock.unlock();
   if (is_over) mark_futures();
@@ -436,11 +468,12 @@ c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFuture() {
 c10::intrusive_ptr<c10::ivalue::Future> AikidoWork::getFutureResult() {
   end_batch_of_this_thread();
   std::unique_lock lock(mutex_);
-  if (!future_result_) {
-    future_result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
-    unmarked_result_ = future_result_;
+  Futures& all = futures();
+  if (!all.result) {
+    all.result = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    all.unmarked_result = all.result;
   }
-  const auto future = future_result_;
+  const auto future = all.result;
   const bool is_over = completed_;
   lock.unlock();
   if (is_over) mark_futures();

@@ -62,6 +62,9 @@ class AikidoWork final : public ::c10d::Work {
   // Another call of this work, with its memory. Only by the thread that made the work,
   // before close().
   void open(Memory memory);
+  // The same for a message that is sent from `tensor`, in host memory, or received
+  // there.
+  void open_message(const at::Tensor& tensor, bool is_received);
   // No further call comes.
   static void close(c10::intrusive_ptr<AikidoWork> self);
 
@@ -93,9 +96,10 @@ class AikidoWork final : public ::c10d::Work {
   std::vector<Rank> missing() const;
 
   int sourceRank() const override;
-  std::vector<at::Tensor> result() override { return results_; }
+  std::vector<at::Tensor> result() override;
   // On devices: the copies of the result are through.
   bool isCompleted() override;
+  bool isSuccess() const override;
   // Returns when the call has ended on the host, and holds up the current streams of
   // its devices until the result is there. Also takes the work out of torch's registry
   // of works under way.
@@ -112,6 +116,25 @@ class AikidoWork final : public ::c10d::Work {
   uint64_t getCompletionKey() const AIKIDO_OVERRIDE_SINCE_2_15 { return key_; }
 
  private:
+  // What most calls have and messages in host memory have not.
+  struct Rest {
+    std::vector<at::Tensor> results;
+    std::vector<at::Tensor> held;
+    std::vector<std::shared_ptr<void>> owners;
+    std::vector<Copy> copies;
+    std::vector<std::function<void()>> finishes;
+    std::vector<c10::Device> lands_on;  // beside those of copies
+    std::vector<Mark> landed;           // when the results are on their devices
+    // Guarded by Work::mutex_ until the last call ends.
+    std::vector<c10::Device> devices;  // of the results, without the CPU
+    collectives::Outcome outcome;
+  };
+  struct Futures {
+    c10::intrusive_ptr<c10::ivalue::Future> tensors, result;
+    // Those of them that are still to be marked.
+    c10::intrusive_ptr<c10::ivalue::Future> unmarked, unmarked_result;
+  };
+
   // `recorded`: the inputs, for a profiler; null where there is none.
   AikidoWork(const std::vector<at::Tensor>* recorded, int rank, ::c10d::OpType type,
              const char* title, std::shared_ptr<const Services> services);
@@ -124,6 +147,7 @@ class AikidoWork final : public ::c10d::Work {
   std::exception_ptr finish_on_host();
   void write_back(const Copy& copy);
   std::exception_ptr mark_results(std::exception_ptr error);
+  Futures& futures();
   void mark_futures();
   void help(std::chrono::milliseconds timeout);
 
@@ -132,33 +156,27 @@ class AikidoWork final : public ::c10d::Work {
   const uint64_t key_;
   const TimePoint started_;
   const bool is_timed_;
-  // Changed before the last call ends, read after that.
-  std::vector<at::Tensor> results_;
-  std::vector<at::Tensor> held_;
-  std::vector<std::shared_ptr<void>> owners_;
-  std::vector<Copy> copies_;
-  std::vector<c10::Device> lands_on_;  // beside those of copies_
-  // When the results are on their devices; final once the flag is set.
-  std::vector<Mark> landed_;
-  std::atomic<bool> has_landed_ = false;
-  std::vector<std::function<void()>> finishes_;
-  std::atomic<int> num_open_ = 1;       // calls, and one more until close()
-  std::atomic<uint64_t> batch_of_ = 0;  // the thread whose calls it takes; 0: none
-  std::atomic<bool> follows_ = false;   // another work, which may end on any thread
+  // Changed before the last call ends, read after that: of a message in host memory its
+  // tensor, else all that is in `rest_`, which is there then.
+  at::Tensor message_;
+  std::shared_ptr<Rest> rest_;
+  std::atomic<bool> has_landed_ = false;  // rest_->landed is final
+  std::atomic<int> num_open_ = 1;         // calls, and one more until close()
+  std::atomic<uint64_t> batch_of_ = 0;    // the thread whose calls it takes; 0: none
+  std::atomic<bool> follows_ = false;     // another work, which may end on any thread
   std::atomic<uint64_t> seq_ = 0;
   std::atomic<Rank> source_{};
   // Of one that is timed, or that an info hook hears of; final once it has completed.
   std::optional<TimePoint> finished_;
+  // Set soon after Work::completed_: for who can do without Work::mutex_ then.
+  std::atomic<bool> is_over_ = false;
   // Guarded by Work::mutex_ until the last call ends.
   Status failure_;
-  collectives::Outcome outcome_;
-  std::vector<c10::Device> devices_;  // of the results, without the CPU
   c10::intrusive_ptr<AikidoWork> next_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_;
-  c10::intrusive_ptr<c10::ivalue::Future> future_result_;
-  c10::intrusive_ptr<c10::ivalue::Future> unmarked_;
-  c10::intrusive_ptr<c10::ivalue::Future> unmarked_result_;
   ::c10d::WorkResult work_result_ = ::c10d::WorkResult::SUCCESS;
+  // Null until somebody asks for one. Guarded by Work::mutex_.
+  std::shared_ptr<Futures> futures_;
+  std::atomic<bool> has_futures_ = false;
 };
 
 // A reference to `work`, and so to its tensors, for the engine to hold.
