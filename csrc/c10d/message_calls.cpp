@@ -67,8 +67,9 @@ AikidoBackend::OwnWork AikidoBackend::send_checked(const CallSite& site,
   };
   if (stands_for_itself(tensor)) {
     Slot slot = this->slot(title, tensors);
+    collectives::SendCall call = call_of(slot, tensor);
     slot.work->open_message(tensor, /*is_received=*/false);
-    slot.communicator->send(call_of(slot, tensor));
+    slot.communicator->send(std::move(call));
     return close(std::move(slot));
   }
   check_process();
@@ -116,16 +117,18 @@ AikidoBackend::WorkPtr AikidoBackend::receive(Tensors& tensors, std::optional<in
   if (stands_for_itself(tensor)) {
     std::byte* const data = mutable_bytes_of(tensor);
     Slot slot = this->slot(title, tensors);
+    collectives::ReceiveCall call = call_of(slot, data);
     slot.work->open_message(tensor, /*is_received=*/true);
-    slot.communicator->receive(call_of(slot, data));
+    slot.communicator->receive(std::move(call));
     return close(std::move(slot));
   }
   check_process();
   Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(tensor);
   Slot slot = this->slot(title, tensors);
+  collectives::ReceiveCall call = call_of(slot, mutable_bytes_of(host));
   slot.work->open({tensors, staging.take(), {}});
-  slot.communicator->receive(call_of(slot, mutable_bytes_of(host)));
+  slot.communicator->receive(std::move(call));
   return close(std::move(slot));
 }
 
