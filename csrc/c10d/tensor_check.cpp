@@ -132,6 +132,12 @@ void check_tensor(const CallSite& site, const char* argument, const at::Tensor& 
     refuse(site, "argument ", argument, " has layout ", tensor.layout(),
            ", only dense (strided) tensors are taken; use to_dense()");
   }
+  if (tensor.is_nested()) {
+    refuse(
+        site, "argument ", argument,
+        " is a nested tensor, which has no shape that ranks could agree on; pass its "
+        "parts (unbind()), or one tensor padded to a shape (to_padded_tensor())");
+  }
   const at::Device device = tensor.device();
   if (!device.is_cpu() && !device.is_cuda() && !device.is_privateuseone()) {
     refuse(site, "argument ", argument, " is on device ", tensor.device(),

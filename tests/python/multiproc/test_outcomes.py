@@ -160,6 +160,7 @@ def texts_of(calls):
 def call_badly(rank, size):
     ones, op, policy = torch.ones(4), dist.ReduceOp, skip(min_contributors=None)
     ours, backend = aikido_torch.all_reduce, _backend.backend_of(None)
+    nested = torch.nested.nested_tensor([ones, torch.ones(2)])
     texts = texts_of(
         {
             "integers": lambda: ours(torch.ones(4, dtype=torch.int32), policy=policy),
@@ -170,6 +171,7 @@ def call_badly(rank, size):
             "meta": lambda: backend.allreduce([torch.ones(4, device="meta")]),
             "strides": lambda: ours(torch.ones(1).expand(4)),
             "sparse": lambda: ours(torch.eye(3).to_sparse()),
+            "nested": lambda: backend.send([nested], 1 - rank, 0),
             "list": lambda: backend.allreduce([ones, ones]),
             "root": lambda: backend.broadcast(ones, root=5),
             "gather": lambda: backend.allgather([[ones]], [ones]),
@@ -217,6 +219,9 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "written there; pass .contiguous() or .clone()",
             "sparse": f"ConfigError: all_reduce {here}: argument tensor has layout "
             "Sparse, only dense (strided) tensors are taken; use to_dense()",
+            "nested": f"ConfigError: send {here}: argument tensor is a nested tensor, "
+            "which has no shape that ranks could agree on; pass its parts (unbind()), "
+            "or one tensor padded to a shape (to_padded_tensor())",
             "list": f"ConfigError: all_reduce {here}: argument tensor is a list of 2 "
             "tensors; exactly one is taken",
             "root": f"ConfigError: broadcast {here}: argument src is 5; the group has "
