@@ -94,11 +94,11 @@ def test_of_a_message_both_ends_are_counted_and_kept_apart(tmp_path):
 def test_a_call_takes_no_more_than_is_kept(case):
     counted = instructions.count(counted_program(case), ranks=case.ranks)
     result, heap = instructions.judged(counted, of=case)
-    assert heap.holds, f"{heap.case}: {heap.value:g} of a rank"
+    assert heap.holds, f"{heap.case}: {heap.value:g}"
     if result.bar is None:
         pytest.skip(f"no figure is kept for this compiler: {result.case}")
     assert result.holds, (
-        f"{result.case}: {result.value:.0f} instructions of a rank, and "
+        f"{result.case}: {result.value:.0f} instructions, and "
         f"{result.reference:.0f} are kept; if that is meant, keep the new figure "
         "(benchmarks/README.md)"
     )
