@@ -65,12 +65,6 @@ struct NamedBatchPlan {
   Graph graph;
 };
 
-template <class T>
-T value_or_raise(Result<T> result) {
-  adapter::raise_if_failed(result.status());
-  return std::move(*result);
-}
-
 Names names_of(const Graph& graph, const std::vector<size_t>& ops) {
   Names names;
   for (const size_t op : ops) names.push_back(graph.ops[op].name);
@@ -105,8 +99,8 @@ std::vector<std::pair<std::string, size_t>> placed(
 ordering::SimulateOptions options_of(const std::string& link, double chunk_bytes,
                                      const std::string& compute, int processors) {
   ordering::SimulateOptions options;
-  options.link = value_or_raise(ordering::link_rule_named(link));
-  options.compute = value_or_raise(ordering::compute_rule_named(compute));
+  options.link = adapter::value_or_raise(ordering::link_rule_named(link));
+  options.compute = adapter::value_or_raise(ordering::compute_rule_named(compute));
   options.chunk_bytes = chunk_bytes;
   options.processors = processors;
   return options;
@@ -120,7 +114,7 @@ NamedTimeline simulate(const Graph& graph, const Names& order, const std::string
     const py::gil_scoped_release release;
     return ordering::simulate(graph, options);
   };
-  const auto timeline = value_or_raise(made());
+  const auto timeline = adapter::value_or_raise(made());
   NamedTimeline named{timeline.makespan_s, {}, {}, timeline.pauses};
   for (const auto& span : timeline.spans)
     named.spans.push_back(
@@ -140,12 +134,12 @@ std::pair<Names, double> best_order(const Graph& graph, const std::string& link,
     const py::gil_scoped_release release;
     return ordering::best_order(graph, options);
   };
-  const auto best = value_or_raise(made());
+  const auto best = adapter::value_or_raise(made());
   return {names_of(graph, best.order), best.makespan_s};
 }
 
 std::vector<NamedWindow> windows(const Graph& graph) {
-  const auto windows = value_or_raise(ordering::windows_of(graph));
+  const auto windows = adapter::value_or_raise(ordering::windows_of(graph));
   std::vector<NamedWindow> named;
   for (const auto& window : windows.of)
     named.push_back({graph.ops[window.op].name, window});
@@ -155,14 +149,16 @@ std::vector<NamedWindow> windows(const Graph& graph) {
 NamedBatchPlan plan_batches(const Graph& graph, const Names& order,
                             const LinkCost& link, double most_bytes) {
   const auto ops = ops_named(graph, order);
-  const auto items = value_or_raise(ordering::batch_items(graph, ops));
+  const auto items = adapter::value_or_raise(ordering::batch_items(graph, ops));
   const auto made = [&] {
     const py::gil_scoped_release release;
     return ordering::plan_batches(items, link, {most_bytes});
   };
-  const auto plan = value_or_raise(made());
+  const auto plan = adapter::value_or_raise(made());
   NamedBatchPlan named{
-      {}, plan.end_s, value_or_raise(ordering::with_batches(graph, ops, plan, link))};
+      {},
+      plan.end_s,
+      adapter::value_or_raise(ordering::with_batches(graph, ops, plan, link))};
   for (const auto& batch : plan.batches) {
     const auto first = order.begin() + static_cast<std::ptrdiff_t>(batch.first);
     named.batches.push_back(
@@ -207,10 +203,11 @@ void register_graph(py::module_& m) {
   py::class_<Graph>(m, "OpGraph",
                     "Ops of one iteration, and which needs which: edges are pairs of "
                     "names, what is needed first.")
-      .def(py::init([](std::vector<Op> ops, const NamedEdges& edges) {
-             return value_or_raise(ordering::make_graph(std::move(ops), edges));
-           }),
-           py::arg("ops"), py::arg("edges"))
+      .def(
+          py::init([](std::vector<Op> ops, const NamedEdges& edges) {
+            return adapter::value_or_raise(ordering::make_graph(std::move(ops), edges));
+          }),
+          py::arg("ops"), py::arg("edges"))
       .def_readonly("ops", &Graph::ops)
       .def_property_readonly("edges",
                              [](const Graph& graph) {
@@ -309,8 +306,9 @@ void register_costs(py::module_& m) {
       [](const std::string& collective, int members, double bytes,
          const LinkCost& message, double gamma_s, double message_s, double shard_bytes,
          std::vector<int> hosts, const LinkCost& local) {
-        const auto which = value_or_raise(ordering::algorithm_named(collective));
-        return value_or_raise(
+        const auto which =
+            adapter::value_or_raise(ordering::algorithm_named(collective));
+        return adapter::value_or_raise(
             ordering::cost_of(which, members, bytes,
                               costs_of(message, gamma_s, message_s, shard_bytes,
                                        std::move(hosts), local)));
@@ -326,8 +324,8 @@ void register_costs(py::module_& m) {
          const LinkCost& local, const Names& among) {
         std::vector<Algorithm> some;
         for (const auto& name : among)
-          some.push_back(value_or_raise(ordering::algorithm_named(name)));
-        const auto choice = value_or_raise(ordering::choose_collective(
+          some.push_back(adapter::value_or_raise(ordering::algorithm_named(name)));
+        const auto choice = adapter::value_or_raise(ordering::choose_collective(
             members, bytes,
             costs_of(message, gamma_s, message_s, shard_bytes, std::move(hosts), local),
             some));
@@ -341,7 +339,7 @@ void register_costs(py::module_& m) {
       "pipelining_depth",
       [](double bytes, int hops, int most, const LinkCost& link) {
         const auto found =
-            value_or_raise(ordering::pipelining_of(bytes, hops, most, link));
+            adapter::value_or_raise(ordering::pipelining_of(bytes, hops, most, link));
         return std::pair(found.depth, found.time_s);
       },
       py::kw_only(), py::arg("bytes"), py::arg("hops"), py::arg("most"),
@@ -351,7 +349,7 @@ void register_costs(py::module_& m) {
                       "another. Stalled transfers do not move it; a rate that changed "
                       "does at the `change`-th sample of it.")
       .def(py::init([](size_t window, size_t change, double tolerance) {
-             return value_or_raise(LinkFit::make({window, change, tolerance}));
+             return adapter::value_or_raise(LinkFit::make({window, change, tolerance}));
            }),
            py::kw_only(), py::arg("window") = ordering::LinkFitOptions{}.window,
            py::arg("change") = ordering::LinkFitOptions{}.change,

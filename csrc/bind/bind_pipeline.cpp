@@ -33,12 +33,6 @@ struct NamedPlan {
   pipeline::Plan plan;
 };
 
-template <class T>
-T value_or_raise(Result<T> result) {
-  adapter::raise_if_failed(result.status());
-  return std::move(*result);
-}
-
 Layer make_layer(std::string id, std::string description, double forward_ms,
                  double backward_ms, double activation_bytes, double parameter_bytes) {
   return {std::move(id),    std::move(description), forward_ms, backward_ms,
@@ -46,7 +40,7 @@ Layer make_layer(std::string id, std::string description, double forward_ms,
 }
 
 Profile make_profile(std::vector<Layer> layers, const NamedEdges& edges) {
-  return value_or_raise(pipeline::make_profile(std::move(layers), edges));
+  return adapter::value_or_raise(pipeline::make_profile(std::move(layers), edges));
 }
 
 NamedEdges edges_of(const Profile& profile) {
@@ -63,7 +57,7 @@ NamedPlan partition(const Profile& profile, std::vector<int> machines,
   PartitionOptions options;
   options.machines = std::move(machines);
   options.bandwidths = std::move(bandwidths);
-  options.model = value_or_raise(pipeline::cost_model_named(cost_model));
+  options.model = adapter::value_or_raise(pipeline::cost_model_named(cost_model));
   options.count_transfers = count_transfers;
   options.straight = straight;
   options.fewer_machines = fewer_machines;
@@ -73,7 +67,7 @@ NamedPlan partition(const Profile& profile, std::vector<int> machines,
     const py::gil_scoped_release release;
     return pipeline::partition(profile, options);
   };
-  NamedPlan named{{}, value_or_raise(made())};
+  NamedPlan named{{}, adapter::value_or_raise(made())};
   for (const auto& stage : named.plan.stages) {
     named.stages.push_back({{}, stage});
     for (const size_t layer : stage.layers)
@@ -105,7 +99,7 @@ void register_profile(py::module_& m) {
       .def_static(
           "parse",
           [](const std::string& text) {
-            return value_or_raise(pipeline::parse_profile(text));
+            return adapter::value_or_raise(pipeline::parse_profile(text));
           },
           py::arg("text"), "Reads the text form of PipeDream's profiler.")
       .def_readonly("layers", &Profile::layers)

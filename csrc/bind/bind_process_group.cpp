@@ -89,12 +89,6 @@ std::shared_ptr<Runtime> start_runtime(const std::string& host,
   return runtime;
 }
 
-template <class T>
-T value_or_raise(Result<T> result) {
-  adapter::raise_if_failed(result.status());
-  return *result;
-}
-
 void register_outcome(py::module_& m) {
   py::class_<collectives::ShardOutcome>(m, "ShardOutcome", "One shard of an Outcome.")
       .def_property_readonly(
@@ -383,13 +377,13 @@ void register_process_group(py::module_& m) {
   m.def(
       "interface_address",
       [](const std::string& name) {
-        return value_or_raise(transport::interface_address(name));
+        return adapter::value_or_raise(transport::interface_address(name));
       },
       py::arg("name"), "Numeric address of a network interface of this machine.");
   m.def(
       "source_address",
       [](const std::string& peer) {
-        return value_or_raise(transport::source_address(peer));
+        return adapter::value_or_raise(transport::source_address(peer));
       },
       py::arg("peer"), py::call_guard<py::gil_scoped_release>(),
       "Numeric address of this machine as `peer` sees it.");

@@ -28,12 +28,6 @@ using pipeline::Span;
 using pipeline::StageTimes;
 using pipeline::Validation;
 
-template <class T>
-T value_or_raise(Result<T> result) {
-  adapter::raise_if_failed(result.status());
-  return std::move(*result);
-}
-
 Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        std::vector<int> replicas, int stages_per_rank,
                        const std::optional<std::string>& weights,
@@ -41,13 +35,13 @@ Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        std::vector<std::vector<int>> turns, std::vector<int> warmups,
                        bool recompute, bool overlap_sums) {
   pipeline::GenerateOptions options;
-  options.method = value_or_raise(pipeline::method_named(name));
+  options.method = adapter::value_or_raise(pipeline::method_named(name));
   options.stages = stages;
   options.micro_batches = micro_batches;
   options.replicas = std::move(replicas);
   options.stages_per_rank = stages_per_rank;
   if (weights)
-    options.weights = value_or_raise(pipeline::weight_policy_named(*weights));
+    options.weights = adapter::value_or_raise(pipeline::weight_policy_named(*weights));
   options.micro_batches_per_step = micro_batches_per_step;
   options.turns = std::move(turns);
   options.warmups = std::move(warmups);
@@ -57,7 +51,7 @@ Schedule make_schedule(const std::string& name, int stages, int micro_batches,
     const py::gil_scoped_release release;
     return pipeline::generate(options);
   };
-  return value_or_raise(made());
+  return adapter::value_or_raise(made());
 }
 
 Validation validate(const Schedule& schedule, std::optional<int> max_activations) {
@@ -65,7 +59,7 @@ Validation validate(const Schedule& schedule, std::optional<int> max_activations
     const py::gil_scoped_release release;
     return pipeline::validate(schedule, {max_activations});
   };
-  return value_or_raise(made());
+  return adapter::value_or_raise(made());
 }
 
 Simulation simulate(const Schedule& schedule, std::vector<StageTimes> stages,
@@ -75,7 +69,7 @@ Simulation simulate(const Schedule& schedule, std::vector<StageTimes> stages,
     return pipeline::simulate(
         schedule, {std::move(stages), std::move(links), std::move(slowdown)});
   };
-  return value_or_raise(made());
+  return adapter::value_or_raise(made());
 }
 
 std::optional<int> unless_negative(int number) {
@@ -161,7 +155,7 @@ void register_schedule(py::module_& m) {
       .def_static(
           "parse",
           [](const std::string& text) {
-            return value_or_raise(pipeline::parse_schedule(text));
+            return adapter::value_or_raise(pipeline::parse_schedule(text));
           },
           py::arg("text"), "Reads the text form.")
       .def_readonly("name", &Schedule::name)
@@ -180,7 +174,7 @@ void register_schedule(py::module_& m) {
           "grid",
           [](const Schedule& schedule, const Simulation& simulation, double slot,
              size_t max_slots) {
-            return value_or_raise(
+            return adapter::value_or_raise(
                 pipeline::to_grid(schedule, simulation, {slot, max_slots}));
           },
           py::arg("simulation"), py::arg("slot"), py::arg("max_slots"));

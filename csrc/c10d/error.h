@@ -40,5 +40,10 @@ class Error final : public c10::DistBackendError {
 inline void raise_if_failed(const Status& status) {
   if (!status) raise(status);
 }
+template <class T>
+T value_or_raise(Result<T> result) {
+  raise_if_failed(result.status());
+  return std::move(*result);
+}
 
 }  // namespace aikido::adapter
