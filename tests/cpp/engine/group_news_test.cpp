@@ -134,21 +134,17 @@ namespace {
 
 // A cluster whose members each have a journal.
 struct Journals {
-  std::vector<std::unique_ptr<trace::Recorder>> recorders;
   Cluster cluster;
 
   explicit Journals(ClusterOptions options) : cluster(with_recorders(options)) {}
 
-  ClusterOptions with_recorders(ClusterOptions& options) {
-    options.recorder = [this](int32_t, const Clock& clock) {
-      recorders.push_back(std::make_unique<trace::Recorder>(16, &clock));
-      return recorders.back().get();
+  static ClusterOptions with_recorders(ClusterOptions& options) {
+    options.recorder = [](int32_t, const Clock& clock) {
+      return std::make_unique<trace::Recorder>(16, &clock);
     };
     return options;
   }
-  Lines of(int32_t rank) {
-    return lines_of(recorders[static_cast<size_t>(rank)]->journal().after(0));
-  }
+  Lines of(int32_t rank) { return lines_of(cluster.recorder(rank).journal().after(0)); }
 };
 
 constexpr engine::HeartbeatOptions kHeartbeat{seconds(1), seconds(30)};
@@ -183,6 +179,6 @@ TEST_CASE("a death is told with its sentence, then who goes on with its shards")
   REQUIRE(j.cluster.run_until_done(answers, milliseconds(1000)));
   for (const int32_t r : {1, 2, 3})
     CHECK(j.of(r) == Lines{"lost 0", "shards_moved 0 by 1 2 3", "out 0"});
-  const auto told = j.recorders[1]->journal().after(0);
+  const auto told = j.cluster.recorder(1).journal().after(0);
   CHECK(told[0].text.starts_with("rank 0 is lost to group \"test\""));
 }

@@ -36,7 +36,6 @@ class Skewed final : public Clock {
 // A cluster in which rank r is r times `offset` and `drift` ahead.
 struct Traced {
   std::vector<std::unique_ptr<Skewed>> clocks;
-  std::vector<std::unique_ptr<trace::Recorder>> recorders;
   Cluster cluster;
 
   explicit Traced(int32_t size, Duration offset = {}, double drift = 0)
@@ -47,14 +46,11 @@ struct Traced {
     options.size = size;
     options.recorder = [this, offset, drift](int32_t rank, const Clock& clock) {
       clocks.push_back(std::make_unique<Skewed>(clock, rank * offset, rank * drift));
-      recorders.push_back(std::make_unique<trace::Recorder>(1024, clocks.back().get()));
-      return recorders.back().get();
+      return std::make_unique<trace::Recorder>(1024, clocks.back().get());
     };
     return options;
   }
-  trace::Recorder& recorder(int32_t rank) {
-    return *recorders[static_cast<size_t>(rank)];
-  }
+  trace::Recorder& recorder(int32_t rank) { return cluster.recorder(rank); }
   std::vector<Span> take(int32_t rank, SpanKind kind) {
     auto spans = recorder(rank).take().spans;
     std::erase_if(spans, [kind](const Span& s) { return s.kind != kind; });

@@ -58,8 +58,9 @@ struct ClusterOptions {
   uint64_t log_bytes = 1 << 20;
   engine::HeartbeatOptions heartbeat{};  // none
   std::vector<int32_t> hosts{};          // of each rank; empty: not known
-  // Of each rank, beside the clock of the cluster; none: nothing is traced.
-  std::function<trace::Recorder*(int32_t rank, const Clock& clock)> recorder{};
+  // Makes that of a rank, for the cluster to keep; none: nothing is traced.
+  std::function<std::unique_ptr<trace::Recorder>(int32_t rank, const Clock& clock)>
+      recorder{};
 };
 
 inline const std::byte* bytes_of(const Bytes& data) {
@@ -95,7 +96,10 @@ class Cluster {
       o.operation.hosts = options.hosts;
       o.log_bytes = options.log_bytes;
       o.heartbeat = options.heartbeat;
-      if (options.recorder) o.recorder = options.recorder(r, clock);
+      if (options.recorder) {
+        recorders_.push_back(options.recorder(r, clock));
+        o.recorder = recorders_.back().get();
+      }
       o.pool_bytes = 0;  // so that the address sanitizer sees what is given back
       groups_.push_back(std::make_unique<engine::Group>(&clock, o));
     }
@@ -341,6 +345,11 @@ class Cluster {
     for (int32_t r = 0; r < size_; ++r) network.cut(Rank(rank), Rank(r));
   }
 
+  // Of a cluster that was given recorders.
+  trace::Recorder& recorder(int32_t rank) {
+    return *recorders_[static_cast<size_t>(rank)];
+  }
+
   ManualClock clock;
   transport::LoopbackNetwork network;
 
@@ -397,6 +406,7 @@ class Cluster {
   int32_t size_;
   std::vector<TimePoint> stopped_until_;  // by rank
   uint64_t num_turns_ = 0;
+  std::vector<std::unique_ptr<trace::Recorder>> recorders_;  // by rank; used by groups
   std::vector<std::unique_ptr<engine::Group>> groups_;
 };
 

@@ -2,7 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A clock that stands still until the test moves it.
+// A clock that stands still until the test moves it. Any thread may read it.
+
+#include <atomic>
 
 #include "base/clock.h"
 
@@ -11,10 +13,10 @@ namespace aikido::testing {
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return now_; }
-  void advance(Duration d) { now_ += d; }
+  void advance(Duration d) { now_ = now_.load() + d; }
 
  private:
-  TimePoint now_{Duration(1)};
+  std::atomic<TimePoint> now_{TimePoint(Duration(1))};
 };
 
 }  // namespace aikido::testing
