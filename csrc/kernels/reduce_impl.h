@@ -22,7 +22,8 @@ namespace aikido::kernels {
 namespace {
 
 // The exported shape. `Lanes` elements of E make one element of the dtype: the sum of
-// complex numbers is the sum of twice as many real ones.
+// complex numbers is the sum of twice as many real ones, and a wide integer so many
+// bytes.
 template <class E, class Op, size_t Lanes = 1>
 void reduce(void* out, const void* const* sources, size_t num_sources, size_t count,
             double scale) {
@@ -86,12 +87,13 @@ ReduceFn find_integer(ReduceOp op) {
       return reduce<Plain<T>, Min>;
     case ReduceOp::kMax:
       return reduce<Plain<T>, Max>;
+    // Bits are the same in numbers of any width.
     case ReduceOp::kBand:
-      return reduce<U, Band>;
+      return reduce<Plain<uint8_t>, Band, sizeof(T)>;
     case ReduceOp::kBor:
-      return reduce<U, Bor>;
+      return reduce<Plain<uint8_t>, Bor, sizeof(T)>;
     case ReduceOp::kBxor:
-      return reduce<U, Bxor>;
+      return reduce<Plain<uint8_t>, Bxor, sizeof(T)>;
     case ReduceOp::kAvg:
       break;
   }
