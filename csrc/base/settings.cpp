@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "base/types.h"
 
 namespace aikido {
@@ -231,7 +232,8 @@ std::string agreed_text(const Settings& settings) {
   std::string text;
   for (const SettingSpec& spec : settings_table()) {
     if (!spec.is_agreed) continue;
-    text += (text.empty() ? "" : ";") + spec.option() + "=" + spec.value(settings);
+    const char* separator = text.empty() ? "" : ";";
+    text += concat(separator, spec.option(), "=", spec.value(settings));
   }
   return text;
 }
