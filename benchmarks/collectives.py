@@ -21,7 +21,7 @@ from rich.progress import Progress
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import common, programs
+from benchmarks import bare_backend, common, programs
 from benchmarks.allreduce import KIB, MIB, size_name
 from benchmarks.common import SHARED_MEMORY, TCP
 from benchmarks.lab import Lab, LabError, Link, Program
@@ -200,9 +200,12 @@ def main(
     cases = cases_of(names or [], on_links=mbit is not None)
     transport = TCP if tcp else SHARED_MEMORY
     least_over = transport if mbit is None else None
+    bare: str | None = None
     if least_over is not None:
         try:
             programs.build(common.LEAST_LIBRARY)
+            if any(case["name"] == "ping-pong" for case in cases) and not tcp:
+                bare = str(bare_backend.build())
         except programs.BuildError as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(1) from None
@@ -211,6 +214,7 @@ def main(
         "iterations": iterations,
         "alternations": alternations,
         "least_over": least_over,
+        "bare": bare,
     }
     results: list[common.Result] = []
     num_late = 0

@@ -20,9 +20,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 import aikido_torch  # noqa: F401  (registers the backend)
 from benchmarks.allreduce_ranks import WARM_UP, Meeting
 from benchmarks.launch import emit, leave
-from benchmarks.least_exchange import Least, least_over
+from benchmarks.least_exchange import Least, least_over, round_trips
 
 ROUND_TRIPS = 200
+# Of what takes least and spreads most: so many times as many turns.
+MORE_TURNS = {"ping-pong": 4}
 IDLE_S = 3.0
 RESET_PEAK = "5"  # to /proc/self/clear_refs: VmHWM begins anew
 LAYERS, WIDTH = 12, 64
@@ -58,18 +60,7 @@ def collective(name: str, num_bytes: int, group: dist.ProcessGroup) -> Case:
 def ping_pong(num_bytes: int, group: dist.ProcessGroup) -> Case:
     """Ranks 0 and 1; the others do nothing."""
     tensor = numbers(num_bytes // 4, 1)
-    rank = dist.get_rank()
-
-    def operation() -> None:
-        for _ in range(ROUND_TRIPS if rank < 2 else 0):
-            if rank == 0:
-                dist.send(tensor, 1, group=group)
-                dist.recv(tensor, 1, group=group)
-            else:
-                dist.recv(tensor, 0, group=group)
-                dist.send(tensor, 0, group=group)
-
-    return operation, tensor
+    return lambda: round_trips(tensor, ROUND_TRIPS, group), tensor
 
 
 def send(num_bytes: int, group: dist.ProcessGroup) -> Case:
@@ -136,7 +127,7 @@ def measure(
     times = ROUND_TRIPS * 2 if case["name"] == "ping-pong" else 1
     seconds: dict[str, list[float]] = {name: [] for name in operations}
     num_late = 0
-    for alternation in range(alternations):
+    for alternation in range(alternations * MORE_TURNS.get(case["name"], 1)):
         order = list(operations)[:: 1 if alternation % 2 == 0 else -1]
         for name in order:
             warm_up = WARM_UP if alternation == 0 else 1
@@ -204,7 +195,8 @@ def main() -> None:
     groups = {name: dist.new_group(backend=name) for name in ("aikido", "gloo")}
     for group in groups.values():  # connected from here on
         dist.all_reduce(torch.ones(1), group=group)
-    least = least_over(plan["least_over"])
+    bare = plan["bare"] and Path(plan["bare"])
+    least = least_over(plan["least_over"], bare)
     for number, case in enumerate(plan["cases"]):
         if case["name"] == "idle":
             share = torch.tensor([idle_share()])

@@ -6,7 +6,8 @@ Each is what torch needs to reach a backend that does nothing, and then what no 
 can do without: where memory is shared cpp/least_exchange.cpp, over TCP what plain
 sockets take, cpp/least_sockets.cpp. A backend that does nothing is not written down by
 torch's flight recorder; here it is where that writes down aikido, of which there must
-be a group.
+be a group. A ping-pong, in which one waits for what the other does next, has a backend
+that hands messages over and does nothing else, bare_backend.py.
 """
 
 import ctypes
@@ -14,6 +15,7 @@ import errno
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,7 +23,7 @@ from torch.testing._internal.distributed import fake_pg  # registers "fake"
 
 from aikido_torch import Options
 from aikido_torch._address import own_address
-from benchmarks import programs
+from benchmarks import bare_backend, programs
 from benchmarks.common import SHARED_MEMORY
 
 LIBRARY = "least_exchange.so"
@@ -58,9 +60,9 @@ class Least:
 class LeastInMemory(Least):
     """Ranks copy from memory that they share."""
 
-    cases = ("allreduce", "alltoall", "broadcast", "ping-pong")
+    cases = ("allreduce", "alltoall", "broadcast")
 
-    def __init__(self) -> None:
+    def __init__(self, bare: Path | None) -> None:
         super().__init__()
         rank, size = dist.get_rank(), dist.get_world_size()
         self._library.least_open.restype = ctypes.c_void_p
@@ -75,6 +77,9 @@ class LeastInMemory(Least):
         dist.barrier()
         if rank == 0:
             self._library.least_unlink(name)
+        if bare is not None:
+            self.cases += ("ping-pong",)
+            self._bare = _new_bare_group(bare)
 
     def _open(self, name: bytes, rank: int, size: int) -> ctypes.c_void_p:
         place = self._library.least_open(name, rank, size)
@@ -89,7 +94,6 @@ class LeastInMemory(Least):
         into = torch.zeros(num_bytes // 4)
         self._held.append(into)
         address, room = ctypes.c_void_p(into.data_ptr()), ctypes.c_size_t(num_bytes)
-        rank = dist.get_rank()
 
         def allreduce() -> None:
             # Whoever adds up, each must write the result once all have come.
@@ -105,11 +109,7 @@ class LeastInMemory(Least):
             library.least_alltoall(place, address, room)
 
         def ping_pong() -> None:
-            # Both at a time: what a rank does behind its message may cost nothing.
-            for _ in range(times if rank < 2 else 0):
-                dist.send(few, 1 - rank, group=group)
-                dist.recv(few, 1 - rank, group=group)
-            library.least_ping_pong(place, times)
+            round_trips(into, times, self._bare)
 
         return {
             "allreduce": allreduce,
@@ -188,11 +188,46 @@ class LeastOverTcp(Least):
                 connected.close()
 
 
-def least_over(transport: str | None) -> Least | None:
-    """For the name of a transport of allreduce.py; without one there is none."""
+def least_over(transport: str | None, bare: Path | None = None) -> Least | None:
+    """For the name of a transport of allreduce.py; without one there is none.
+
+    `bare`: what bare_backend.build() has built, for a ping-pong.
+    """
     if transport is None:
         return None
-    return LeastInMemory() if transport == SHARED_MEMORY else LeastOverTcp()
+    return LeastInMemory(bare) if transport == SHARED_MEMORY else LeastOverTcp()
+
+
+def round_trips(tensor: torch.Tensor, times: int, group: dist.ProcessGroup) -> None:
+    """Between ranks 0 and 1; the others do nothing."""
+    rank = dist.get_rank()
+    for _ in range(times if rank < 2 else 0):
+        if rank == 0:
+            dist.send(tensor, 1, group=group)
+            dist.recv(tensor, 1, group=group)
+        else:
+            dist.recv(tensor, 0, group=group)
+            dist.send(tensor, 0, group=group)
+
+
+def _new_bare_group(path: Path) -> dist.ProcessGroup:
+    """Of ranks 0 and 1, for more of which it has no room; all ranks make it."""
+    module = bare_backend.load(path)
+
+    def make(store: dist.Store, rank: int, size: int, timeout: object) -> object:
+        if rank != 0:
+            made = module.make(rank, size, store.get("name").decode())
+            store.set("is open", "")
+            return made
+        name = f"/bare_backend_{torch.randint(1 << 62, ()).item()}"
+        made = module.make(rank, size, name)
+        store.set("name", name)
+        store.wait(["is open"])
+        module.unlink(name)
+        return made
+
+    dist.Backend.register_backend("bare", make, devices=["cpu"])
+    return dist.new_group([0, 1], backend="bare")
 
 
 def connect_all(

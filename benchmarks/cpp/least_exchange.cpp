@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 //
-// The least that ranks of one host must do for a collective or a message, for
+// The least that ranks of one host must do for a collective, for
 // least_exchange.py: a library that knows nothing but shared memory. What ranks give
 // lies in that memory and in the caches from the start, so nobody copies it in; who
 // takes it copies it once; who must wait sleeps once; and one system call wakes all
@@ -10,7 +10,6 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,7 +32,6 @@ struct Shared {
   alignas(kLine) std::atomic<uint32_t> number;
   alignas(kLine) std::atomic<uint32_t> num_arrived;
   alignas(kLine) std::atomic<uint32_t> num_asleep;
-  alignas(kLine) std::atomic<uint32_t> ball;
 };
 static_assert(sizeof(Shared) <= kHeaderRoom);
 
@@ -113,21 +111,6 @@ void least_alltoall(Place* place, std::byte* into, size_t bytes) {
     wait_for_begin(*place);
   }
   take(*place, into, bytes);
-}
-
-// Ranks 0 and 1, without sleeping while both have a core.
-void least_ping_pong(Place* place, uint32_t round_trips) {
-  if (place->rank > 1) return;
-  std::atomic<uint32_t>& ball = place->shared->ball;
-  const auto wait_for_ball = [&] {
-    for (uint32_t i = 1; ball.load() % 2 != place->rank; ++i)
-      if (i % 4096 == 0) ::sched_yield();
-  };
-  for (uint32_t i = 0; i < round_trips; ++i) {
-    wait_for_ball();
-    ball.fetch_add(1);
-  }
-  if (place->rank == 0) wait_for_ball();
 }
 
 }  // extern "C"
