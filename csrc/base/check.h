@@ -19,16 +19,19 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// Text of all arguments, one after another, as operator<< prints them.
+// Text of all arguments, one after another, as operator<< prints them. Cold, as all
+// that is for failures: compilers then keep what leads there out of the way of the
+// rest.
 template <class... Args>
-std::string concat(const Args&... args) {
+[[gnu::cold]] std::string concat(const Args&... args) {
   std::ostringstream out;
   (out << ... << args);
   return out.str();
 }
 
-[[noreturn]] void throw_internal(const char* file, int line, const char* condition,
-                                 const std::string& values);
+[[noreturn, gnu::cold]] void throw_internal(const char* file, int line,
+                                            const char* condition,
+                                            const std::string& values);
 
 // "EPIPE (Broken pipe)" for a value of errno.
 std::string describe_errno(int error);

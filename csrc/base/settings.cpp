@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "base/check.h"
-#include "base/text.h"
 #include "base/types.h"
 
 namespace aikido {

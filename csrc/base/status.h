@@ -34,7 +34,7 @@ std::string_view name_of(Code code);
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message, Rank culprit = kNoRank)
+  [[gnu::cold]] Status(Code code, std::string message, Rank culprit = kNoRank)
       : code_(code), message_(std::move(message)), culprit_(culprit) {}
 
   static Status ok() { return {}; }
@@ -60,8 +60,9 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit on purpose
-  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
+  [[gnu::cold]] Result(Status status)            // NOLINT: implicit on purpose
+      : status_(std::move(status)) {
     AIKIDO_CHECK(!status_.is_ok(), "a Result without a value needs a failure");
   }
 

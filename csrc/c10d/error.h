@@ -33,8 +33,8 @@ class Error final : public c10::DistBackendError {
   uint64_t seq_;
 };
 
-[[noreturn]] inline void raise(Status status, std::string operation = {},
-                               uint64_t seq = 0) {
+[[noreturn, gnu::cold]] inline void raise(Status status, std::string operation = {},
+                                          uint64_t seq = 0) {
   throw Error(std::move(status), std::move(operation), seq);
 }
 inline void raise_if_failed(const Status& status) {
