@@ -49,21 +49,16 @@ def library():
         include = root / "include"
         folders = [CORE, include, include / "torch/csrc/api/include"]
         folders.append(sysconfig.get_paths()["include"])
-        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-fPIC"]
+        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-fPIC"]
         command += ["-fvisibility=hidden", *(f"-I{folder}" for folder in folders)]
-        objects = [new.with_suffix(f"{new.suffix}.{s.stem}.o") for s in SOURCES]
-        # Beside each other: each takes half a minute, for torch's headers.
-        compilers = [
-            subprocess.Popen([*command, "-c", str(source), "-o", str(to)])
-            for source, to in zip(SOURCES, objects, strict=True)
-        ]
-        codes = [compiler.wait() for compiler in compilers]
-        assert not any(codes), f"{SOURCES}: the compiler ended with {codes}"
         libraries = [f"-L{root}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python"]
-        link = [*command, "-shared", *map(str, objects), "-o", str(new), *libraries]
-        subprocess.run(link, check=True)
-        for to in objects:
-            to.unlink()
+        subprocess.run(
+            [*command, "-shared", "-x", "c++", "-", "-o", str(new), *libraries],
+            # In one: most of the time goes to torch's headers.
+            input="".join(f'#include "{source}"\n' for source in SOURCES),
+            text=True,
+            check=True,
+        )
         new.rename(path)
     return str(path)
 

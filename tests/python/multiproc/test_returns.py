@@ -19,7 +19,7 @@ from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks, stop
 
 WIDTH = 256
-STEPS = 600
+STEPS = 420
 AWAY_AT = 30
 AWAY_S = 3.0
 LATE_RANK = 2
