@@ -19,9 +19,9 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// Text of all arguments, one after another, as operator<< prints them. Cold, as all
-// that is for failures: compilers then keep what leads there out of the way of the
-// rest.
+// Text of all arguments, one after another, as operator<< prints them. Cold, as what
+// is for failures is, for which most texts are: compilers then keep what leads there
+// out of the way of the rest.
 template <class... Args>
 [[gnu::cold]] std::string concat(const Args&... args) {
   std::ostringstream out;

@@ -16,7 +16,6 @@ namespace {
 
 namespace py = pybind11;
 using trace::Recorder;
-using trace::Span;
 
 // As they are in memory: Python reads them with one look at each (trace/_dump.py).
 py::tuple take(Recorder& recorder) {
@@ -26,13 +25,13 @@ py::tuple take(Recorder& recorder) {
     taken = recorder.take();
   }
   const auto* data = reinterpret_cast<const char*>(taken.spans.data());
-  return py::make_tuple(py::bytes(data, taken.spans.size() * sizeof(Span)),
+  return py::make_tuple(py::bytes(data, taken.spans.size() * sizeof(trace::Span)),
                         taken.num_dropped, taken.names);
 }
 
 void section(Recorder& recorder, uint16_t name, int64_t begin_ns, int64_t end_ns,
              int64_t step) {
-  Span span;
+  trace::Span span;
   span.kind = trace::SpanKind::kSection;
   span.name = name;
   span.begin_ns = begin_ns;

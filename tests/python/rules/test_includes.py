@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Sources of the core include what they use of the standard library.
+
+They are compiled behind a precompiled header (csrc/CMakeLists.txt), which would hide
+that an include is missing from a compiler that is given none.
+"""
+
+import functools
+import re
+from pathlib import Path
+
+from rules import tree
+
+# What of each of the headers that are precompiled is looked for.
+NAMES = {
+    "algorithm": r"any_of|all_of|none_of|clamp|find_if|sort|stable_sort|max_element",
+    "array": "array",
+    "atomic": "atomic",
+    "chrono": "chrono",
+    "functional": "function",
+    "map": "map|multimap",
+    "memory": "unique_ptr|shared_ptr|weak_ptr|make_unique|make_shared",
+    "mutex": "mutex|lock_guard|unique_lock|scoped_lock",
+    "optional": "optional|nullopt",
+    "span": "span",
+    "string": "string|to_string",
+    "string_view": "string_view",
+    "utility": "exchange|pair",
+    "vector": "vector",
+}
+# What brings another one along, by the standard.
+ALSO = {"map": {"utility"}, "string": {"string_view"}}
+_INCLUDE = re.compile(r'^#include (?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
+
+
+def missing_includes(root: Path) -> list[str]:
+    """Files of csrc that use a name whose header neither they include nor theirs do."""
+    core = root / "csrc"
+    found = []
+    for path in tree.files(root, "csrc", suffixes=(".h", ".cpp")):
+        if path.parent.name in ("bind", "c10d"):  # not of the core
+            continue
+        text = tree.without_comments(path.read_text())
+        has = _headers(path, core)
+        for header, names in NAMES.items():
+            used = re.search(rf"\bstd::({names})\b", text)
+            if used and header not in has:
+                where = f"{path.relative_to(root)}:{tree.line_of(text, used.start())}"
+                found.append(f"{where}: {used.group()} without <{header}>")
+    return found
+
+
+@functools.cache
+def _headers(path: Path, core: Path) -> frozenset[str]:
+    """Those of the standard library that it includes, by itself or by ours."""
+    has: set[str] = set()
+    for ours, standard in _INCLUDE.findall(path.read_text()):
+        if standard:
+            has |= {standard} | ALSO.get(standard, set())
+        elif (core / ours).is_file():
+            has |= _headers(core / ours, core)
+    return frozenset(has)
+
+
+def test_sources_of_this_repository_include_what_they_use():
+    assert missing_includes(tree.REPOSITORY) == []
+
+
+def test_all_that_is_precompiled_is_looked_for():
+    lists = (tree.REPOSITORY / "csrc/CMakeLists.txt").read_text()
+    found = re.search(r"precompile_headers\(aikido_core PRIVATE([^)]*)\)", lists)
+    assert found
+    assert set(re.findall(r"<(\w+)>", found.group(1))) == set(NAMES)
+
+
+def test_a_missing_include_is_named(tmp_path):
+    files = {
+        "a/one.h": "#include <vector>\nstd::vector<int> x;",
+        "a/two.cpp": '#include "a/one.h"\nstd::vector<int> y;\n// std::map\n',
+        "a/three.h": "#include <string>\nstd::string_view s;\n\nstd::optional<int> o;",
+        "bind/four.cpp": "std::map<int, int> not_of_the_core;",
+    }
+    tree.write(tmp_path, {f"csrc/{name}": text for name, text in files.items()})
+    assert missing_includes(tmp_path) == [
+        "csrc/a/three.h:4: std::optional without <optional>"
+    ]
