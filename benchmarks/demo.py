@@ -33,7 +33,7 @@ from benchmarks.demo_plan import Plan, slow_steps, steps_per_second, uplink_mbit
 from benchmarks.lab import Lab, Link, Program
 from benchmarks.launch import RanksFailedError
 from benchmarks.local_ranks import run_ranks
-from benchmarks.models import RECIPES, Task
+from benchmarks.tasks import RECIPES, Task
 
 LIMIT_S = 600
 PROGRAM = "demo_train.py"

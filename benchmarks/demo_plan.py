@@ -24,7 +24,7 @@ class Plan:
     """One run: the same in all modes but for `mode` itself, and its backups."""
 
     mode: str  # "gloo", "wait_all", "skip" or "backup"
-    data: str  # file as models.py writes it
+    data: str  # file as tasks.py writes it
     steps: int
     seed: int
     delay_ms: float = 0.0  # how long the late rank sleeps
@@ -36,7 +36,7 @@ class Plan:
     num_ranks: int = 4  # that have data of their own
     num_backups: int = 0  # ranks behind these
     late_rank: int = 3
-    task: str = "digits"  # see models.py
+    task: str = "digits"  # see tasks.py
     batch_size: int = 32  # per rank and step
     learning_rate: float = 0.05
     snapshot_steps: int = 5  # rank 0 copies its parameters this often

@@ -33,7 +33,8 @@ from aikido_torch.straggler import (
 )
 from benchmarks.demo_plan import BACKENDS, Plan, late_steps
 from benchmarks.launch import emit, leave
-from benchmarks.models import RECIPES, Task
+from benchmarks.models import make_model
+from benchmarks.tasks import Task
 
 
 def policy_of(plan: Plan) -> Policy:
@@ -82,7 +83,7 @@ class Snapshots:
 def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     rank = dist.get_rank()
     torch.manual_seed(plan.seed)
-    model = RECIPES[Task(plan.task)].make()
+    model = make_model(Task(plan.task))
     ddp_model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate, momentum=0.9)
     policy = policy_of(plan)

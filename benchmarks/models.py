@@ -1,62 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The small models that training is measured with, and their data.
+"""The small models that training is measured with; tasks.py has their data."""
 
-Both have data that is on every machine: scikit-learn's handwritten digits, and a text
-that is part of Python, its own reference. So the text differs a little between versions
-of Python; the ranks of one run read the same file.
-"""
-
-import dataclasses
-import enum
 import zlib
-from collections.abc import Callable
-from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 
-TEST_SHARE = 0.25
-# Characters that the next one is guessed from, and how much text is read.
-CONTEXT = 24
-TEXT_LENGTH = 60_000
-# What the text is made of; everything else is a space.
-ALPHABET = "\n" + "".join(map(chr, range(32, 127)))
+from benchmarks.tasks import ALPHABET, Task
 
 
-class Task(enum.StrEnum):
-    """What is learnt."""
-
-    DIGITS = "digits"
-    TEXT = "text"
-
-
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A model and where its data come from.
-
-    Attributes:
-        save: writes train_x, train_y, test_x, test_y to a file, split by a seed.
-        make: the model; its classes are the values of the y.
-        learning_rate: for SGD with momentum 0.9.
-        target_accuracy: on the test data, that a run is timed to.
-    """
-
-    save: Callable[[Path, int], None]
-    make: Callable[[], nn.Module]
-    learning_rate: float
-    target_accuracy: float
-
-
-def save_digits(path: Path, seed: int) -> None:
-    """Splits the images into those for training and for the test, by the seed."""
-    from sklearn.datasets import load_digits  # slow to import: not in every rank
-
-    images, labels = load_digits(return_X_y=True)
-    order = np.random.default_rng((seed, 0)).permutation(len(labels))
-    images = (images[order] / 16).astype(np.float32).reshape(-1, 1, 8, 8)
-    _save(path, images, labels[order].astype(np.int64))
+def make_model(task: Task) -> nn.Module:
+    """Its classes are the values of the y of the task's data."""
+    match task:
+        case Task.DIGITS:
+            return make_digits_model()
+        case Task.TEXT:
+            return TextModel()
 
 
 def make_digits_model() -> nn.Module:
@@ -73,35 +33,6 @@ def make_digits_model() -> nn.Module:
     )
 
 
-def read_text(length: int = TEXT_LENGTH) -> np.ndarray:
-    """The beginning of Python's reference, as numbers of characters in ALPHABET."""
-    from pydoc_data.topics import topics
-
-    text = "\n".join(topics[name] for name in sorted(topics))[:length]
-    numbers = {character: i for i, character in enumerate(ALPHABET)}
-    space = numbers[" "]
-    return np.array([numbers.get(c, space) for c in text], dtype=np.int64)
-
-
-def save_text(path: Path, seed: int) -> None:
-    """Contexts and the character behind each, shuffled by the seed.
-
-    The test is a part of the text of its own, so that no context of it was seen.
-    """
-    text = read_text()
-    windows = np.lib.stride_tricks.sliding_window_view(text, CONTEXT + 1)
-    num_train = round(len(windows) * (1 - TEST_SHARE))
-    order = np.random.default_rng((seed, 0)).permutation(num_train - CONTEXT)
-    train, test = windows[order], windows[num_train::8]
-    np.savez(
-        path,
-        train_x=train[:, :CONTEXT],
-        train_y=train[:, CONTEXT],
-        test_x=test[:, :CONTEXT],
-        test_y=test[:, CONTEXT],
-    )
-
-
 class TextModel(nn.Module):
     """Guesses the next character from the last ones: an embedding, a GRU, a layer."""
 
@@ -114,23 +45,6 @@ class TextModel(nn.Module):
     def forward(self, context: torch.Tensor) -> torch.Tensor:
         hidden, _ = self.recur(self.embed(context))
         return self.head(hidden[:, -1])
-
-
-def _save(path: Path, inputs: np.ndarray, labels: np.ndarray) -> None:
-    num_train = round(len(labels) * (1 - TEST_SHARE))
-    np.savez(
-        path,
-        train_x=inputs[:num_train],
-        train_y=labels[:num_train],
-        test_x=inputs[num_train:],
-        test_y=labels[num_train:],
-    )
-
-
-RECIPES = {
-    Task.DIGITS: Recipe(save_digits, make_digits_model, 0.05, 0.95),
-    Task.TEXT: Recipe(save_text, TextModel, 0.2, 0.3),
-}
 
 
 class Flat(nn.Module):

@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.backup_cases import runs
 from benchmarks.backup_cases.plan import Training
 from benchmarks.backup_cases.runs import Record
-from benchmarks.models import save_digits
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
+from benchmarks.tasks import save_digits
 
 LATE = 3
 # It misses two more steps whenever it is late, so it is late in 90 % of them all: the

@@ -25,7 +25,7 @@ from benchmarks.demo_plan import ShardedBatches
 from benchmarks.demo_train import Snapshots
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import RECIPES, Flat, Task, fingerprint
+from benchmarks.models import Flat, fingerprint, make_model
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -36,6 +36,7 @@ from benchmarks.straggler_cases.op_rank import (
     text_of,
 )
 from benchmarks.straggler_cases.plan import BATCH, PLAN_FILE, Block, from_json
+from benchmarks.tasks import Task
 
 TEST_ITEMS = 512  # at most: all copies are tested
 SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
@@ -74,7 +75,7 @@ class LearningTask:
     ):
         torch.manual_seed(seed)
         self.learning_rate = learning_rate
-        self.model = RECIPES[task].make()
+        self.model = make_model(task)
         self._data = data
         self._batches = ShardedBatches(
             len(data["train_y"]),

@@ -7,12 +7,12 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.models import RECIPES, Task
 from benchmarks.straggler_cases import records, runs
 from benchmarks.straggler_cases.case import Bar, Case, CaseError, Context, Row
 from benchmarks.straggler_cases.links import KIB, measure
 from benchmarks.straggler_cases.plan import BATCH, Action, Block, interleaved
 from benchmarks.straggler_cases.runs import Record
+from benchmarks.tasks import RECIPES, Task
 
 BAD_MBIT = 10.0
 PERIOD_S, BAD_S = 10.0, 2.0
