@@ -3,8 +3,8 @@
 //
 // A backend of torch that does nothing for a message but hand its bytes over, in a line
 // of memory that ranks 0 and 1 share, for least_exchange.py: what torch and Python take
-// for a call, and no backend can do without. Who waits looks without a pause, nothing
-// is checked, and a message must have come before the next one is sent. The end of a
+// for a call, and no backend can do without. Who waits does not sleep, nothing is
+// matched, and a message must have come before the next one is sent. The end of a
 // call is told to torch's flight recorder if that asks, as a backend must that wants
 // its calls to be seen as over there.
 
@@ -20,9 +20,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 // An older torch is told nothing.
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 15
@@ -113,6 +119,7 @@ class BareBackend final : public ::c10d::Backend {
   const std::string getBackendName() const override { return "bare"; }
   WorkPtr send(std::vector<at::Tensor>& tensors, int to, int) override {
     const at::Tensor& tensor = tensors[0];
+    TORCH_CHECK(tensor.nbytes() <= kMostBytes, "a message has at most 56 bytes here");
     Line& line = lines_[to];
     std::memcpy(line.data, tensor.const_data_ptr(), tensor.nbytes());
     line.number.store(++num_sent_, std::memory_order_release);

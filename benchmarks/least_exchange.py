@@ -6,8 +6,8 @@ Each is what torch needs to reach a backend that does nothing, and then what no 
 can do without: where memory is shared cpp/least_exchange.cpp, over TCP what plain
 sockets take, cpp/least_sockets.cpp. A backend that does nothing is not written down by
 torch's flight recorder; here it is where that writes down aikido, of which there must
-be a group. A ping-pong, in which one waits for what the other does next, has a backend
-that hands messages over and does nothing else, bare_backend.py.
+be a group. But in a ping-pong a rank waits for what the other does next: its least is
+that of a backend that hands messages over and does nothing else, bare_backend.py.
 """
 
 import ctypes

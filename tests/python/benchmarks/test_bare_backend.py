@@ -9,8 +9,15 @@ from benchmarks import bare_backend
 
 needs_backend = pytest.mark.skipif(
     not bare_backend.path().exists(),
-    reason="no bare backend is built (python benchmarks/collectives.py ping-pong)",
+    reason="no bare backend is built of this source (pytest -m slow builds it)",
 )
+
+
+@pytest.mark.slow
+def test_it_is_built_once():
+    built = bare_backend.build()
+    assert built == bare_backend.path() == bare_backend.build()
+    assert bare_backend.load(built).make
 
 
 @needs_backend

@@ -10,11 +10,7 @@ then has tensors on DEVICE, streams by number and faults by order (`torch.ops.fa
 """
 
 import functools
-import hashlib
 import importlib.util
-import os
-import subprocess
-import sysconfig
 import types
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,45 +18,21 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from benchmarks import torch_library
+
 HERE = Path(__file__).parent
 SOURCES = [HERE / f"fake_{name}.cpp" for name in ("device", "ipc", "nccl")]
 HEADERS = [HERE / "fake_device.h", HERE / "fake_ipc.h"]
 CORE = HERE.parents[2] / "csrc"
-FOLDER = Path(__file__).resolve().parents[3] / "build" / "fake_device"
 DEVICE = "privateuseone"
 
 
 @functools.cache
 def library():
     """Its path; of this source and this torch."""
-    root = Path(torch.__path__[0])
     # The one class of ours that it fills in, and so has to be the module's.
     ours = [CORE / "c10d" / "device_memory.h", CORE / "base" / "types.h"]
-    read = [*SOURCES, *HEADERS, *ours]
-    what = (
-        b"".join(path.read_bytes() for path in read)
-        + torch.__version__.encode()
-        + str(root).encode()
-    )
-    path = FOLDER / f"{hashlib.sha256(what).hexdigest()[:16]}.so"
-    if not path.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(f".{os.getpid()}")
-        include = root / "include"
-        folders = [CORE, include, include / "torch/csrc/api/include"]
-        folders.append(sysconfig.get_paths()["include"])
-        command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-fPIC"]
-        command += ["-fvisibility=hidden", *(f"-I{folder}" for folder in folders)]
-        libraries = [f"-L{root}/lib", "-lc10", "-ltorch_cpu", "-ltorch_python"]
-        subprocess.run(
-            [*command, "-shared", "-x", "c++", "-", "-o", str(new), *libraries],
-            # In one: most of the time goes to torch's headers.
-            input="".join(f'#include "{source}"\n' for source in SOURCES),
-            text=True,
-            check=True,
-        )
-        new.rename(path)
-    return str(path)
+    return str(torch_library.build("fake_device", SOURCES, read=[*HEADERS, *ours]))
 
 
 def install(path):
