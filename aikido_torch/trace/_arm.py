@@ -50,8 +50,8 @@ def arm(
         timeout_s: for all ranks to be through.
 
     Returns:
-        The traces, once they are there and written; or the error, a RetryLaterError
-        where no trace came.
+        The traces, by rank, once they are there and written; or the error, a
+        RetryLaterError where no trace came.
 
     Raises:
         ConfigError: there is no aikido group, nobody has called `watch`, a file cannot
@@ -134,13 +134,14 @@ def write(
         folder: for the dump of each rank; None writes none.
 
     Returns:
-        The traces, and what is to be known of them.
+        The traces, by rank, and what is to be known of them.
 
     Raises:
         ConfigError: it cannot be written or read; then it stays on the board.
     """
     try:
-        traces = [read(data, f"the dump of rank {r}") for r, data in found.items()]
+        in_order = sorted(found.items())  # not as they have come
+        traces = [read(data, f"the dump of rank {rank}") for rank, data in in_order]
         if folder is not None:
             for rank, data in found.items():
                 write_file(_file_of(folder, rank), data)

@@ -31,7 +31,8 @@ def dumps():
 
 def test_what_is_written_is_cleared(board, tmp_path):
     output = tmp_path / "all.json"
-    traces, notes = write(board, 1, dumps(), output=output, folder=tmp_path)
+    as_they_came = dict(reversed(dumps().items()))
+    traces, notes = write(board, 1, as_they_came, output=output, folder=tmp_path)
     assert [trace.rank for trace in traces] == [0, 1]
     assert notes == []
     assert {e["pid"] for e in json.loads(output.read_text())["traceEvents"]} == {0, 1}
