@@ -124,6 +124,8 @@ class Communicator final : private transport::Doorkeeper {
                      const transport::Token& token, TimePoint deadline);
   Status wait_for_links(TimePoint deadline);
   Status learn_place(membership::Store& store, TimePoint deadline);
+  Result<std::string> read_from(Rank rank, const std::string& key,
+                                membership::Store& store, TimePoint deadline);
   Status find_members(const membership::Roster& roster, TimePoint deadline);
   Status agree_on_epoch(Epoch last, TimePoint deadline);
   void attach(Rank rank, transport::Connections connections);

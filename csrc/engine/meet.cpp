@@ -74,6 +74,10 @@ std::string place_key(const transport::Token& token) {
 }
 constexpr const char* kCrowded = "crowded";
 
+std::string met_key(const transport::Token& token, Rank rank) {
+  return concat("met/", hex_of(token), "/", rank.value);
+}
+
 // Why the group of this token will never be.
 std::string end_key(const transport::Token& token) {
   return "given_up/" + hex_of(token);
@@ -138,7 +142,6 @@ Status Communicator::meet(membership::Store& store, TimePoint deadline) {
   return learn_place(store, deadline);
 }
 
-// Note [one place]. Rank 0 may be lost, leave or fall silent before it is heard.
 Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
   const std::string key = place_key(token_);
   if (options_.self == Rank(0)) {
@@ -147,29 +150,44 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
       for (int32_t r = 1; r < options_.size; ++r)
         is_crowded_ = is_crowded_ && group_->reads_our_memory(Rank(r));
     });
-    return store.set(key, is_crowded_ ? kCrowded : "links");
+    AIKIDO_TRY(store.set(key, is_crowded_ ? kCrowded : "links"));
+    for (int32_t r = 1; r < options_.size; ++r) {
+      // The links are there: what keeps one from reading fails the first call.
+      if (!read_from(Rank(r), met_key(token_, Rank(r)), store, deadline)) break;
+    }
+    return Status::ok();
   }
+  auto told = read_from(Rank(0), key, store, deadline);
+  if (!told) {
+    return told.status().with_context(
+        concat("rank 0 of group \"", options_.name,
+               "\" has not published where the ranks are"));
+  }
+  is_crowded_ = *told == kCrowded;
+  // Of a store that is gone by now nothing is needed.
+  (void)store.set(met_key(token_, options_.self), "1");
+  return Status::ok();
+}
+
+// What `rank` writes there, which may be lost, leave or fall silent before it does.
+Result<std::string> Communicator::read_from(Rank rank, const std::string& key,
+                                            membership::Store& store,
+                                            TimePoint deadline) {
   while (true) {
     Status why;
     bool has_gone = false;
     engine_->run_and_wait([&] {
       why = group_->failure();
       if (why) why = group_->silence();
-      has_gone = group_->has_gone(Rank(0));
+      has_gone = group_->has_gone(rank);
     });
-    // It says it before it goes, so this is asked first.
+    // It writes before it goes, so this is asked first.
     const TimePoint now = clock_.now();
-    auto told = store.get(key, std::min(deadline - now, kSecondThoughts));
-    if (told) {
-      is_crowded_ = *told == kCrowded;
-      return Status::ok();
-    }
+    auto text = store.get(key, std::min(deadline - now, kSecondThoughts));
+    if (text) return text;
     AIKIDO_TRY(why);
-    if (has_gone || clock_.now() >= deadline) {
-      return Status(told.status().code(), told.status().message(), Rank(0))
-          .with_context(concat("rank 0 of group \"", options_.name,
-                               "\" has not published where the ranks are"));
-    }
+    if (has_gone || clock_.now() >= deadline)
+      return Status(text.status().code(), text.status().message(), rank);
     // A store that is gone answers at once.
     std::unique_lock lock(mutex_);
     links_changed_.wait_for(lock, std::min(deadline - now, kLongestPause));

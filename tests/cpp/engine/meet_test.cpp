@@ -192,7 +192,7 @@ class ReticentStore final : public membership::Store {
 TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
   for (const bool is_curt : {false, true}) {
     ReticentStore store(is_curt);
-    auto zero = connect_soon(start_engine(), store, 0, 2);
+    auto zero = connect_soon(start_engine(), store, 0, 2, milliseconds(500));
     auto one = connect_soon(start_engine(), store, 1, 2, seconds(2));
     const auto member = made(std::move(zero));
     const Status late = one.get().status();
@@ -208,7 +208,7 @@ TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
 TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
   for (const bool is_in_order : {false, true}) {
     ReticentStore store;
-    auto zero = connect_soon(start_engine(), store, 0, 2);
+    auto zero = connect_soon(start_engine(), store, 0, 2, milliseconds(500));
     auto one = connect_soon(start_engine(), store, 1, 2, seconds(60));
     auto member = made(std::move(zero));
     if (is_in_order) member->shutdown(seconds(1));
@@ -219,6 +219,38 @@ TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
     CHECK(gone.culprit() == Rank(0));
     if (!is_in_order) CHECK(gone.code() == Code::kPeerLost);
   }
+}
+
+namespace {
+
+// In the process of rank 0: who asks where the ranks are asks late, and nobody is told
+// anything once it has gone.
+class OwnedStore final : public membership::Store {
+ public:
+  Status set(const std::string& key, const std::string& value) override {
+    return store_.set(key, value);
+  }
+  Result<std::string> get(const std::string& key, Duration timeout) override {
+    if (key.starts_with("place/")) std::this_thread::sleep_for(milliseconds(100));
+    if (is_gone) return Status(Code::kTimedOut, "the store is gone");
+    return store_.get(key, timeout);
+  }
+  std::atomic<bool> is_gone = false;
+
+ private:
+  MemoryStore store_;
+};
+
+}  // namespace
+
+TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
+  OwnedStore store;
+  auto one = connect_soon(start_engine(), store, 1, 3);
+  auto two = connect_soon(start_engine(), store, 2, 3);
+  auto member = made(connect_soon(start_engine(), store, 0, 3));
+  store.is_gone = true;
+  const auto first = made(std::move(one)), second = made(std::move(two));
+  check_sum({member, first, second});
 }
 
 TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {
@@ -248,7 +280,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   CHECK(status.message() ==
         "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
         "one that dialled here: the other side speaks protocol version 200, this build "
-        "16; "
+        "17; "
         "install the same aikido on every rank");
 }
 
