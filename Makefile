@@ -40,6 +40,7 @@ core-test: core-build
 
 python-test: $(DONE)/native core-test
 	$(BIN)/python -m pytest --part=beside -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest --part=waiting -n 2 --dist worksteal $(ARGS)
 	$(BIN)/python -m pytest --part=alone $(ARGS)
 
 lint: $(DONE)/native

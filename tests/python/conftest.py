@@ -16,6 +16,8 @@ HERE = Path(__file__).parent
 ON_REQUEST = ("slow", "gpu")
 # A test in one of these folders belongs to the lane of that name.
 LANE_FOLDERS = ("multiproc", "conformance")
+# In the order in which `make test` runs them.
+PARTS = ("beside", "waiting", "alone")
 # Seconds for tests that do not say otherwise; pyproject.toml has the one for the rest.
 TIMEOUTS = {"slow": 900, "conformance": 300, "multiproc": 120}
 
@@ -30,10 +32,11 @@ def pytest_addoption(parser):
     )
     parser.addoption(
         "--part",
-        choices=("beside", "alone"),
-        help="only tests that may run beside each other (-n 2), or only those that are "
-        "judged by when processes do things: multiproc, unless marked `beside`, and "
-        "what is marked `alone`",
+        choices=PARTS,
+        help="only tests that may run beside any others, or only those that wait for "
+        "processes most of the time and may run beside their like (multiproc, unless "
+        "marked otherwise), or only those that are judged by how fast something is "
+        "(marked `alone`)",
     )
 
 
@@ -79,15 +82,16 @@ def pytest_collection_modifyitems(config, items):
 
 def part_of(item):
     marks = {mark.name for mark in item.iter_markers()}
-    is_alone = "alone" in marks or ("multiproc" in marks and "beside" not in marks)
-    return "alone" if is_alone else "beside"
+    part = next((part for part in PARTS if part in marks), None)
+    return part or ("waiting" if "multiproc" in marks else "beside")
 
 
 def pytest_sessionfinish(session, exitstatus):
-    # The tests that -k asks for may all be in the other part. Where -n runs the first
-    # one nobody knows here: if there are none at all, the second one says so.
+    # The tests that -k asks for may all be in other parts. Where -n runs a part nobody
+    # knows here: if there are none at all, the last one says so.
     config = session.config
-    may_be_empty = config.getoption("part") == "beside" or config.has_other_part
+    is_first = config.getoption("part") in PARTS[:-1]
+    may_be_empty = is_first or config.has_other_part
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and may_be_empty:
         session.exitstatus = pytest.ExitCode.OK
 

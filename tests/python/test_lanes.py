@@ -39,7 +39,7 @@ def project(pytester):
     """A project with our conftest.py, one test of each kind, and our markers."""
     conftest = tree.REPOSITORY / "tests/python/conftest.py"
     pytester.makeconftest(conftest.read_text())
-    markers = ["multiproc", "conformance", "slow", "gpu", "beside", "alone"]
+    markers = ["multiproc", "conformance", "slow", "gpu", "beside", "waiting", "alone"]
     pytester.makeini("[pytest]\nmarkers =\n " + "\n ".join(markers))
     pytester.makepyfile(test_lanes=LANES)
     pytester.mkdir("multiproc")
@@ -87,13 +87,19 @@ def test_timed(): pass
 """
 
 
-def test_a_part_is_what_runs_beside_others_or_what_runs_alone(project):
+@pytest.mark.parametrize(
+    ("part", "passed"),
+    [
+        ("beside", 2),  # test_quick and test_calm
+        ("waiting", 1),  # what is in multiproc and not marked
+        ("alone", 1),
+    ],
+)
+def test_a_part_is_what_runs_beside_others_or_its_like_or_alone(project, part, passed):
     (project.path / "multiproc" / "test_calm.py").write_text(BESIDE)
     (project.path / "test_timed.py").write_text(ALONE)
-    beside = project.runpytest_inprocess("--part=beside")
-    beside.assert_outcomes(passed=2, deselected=4)  # test_quick and test_calm
-    alone = project.runpytest_inprocess("--part=alone")
-    alone.assert_outcomes(passed=2, deselected=4)
+    done = project.runpytest_inprocess(f"--part={part}")
+    done.assert_outcomes(passed=passed, deselected=6 - passed)
 
 
 def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):
@@ -103,4 +109,5 @@ def test_a_part_without_any_test_that_was_asked_for_is_no_error(project):
     for arguments in (["--part=alone"], []):
         nobody = project.runpytest_inprocess("-k", "nobody", *arguments)
         assert nobody.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    assert project.runpytest_inprocess("-k", "nobody", "--part=beside").ret == 0
+    for part in ("beside", "waiting"):
+        assert project.runpytest_inprocess("-k", "nobody", f"--part={part}").ret == 0

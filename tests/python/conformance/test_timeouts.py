@@ -13,7 +13,7 @@ import torch.distributed as dist
 from aikido_torch.testing import late, run_ranks
 from conformance.versions import TORCH, since
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waiting
 
 # Before that, torch lets Gloo alone have one.
 HAS_MONITORED_BARRIER = TORCH >= (2, 15)

@@ -4,6 +4,7 @@
 
 import time
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -75,6 +76,7 @@ def train_and_follow(rank, size):
     return following.verdict
 
 
+@pytest.mark.alone
 def test_all_ranks_hear_whom_the_traces_of_a_training_name():
     for verdict in run_ranks(3, train_and_follow, rendezvous="tcp"):
         assert (verdict.cause, verdict.rank) == ("compute", SLOW)

@@ -30,6 +30,7 @@ def demo(tmp_path, *arguments):
     return json.loads(path.read_text()), done.stdout
 
 
+@pytest.mark.alone
 def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
     # Long enough for the warm-up of the deadlines (8 operations) to be a small part.
     figures, text = demo(tmp_path, "--steps", "60", "--straggler", "sleep")
@@ -77,6 +78,7 @@ def _lab():
         pytest.skip(reason)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("_lab")
 def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     tmp_path,

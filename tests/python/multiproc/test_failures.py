@@ -149,6 +149,7 @@ def lose_a_rank_while(rank, size, folder):
     return time.time() - float(file.read_text()), failures
 
 
+@pytest.mark.alone
 def test_a_killed_rank_is_known_whatever_the_others_do(tmp_path):
     results = run_ranks(
         4, lose_a_rank_while, str(tmp_path), group_timeout=60, may_die={VICTIM}

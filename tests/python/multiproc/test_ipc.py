@@ -183,6 +183,7 @@ def use_streams(rank, size):
     return found, fake.uses_of_freed_memory()
 
 
+@pytest.mark.alone
 def test_results_come_in_the_order_of_streams_and_nothing_is_freed_too_early():
     expected = [True, [3.0] * 4, {2.0}, [2.0 * i for i in range(1, 9)], [4.0] * 4]
     assert run(2, use_streams) == [(expected, 0)] * 2

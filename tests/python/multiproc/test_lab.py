@@ -74,6 +74,7 @@ def check_goodput(low, high, measure):
 # ---- Links ---------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_a_link_is_as_fast_as_asked_each_way_and_changes_under_a_stream():
     with Lab([Link(up_mbit=50, down_mbit=20), Link(), Link()]) as lab:
         check_goodput(42, 52, lambda: lab.goodput_mbit(0, 1, seconds=0.7))
@@ -101,6 +102,7 @@ def test_a_cut_loses_all_both_ways_until_it_is_healed():
         assert lab.round_trip_ms(0, 1, ipv6=True) < 50
 
 
+@pytest.mark.alone
 def test_cross_traffic_fills_an_uplink_and_ends_with_the_ranks():
     flows = on_off_flows(0, 2, seed=1, until_s=3, mean_on_s=1.0, mean_off_s=0.1)
     code = "from benchmarks.lab import rank; import time; rank.ready(); time.sleep(1.2)"
@@ -111,6 +113,7 @@ def test_cross_traffic_fills_an_uplink_and_ends_with_the_ranks():
         assert sent_mbit(lab, 0, 0.2) < 1  # it ends with the ranks
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(
     not os.path.exists("/dev/net/tun"), reason="no tap devices: /dev/net/tun is missing"
 )

@@ -11,6 +11,8 @@ from benchmarks.ordering_cases import urgent_runs, urgent_stream
 from benchmarks.ordering_cases.urgent_plan import Turn
 from benchmarks.straggler_cases.case import Context
 
+pytestmark = pytest.mark.alone
+
 MBIT = 50.0
 SMALL = 64_000
 

@@ -74,6 +74,7 @@ def all_reduce_late(rank, size):
     return seen, {n: counters[n] for n in ("partial_operations", "skipped_own")}
 
 
+@pytest.mark.alone
 def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
     results = run_ranks(SIZE, all_reduce_late)
     first = results[0][0]

@@ -65,6 +65,7 @@ def lose_a_rank(rank, size, folder, weights, victim, busy):
     return failure, took, failure_of(lambda: pipe.train_step(*batches(1, 8)[0]))
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("weights", "victim", "busy"),
     [

@@ -295,6 +295,7 @@ def reuse_a_uuid(rank, size, folder):
     return failure, again, after, total()
 
 
+@pytest.mark.alone
 def test_a_uuid_that_was_used_is_refused_and_everybodys_group_is_whole(tmp_path):
     for rank, (first, again, after, last) in enumerate(run(4, reuse_a_uuid, tmp_path)):
         name, _, text, seconds = first

@@ -68,6 +68,7 @@ def call_late(rank, size):
     return seen, counters["partial_operations"], counters["skipped_own"]
 
 
+@pytest.mark.alone
 def test_a_late_rank_is_left_out_by_the_others_and_told_by_whom():
     for rank, (seen, partial, skipped_own) in enumerate(run_ranks(SIZE, call_late)):
         others = [r for r in range(SIZE) if r != ODD]

@@ -18,6 +18,7 @@ def _possible():
         pytest.skip(reason)
 
 
+@pytest.mark.alone
 def test_arms_take_turns_and_a_link_is_slow_for_one_block():
     slow = {BAD: (5.0, MBIT)}
     heal = Action(do="link", at_op=4)

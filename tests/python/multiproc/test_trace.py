@@ -87,6 +87,7 @@ def clocks(rank, size):
     return trace.take().clock
 
 
+@pytest.mark.alone
 def test_ranks_of_one_machine_find_that_they_have_one_clock():
     for clock in run_ranks(4, clocks):
         assert clock is not None
@@ -394,6 +395,7 @@ def has_time_namespaces():
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(
     not has_time_namespaces(), reason="needs root and time namespaces (Linux 5.6)"
 )
