@@ -17,6 +17,10 @@
 // Note [one place]
 // Whether all share memory, and cores, must be the same for all, whatever single pairs
 // of them have come to. Rank 0 has links with all and says it, under `place/<token>`.
+// Its process, which may end at once, is often the store too: so it waits until all
+// have written `met/<token>/<rank>`, and have read it. It does not wait for long: a
+// member that cannot write, or whose store another thread is waiting in, is no reason
+// to fail.
 
 #include <unistd.h>
 
@@ -39,6 +43,8 @@ constexpr Duration kShortestPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 // An address of a former group may answer nothing at all: the token is read again.
 constexpr Duration kLongestTry = std::chrono::seconds(10);
+// How long rank 0 waits for those that have not read where the ranks are.
+constexpr Duration kLongestCourtesy = std::chrono::seconds(2);
 // To see whether a key is there.
 constexpr Duration kLook = std::chrono::milliseconds(1);
 // A refusal counts if the token is still the same after this: a former group that is
@@ -151,10 +157,9 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
         is_crowded_ = is_crowded_ && group_->reads_our_memory(Rank(r));
     });
     AIKIDO_TRY(store.set(key, is_crowded_ ? kCrowded : "links"));
-    for (int32_t r = 1; r < options_.size; ++r) {
-      // The links are there: what keeps one from reading fails the first call.
-      if (!read_from(Rank(r), met_key(token_, Rank(r)), store, deadline)) break;
-    }
+    const TimePoint until = std::min(deadline, clock_.now() + kLongestCourtesy);
+    for (int32_t r = 1; r < options_.size; ++r)
+      if (!read_from(Rank(r), met_key(token_, Rank(r)), store, until)) break;
     return Status::ok();
   }
   auto told = read_from(Rank(0), key, store, deadline);
@@ -164,7 +169,7 @@ Status Communicator::learn_place(membership::Store& store, TimePoint deadline) {
                "\" has not published where the ranks are"));
   }
   is_crowded_ = *told == kCrowded;
-  // Of a store that is gone by now nothing is needed.
+  // If this is lost, rank 0 waits for it as long as it does at most.
   (void)store.set(met_key(token_, options_.self), "1");
   return Status::ok();
 }

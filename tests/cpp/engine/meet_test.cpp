@@ -168,7 +168,8 @@ TEST_CASE("all learn alike whether they share memory and cores", "[tcp]") {
 
 namespace {
 
-// Tells nobody where the ranks are, and says so at once if it is `curt`.
+// Tells nobody where the ranks are, and says so at once if it is `curt`. Rank 0 hears
+// that all have read it.
 class ReticentStore final : public membership::Store {
  public:
   explicit ReticentStore(bool curt = false) : is_curt_(curt) {}
@@ -176,6 +177,7 @@ class ReticentStore final : public membership::Store {
     return key.starts_with("place/") ? Status::ok() : store_.set(key, value);
   }
   Result<std::string> get(const std::string& key, Duration timeout) override {
+    if (key.starts_with("met/")) return std::string("1");
     const bool is_place = key.starts_with("place/");
     num_asked += is_place ? 1 : 0;
     return store_.get(key, is_place && is_curt_ ? Duration::zero() : timeout);
@@ -192,7 +194,7 @@ class ReticentStore final : public membership::Store {
 TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
   for (const bool is_curt : {false, true}) {
     ReticentStore store(is_curt);
-    auto zero = connect_soon(start_engine(), store, 0, 2, milliseconds(500));
+    auto zero = connect_soon(start_engine(), store, 0, 2);
     auto one = connect_soon(start_engine(), store, 1, 2, seconds(2));
     const auto member = made(std::move(zero));
     const Status late = one.get().status();
@@ -208,7 +210,7 @@ TEST_CASE("who does not hear where the ranks are gives up", "[tcp]") {
 TEST_CASE("who meets rank 0 as that goes hears so", "[tcp]") {
   for (const bool is_in_order : {false, true}) {
     ReticentStore store;
-    auto zero = connect_soon(start_engine(), store, 0, 2, milliseconds(500));
+    auto zero = connect_soon(start_engine(), store, 0, 2);
     auto one = connect_soon(start_engine(), store, 1, 2, seconds(60));
     auto member = made(std::move(zero));
     if (is_in_order) member->shutdown(seconds(1));
@@ -251,6 +253,36 @@ TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
   store.is_gone = true;
   const auto first = made(std::move(one)), second = made(std::move(two));
   check_sum({member, first, second});
+}
+
+namespace {
+
+// Where nobody can write that he has read.
+class FullStore final : public membership::Store {
+ public:
+  Status set(const std::string& key, const std::string& value) override {
+    if (key.starts_with("met/")) return {Code::kRetryLater, "no room is left"};
+    return store_.set(key, value);
+  }
+  Result<std::string> get(const std::string& key, Duration timeout) override {
+    return store_.get(key, timeout);
+  }
+
+ private:
+  MemoryStore store_;
+};
+
+}  // namespace
+
+TEST_CASE("rank 0 does not wait for long for who cannot say that he has read",
+          "[tcp]") {
+  FullStore store;
+  const SystemClock clock;
+  const TimePoint begin = clock.now();
+  auto zero = connect_soon(start_engine(), store, 0, 2, seconds(60));
+  auto one = connect_soon(start_engine(), store, 1, 2, seconds(60));
+  check_sum({made(std::move(zero)), made(std::move(one))});
+  CHECK(clock.now() - begin < seconds(20));
 }
 
 TEST_CASE("a second process with the rank of a member is told so", "[tcp]") {

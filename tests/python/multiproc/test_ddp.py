@@ -145,6 +145,7 @@ def learn_late(rank, size, optimizer_name, options, accumulate, catches_up):
     }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("optimizer", "options", "accumulate"),
     [

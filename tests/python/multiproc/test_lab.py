@@ -90,6 +90,7 @@ def test_a_link_is_as_fast_as_asked_each_way_and_changes_under_a_stream():
         assert sent_mbit(lab, 0, 0.3) > 100
 
 
+@pytest.mark.alone
 def test_a_cut_loses_all_both_ways_until_it_is_healed():
     with Lab([Link(), Link(), Link()]) as lab:
         lab.cut(0)

@@ -393,6 +393,7 @@ def reduce_while_python_is_locked(rank, size):
     return {"held": held, "slowest": slowest, "skipped": skipped}
 
 
+@pytest.mark.alone
 def test_an_owner_whose_python_lock_is_held_does_not_delay_the_others():
     owner, *others = run_ranks(3, reduce_while_python_is_locked)
     assert owner["held"] >= 1.2

@@ -482,6 +482,7 @@ def lose_one(rank, size, folder, victim):
     }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("victim", [0, 1, 3])
 def test_survivors_of_a_kill_go_on_within_a_second(tmp_path, victim):
     results = run(4, lose_one, tmp_path, victim, may_die={victim})
@@ -564,6 +565,7 @@ def go_on_without_a_stopped_one(rank, size, folder):
     return failure, seconds, total()
 
 
+@pytest.mark.alone
 def test_a_stopped_member_is_left_behind_and_comes_back(tmp_path):
     results = run(3, go_on_without_a_stopped_one, tmp_path)
     for rank, (failure, seconds, last) in enumerate(results):

@@ -202,6 +202,7 @@ def overwrite_at_once(rank, size):
     return values, slowest
 
 
+@pytest.mark.alone
 def test_the_input_may_be_written_to_while_a_late_rank_has_not_taken_it():
     # Most of the 24 MiB for the late rank waits at their senders.
     options = Options(transport_window_bytes=4 << 20)
