@@ -2,7 +2,18 @@
 // Copyright (c) the aikido authors
 #include "c10d/store_adapter.h"
 
+#include "base/clock.h"
+
 namespace aikido::adapter {
+namespace {
+
+// What went wrong, without torch's stack, which would bury it.
+std::string reason_of(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find("\nException raised from "));
+}
+
+}  // namespace
 
 Status StoreAdapter::set(const std::string& key, const std::string& value) {
   try {
@@ -10,20 +21,26 @@ Status StoreAdapter::set(const std::string& key, const std::string& value) {
     return Status::ok();
   } catch (const std::exception& e) {
     return {Code::kRetryLater,
-            concat("the rendezvous store does not take \"", key, "\": ", e.what())};
+            concat("the rendezvous store does not take \"", key, "\": ", reason_of(e))};
   }
 }
 
 Result<std::string> StoreAdapter::get(const std::string& key, Duration timeout) {
   const auto ms = std::chrono::duration_cast<Milliseconds>(timeout);
+  const TimePoint begin = SystemClock().now();
   try {
     store_->wait({key}, std::max(ms, Milliseconds(1)));
     const std::vector<uint8_t> value = store_->get(key);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& e) {
+    // A lost store answers at once; a time-out of torch may be a little early.
+    if (SystemClock().now() - begin < timeout / 2) {
+      return Status(Code::kTimedOut, concat("the rendezvous store failed while \"", key,
+                                            "\" was waited for: ", reason_of(e)));
+    }
     return Status(Code::kTimedOut,
                   concat("Timed out after ", ms.count(), " ms waiting for \"", key,
-                         "\" in the rendezvous store (", e.what(), ")"));
+                         "\" in the rendezvous store (", reason_of(e), ")"));
   }
 }
 

@@ -234,7 +234,11 @@ Status Communicator::dial_lower_rank(Rank rank, membership::Store& store,
   TimePoint refused_at{};
   while (true) {
     const transport::Token before = token_;
-    if (rank == Rank(0)) AIKIDO_TRY(follow_token(store, deadline));
+    if (rank == Rank(0)) {
+      const Status followed = follow_token(store, deadline);
+      // Who refused may have gone since, and the store with him.
+      if (!followed) return refusal ? followed : refusal;
+    }
     if (token_ != before) refusal = Status::ok();
     const Status dialled = dial_published(rank, store, deadline);
     const TimePoint now = clock_.now();

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import Options, _backend, register_backend
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, TimedOutError
 
 
 def test_the_backend_is_registered_once():
@@ -106,3 +106,21 @@ def test_mistyped_variables_are_told_once_at_the_first_group(monkeypatch):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*AIKIDO_")
         make()
+
+
+class LostStore(dist.Store):
+    """One whose server hangs up on whoever waits."""
+
+    def set(self, key, value):
+        pass
+
+    def wait(self, keys, timeout=None):
+        raise RuntimeError("the server hung up\nException raised from recvBytes at x:1")
+
+
+def test_a_lost_store_is_no_time_out_and_buries_nothing_under_a_stack():
+    with pytest.raises(TimedOutError) as caught:
+        dist.init_process_group("aikido", store=LostStore(), rank=1, world_size=2)
+    text = str(caught.value)
+    assert 'the rendezvous store failed while "token" was waited for: ' in text
+    assert text.endswith("the server hung up")

@@ -255,6 +255,18 @@ TEST_CASE("rank 0 is done when all have read where they are", "[tcp]") {
   check_sum({member, first, second});
 }
 
+TEST_CASE("who was refused says why although rank 0 and the store have gone", "[tcp]") {
+  OwnedStore store;
+  auto zero = connect_soon(start_engine(), store, 0, 2);
+  auto one = connect_soon(start_engine(), store, 1, 2, seconds(20), "a=2");
+  CHECK(zero.get().status().code() == Code::kInvalidArgument);
+  store.is_gone = true;
+  const Status refused = one.get().status();
+  INFO(refused.message());
+  CHECK(refused.code() == Code::kInvalidArgument);
+  CHECK(refused.message().find("a=2") != std::string::npos);
+}
+
 namespace {
 
 // Where nobody can write that he has read.
