@@ -81,8 +81,8 @@ def pytest_collection_modifyitems(config, items):
 
 
 def part_of(item):
-    marks = {mark.name for mark in item.iter_markers()}
-    part = next((part for part in PARTS if part in marks), None)
+    marks = [mark.name for mark in item.iter_markers()]  # its own before its file's
+    part = next((mark for mark in marks if mark in PARTS), None)
     return part or ("waiting" if "multiproc" in marks else "beside")
 
 

@@ -82,6 +82,8 @@ def test_calm(): pass
 ALONE = """
 import pytest
 
+pytestmark = pytest.mark.beside
+
 @pytest.mark.alone
 def test_timed(): pass
 """
