@@ -258,9 +258,13 @@ void Listener::on_events(uint32_t) {
 bool Listener::accept_one(const Fd& from, size_t most) {
   Fd socket(::accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.is_open()) {
-    if (is_short_of_something(errno)) {
+    if (const int error = errno; is_short_of_something(error)) {
       watch_for(0);
       resume_at_ = loop_->now() + kAcceptPause;
+      const std::string why =
+          concat("no connection can be taken in: ", describe_errno(error),
+                 error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+      for (Doorkeeper* doorkeeper : doorkeepers_) doorkeeper->on_turned_away(why);
     }
     return false;
   }

@@ -55,7 +55,7 @@ class Doorkeeper {
   virtual bool knows(const Hello& hello) const = 0;
   // How many connections are still to come.
   virtual size_t num_expected() const { return 0; }
-  // Somebody, maybe a member, cannot be understood here, and was told `why`.
+  // Somebody, maybe a member, cannot be understood or let in here: `why`.
   virtual void on_turned_away(const std::string&) {}
   // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
   // each lane.

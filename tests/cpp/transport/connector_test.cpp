@@ -473,6 +473,11 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
   turns.count = 0;
   std::this_thread::sleep_for(milliseconds(250));
   CHECK(turns.count < 100);
+  const auto why = house.ask<std::string>([&] { return house.keeper.turned_away; });
+  CHECK(
+      why ==
+      "no connection can be taken in: EMFILE (Too many open files); raise the limit of "
+      "open files (ulimit -n)");
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   // It is let in when there is room again.
   write(member, encode(hello_of(7)));
