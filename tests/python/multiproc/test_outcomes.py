@@ -14,6 +14,8 @@ from aikido_torch.errors import AikidoError
 from aikido_torch.straggler import SkipStraggler, WaitAll
 from aikido_torch.testing import hold_python_lock, late, run_ranks
 
+pytestmark = pytest.mark.alone
+
 SIZE = 4
 LATE = 3
 COUNT = 100_000  # four shards
@@ -74,7 +76,6 @@ def all_reduce_late(rank, size):
     return seen, {n: counters[n] for n in ("partial_operations", "skipped_own")}
 
 
-@pytest.mark.alone
 def test_all_ranks_see_the_same_outcome_and_bytes_the_late_one_included():
     results = run_ranks(SIZE, all_reduce_late)
     first = results[0][0]
@@ -393,7 +394,6 @@ def reduce_while_python_is_locked(rank, size):
     return {"held": held, "slowest": slowest, "skipped": skipped}
 
 
-@pytest.mark.alone
 def test_an_owner_whose_python_lock_is_held_does_not_delay_the_others():
     owner, *others = run_ranks(3, reduce_while_python_is_locked)
     assert owner["held"] >= 1.2
