@@ -44,6 +44,10 @@ bool is_notice(FrameKind kind) {
          kind == FrameKind::kAskSettled;
 }
 
+bool is_abort(FrameKind kind) {
+  return kind == FrameKind::kAbort || kind == FrameKind::kAbortFirst;
+}
+
 bool is_about_view(FrameKind kind) {
   return kind == FrameKind::kView || kind == FrameKind::kViewFirst;
 }
@@ -266,7 +270,7 @@ Result<std::byte*> Group::on_frame_begin(Rank from, const FrameHeader& header,
   note_called(from, header.called);
   trace_.on_frame_begin(from, header);
   note_settled(from, header.called + static_cast<uint64_t>(int64_t{header.settled}));
-  if (header.kind == FrameKind::kAbort) {
+  if (is_abort(header.kind)) {
     if (header.seq > called_ + kMaxFailedAhead)
       return too_far_ahead(header.seq, called_);
     return peer(from).place_abort(header, extension);
@@ -359,6 +363,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
     case FrameKind::kNeed:
       return on_notice(from, header);
     case FrameKind::kAbort:
+    case FrameKind::kAbortFirst:
       if (const auto why = peer(from).read_abort(header, options_.size)) {
         on_abort(from, header.seq, *why);
       }

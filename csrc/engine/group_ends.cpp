@@ -142,8 +142,10 @@ void Group::mismatch(Operation& operation, const Call& other, Rank caller) {
 // A call that needs little from the others may end well here before another member
 // finds that they were in different calls: a broadcast of ours that the other took for
 // its own, a block that it did not expect. From there on the members' data differ and
-// nothing that follows can be trusted, so the group ends. A member that has refused its
-// own call (Group::refuse) is another matter: its caller knows, and the numbers agree.
+// nothing that follows can be trusted, so the group ends. The word of it goes over the
+// bulk lane as well: nobody has a later call with a contribution or a result of who
+// has found the difference, and has not heard of it. A member that has refused its own
+// call (Group::refuse) is another matter: its caller knows, and the numbers agree.
 void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> extension) {
   const Call* ours = past_calls_.find(seq);
   if (extension.empty() || ours == nullptr) return;
@@ -277,9 +279,10 @@ void Group::abort(const Status& why) {
 // other members. There is no order between lanes, nor between members: what the others
 // still need for that call may lie here unread when they hear of it, or be on its way
 // from a third one. So it counts when the group looks next, behind all that was here
-// before (transport/event_loop.h, Note [what is due]). And what is over for the member that gives up is spared: this can end without
-// it. The calls that are spared are told on; one that comes to its end later, because
-// somebody else does not spare it, is told by itself.
+// before (transport/event_loop.h, Note [what is due]). And what is over for the member
+// that gives up is spared: this can end without it. The calls that are spared are told
+// on; one that comes to its end later, because somebody else does not spare it, is told
+// by itself.
 //
 // Note [who leaves after a loss]
 // A member that leaves after another was lost says so, lest it be taken for the

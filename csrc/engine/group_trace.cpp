@@ -32,7 +32,7 @@ TimePoint from_wire(uint64_t ns) {
 
 bool is_data(const FrameHeader& header) {
   return header.payload_bytes > 0 && lane_of(header.kind) == transport::Lane::kBulk &&
-         header.kind != FrameKind::kViewFirst;
+         header.kind != FrameKind::kViewFirst && header.kind != FrameKind::kAbortFirst;
 }
 
 }  // namespace

@@ -91,9 +91,11 @@ class Peer {
   void beat() { notify(transport::FrameKind::kHeartbeat); }
 
   // Collective `seq` failed here, or with 0 the group, of which collectives up to
-  // `spared` need nothing of this member any more.
+  // `spared` need nothing of this member any more. One of which calls differ is told
+  // ahead of everything that goes later, too.
   void send_abort(Seq seq, const Status& why, uint64_t spared = 0);
-  // A kAbort that comes: where its text goes, and what it says once it is whole.
+  // The same for one that comes: where its text goes, and what it says once it is
+  // whole.
   Result<std::byte*> place_abort(const transport::FrameHeader& header,
                                  std::span<const std::byte> extension);
   std::optional<Status> read_abort(const transport::FrameHeader& header,
@@ -159,7 +161,7 @@ class Peer {
   ReceiveWindow early_results_;
   std::shared_ptr<Notice> notice_;
   Status gave_up_;
-  std::vector<std::byte> abort_text_;
+  std::array<std::vector<std::byte>, transport::kNumLanes> abort_text_;  // by lane
   uint64_t spared_ = 0;
   uint64_t settled_ = 0;
   std::set<uint64_t> failed_;  // here, and beyond what it has settled

@@ -17,7 +17,7 @@
 namespace aikido::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4b41;  // "AK" on the wire
-inline constexpr uint8_t kProtocolVersion = 17;
+inline constexpr uint8_t kProtocolVersion = 18;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
@@ -44,8 +44,9 @@ enum class FrameKind : uint8_t {
   kPresent,      // it does
   kNeed,         // the contribution that the receiver, a backup, has offered is needed
   kAskSettled,   // to be told when the receiver needs no result up to `seq`
+  kAbortFirst,   // a kAbort, ahead of the bulk data that goes later
 };
-inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kAskSettled);
+inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kAbortFirst);
 
 // Connections of a pair of members, by what goes over them: control frames never wait
 // behind what the kernel holds of bulk data.
@@ -76,6 +77,7 @@ constexpr Lane lane_of(FrameKind kind) {
     case FrameKind::kData:
     case FrameKind::kP2pData:
     case FrameKind::kViewFirst:
+    case FrameKind::kAbortFirst:
     case FrameKind::kGoodbye:  // behind all data
       return Lane::kBulk;
   }

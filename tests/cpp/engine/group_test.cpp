@@ -675,6 +675,33 @@ TEST_CASE("a call that was over before it was found to be another ends the group
   CHECK(has(stage.group.failure(), "rank 1 calls broadcast(src 1, uint8[4])"));
 }
 
+// Rank 0 finds it, and owns what comes next: its results must not overtake its word.
+TEST_CASE("the word of a difference comes before what its sender owns of later calls") {
+  Cluster cluster({.size = 3});
+  for (const int32_t r : {1, 2})
+    cluster.network.set_delay(Rank(0), Rank(r), transport::Lane::kControl,
+                              milliseconds(20));
+  const auto cast = [&](int32_t rank, int32_t root) {
+    Call call;
+    call.kind = CallKind::kBroadcast;
+    call.count = 9;
+    call.root = Rank(root);
+    const auto answer = cluster.broadcast(rank, call, Bytes(9));
+    cluster.run_for(milliseconds(1));
+    return answer;
+  };
+  CHECK(cast(1, 1)->is_ok());
+  CHECK(cast(2, 1)->is_ok());
+  const std::vector<std::string> both = {"rank 1 calls broadcast(src 1, uint8[9])",
+                                         "rank 0 calls broadcast(src 0, uint8[9])"};
+  check_failed(cast(0, 0), Code::kInvalidArgument, both);
+  std::vector<AnswerPtr> next;
+  for (int32_t r = 0; r < 3; ++r)
+    next.push_back(cluster.allreduce(r, allreduce_call(DType::kFloat32, 3), floats(3)));
+  cluster.run_for(milliseconds(1));
+  for (const auto& a : next) check_failed(a, Code::kInvalidArgument, both);
+}
+
 TEST_CASE("a call that one member refuses fails on all with its sentence") {
   const Call call = allreduce_call(DType::kFloat32, 100);
   Call skip = call;

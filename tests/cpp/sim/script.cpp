@@ -34,6 +34,7 @@ constexpr std::array kFrames = {
     FrameName{"DATA", FrameKind::kData},
     FrameName{"CALLED", FrameKind::kCalled},
     FrameName{"ABORT", FrameKind::kAbort},
+    FrameName{"ABORT", FrameKind::kAbortFirst},
     FrameName{"GOODBYE", FrameKind::kGoodbye},
     FrameName{"HEARTBEAT", FrameKind::kHeartbeat},
     FrameName{"ASK_CALLED", FrameKind::kAskCalled},
