@@ -37,6 +37,7 @@ def report(
             `aikido_torch.ddp.register`.
         steps: such as `handle.by_step`; then a second table tells of each step in which
             somebody was skipped or stood in for or this rank caught up, the last 40.
+            In the place of a table without rows is a sentence.
         console: where to print; None is standard output.
 
     Returns:
@@ -73,9 +74,13 @@ def report(
             row.append(", ".join(f"by {backup} {n}" for backup, n in by))
         table.add_row(*row)
     console = console or Console()
-    console.print(table)
+    if table.rows:
+        console.print(table)
+    else:
+        console.print(f"Nobody was skipped in {total} calls.")
     if steps is not None:
-        console.print(_by_step(list(steps)))
+        by_step = _by_step(list(steps))
+        console.print(by_step if by_step.rows else f"{by_step.title}.")
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}
 
 

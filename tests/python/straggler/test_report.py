@@ -51,11 +51,14 @@ def test_a_rank_that_takes_no_part_is_told_to_be_out():
     assert cells[0][1] == "3: out of the group"
 
 
-def test_nobody_skipped_is_an_empty_table():
-    counts, text = printed([outcome(), outcome()])
-    assert counts == {}
-    assert "Skipped contributions in 2 calls" in text
+def test_nobody_skipped_is_a_sentence():
+    assert printed([outcome(), outcome()]) == ({}, "Nobody was skipped in 2 calls.\n")
     assert printed([])[0] == {}
+    text, _ = by_step([StepCounters(4), StepCounters(5)])
+    assert text == (
+        "Nobody was skipped in 0 calls.\n"
+        "0 of 2 steps with somebody skipped or caught up.\n"
+    )
 
 
 def by_step(steps):
