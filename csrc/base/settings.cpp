@@ -43,8 +43,9 @@ std::vector<SettingSpec> settings_of_links() {
        "a connection that has not greeted by then is dropped as a stranger"},
       {"transport.shared_memory_bytes", &Settings::transport_shared_memory_bytes, 0,
        1 * kGiB, false,
-       "memory that a group shares with each rank of this host, each way, a power of "
-       "two; 0: ranks of one host use TCP too"},
+       "memory that a group shares with each rank of this host, each way, rounded up "
+       "to "
+       "a power of two and to 4 KiB; 0: ranks of one host use TCP too"},
       {"transport.credit_bytes", &Settings::transport_credit_bytes, 0, 1 * kGiB, false,
        "what may be on its way from this process to other hosts while calls of "
        "different priority are under way; 0: what the uplink carries in 0.5 ms, as "
@@ -146,13 +147,19 @@ Status check_together(const Settings& s) {
                  "; the time-out takes ", kMinHeartbeats, " intervals at least, or 0")};
 }
 
+// What a setting is, without what follows from it.
+std::string gist(const SettingSpec& spec) {
+  const std::string help = spec.help;
+  return help.substr(0, help.find_first_of(",;:"));
+}
+
 Status assign(const SettingSpec& spec, const std::string& where,
               const std::string& text, Settings& settings) {
   if (const auto* field = std::get_if<std::string Settings::*>(&spec.field)) {
     const auto& all = spec.choices;
     if (!all.empty() && std::find(all.begin(), all.end(), text) == all.end()) {
       return {Code::kInvalidArgument, concat(where, " is \"", text, "\"; it takes ",
-                                             spec.range(), " (", spec.help, ")")};
+                                             spec.range(), " (", gist(spec), ")")};
     }
     settings.*(*field) = text;
     return Status::ok();
@@ -164,7 +171,7 @@ Status assign(const SettingSpec& spec, const std::string& where,
       number > spec.maximum) {
     return {Code::kInvalidArgument,
             concat(where, " is \"", text, "\"; it takes a whole number from ",
-                   spec.range(), " (", spec.help, ")")};
+                   spec.range(), " (", gist(spec), ")")};
   }
   settings.*std::get<int64_t Settings::*>(spec.field) = number;
   return Status::ok();
