@@ -2,6 +2,7 @@
 // Copyright (c) the aikido authors
 #include "base/check.h"
 
+#include <cerrno>
 #include <cstring>
 
 namespace aikido {
@@ -16,7 +17,8 @@ void throw_internal(const char* file, int line, const char* condition,
 std::string describe_errno(int error) {
   const char* name = strerrorname_np(error);
   const char* text = strerrordesc_np(error);
-  return concat(name ? name : "errno", " (", text ? text : std::to_string(error), ")");
+  return concat(name ? name : "errno", " (", text ? text : std::to_string(error), ")",
+                error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
 }  // namespace aikido

@@ -33,7 +33,7 @@ template <class... Args>
                                             const char* condition,
                                             const std::string& values);
 
-// "EPIPE (Broken pipe)" for a value of errno.
+// "EPIPE (Broken pipe)" for a value of errno, and what to do where that is clear.
 std::string describe_errno(int error);
 
 }  // namespace aikido

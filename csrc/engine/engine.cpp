@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "engine/group.h"
@@ -15,7 +16,7 @@ namespace aikido::engine {
 Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
                                               Duration handshake_timeout,
                                               size_t shared_memory_bytes,
-                                              size_t credit_bytes) {
+                                              size_t credit_bytes) try {
   std::shared_ptr<Engine> engine(new Engine(credit_bytes));
   engine->shared_memory_bytes_ = shared_memory_bytes;
   auto listener = transport::Listener::open(&engine->loop_, host, handshake_timeout,
@@ -29,6 +30,10 @@ Result<std::shared_ptr<Engine>> Engine::start(const std::string& host,
   }
   engine->thread_ = std::thread([e = engine.get()] { e->run(); });
   return engine;
+} catch (const std::system_error& error) {
+  return Status(Code::kInvalidArgument,
+                concat("this process can have no progress thread: ",
+                       describe_errno(error.code().value())));
 }
 
 Engine::Engine(size_t credit_bytes)

@@ -34,6 +34,8 @@ class Engine {
   // Listens on `host` (numeric address of this machine) and starts the thread.
   // `shared_memory_bytes`: each way, with each member on this host; 0: none.
   // `credit_bytes`: see transport/uplink_credit.h; 0: by the measured rate.
+  // kInvalidArgument: the host is not here, or the system gives no descriptors or no
+  // thread.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,
                                                Duration handshake_timeout,
                                                size_t shared_memory_bytes,

@@ -211,9 +211,11 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
   socket.close_in_children();
   if (!socket.is_open() || ::bind(socket.get(), wanted->get(), wanted->length) != 0 ||
       ::listen(socket.get(), 1024) != 0) {
+    const int error = errno;
+    const char* advice = "; name an interface of this host with AIKIDO_SOCKET_IFNAME";
     return Status(Code::kInvalidArgument,
-                  concat("cannot listen on ", host, ": ", describe_errno(errno),
-                         "; name an interface of this host with AIKIDO_SOCKET_IFNAME"));
+                  concat("cannot listen on ", host, ": ", describe_errno(error),
+                         error == EMFILE ? "" : advice));
   }
   SocketAddress bound;
   bound.length = sizeof bound.storage;
@@ -262,8 +264,7 @@ bool Listener::accept_one(const Fd& from, size_t most) {
       watch_for(0);
       resume_at_ = loop_->now() + kAcceptPause;
       const std::string why =
-          concat("no connection can be taken in: ", describe_errno(error),
-                 error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+          concat("no connection can be taken in: ", describe_errno(error));
       for (Doorkeeper* doorkeeper : doorkeepers_) doorkeeper->on_turned_away(why);
     }
     return false;

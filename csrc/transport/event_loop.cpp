@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -50,10 +51,9 @@ EventLoop::EventLoop()
       alarm_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       doorbell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  AIKIDO_CHECK(epoll_.is_open() && gate_.is_open() && alarm_.is_open() &&
-                   wake_.is_open() && doorbell_.is_open(),
-               describe_errno(errno),
-               "; is the limit of open files (ulimit -n) reached?");
+  const bool are_open = epoll_.is_open() && gate_.is_open() && alarm_.is_open() &&
+                        wake_.is_open() && doorbell_.is_open();
+  if (!are_open) throw std::system_error(errno, std::generic_category());
   epoll_event event{};
   event.events = EPOLLIN;
   AIKIDO_CHECK(::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, epoll_.get(), &event) == 0,

@@ -102,7 +102,7 @@ class EventLoop final : public Clock {
   // How late a turn may be for what is due: less than a sleep, of whole milliseconds.
   static constexpr Duration kMostLate = std::chrono::microseconds(50);
 
-  // Throws InternalError when the kernel refuses a descriptor.
+  // Throws std::system_error when the kernel refuses a descriptor.
   EventLoop();
   ~EventLoop() override;
 

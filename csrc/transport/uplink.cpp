@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -24,7 +25,7 @@ Uplink::Uplink(EventLoop* loop, size_t credit_bytes)
     : loop_(loop),
       timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)),
       credit_(credit_bytes) {
-  AIKIDO_CHECK(timer_.is_open(), describe_errno(errno));
+  if (!timer_.is_open()) throw std::system_error(errno, std::generic_category());
   loop_->add(timer_.get(), EPOLLIN, this);
 }
 

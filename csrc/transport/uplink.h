@@ -50,7 +50,7 @@ class Uplink final : private Flushable, private FdHandler {
   };
 
   // `credit_bytes`: see UplinkCredit. `loop` runs no more when the uplink ends. Throws
-  // InternalError when the kernel refuses a timer.
+  // std::system_error when the kernel refuses a timer.
   Uplink(EventLoop* loop, size_t credit_bytes);
 
   void add(Sender* sender);

@@ -41,6 +41,8 @@ TEST_CASE("a check without values ends its sentence after the condition", "[base
 TEST_CASE("an error number is described by name and by text", "[base]") {
   CHECK(describe_errno(EPIPE) == "EPIPE (Broken pipe)");
   CHECK(describe_errno(99999) == "errno (99999)");
+  CHECK(describe_errno(EMFILE) ==
+        "EMFILE (Too many open files); raise the limit of open files (ulimit -n)");
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 // Copyright (c) the aikido authors
 #include "engine/engine.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "engine/group.h"
 #include "harness/catch.h"
 
@@ -50,6 +54,29 @@ TEST_CASE("a host that is not here is refused with a hint", "[tcp]") {
   auto engine = Engine::start("192.0.2.1", seconds(1), 0, 0);
   REQUIRE_FALSE(engine.is_ok());
   CHECK(engine.status().message().find("AIKIDO_SOCKET_IFNAME") != std::string::npos);
+}
+
+TEST_CASE("who gets too few descriptors is told so, however few", "[tcp]") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit few = before;
+  const int first = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // that is free
+  ::close(first);
+  Status last;
+  int num_told = 0;
+  for (few.rlim_cur = static_cast<rlim_t>(first); num_told < 50; ++few.rlim_cur) {
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const auto engine = Engine::start("127.0.0.1", seconds(1), 0, 0);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+    if (engine.is_ok()) break;
+    last = engine.status();
+    ++num_told;
+    CHECK(last.code() == Code::kInvalidArgument);
+    CHECK(last.message().find("EMFILE (Too many open files); raise the limit") !=
+          std::string::npos);
+  }
+  CHECK(num_told > 5);  // the loop's, the uplink's, and the listener's
+  CHECK(last.message().find("cannot listen on 127.0.0.1: EMFILE") == 0);
 }
 
 TEST_CASE("a defect in what a caller does at once is not done again", "[tcp]") {
