@@ -232,9 +232,9 @@ class EventLog:
         self, logger: logging.Logger, group: dist.ProcessGroup | None, look_s: float
     ) -> None:
         self._logger, self._group, self._look_s = logger, group, look_s
-        backend = backend_of(group)
-        self._name = backend.group_name
-        self._before = look(backend)
+        self._backend = backend_of(group)
+        self._name = self._backend.group_name
+        self._before = look(self._backend)
         self._recorder = recorder_of_process()
         past = self._recorder.events(0)
         self._last = past[-1]["number"] if past else 0
@@ -256,18 +256,19 @@ class EventLog:
         is_over = False
         while not is_over:
             is_over = self._ended.wait(self._look_s)
-            told = []
             try:
-                backend = backend_of(self._group)
-                after = look(backend)
-                told = news(backend.place[0], self._before, after)
-                self._before = after
-            except AikidoError:  # the group has ended
+                is_over |= backend_of(self._group) is not self._backend
+            except AikidoError:
                 is_over = True
+            # Those of a group that has ended are still there.
+            after = look(self._backend)
+            told = news(self._backend.place[0], self._before, after)
+            self._before = after
             now = time.monotonic()
             for each in self._member_news(now, is_end=is_over) + told:
                 extra = {"aikido": {"event": each.event, **each.values}}
                 self._logger.log(each.level, each.line(), extra=extra)
+        del self._backend
 
     def _member_news(self, now: float, *, is_end: bool) -> list[_News]:
         """Of all that has happened until now."""

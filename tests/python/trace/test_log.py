@@ -159,6 +159,16 @@ def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, cap
     ]
 
 
+def test_what_its_group_has_counted_at_last_is_logged(group_of_one, caplog):
+    caplog.set_level(logging.INFO, logger="aikido")
+    log = log_events(look_s=0.2)
+    log._before = Seen(epoch=log._before.epoch, failed=-3)
+    dist.destroy_process_group()
+    log._thread.join(timeout=20)
+    assert caplog.messages == ["aikido failed: calls failed; rank=0 calls=3 total=0"]
+    assert not hasattr(log, "_backend")  # which can go
+
+
 def test_it_ends_with_its_group(group_of_one):
     log = log_events(look_s=0.001)
     dist.destroy_process_group()
