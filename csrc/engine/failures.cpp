@@ -44,6 +44,13 @@ Status mismatch(uint64_t seq, const std::string& group, const Call& call, Rank c
                  "and policies in the same order")};
 }
 
+Status found_too_late(const Status& why, const std::string& group) {
+  return {why.code(),
+          concat(why.message(), "; some ranks were through with it before, so group \"",
+                 group, "\" has ended: make a new one"),
+          why.culprit()};
+}
+
 Status no_memory(uint64_t seq, const std::string& group, const Call& call, Rank self) {
   return {
       Code::kAborted,

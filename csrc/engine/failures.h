@@ -26,6 +26,8 @@ Status silent_member(Rank rank, const std::string& group, Duration since);
 // Two members that made different calls under the same number.
 Status mismatch(uint64_t seq, const std::string& group, const collectives::Call& call,
                 Rank caller, const collectives::Call& other, Rank other_caller);
+// `why` was found when some members were through with that call.
+Status found_too_late(const Status& why, const std::string& group);
 
 // What others send for a call does not fit into the memory of `self`.
 Status no_memory(uint64_t seq, const std::string& group, const collectives::Call& call,

@@ -151,7 +151,9 @@ void Group::check_past(Rank from, uint64_t seq, std::span<const std::byte> exten
   if (extension.empty() || ours == nullptr) return;
   auto theirs = collectives::decode_call(extension);
   if (!theirs || theirs->call == *ours) return;
-  abort(engine::mismatch(seq, options_.name, *ours, options_.self, theirs->call, from));
+  const Status why =
+      engine::mismatch(seq, options_.name, *ours, options_.self, theirs->call, from);
+  abort(found_too_late(why, options_.name));
 }
 
 void Group::tell_abort(Seq seq, const Status& why, uint64_t spared) {
@@ -189,7 +191,7 @@ void Group::on_abort(Rank from, uint64_t seq, const Status& why) {
   } else if (why.code() == Code::kInvalidArgument && why.culprit() != from &&
              past_calls_.find(seq) != nullptr) {
     // Note [a difference that comes to light late].
-    abort(why);
+    abort(found_too_late(why, options_.name));
   }
 }
 

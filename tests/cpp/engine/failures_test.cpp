@@ -39,6 +39,11 @@ TEST_CASE("a mismatch has both calls, a time-out all that are missing") {
   CHECK(both.message().find("rank 0 calls " + describe(barrier) + " and rank 2 calls " +
                             describe(reduce) + " as collective 7 of group \"g\"; ") ==
         0);
+  CHECK(
+      found_too_late(both, "g").message() ==
+      both.message() +
+          "; some ranks were through with it before, so group \"g\" has ended: make a "
+          "new one");
   const Status late = timed_out(7, "g", barrier, Rank(0), milliseconds(500),
                                 {{Rank(2), 6}, {Rank(3), 7}});
   CHECK(late.code() == Code::kTimedOut);

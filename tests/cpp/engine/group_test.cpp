@@ -652,6 +652,7 @@ TEST_CASE("a block that did not fit ends the group of whoever was through") {
   check_failed(receiver, Code::kInvalidArgument,
                {"rank 0 sends 10 bytes where rank 1 expects 20"});
   CHECK(has(cluster.group(0).failure(), "rank 0 sends 10 bytes where rank 1 expects"));
+  CHECK(has(cluster.group(0).failure(), "group \"test\" has ended: make a new one"));
 }
 
 TEST_CASE("a call that was over before it was found to be another ends the group") {
@@ -673,6 +674,7 @@ TEST_CASE("a call that was over before it was found to be another ends the group
   stage.send(FrameKind::kData, 1, encode(theirs).view(), 4);
   CHECK(has(stage.group.failure(), "rank 0 calls broadcast(src 0, uint8[4])"));
   CHECK(has(stage.group.failure(), "rank 1 calls broadcast(src 1, uint8[4])"));
+  CHECK(has(stage.group.failure(), "group \"test\" has ended: make a new one"));
 }
 
 // Rank 0 finds it, and owns what comes next: its results must not overtake its word.
