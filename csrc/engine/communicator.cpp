@@ -190,6 +190,17 @@ void Communicator::on_turned_away(const std::string& why) {
   turned_away_ = why;
 }
 
+void Communicator::on_no_room(const std::string& why) {
+  if (num_expected() == 0) return;
+  const std::lock_guard lock(mutex_);
+  if (!refused_) return;
+  refused_ = Status(
+      Code::kInvalidArgument,
+      concat("group \"", options_.name, "\" on rank ", options_.self.value, ": ", why),
+      options_.self);
+  links_changed_.notify_all();
+}
+
 void Communicator::on_connected(Rank rank, transport::Connections connections) {
   attach(rank, std::move(connections));
 }

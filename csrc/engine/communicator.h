@@ -147,6 +147,7 @@ class Communicator final : private transport::Doorkeeper {
   bool knows(const transport::Hello& hello) const override;
   size_t num_expected() const override;
   void on_turned_away(const std::string& why) override;
+  void on_no_room(const std::string& why) override;
   std::string refusal(const transport::Hello& hello) override;
   void on_connected(Rank rank, transport::Connections connections) override;
 
@@ -166,7 +167,7 @@ class Communicator final : private transport::Doorkeeper {
   std::condition_variable links_changed_;
   // Guarded by mutex_.
   std::vector<bool> is_linked_;
-  Status refused_;               // a member that we turned away
+  Status refused_;               // a member was turned away, or has no room here
   std::string sharing_failure_;  // guarded by mutex_
   std::string turned_away_;      // why somebody else was
   uint64_t num_calls_ = 0;

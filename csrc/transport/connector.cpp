@@ -25,6 +25,8 @@ constexpr size_t kMaxRefused = 16;
 // Without a free descriptor a connection stays in the queue, and the kernel goes on
 // telling of it.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// Behind a longer pause a shortage is another one: nobody has waited for so long.
+constexpr Duration kShortAgain = 10 * kAcceptPause;
 
 bool is_short_of_something(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
@@ -63,7 +65,12 @@ Result<Fd> connect_tcp(const Address& address, const Clock& clock, TimePoint dea
   if (!target) return target.status();
   Fd socket(::socket(target->storage.ss_family,
                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.is_open()) return fail(Code::kRetryLater, describe_errno(errno));
+  if (!socket.is_open()) {
+    const int error = errno;
+    const bool is_ours = is_short_of_something(error);
+    return fail(is_ours ? Code::kInvalidArgument : Code::kRetryLater,
+                describe_errno(error));
+  }
   set_options(socket);
   if (::connect(socket.get(), target->get(), target->length) == 0) return socket;
   if (errno != EINPROGRESS) return fail(Code::kRetryLater, describe_errno(errno));
@@ -260,15 +267,10 @@ void Listener::on_events(uint32_t) {
 bool Listener::accept_one(const Fd& from, size_t most) {
   Fd socket(::accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.is_open()) {
-    if (const int error = errno; is_short_of_something(error)) {
-      watch_for(0);
-      resume_at_ = loop_->now() + kAcceptPause;
-      const std::string why =
-          concat("no connection can be taken in: ", describe_errno(error));
-      for (Doorkeeper* doorkeeper : doorkeepers_) doorkeeper->on_turned_away(why);
-    }
+    if (is_short_of_something(errno)) on_shortage(errno);
     return false;
   }
+  short_at_ = TimePoint{};
   if (&from == &local_ && !is_same_user(socket)) {
     ++num_strangers_;
     return true;
@@ -278,6 +280,22 @@ bool Listener::accept_one(const Fd& from, size_t most) {
   guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
                                             loop_->now() + handshake_timeout_));
   return true;
+}
+
+// It may pass, and who waits is still there then.
+void Listener::on_shortage(int error) {
+  watch_for(0);
+  const TimePoint now = loop_->now();
+  resume_at_ = now + kAcceptPause;
+  if (now - short_at_ > kShortAgain) short_from_ = now;
+  short_at_ = now;
+  const bool lasts = now - short_from_ >= handshake_timeout_;
+  const std::string why =
+      concat("no connection can be taken in: ", describe_errno(error));
+  for (Doorkeeper* doorkeeper : doorkeepers_) {
+    doorkeeper->on_turned_away(why);
+    if (lasts) doorkeeper->on_no_room(why);
+  }
 }
 
 void Listener::watch_for(uint32_t events) {

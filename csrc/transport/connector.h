@@ -57,6 +57,9 @@ class Doorkeeper {
   virtual size_t num_expected() const { return 0; }
   // Somebody, maybe a member, cannot be understood or let in here: `why`.
   virtual void on_turned_away(const std::string&) {}
+  // Nobody could be let in for the handshake timeout, since there is no descriptor or
+  // no memory for it here: `why`.
+  virtual void on_no_room(const std::string&) {}
   // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
   // each lane.
   virtual std::string refusal(const Hello& hello) = 0;
@@ -107,6 +110,7 @@ class Listener final : private FdHandler, private Timed {
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   void admit(Guest* guest, const Hello& hello);
   bool accept_one(const Fd& from, size_t most);
+  void on_shortage(int error);
   void watch_for(uint32_t events);
   void join(Doorkeeper* doorkeeper, const Hello& hello, Connection connection);
   void turn_away(Guest* guest, uint16_t version);
@@ -121,7 +125,8 @@ class Listener final : private FdHandler, private Timed {
   std::list<std::unique_ptr<Guest>> guests_;  // in the order of their deadlines
   std::list<HalfOpen> half_open_;             // likewise
   std::deque<std::pair<Token, std::string>> refused_;
-  std::optional<TimePoint> resume_at_;  // accepts nothing until then
+  std::optional<TimePoint> resume_at_;   // accepts nothing until then
+  TimePoint short_from_{}, short_at_{};  // nobody could be let in, first and last
   uint64_t num_strangers_ = 0;
   const Outbox* outbox_ = nullptr;
 };

@@ -53,10 +53,11 @@ struct Keeper final : Doorkeeper {
   }
   size_t num_expected() const override { return expected; }
   void on_turned_away(const std::string& why) override { turned_away = why; }
+  void on_no_room(const std::string& why) override { no_room = why; }
   std::vector<Connections> sockets;
   Rank last = kNoRank;
   size_t expected = 0;
-  std::string turned_away;
+  std::string turned_away, no_room;
 };
 
 // A listener on a thread of its own.
@@ -439,6 +440,48 @@ TEST_CASE("a member of a group that was given up hears why", "[tcp]") {
 }
 
 #ifndef AIKIDO_IS_SANITIZED
+namespace {
+
+// The process has none that is free.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    taken_.emplace_back(::dup(0));  // the lowest that is free
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(taken_.front().get()) + 1;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<Fd> taken_;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "who lacks descriptors for the handshake timeout is told, and who dials at once",
+    "[tcp]") {
+  House house(milliseconds(300));
+  const auto no_room = [&] {
+    return house.ask<std::string>([&] { return house.keeper.no_room; });
+  };
+  auto address = to_socket_address(house.listener->address());
+  const Fd member(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const NoDescriptors shortage;
+  const TimePoint begin = house.clock.now();
+  REQUIRE(::connect(member.get(), address->get(), address->length) == 0);
+  while (no_room().empty()) std::this_thread::sleep_for(milliseconds(5));
+  CHECK(house.clock.now() - begin >= milliseconds(290));
+  CHECK(no_room().find("no connection can be taken in: EMFILE") == 0);
+  const auto dialled = house.dial_in(hello_of(7));
+  CHECK(dialled.status().code() == Code::kInvalidArgument);
+  CHECK(dialled.status().message().find("EMFILE (Too many open files); raise") !=
+        std::string::npos);
+}
+
 TEST_CASE("without a free descriptor the listener waits, and does not spin", "[tcp]") {
   struct Turns final : Timed {
     void on_time(TimePoint) override {}
@@ -455,20 +498,7 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
   });
   auto address = to_socket_address(house.listener->address());
   const Fd member(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  rlimit none = before;
-  none.rlim_cur = static_cast<rlim_t>(member.get()) + 1;
-  std::vector<Fd> holes;  // descriptors that are free below the limit
-  while (true) {
-    const int fd = ::dup(0);
-    if (fd > member.get()) {
-      ::close(fd);
-      break;
-    }
-    holes.emplace_back(fd);
-  }
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::optional<NoDescriptors> shortage(std::in_place);
   REQUIRE(::connect(member.get(), address->get(), address->length) == 0);
   turns.count = 0;
   std::this_thread::sleep_for(milliseconds(250));
@@ -478,7 +508,8 @@ TEST_CASE("without a free descriptor the listener waits, and does not spin", "[t
       why ==
       "no connection can be taken in: EMFILE (Too many open files); raise the limit of "
       "open files (ulimit -n)");
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK(house.ask<std::string>([&] { return house.keeper.no_room; }).empty());
+  shortage.reset();
   // It is let in when there is room again.
   write(member, encode(hello_of(7)));
   char byte = 0;
