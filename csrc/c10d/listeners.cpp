@@ -53,21 +53,41 @@ void Listeners::on_ended(const Ended& ended) {
   if (!has_info_hook_) return end_one();
   // It may be newer than the call.
   const TimePoint finished = ended.finished ? *ended.finished : SystemClock().now();
-  finisher_->run([this, ended, finished, self = shared_from_this()] {
-    const auto at = [](TimePoint t) {
-      return std::chrono::steady_clock::time_point(t.time_since_epoch());
-    };
-    // What a hook raises is no reason for the process to end.
-    try {
-      info_hook_(std::make_shared<::c10d::WorkInfo>(
-          ended.type, ended.seq, at(ended.started), at(finished),
-          std::chrono::duration<float>(finished - ended.started)));
-    } catch (const std::exception& error) {
-      TORCH_WARN("the completion hook of a group raised for call ", ended.seq, ": ",
-                 error.what());
-    }
+  {
+    const std::lock_guard lock(mutex_);
+    untold_.emplace_back(ended, finished);
+  }
+  finisher_->run([this, self = shared_from_this()] { tell_all(); });
+}
+
+void Listeners::tell_all() {
+  std::unique_lock lock(mutex_);
+  if (is_telling_) return;  // another thread goes on with it
+  is_telling_ = true;
+  while (!untold_.empty()) {
+    const auto [ended, finished] = untold_.front();
+    untold_.pop_front();
+    lock.unlock();
+    tell(ended, finished);
     end_one();
-  });
+    lock.lock();
+  }
+  is_telling_ = false;
+}
+
+void Listeners::tell(const Ended& ended, TimePoint finished) {
+  const auto at = [](TimePoint t) {
+    return std::chrono::steady_clock::time_point(t.time_since_epoch());
+  };
+  // What a hook raises is no reason for the process to end.
+  try {
+    info_hook_(std::make_shared<::c10d::WorkInfo>(
+        ended.type, ended.seq, at(ended.started), at(finished),
+        std::chrono::duration<float>(finished - ended.started)));
+  } catch (const std::exception& error) {
+    TORCH_WARN("the completion hook of a group raised for call ", ended.seq, ": ",
+               error.what());
+  }
 }
 
 void Listeners::end_one() {

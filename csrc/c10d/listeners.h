@@ -7,11 +7,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "c10d/compat.h"
@@ -38,8 +40,8 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   explicit Listeners(std::shared_ptr<Finisher> finisher)
       : finisher_(std::move(finisher)) {}
 
-  // Hears of every call, also of those that failed, on the finisher's thread: it may
-  // take Python's lock. One for good.
+  // Hears of every call, also of those that failed, one after another, on a thread of
+  // the finisher: it may take Python's lock. One for good.
   void set_info_hook(InfoHook hook);
   // Hears of calls that ended well, on the progress thread: must be short and must not
   // take Python's lock. It may be removed under locks that it takes itself, and may
@@ -64,6 +66,8 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
 
   std::shared_ptr<const CompletionHooks> completion_hooks();
   void end_one();
+  void tell_all();
+  void tell(const Ended& ended, TimePoint finished);
 
   std::shared_ptr<Finisher> finisher_;
   std::atomic<bool> is_timing_ = false;
@@ -73,6 +77,10 @@ class Listeners : public std::enable_shared_from_this<Listeners> {
   std::mutex mutex_;
   std::condition_variable idle_;
   InfoHook info_hook_;  // there once has_info_hook_ is set, and then for good
+  // Guarded by mutex_. What the info hook is still to hear of: the finisher has other
+  // threads for what comes while one is held up, as a hook may be.
+  std::deque<std::pair<Ended, TimePoint>> untold_;
+  bool is_telling_ = false;
   // Guarded by mutex_; what it points to never changes.
   std::shared_ptr<const CompletionHooks> completion_hooks_ =
       std::make_shared<const CompletionHooks>();

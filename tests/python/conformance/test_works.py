@@ -274,6 +274,25 @@ def test_a_hook_sees_every_completed_call():
         assert has_hooks
 
 
+def hook_slowly(rank, size):
+    seen = []
+
+    def hook(info):
+        if info.seq == 1:
+            late(0.05)  # longer than what others are made to wait for
+        seen.append(info.seq)
+
+    dist.group.WORLD._register_on_completion_hook(hook)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(10))
+    dist.group.WORLD._wait_for_pending_works()
+    return seen
+
+
+def test_a_hook_that_is_held_up_is_not_overtaken_by_itself():
+    assert run_ranks(2, hook_slowly) == [[1, 2, 3]] * 2
+
+
 def hook_badly(rank, size):
     seen = []
 
