@@ -44,8 +44,7 @@ std::vector<SettingSpec> settings_of_links() {
       {"transport.shared_memory_bytes", &Settings::transport_shared_memory_bytes, 0,
        1 * kGiB, false,
        "memory that a group shares with each rank of this host, each way, rounded up "
-       "to "
-       "a power of two and to 4 KiB; 0: ranks of one host use TCP too"},
+       "to a power of two and to 4 KiB; 0: ranks of one host use TCP too"},
       {"transport.credit_bytes", &Settings::transport_credit_bytes, 0, 1 * kGiB, false,
        "what may be on its way from this process to other hosts while calls of "
        "different priority are under way; 0: what the uplink carries in 0.5 ms, as "

@@ -11,8 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/check.h"
-
 namespace aikido::transport {
 namespace {
 
