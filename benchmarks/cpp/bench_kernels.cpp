@@ -8,6 +8,7 @@
 // others are in buffers of the pool, and one call folds a chunk of 256 KiB of each at
 // most.
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -33,15 +34,16 @@ struct Measured {
   std::string kind;  // sum, or of a MemoryLoop
   std::string set;
   std::string name;
-  std::function<void()> pass;
+  std::function<void(size_t)> run;  // so many passes
   std::vector<double> seconds;
 };
 
+// Seconds of a pass, of `num_passes`.
 double sample(const Measured& m, size_t num_passes) {
   const SystemClock clock;
-  m.pass();  // brings into the caches what the function before has left outside
+  m.run(1);  // brings into the caches what the function before has left outside
   const TimePoint start = clock.now();
-  for (size_t i = 0; i < num_passes; ++i) m.pass();
+  m.run(num_passes);
   return to_seconds(clock.now() - start) / static_cast<double>(num_passes);
 }
 
@@ -58,19 +60,26 @@ std::vector<bench::MemoryLoop> loops_of(kernels::InstructionSet set) {
   }
 }
 
-void sum_in_chunks(kernels::ReduceFn reduce, const std::vector<std::byte*>& buffers,
-                   size_t bytes, size_t chunk) {
-  const void* sources[8];
-  for (size_t first = 0; first < bytes; first += chunk) {
-    for (size_t k = 0; k < buffers.size(); ++k) sources[k] = buffers[k] + first;
-    reduce(buffers[0] + first, sources, buffers.size(),
-           std::min(chunk, bytes - first) / sizeof(float), 1.0);
+// What one call of a sum is about.
+struct Chunk {
+  std::byte* out;
+  std::array<const void*, 8> sources;
+  size_t count;
+};
+
+std::vector<Chunk> chunks_of(const std::vector<std::byte*>& buffers, size_t bytes) {
+  const auto most = static_cast<size_t>(Settings{}.transport_chunk_bytes);
+  std::vector<Chunk> chunks;
+  for (size_t first = 0; first < bytes; first += most) {
+    Chunk chunk{buffers[0] + first, {}, std::min(most, bytes - first) / sizeof(float)};
+    for (size_t k = 0; k < buffers.size(); ++k) chunk.sources[k] = buffers[k] + first;
+    chunks.push_back(chunk);
   }
+  return chunks;
 }
 
 void measure(size_t kib, size_t num_sources, size_t num_turns) {
   const size_t bytes = (kib << 10) / num_sources / 4096 * 4096;
-  const auto chunk = static_cast<size_t>(Settings{}.transport_chunk_bytes);
   BufferPool pool(0);
   std::vector<Buffer> owners;
   std::vector<std::byte*> buffers;
@@ -79,6 +88,7 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
     buffers.push_back(owners.back().data());
     std::memset(buffers.back(), 0, bytes);  // sums in place stay zero
   }
+  const std::vector<Chunk> chunks = chunks_of(buffers, bytes);
   std::vector<Measured> all;
   for (const auto set : kernels::available_sets()) {
     const std::string name = kernels::name_of(set);
@@ -86,19 +96,29 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
     all.push_back({"sum",
                    name,
                    "sum",
-                   [=, &buffers] { sum_in_chunks(reduce, buffers, bytes, chunk); },
+                   [=, &chunks](size_t num_passes) {
+                     for (; num_passes > 0; --num_passes)
+                       for (const Chunk& c : chunks)
+                         reduce(c.out, c.sources.data(), num_sources, c.count, 1.0);
+                   },
                    {}});
     for (const bench::MemoryLoop& loop : loops_of(set))
       all.push_back({loop.kind,
                      name,
                      loop.name,
-                     [=, &buffers] { loop.run(buffers.data(), num_sources, bytes); },
+                     [=, &buffers](size_t num_passes) {
+                       for (; num_passes > 0; --num_passes)
+                         loop.run(buffers.data(), num_sources, bytes);
+                     },
                      {}});
   }
-  // As many passes as fill a sample; the first turn only warms up.
-  const double pass = std::max(1e-9, sample(all.back(), 2));
-  const auto num_passes =
-      std::max<size_t>(1, static_cast<size_t>(kSampleSeconds / pass));
+  // As many passes of each as fill a sample; the first turn only warms up.
+  std::vector<size_t> num_passes;
+  for (const Measured& m : all) {
+    const double pass = std::max(1e-9, sample(m, 10));
+    num_passes.push_back(
+        std::max<size_t>(1, static_cast<size_t>(kSampleSeconds / pass)));
+  }
   // In another order each turn: some leave the caches such that more than one pass of
   // the next function finds less there.
   std::vector<size_t> order(all.size());
@@ -107,7 +127,7 @@ void measure(size_t kib, size_t num_sources, size_t num_turns) {
   for (size_t turn = 0; turn <= num_turns; ++turn) {
     std::shuffle(order.begin(), order.end(), shuffler);
     for (const size_t i : order) {
-      const double seconds = sample(all[i], num_passes);
+      const double seconds = sample(all[i], num_passes[i]);
       if (turn > 0) all[i].seconds.push_back(seconds);
     }
   }
