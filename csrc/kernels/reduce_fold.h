@@ -21,8 +21,8 @@ namespace {
 constexpr size_t kBlockBytes = 4096;
 // Sources of one loop: that many pointers fit the registers of x86.
 constexpr size_t kMostSources = 8;
-// What a call reads of each source is not in the L1 cache from here on.
-constexpr size_t kFarBytes = 32 << 10;
+// What a call reads of all sources together is not in the L1 cache from here on.
+constexpr size_t kFarBytes = 64 << 10;
 // How far ahead such a loop asks for what it reads, on a CPU that wants it to
 // (prefetch.h): what the CPU reads ahead by itself ends with each page, which on some
 // costs a fifth of what the L3 cache gives, and 5 % out of it with two sources. One
@@ -47,11 +47,17 @@ constexpr bool kAlignedPays = false;
 // Vectors of a source in a row: with half as many, eight sources lose an eighth of what
 // the L2 cache gives.
 constexpr size_t kVecsInRow = 8;
-// Of up to kMostPrefetched sources that are asked for ahead. Four have more out of the
-// L2 cache with half of such rows: 8 % without AVX, where all lines are asked for then,
-// and 5 % with AVX2 and AVX-512, where every second and fourth one is. Two sources have
-// 3 % more out of the L3 cache with AVX-512, and elsewhere it is the same.
-constexpr size_t kVecsInFarRow = kVecsInRow / 2;
+// Of what lies in the L1 cache. There a row's own instructions count: the sums of up to
+// four sources gain 4 % without AVX and 2 % with AVX2 by rows of all registers. With
+// AVX-512 short rows gain 1 %, as there are fewer of them in the first place.
+template <size_t K>
+constexpr size_t kVecsInNearRow = kVectorBytes == 64     ? kVecsInRow / 2
+                                  : K <= kMostPrefetched ? kVecsInRow * 2
+                                                         : kVecsInRow;
+// Of up to kMostPrefetched sources that are asked for ahead. Four get 8 % more out of
+// the L2 cache by half of such rows without AVX, where each line is asked for then, and
+// with AVX2 3 % more by whole ones.
+constexpr size_t kVecsInFarRow = kVectorBytes == 32 ? kVecsInRow : kVecsInRow / 2;
 
 // On a CPU that is not asked ahead, whose 512-bit vectors get up to a tenth less out of
 // memory than 256-bit ones, in rows of 256 bytes or of 512, and as much out of the
@@ -114,6 +120,19 @@ template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead, bool IsA
   return from;
 }
 
+// What is left behind whole rows, from byte `at` on. Apart from them, so that a call
+// without a rest needs no stack.
+template <class E, class Op, bool Scaled, size_t K, class V>
+[[gnu::noinline]] void fold_rest(Byte* out, const void* const* sources, size_t at,
+                                 size_t bytes, typename E::Acc scale) {
+  const Byte* from[K];
+  for (size_t k = 0; k < K; ++k) from[k] = static_cast<const Byte*>(sources[k]);
+  for (; at + sizeof(V) <= bytes; at += sizeof(V))
+    fold_step<E, Op, Scaled, K, 0, false, V, 1>(out, from, at, scale);
+  for (; at < bytes; at += sizeof(typename E::Acc))
+    fold_step<E, Op, Scaled, K, 0, false, typename E::Acc, 1>(out, from, at, scale);
+}
+
 // IsAligned: the sources are, to a vector.
 template <class E, class Op, bool Scaled, size_t K, size_t lines_ahead,
           bool IsAligned = false, size_t num_vecs = kVecsInRow,
@@ -122,19 +141,16 @@ void fold_loop(Byte* out, const void* const* sources, size_t bytes,
                typename E::Acc scale) {
   using V = typename Vector<typename E::Acc, vector_bytes>::Type;
   constexpr size_t kRowBytes = num_vecs * sizeof(V);
+  const size_t in_rows = bytes / kRowBytes * kRowBytes;
   const Byte* from[K];
   for (size_t k = 0; k < K; ++k) from[k] = opaque(static_cast<const Byte*>(sources[k]));
-  for (; bytes >= kRowBytes; bytes -= kRowBytes) {
+  for (const Byte* const end = out + in_rows; out != end; out += kRowBytes) {
     fold_step<E, Op, Scaled, K, lines_ahead, IsAligned, V, num_vecs>(out, from, 0,
                                                                      scale);
     for (size_t k = 0; k < K; ++k) from[k] = opaque(from[k] + kRowBytes);
-    out += kRowBytes;
   }
-  size_t at = 0;
-  for (; at + sizeof(V) <= bytes; at += sizeof(V))
-    fold_step<E, Op, Scaled, K, 0, false, V, 1>(out, from, at, scale);
-  for (; at < bytes; at += sizeof(typename E::Acc))
-    fold_step<E, Op, Scaled, K, 0, false, typename E::Acc, 1>(out, from, at, scale);
+  if (in_rows < bytes)
+    fold_rest<E, Op, Scaled, K, V>(out - in_rows, sources, in_rows, bytes, scale);
 }
 
 template <size_t K>
@@ -144,26 +160,34 @@ bool are_aligned(const void* const* sources) {
   return bits % kVectorBytes == 0;
 }
 
+// Asks for nothing ahead.
+template <class E, class Op, bool Scaled, size_t K, size_t num_vecs>
+void fold_plainly(Byte* out, const void* const* sources, size_t bytes,
+                  typename E::Acc scale) {
+  if (kAlignedPays && are_aligned<K>(sources))
+    fold_loop<E, Op, Scaled, K, 0, kAlignedPays, num_vecs>(out, sources, bytes, scale);
+  else
+    fold_loop<E, Op, Scaled, K, 0, false, num_vecs>(out, sources, bytes, scale);
+}
+
 template <class E, class Op, bool Scaled, size_t K>
 void fold_exactly(Byte* out, const void* const* sources, size_t bytes,
                   typename E::Acc scale) {
+  if (bytes < kFarBytes / K)
+    return fold_plainly<E, Op, Scaled, K, kVecsInNearRow<K>>(out, sources, bytes,
+                                                             scale);
   constexpr size_t kVecs = K > kMostPrefetched ? kVecsInRow : kVecsInFarRow;
   constexpr size_t kLinesInRow = kVecs * kVectorBytes / kLineBytes;
   static_assert(kLinesInRow >= 1);
-  if constexpr (K >= kLeastMany) {
-    if (prefetches && bytes >= kOutOfCacheBytes / K)
-      return fold_loop<E, Op, Scaled, K, kLinesInRow, false, kVecs>(out, sources, bytes,
-                                                                    scale);
-  }
-  if (prefetches && K <= kMostPrefetched && bytes >= kFarBytes)
-    fold_loop<E, Op, Scaled, K, 1, false, kVecsInFarRow>(out, sources, bytes, scale);
-  else if (kCalmVectorBytes != kVectorBytes && !prefetches && bytes >= kFarBytes)
+  if (prefetches && K >= kLeastMany && bytes >= kOutOfCacheBytes / K)
+    fold_loop<E, Op, Scaled, K, kLinesInRow, false, kVecs>(out, sources, bytes, scale);
+  else if (prefetches && K <= kMostPrefetched)
+    fold_loop<E, Op, Scaled, K, 1, false, kVecs>(out, sources, bytes, scale);
+  else if (kCalmVectorBytes != kVectorBytes && !prefetches)
     fold_loop<E, Op, Scaled, K, 0, false, kVecsInRow, kCalmVectorBytes>(out, sources,
                                                                         bytes, scale);
-  else if (kAlignedPays && are_aligned<K>(sources))
-    fold_loop<E, Op, Scaled, K, 0, kAlignedPays>(out, sources, bytes, scale);
   else
-    fold_loop<E, Op, Scaled, K, 0>(out, sources, bytes, scale);
+    fold_plainly<E, Op, Scaled, K, kVecsInRow>(out, sources, bytes, scale);
 }
 
 template <class E, class Op, bool Scaled>
