@@ -176,6 +176,7 @@ class Group final : public transport::Timed,
   // ViewChangeHost (group_views.cpp)
   void send_view(Rank to, const membership::ViewMessage& message) override;
   membership::Report report() const override;
+  void note_calls(membership::Report& report) const override;
   std::vector<Seq> withheld() const override;
   bool can_do_without(Rank rank) const override;
   void on_promise() override;
@@ -215,7 +216,6 @@ class Group final : public transport::Timed,
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
   void on_first_policy();
-  void note_open(const collectives::Operation&, membership::Report&) const;
   Seq first_agreed() const;
   std::vector<membership::HadShard> had_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);

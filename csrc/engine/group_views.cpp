@@ -118,19 +118,23 @@ void Group::on_first_policy() {
 
 // ---- changes ----
 
-void Group::note_open(const collectives::Operation& operation, Report& report) const {
-  const Call& call = operation.call();
-  if (!call.is_partial()) return;
-  report.known = std::max(report.known, operation.seq());
-  if (operation.has_failed() || operation.is_committed()) return;
-  // One that came later has no block of it, and makes no result itself: it waits for
-  // one that is decided, too.
-  const bool takes_part = view().takes_part(options_.self, operation.seq());
-  if (!takes_part && !call.is_agreed()) return;
-  report.needed =
-      std::max(report.needed, straggler::members_of_quorum(call.policy, options_.size));
-  if (takes_part && operation.is_decided()) return;
-  if (report.open == Seq()) report.open = operation.seq();
+void Group::note_calls(Report& report) const {
+  report.known = std::max(report.known, Seq(called_));
+  for (const auto& [seq, active] : active_) {
+    const collectives::Operation& operation = *active.operation;
+    const Call& call = operation.call();
+    if (!call.is_partial()) continue;
+    report.known = std::max(report.known, operation.seq());
+    if (operation.has_failed() || operation.is_committed()) continue;
+    // One that came later has no block of it, and makes no result itself: it waits for
+    // one that is decided, too.
+    const bool takes_part = view().takes_part(options_.self, operation.seq());
+    if (!takes_part && !call.is_agreed()) continue;
+    report.needed = std::max(report.needed,
+                             straggler::members_of_quorum(call.policy, options_.size));
+    if (takes_part && operation.is_decided()) continue;
+    if (report.open == Seq()) report.open = operation.seq();
+  }
 }
 
 // The lowest under way whose result is the same for all; beyond all others if none is.
@@ -144,8 +148,7 @@ Seq Group::first_agreed() const {
 Report Group::report() const {
   Report report;
   report.settled = Seq(settled_);
-  report.known = Seq(called_);
-  for (const auto& [seq, active] : active_) note_open(*active.operation, report);
+  note_calls(report);
   report.kept = Seq(settled_ + 1);
   if (!kept_.empty()) report.kept = std::min(report.kept, Seq(kept_.begin()->first));
   // A strict one that is under way is none of these: those behind it may be forgotten.

@@ -205,6 +205,9 @@ void ViewChange::promise(const Ballot& ballot) {
     own_report_ = host_->report();
     withheld_ = host_->withheld();
     host_->on_promise();
+  } else {
+    // Whose change gets through at last is to know how many are needed by now.
+    host_->note_calls(own_report_);
   }
   promised_ = ballot;
   attempt_.reset();

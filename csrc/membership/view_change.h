@@ -59,6 +59,9 @@ class ViewChangeHost {
   virtual void send_view(Rank to, const ViewMessage& message) = 0;
   // What this member has accepted. Not asked between on_promise() and on_install().
   virtual Report report() const = 0;
+  // What has been called since that was asked: `known`, `open` and `needed` grow. May
+  // be asked at any time.
+  virtual void note_calls(Report&) const {}
   // Operations that an owner of a shard of theirs cannot have whole unless another
   // member has that shard as well: one that is owned here is open, or some shard is
   // closed without somebody. Ascending; asked with report().

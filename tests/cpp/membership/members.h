@@ -45,6 +45,11 @@ struct Member final : ViewChangeHost {
     CHECK_FALSE(change.is_promised());
     return mine;
   }
+  void note_calls(Report& report) const override {
+    report.known = std::max(report.known, mine.known);
+    report.needed = std::max(report.needed, mine.needed);
+    if (report.open == Seq()) report.open = mine.open;
+  }
   std::vector<Seq> withheld() const override { return held_back; }
   bool can_do_without(Rank) const override { return is_spare; }
   void on_promise() override { ++num_promises; }

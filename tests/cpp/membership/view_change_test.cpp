@@ -335,6 +335,22 @@ TEST_CASE("a view too small for what is under way waits for more answers") {
   }
 }
 
+TEST_CASE("what was called since a change that failed makes the next one wait, too") {
+  Members members(3);
+  members.is_lost = without({1, 2});
+  members[0].change.on_silent(Rank(2), members.now);
+  members.run(milliseconds(10));
+  REQUIRE(members[0].change.is_promised());
+  members[0].mine.open = Seq(5);
+  members[0].mine.needed = 3;
+  members.is_lost = without({2});
+  members[1].change.on_silent(Rank(2), members.now);
+  members.run(milliseconds(4900));
+  CHECK(members.view(0).number == 1);
+  members.run(milliseconds(400));
+  CHECK(members.view(0).number == 2);
+}
+
 TEST_CASE("a suspect that cannot have exposed anything is hardly waited for") {
   struct Row {
     const char* name;
