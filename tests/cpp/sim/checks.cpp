@@ -215,6 +215,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     mine.reason = theirs.reason;
     mine.deadline = theirs.deadline;
     mine.out = theirs.out;
+    mine.giver = theirs.giver < 0 ? giver : theirs.giver;
   }
   auto& kept = kept_[static_cast<size_t>(rank)];
   kept.erase(kept.begin(), kept.upper_bound(op));
@@ -702,6 +703,10 @@ void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
 void Checks::check_same(uint64_t op) {
   const Op& o = at(op);
   if (!has_one_result(o.call)) return;
+  const auto has_stayed = [&](size_t rank) {
+    const int32_t giver = o.by_rank[rank].giver;
+    return (o.stayed >> (giver < 0 ? static_cast<int32_t>(rank) : giver) & 1) != 0;
+  };
   const Exposed* first = nullptr;
   size_t first_rank = 0;
   for (size_t r = 0; r < o.by_rank.size(); ++r) {
@@ -717,10 +722,9 @@ void Checks::check_same(uint64_t op) {
       return broken(concat("S1: operation ", op, " has others out on rank ", first_rank,
                            " than on rank ", r));
     // One that was out may bring what an owner closed that was given up, and the next
-    // one closed just so for a reason of its own.
-    const bool both_stayed =
-        (o.stayed >> r & 1) != 0 && (o.stayed >> first_rank & 1) != 0;
-    if (both_stayed && (e.reason != first->reason || e.deadline != first->deadline))
+    // one closed just so for a reason of its own; so may who goes on from its state.
+    const bool have_stayed = has_stayed(r) && has_stayed(first_rank);
+    if (have_stayed && (e.reason != first->reason || e.deadline != first->deadline))
       return broken(concat("S1: operation ", op, " ended for '", first->reason,
                            "' after ", first->deadline.count(), " ns on rank ",
                            first_rank, " and for '", e.reason, "' after ",
