@@ -113,8 +113,7 @@ AikidoBackend::WorkPtr AikidoBackend::allgather(std::vector<Tensors>& outputs,
   const at::Tensor& input = check_single(site, "tensor", inputs, Use::kRead);
   const Tensors& list = check_single_list(site, "tensor_list", outputs);
   check_list(site, "tensor_list", list, getSize(), Use::kWrite);
-  for (const at::Tensor& output : list)
-    check_same(site, "tensor", input, "tensor_list", output);
+  check_all_same(site, "tensor", input, "tensor_list", list);
   Call call = call_of(CallKind::kAllgather, input);
   if (const BackendPtr inner = inner_for(site, call, with(list, input), opts.timeout)) {
     return submit_inner({std::move(call),
@@ -181,10 +180,11 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
   check_list(site, "input_tensor_list", inputs, std::nullopt, Use::kRead);
   check_count(site, "output_tensor_lists", outputs.size(), getSize());
   for (const Tensors& list : outputs) {
-    check_list(site, "output_tensor_lists", list, static_cast<int>(inputs.size()),
+    check_list(site, "output_tensor_lists[rank]", list, static_cast<int>(inputs.size()),
                Use::kWrite);
     for (size_t i = 0; i < inputs.size(); ++i)
-      check_same(site, "input_tensor_list", inputs[i], "output_tensor_lists", list[i]);
+      check_same(site, {"input_tensor_list", i}, inputs[i],
+                 {"output_tensor_lists[rank]", i}, list[i]);
   }
   return coalesced({OpType::ALLGATHER_COALESCED, "aikido:all_gather"}, inputs, [&] {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -240,8 +240,7 @@ AikidoBackend::WorkPtr AikidoBackend::gather(std::vector<Tensors>& outputs,
   if (is_root) {
     results = check_single_list(site, "gather_list", outputs);
     check_list(site, "gather_list", results, getSize(), Use::kWrite);
-    for (const at::Tensor& output : results)
-      check_same(site, "tensor", input, "gather_list", output);
+    check_all_same(site, "tensor", input, "gather_list", results);
   } else if (!outputs.empty()) {
     check_count(site, "gather_list", outputs[0].size(), 0);
   }
@@ -328,8 +327,7 @@ AikidoBackend::WorkPtr AikidoBackend::scatter(Tensors& outputs,
   if (getRank() == opts.rootRank) {
     list = check_single_list(site, "scatter_list", inputs);
     check_list(site, "scatter_list", list, getSize(), Use::kRead);
-    for (const at::Tensor& input : list)
-      check_same(site, "tensor", output, "scatter_list", input);
+    check_all_same(site, "tensor", output, "scatter_list", list);
   } else if (!inputs.empty()) {
     check_count(site, "scatter_list", inputs[0].size(), 0);
   }
@@ -395,8 +393,10 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall(Tensors& outputs, Tensors& inputs
   const Attempt site = collective("all_to_all");
   check_list(site, "input_tensor_list", inputs, getSize(), Use::kRead);
   check_list(site, "output_tensor_list", outputs, getSize(), Use::kWrite);
-  check_same_kind(site, "input_tensor_list", inputs[0], "input_tensor_list", inputs);
-  check_same_kind(site, "input_tensor_list", inputs[0], "output_tensor_list", outputs);
+  check_all_same_kind(site, "input_tensor_list[0]", inputs[0], "input_tensor_list",
+                      inputs);
+  check_all_same_kind(site, "input_tensor_list[0]", inputs[0], "output_tensor_list",
+                      outputs);
   Tensors both = inputs;
   both.insert(both.end(), outputs.begin(), outputs.end());
   Call call = alltoall_of(inputs[0]);
@@ -431,7 +431,7 @@ AikidoBackend::WorkPtr AikidoBackend::alltoall_base(
   const Attempt site = collective("all_to_all_single");
   check_contiguous(site, "input", input);
   check_contiguous(site, "output", output);
-  check_same_kind(site, "input", input, "output", {output});
+  check_same_kind(site, "input", input, "output", output);
   check_splits(site, "input", input, "input_split_sizes", input_splits, getSize());
   check_splits(site, "output", output, "output_split_sizes", output_splits, getSize());
   Call call = alltoall_of(input);

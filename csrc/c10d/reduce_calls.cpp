@@ -186,9 +186,9 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   const Attempt site = collective("reduce_scatter");
   check_tensor(site, "output", output, Use::kWrite);
   check_list(site, "input_list", list, getSize(), Use::kRead);
-  check_same_kind(site, "output", output, "input_list", list);
-  check_same(site, "output", output, "input_list[rank]",
-             list[static_cast<size_t>(getRank())]);
+  check_all_same_kind(site, "output", output, "input_list", list);
+  const auto own = static_cast<size_t>(getRank());
+  check_same(site, "output", output, {"input_list", own}, list[own]);
   Tensors given = list;
   given.push_back(output);
   const bool is_even = std::all_of(list.begin(), list.end(), [&](const at::Tensor& t) {

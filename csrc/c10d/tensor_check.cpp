@@ -51,7 +51,7 @@ std::optional<DType> known_dtype(at::ScalarType type) {
 
 // What reads or writes the elements must find them: not in storage that was given back,
 // and not in tensors that have none.
-void check_memory(const CallSite& site, const char* argument,
+void check_memory(const CallSite& site, const Argument& argument,
                   const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const size_t given = tensor.has_storage() ? tensor.storage().nbytes() : 0;
@@ -75,6 +75,12 @@ void check_memory(const CallSite& site, const char* argument,
 }
 
 }  // namespace
+
+std::ostream& operator<<(std::ostream& out, const Argument& argument) {
+  out << argument.name;
+  if (argument.index) out << '[' << *argument.index << ']';
+  return out;
+}
 
 void raise_refusal(const CallSite& site, const Status& why) {
   raise(why, site.call, site.on_refused ? site.on_refused(why) : 0);
@@ -125,7 +131,7 @@ ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype
   return *map;
 }
 
-void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
+void check_tensor(const CallSite& site, Argument argument, const at::Tensor& tensor,
                   Use use) {
   if (!tensor.defined()) refuse(site, "argument ", argument, " is undefined");
   if (tensor.layout() != at::kStrided) {
@@ -176,9 +182,9 @@ const at::Tensor& check_single(const CallSite& site, const char* argument,
   return tensors[0];
 }
 
-void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
-                const char* other_argument, const at::Tensor& other) {
-  check_same_kind(site, argument, tensor, other_argument, {other});
+void check_same(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                Argument other_argument, const at::Tensor& other) {
+  check_same_kind(site, argument, tensor, other_argument, other);
   if (tensor.numel() != other.numel()) {
     refuse(site, "argument ", other_argument, " has shape ", other.sizes(), " (",
            other.numel(), " elements) but argument ", argument, " has ", tensor.sizes(),
@@ -186,12 +192,20 @@ void check_same(const CallSite& site, const char* argument, const at::Tensor& te
   }
 }
 
+void check_all_same(const CallSite& site, const char* argument,
+                    const at::Tensor& tensor, const char* other_argument,
+                    const std::vector<at::Tensor>& others) {
+  for (size_t i = 0; i < others.size(); ++i)
+    check_same(site, argument, tensor, {other_argument, i}, others[i]);
+}
+
 void check_list(const CallSite& site, const char* argument,
                 const std::vector<at::Tensor>& tensors, std::optional<int> count,
                 Use use) {
   if (count) check_count(site, argument, tensors.size(), *count);
   if (tensors.empty()) refuse(site, "argument ", argument, " is an empty list");
-  for (const at::Tensor& t : tensors) check_tensor(site, argument, t, use);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    check_tensor(site, {argument, i}, tensors[i], use);
 }
 
 void check_count(const CallSite& site, const char* argument, size_t given, int count) {
@@ -211,27 +225,30 @@ const std::vector<at::Tensor>& check_single_list(
   return lists[0];
 }
 
-void check_same_kind(const CallSite& site, const char* argument,
-                     const at::Tensor& tensor, const char* other_argument,
-                     const std::vector<at::Tensor>& others) {
-  for (const at::Tensor& other : others) {
-    if (tensor.scalar_type() != other.scalar_type()) {
-      refuse(site, "argument ", other_argument, " has dtype ", other.scalar_type(),
-             " but argument ", argument, " has ", tensor.scalar_type(),
-             "; use one dtype");
-    }
-    if (tensor.device().type() != other.device().type()) {
-      refuse(site, "argument ", other_argument, " is on ", other.device(),
-             " but argument ", argument, " is on ", tensor.device(),
-             "; use one device");
-    }
+void check_same_kind(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                     Argument other_argument, const at::Tensor& other) {
+  if (tensor.scalar_type() != other.scalar_type()) {
+    refuse(site, "argument ", other_argument, " has dtype ", other.scalar_type(),
+           " but argument ", argument, " has ", tensor.scalar_type(),
+           "; use one dtype");
   }
+  if (tensor.device().type() != other.device().type()) {
+    refuse(site, "argument ", other_argument, " is on ", other.device(),
+           " but argument ", argument, " is on ", tensor.device(), "; use one device");
+  }
+}
+
+void check_all_same_kind(const CallSite& site, const char* argument,
+                         const at::Tensor& tensor, const char* other_argument,
+                         const std::vector<at::Tensor>& others) {
+  for (size_t i = 0; i < others.size(); ++i)
+    check_same_kind(site, argument, tensor, {other_argument, i}, others[i]);
 }
 
 void check_times(const CallSite& site, const char* small_argument,
                  const at::Tensor& small, const char* large_argument,
                  const at::Tensor& large, int times) {
-  check_same_kind(site, small_argument, small, large_argument, {large});
+  check_same_kind(site, small_argument, small, large_argument, large);
   if (large.numel() != small.numel() * times) {
     refuse(site, "argument ", large_argument, " has shape ", large.sizes(), " (",
            large.numel(), " elements) but ", times, " times argument ", small_argument,

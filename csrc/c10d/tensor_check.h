@@ -6,7 +6,10 @@
 // which rank, what to do. They throw Error(kInvalidArgument or kUnsupported) before
 // any data is sent; where others wait for the call they are told first.
 
+#include <cstddef>
 #include <functional>
+#include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -25,6 +28,16 @@ struct CallSite {
   std::function<uint64_t(const Status&)> on_refused = {};
 };
 
+// How a sentence calls a tensor: by the argument, and its place in it where it is a
+// list.
+struct Argument {
+  Argument(const char* argument_name, std::optional<size_t> place = {})
+      : name(argument_name), index(place) {}
+  const char* name;
+  std::optional<size_t> index;
+};
+std::ostream& operator<<(std::ostream& out, const Argument& argument);
+
 // Throws `why`; the others are told first.
 [[noreturn]] void raise_refusal(const CallSite& site, const Status& why);
 
@@ -39,7 +52,7 @@ enum class Use : uint8_t { kRead, kWrite };
 
 // Dense, of any strides, on a CPU or CUDA device or one that an extension of torch
 // brings, with memory for all its elements.
-void check_tensor(const CallSite& site, const char* argument, const at::Tensor& tensor,
+void check_tensor(const CallSite& site, Argument argument, const at::Tensor& tensor,
                   Use use);
 // Contiguous as well: for calls where c10d itself asks for it.
 void check_contiguous(const CallSite& site, const char* argument,
@@ -48,8 +61,12 @@ void check_contiguous(const CallSite& site, const char* argument,
 const at::Tensor& check_single(const CallSite& site, const char* argument,
                                const std::vector<at::Tensor>& tensors, Use use);
 // dtype, device and number of elements of `other` are those of `tensor`.
-void check_same(const CallSite& site, const char* argument, const at::Tensor& tensor,
-                const char* other_argument, const at::Tensor& other);
+void check_same(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                Argument other_argument, const at::Tensor& other);
+// The same of all `others`.
+void check_all_same(const CallSite& site, const char* argument,
+                    const at::Tensor& tensor, const char* other_argument,
+                    const std::vector<at::Tensor>& others);
 // All pass check_tensor; exactly `count` of them, or at least one. Throws nothing else.
 void check_list(const CallSite& site, const char* argument,
                 const std::vector<at::Tensor>& tensors, std::optional<int> count,
@@ -59,10 +76,12 @@ void check_count(const CallSite& site, const char* argument, size_t given, int c
 const std::vector<at::Tensor>& check_single_list(
     const CallSite& site, const char* argument,
     const std::vector<std::vector<at::Tensor>>& lists);
-// dtype and device of all `others` are those of `tensor`.
-void check_same_kind(const CallSite& site, const char* argument,
-                     const at::Tensor& tensor, const char* other_argument,
-                     const std::vector<at::Tensor>& others);
+// dtype and device of `other`, or of all `others`, are those of `tensor`.
+void check_same_kind(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                     Argument other_argument, const at::Tensor& other);
+void check_all_same_kind(const CallSite& site, const char* argument,
+                         const at::Tensor& tensor, const char* other_argument,
+                         const std::vector<at::Tensor>& others);
 // `large` has the dtype and device of `small` and `times` as many elements.
 void check_times(const CallSite& site, const char* small_argument,
                  const at::Tensor& small, const char* large_argument,

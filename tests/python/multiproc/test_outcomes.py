@@ -230,10 +230,10 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "ranks 0 to 1",
             "gather": f"ConfigError: all_gather {here}: argument tensor_list has 1 "
             "tensors; 2 are needed",
-            "gather dtype": f"ConfigError: all_gather {here}: argument tensor_list has "
-            "dtype Double but argument tensor has Float; use one dtype",
-            "gather shape": f"ConfigError: all_gather {here}: argument tensor_list has "
-            "shape [5] (5 elements) but argument tensor has [4] (4)",
+            "gather dtype": f"ConfigError: all_gather {here}: argument tensor_list[1] "
+            "has dtype Double but argument tensor has Float; use one dtype",
+            "gather shape": f"ConfigError: all_gather {here}: argument tensor_list[1] "
+            "has shape [5] (5 elements) but argument tensor has [4] (4)",
             "into": f"ConfigError: all_gather_into_tensor {here}: argument "
             "output_tensor has shape [5] (5 elements) but 2 times argument "
             "input_tensor of shape [4] is needed (8)",
