@@ -179,12 +179,13 @@ AikidoBackend::WorkPtr AikidoBackend::allgather_coalesced(
   const Attempt site = collective("all_gather_coalesced", inputs.size());
   check_list(site, "input_tensor_list", inputs, std::nullopt, Use::kRead);
   check_count(site, "output_tensor_lists", outputs.size(), getSize());
-  for (const Tensors& list : outputs) {
-    check_list(site, "output_tensor_lists[rank]", list, static_cast<int>(inputs.size()),
+  const Argument own = "input_tensor_list";
+  const Argument lists = "output_tensor_lists";
+  for (size_t r = 0; r < outputs.size(); ++r) {
+    check_list(site, lists[r], outputs[r], static_cast<int>(inputs.size()),
                Use::kWrite);
     for (size_t i = 0; i < inputs.size(); ++i)
-      check_same(site, {"input_tensor_list", i}, inputs[i],
-                 {"output_tensor_lists[rank]", i}, list[i]);
+      check_same(site, own[i], inputs[i], lists[r][i], outputs[r][i]);
   }
   return coalesced({OpType::ALLGATHER_COALESCED, "aikido:all_gather"}, inputs, [&] {
     for (size_t i = 0; i < inputs.size(); ++i) {

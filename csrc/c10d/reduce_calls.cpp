@@ -188,7 +188,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   check_list(site, "input_list", list, getSize(), Use::kRead);
   check_all_same_kind(site, "output", output, "input_list", list);
   const auto own = static_cast<size_t>(getRank());
-  check_same(site, "output", output, {"input_list", own}, list[own]);
+  check_same(site, "output", output, Argument("input_list")[own], list[own]);
   Tensors given = list;
   given.push_back(output);
   const bool is_even = std::all_of(list.begin(), list.end(), [&](const at::Tensor& t) {

@@ -78,7 +78,8 @@ void check_memory(const CallSite& site, const Argument& argument,
 
 std::ostream& operator<<(std::ostream& out, const Argument& argument) {
   out << argument.name;
-  if (argument.index) out << '[' << *argument.index << ']';
+  for (const auto& place : {argument.index, argument.inner_index})
+    if (place) out << '[' << *place << ']';
   return out;
 }
 
@@ -192,23 +193,22 @@ void check_same(const CallSite& site, Argument argument, const at::Tensor& tenso
   }
 }
 
-void check_all_same(const CallSite& site, const char* argument,
-                    const at::Tensor& tensor, const char* other_argument,
-                    const std::vector<at::Tensor>& others) {
+void check_all_same(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                    Argument other_argument, const std::vector<at::Tensor>& others) {
   for (size_t i = 0; i < others.size(); ++i)
-    check_same(site, argument, tensor, {other_argument, i}, others[i]);
+    check_same(site, argument, tensor, other_argument[i], others[i]);
 }
 
-void check_list(const CallSite& site, const char* argument,
+void check_list(const CallSite& site, Argument argument,
                 const std::vector<at::Tensor>& tensors, std::optional<int> count,
                 Use use) {
   if (count) check_count(site, argument, tensors.size(), *count);
   if (tensors.empty()) refuse(site, "argument ", argument, " is an empty list");
   for (size_t i = 0; i < tensors.size(); ++i)
-    check_tensor(site, {argument, i}, tensors[i], use);
+    check_tensor(site, argument[i], tensors[i], use);
 }
 
-void check_count(const CallSite& site, const char* argument, size_t given, int count) {
+void check_count(const CallSite& site, Argument argument, size_t given, int count) {
   if (given != static_cast<size_t>(count)) {
     refuse(site, "argument ", argument, " has ", given, " tensors; ", count,
            count == 0 ? " are taken, for this rank is not the root" : " are needed");
@@ -238,11 +238,11 @@ void check_same_kind(const CallSite& site, Argument argument, const at::Tensor& 
   }
 }
 
-void check_all_same_kind(const CallSite& site, const char* argument,
-                         const at::Tensor& tensor, const char* other_argument,
+void check_all_same_kind(const CallSite& site, Argument argument,
+                         const at::Tensor& tensor, Argument other_argument,
                          const std::vector<at::Tensor>& others) {
   for (size_t i = 0; i < others.size(); ++i)
-    check_same_kind(site, argument, tensor, {other_argument, i}, others[i]);
+    check_same_kind(site, argument, tensor, other_argument[i], others[i]);
 }
 
 void check_times(const CallSite& site, const char* small_argument,

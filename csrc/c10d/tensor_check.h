@@ -28,13 +28,18 @@ struct CallSite {
   std::function<uint64_t(const Status&)> on_refused = {};
 };
 
-// How a sentence calls a tensor: by the argument, and its place in it where it is a
-// list.
+// How a sentence calls a tensor: by the argument, and its place where that is a list,
+// or one of lists.
 struct Argument {
-  Argument(const char* argument_name, std::optional<size_t> place = {})
-      : name(argument_name), index(place) {}
+  Argument(const char* argument_name) : name(argument_name) {}
+  // What is in it.
+  Argument operator[](size_t place) const {
+    Argument entry = *this;
+    (entry.index ? entry.inner_index : entry.index) = place;
+    return entry;
+  }
   const char* name;
-  std::optional<size_t> index;
+  std::optional<size_t> index, inner_index;
 };
 std::ostream& operator<<(std::ostream& out, const Argument& argument);
 
@@ -64,14 +69,13 @@ const at::Tensor& check_single(const CallSite& site, const char* argument,
 void check_same(const CallSite& site, Argument argument, const at::Tensor& tensor,
                 Argument other_argument, const at::Tensor& other);
 // The same of all `others`.
-void check_all_same(const CallSite& site, const char* argument,
-                    const at::Tensor& tensor, const char* other_argument,
-                    const std::vector<at::Tensor>& others);
+void check_all_same(const CallSite& site, Argument argument, const at::Tensor& tensor,
+                    Argument other_argument, const std::vector<at::Tensor>& others);
 // All pass check_tensor; exactly `count` of them, or at least one. Throws nothing else.
-void check_list(const CallSite& site, const char* argument,
+void check_list(const CallSite& site, Argument argument,
                 const std::vector<at::Tensor>& tensors, std::optional<int> count,
                 Use use);
-void check_count(const CallSite& site, const char* argument, size_t given, int count);
+void check_count(const CallSite& site, Argument argument, size_t given, int count);
 // c10d hands a list per device; there is exactly one.
 const std::vector<at::Tensor>& check_single_list(
     const CallSite& site, const char* argument,
@@ -79,8 +83,8 @@ const std::vector<at::Tensor>& check_single_list(
 // dtype and device of `other`, or of all `others`, are those of `tensor`.
 void check_same_kind(const CallSite& site, Argument argument, const at::Tensor& tensor,
                      Argument other_argument, const at::Tensor& other);
-void check_all_same_kind(const CallSite& site, const char* argument,
-                         const at::Tensor& tensor, const char* other_argument,
+void check_all_same_kind(const CallSite& site, Argument argument,
+                         const at::Tensor& tensor, Argument other_argument,
                          const std::vector<at::Tensor>& others);
 // `large` has the dtype and device of `small` and `times` as many elements.
 void check_times(const CallSite& site, const char* small_argument,

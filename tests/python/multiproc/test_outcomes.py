@@ -179,6 +179,9 @@ def call_badly(rank, size):
             "gather": lambda: backend.allgather([[ones]], [ones]),
             "gather dtype": lambda: backend.allgather([[ones, ones.double()]], [ones]),
             "gather shape": lambda: backend.allgather([[ones, torch.ones(5)]], [ones]),
+            "gather lists": lambda: backend.allgather_coalesced(
+                [[ones, ones], [ones, torch.ones(5)]], [ones, ones]
+            ),
             "into": lambda: dist.all_gather_into_tensor(torch.ones(5), ones),
             "dst": lambda: backend.send([ones], 7, 0),
             "abort": lambda: ours(ones, async_op=True).abort(),
@@ -234,6 +237,9 @@ def test_bad_arguments_are_named_before_anything_is_sent():
             "has dtype Double but argument tensor has Float; use one dtype",
             "gather shape": f"ConfigError: all_gather {here}: argument tensor_list[1] "
             "has shape [5] (5 elements) but argument tensor has [4] (4)",
+            "gather lists": f"ConfigError: all_gather_coalesced {here}: argument "
+            "output_tensor_lists[1][1] has shape [5] (5 elements) but argument "
+            "input_tensor_list[1] has [4] (4)",
             "into": f"ConfigError: all_gather_into_tensor {here}: argument "
             "output_tensor has shape [5] (5 elements) but 2 times argument "
             "input_tensor of shape [4] is needed (8)",
