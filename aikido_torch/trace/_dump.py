@@ -324,9 +324,11 @@ def check_together(dumps: Iterable[Dump]) -> list[str]:
     notes = []
     missing = [str(rank) for rank in range(first.size) if rank not in seen]
     if missing:
+        several = len(missing) > 1
         notes.append(
-            f"rank {', '.join(missing)} of {first.size} is missing: nothing is known "
-            "of what it did."
+            f"rank{'s' if several else ''} {', '.join(missing)} of {first.size}"
+            f" {'are' if several else 'is'} missing: nothing is known of what"
+            f" {'they' if several else 'it'} did."
         )
     for dump in dumps:
         if dump.clock is None:

@@ -49,6 +49,11 @@ const char* name_of_kind(OutcomeKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+// Of a call without a policy nobody asked why it waited no longer.
+std::string reason_of(const Outcome& o) {
+  return o.reason.empty() ? name_of_kind(o.kind) : o.reason;
+}
+
 ResolvedSettings settings_from(const std::map<std::string, std::string>& options) {
   auto resolved = resolve_settings(options, [](const std::string& name) {
     const char* text = std::getenv(name.c_str());
@@ -101,7 +106,14 @@ void register_outcome(py::module_& m) {
           [](const collectives::ShardOutcome& s) { return pairs(s.stand_ins); })
       .def_readonly("scale", &collectives::ShardOutcome::scale)
       .def_readonly("first_element", &collectives::ShardOutcome::first_element)
-      .def_readonly("num_elements", &collectives::ShardOutcome::num_elements);
+      .def_readonly("num_elements", &collectives::ShardOutcome::num_elements)
+      .def("__repr__", [](const collectives::ShardOutcome& s) {
+        const py::object contributors = py::cast(values(s.contributors));
+        return concat("ShardOutcome(owner=", s.owner.value,
+                      ", contributors=", py::repr(contributors).cast<std::string>(),
+                      ", scale=", s.scale, ", first_element=", s.first_element,
+                      ", num_elements=", s.num_elements, ")");
+      });
   py::class_<Outcome>(m, "Outcome",
                       "How a call ended: who contributed, who was skipped and why.")
       .def_property_readonly("kind",
@@ -122,7 +134,7 @@ void register_outcome(py::module_& m) {
                                return o.shards.empty() ? 1.0 : o.shards.front().scale;
                              })
       .def_readonly("shards", &Outcome::shards)
-      .def_readonly("reason", &Outcome::reason)
+      .def_property_readonly("reason", &reason_of)
       .def_property_readonly("deadline_ms",
                              [](const Outcome& o) { return to_ms(o.deadline); })
       .def_property_readonly("duration_ms",
@@ -133,7 +145,7 @@ void register_outcome(py::module_& m) {
         const py::object skipped = py::cast(values(o.skipped));
         return concat("Outcome(kind='", name_of_kind(o.kind),
                       "', skipped=", py::repr(skipped).cast<std::string>(),
-                      ", reason='", o.reason, "', duration_ms=", to_ms(o.duration),
+                      ", reason='", reason_of(o), "', duration_ms=", to_ms(o.duration),
                       ")");
       });
 }

@@ -20,7 +20,8 @@ Status lost_member(Rank rank, const std::string& group, const Status& why) {
 Status left_member(Rank rank, const std::string& group) {
   return {Code::kPeerLost,
           concat("rank ", rank.value, " has left group \"", group,
-                 "\" (destroy_process_group)"),
+                 "\" (it called destroy_process_group, or its program ended: look at "
+                 "its log)"),
           rank};
 }
 

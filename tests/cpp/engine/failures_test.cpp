@@ -20,7 +20,9 @@ TEST_CASE("a member that is lost, has left or is silent is named with the reason
   const Status left = left_member(Rank(3), "g");
   CHECK(left.code() == Code::kPeerLost);
   CHECK(left.culprit() == Rank(3));
-  CHECK(left.message() == "rank 3 has left group \"g\" (destroy_process_group)");
+  CHECK(left.message() ==
+        "rank 3 has left group \"g\" (it called destroy_process_group, or its program "
+        "ended: look at its log)");
   const Status silent = silent_member(Rank(1), "g", milliseconds(30'149));
   CHECK(silent.code() == Code::kPeerLost);
   CHECK(silent.culprit() == Rank(1));

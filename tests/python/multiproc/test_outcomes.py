@@ -143,7 +143,7 @@ def test_a_call_in_which_nobody_is_late_is_complete():
         assert before is None
         assert (skipping["kind"], skipping["skipped"]) == ("complete", [])
         assert skipping["contributors"] == [0, 1]
-        assert strict["kind"] == "complete"
+        assert (strict["kind"], strict["reason"]) == ("complete", "complete")
         assert strict["shards"] == []
 
 
@@ -419,6 +419,7 @@ def sum_in_full(rank, size):
         tensor = torch.full((COUNT,), rank + 1).to(dtype)
         work = aikido_torch.all_reduce(tensor, op=op, policy=policy)
         outcome = work.outcome()
+        assert repr(outcome.shards[0]).startswith("ShardOutcome(owner=0, contributors=")
         shards = [s.contributors for s in outcome.shards]
         assert all(ranks == list(range(size)) for ranks in shards)
         seen.append((tensor.unique().tolist(), outcome.kind, outcome.skipped))

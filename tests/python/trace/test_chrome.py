@@ -84,7 +84,7 @@ def test_the_file_is_json_and_says_who_is_missing(tmp_path):
     notes = write_chrome(path, example())
     document = json.loads(path.read_text())
     assert document["otherData"] == {"job": "a job", "notes": notes}
-    assert notes == ["rank 2, 3 of 4 is missing: nothing is known of what it did."]
+    assert notes == ["ranks 2, 3 of 4 are missing: nothing is known of what they did."]
     assert document["displayTimeUnit"] == "ms"
 
 
