@@ -44,7 +44,7 @@ def test_ranks_links_and_arrivals_are_added_up():
 
 def test_what_is_missing_is_noted():
     (note,) = summarize(example()).notes
-    assert note.startswith("rank 2, 3 of 4 is missing")
+    assert note.startswith("ranks 2, 3 of 4 are missing")
 
 
 def test_a_trace_without_calls_is_no_trouble():

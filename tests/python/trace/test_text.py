@@ -31,7 +31,7 @@ def test_the_culprit_is_named_with_its_evidence():
 
 def test_what_is_missing_is_said_first():
     text = printed(Model().run([None] * 3, seed=3)[:2])
-    assert text.startswith("note: rank 2, 3 of 4 is missing")
+    assert text.startswith("note: ranks 2, 3 of 4 are missing")
 
 
 def test_a_trace_without_steps_is_printed_too():
