@@ -51,8 +51,7 @@ std::optional<DType> known_dtype(at::ScalarType type) {
 
 // What reads or writes the elements must find them: not in storage that was given back,
 // and not in tensors that have none.
-void check_memory(const CallSite& site, const Argument& argument,
-                  const at::Tensor& tensor) {
+void check_memory(const CallSite& site, Argument argument, const at::Tensor& tensor) {
   if (tensor.numel() == 0) return;
   const size_t given = tensor.has_storage() ? tensor.storage().nbytes() : 0;
   const auto offset = static_cast<size_t>(tensor.storage_offset());
@@ -78,8 +77,8 @@ void check_memory(const CallSite& site, const Argument& argument,
 
 std::ostream& operator<<(std::ostream& out, const Argument& argument) {
   out << argument.name;
-  for (const auto& place : {argument.index, argument.inner_index})
-    if (place) out << '[' << *place << ']';
+  for (const int32_t place : {argument.index, argument.inner_index})
+    if (place >= 0) out << '[' << place << ']';
   return out;
 }
 

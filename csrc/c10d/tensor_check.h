@@ -7,6 +7,7 @@
 // any data is sent; where others wait for the call they are told first.
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <ostream>
@@ -35,11 +36,11 @@ struct Argument {
   // What is in it.
   Argument operator[](size_t place) const {
     Argument entry = *this;
-    (entry.index ? entry.inner_index : entry.index) = place;
+    (index < 0 ? entry.index : entry.inner_index) = static_cast<int32_t>(place);
     return entry;
   }
   const char* name;
-  std::optional<size_t> index, inner_index;
+  int32_t index = -1, inner_index = -1;  // in registers, as each call passes some
 };
 std::ostream& operator<<(std::ostream& out, const Argument& argument);
 
