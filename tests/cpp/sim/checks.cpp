@@ -138,8 +138,10 @@ Checks::Checks(const Script& script, int32_t members_tolerated)
                                            script.min_shard_bytes),
                     std::vector<Exposed>(n)});
     auto& inputs = inputs_.emplace_back();
-    for (size_t r = 0; r < n; ++r)
+    for (size_t r = 0; r < n; ++r) {
       inputs.push_back(make_input(call.count, mix(mix(script.seed + i) + r)));
+      ops_.back().by_rank[r].giver = static_cast<int32_t>(r);
+    }
   }
 }
 
@@ -215,7 +217,7 @@ void Checks::on_pass(int32_t rank, int32_t giver, uint64_t op) {
     mine.reason = theirs.reason;
     mine.deadline = theirs.deadline;
     mine.out = theirs.out;
-    mine.giver = theirs.giver < 0 ? giver : theirs.giver;
+    mine.giver = theirs.giver;
   }
   auto& kept = kept_[static_cast<size_t>(rank)];
   kept.erase(kept.begin(), kept.upper_bound(op));
@@ -703,9 +705,8 @@ void Checks::check_scattered(int32_t rank, uint64_t op, const Outcome& outcome,
 void Checks::check_same(uint64_t op) {
   const Op& o = at(op);
   if (!has_one_result(o.call)) return;
-  const auto has_stayed = [&](size_t rank) {
-    const int32_t giver = o.by_rank[rank].giver;
-    return (o.stayed >> (giver < 0 ? static_cast<int32_t>(rank) : giver) & 1) != 0;
+  const auto has_stayed = [&](const Exposed& e) {
+    return (o.stayed >> e.giver & 1) != 0;
   };
   const Exposed* first = nullptr;
   size_t first_rank = 0;
@@ -723,7 +724,7 @@ void Checks::check_same(uint64_t op) {
                            " than on rank ", r));
     // One that was out may bring what an owner closed that was given up, and the next
     // one closed just so for a reason of its own; so may who goes on from its state.
-    const bool have_stayed = has_stayed(r) && has_stayed(first_rank);
+    const bool have_stayed = has_stayed(e) && has_stayed(*first);
     if (have_stayed && (e.reason != first->reason || e.deadline != first->deadline))
       return broken(concat("S1: operation ", op, " ended for '", first->reason,
                            "' after ", first->deadline.count(), " ns on rank ",

@@ -111,7 +111,7 @@ class Checks {
     std::vector<Rank> out;
     std::string reason;
     Duration deadline{};
-    int32_t giver = -1;  // whose state it goes on from; none
+    int32_t giver = 0;  // from whose state it goes on; itself
     int32_t data_shard = straggler::kAnyDataShard;
     uint64_t heard = 0;       // who has called it, or knows of it, as far as known
     bool is_not_for = false;  // it came back while the operation was open
