@@ -349,7 +349,8 @@ TEST_CASE("a member that leaves in order does not end what has all it needs") {
   const auto next = cluster.barrier(0);
   cluster.run_for(milliseconds(60));
   check_failed(next, Code::kPeerLost,
-               {"rank 1 has left group \"test\" (it called destroy_process_group"});
+               {"rank 1 has left group \"test\" (it called destroy_process_group, or "
+                "its program ended: look at its log)"});
   check_failed(cluster.barrier(1), Code::kAborted, {"is shut down"});
 }
 

@@ -251,16 +251,20 @@ def test_hooks_run_before_and_after_each_call():
         assert have_works
 
 
-def hook_completion(rank, size):
-    seen = []
-    group = dist.group.WORLD
-    group._register_on_completion_hook(
-        lambda info: seen.append((info.op_type.name, info.seq, info.active_duration))
-    )
+def calls_with(hook):
+    """Three calls of the default group, of each of which `hook` is told."""
+    dist.group.WORLD._register_on_completion_hook(hook)
     for _ in range(3):
         dist.all_reduce(torch.ones(10))
-    group._wait_for_pending_works()
-    return seen, group._has_hooks()
+    dist.group.WORLD._wait_for_pending_works()
+
+
+def hook_completion(rank, size):
+    seen = []
+    calls_with(
+        lambda info: seen.append((info.op_type.name, info.seq, info.active_duration))
+    )
+    return seen, dist.group.WORLD._has_hooks()
 
 
 def test_a_hook_sees_every_completed_call():
@@ -282,10 +286,7 @@ def hook_slowly(rank, size):
             late(0.05)  # longer than what others are made to wait for
         seen.append(info.seq)
 
-    dist.group.WORLD._register_on_completion_hook(hook)
-    for _ in range(3):
-        dist.all_reduce(torch.ones(10))
-    dist.group.WORLD._wait_for_pending_works()
+    calls_with(hook)
     return seen
 
 
@@ -300,15 +301,12 @@ def hook_badly(rank, size):
         seen.append(info.seq)
         raise ValueError("a hook that fails")
 
-    dist.group.WORLD._register_on_completion_hook(hook)
-    for _ in range(2):
-        dist.all_reduce(torch.ones(10))
-    dist.group.WORLD._wait_for_pending_works()
+    calls_with(hook)
     return seen
 
 
 def test_a_hook_that_raises_ends_neither_the_process_nor_the_hook():
-    assert run_ranks(2, hook_badly) == [[1, 2]] * 2
+    assert run_ranks(2, hook_badly) == [[1, 2, 3]] * 2
 
 
 def hook_abort(rank, size):
