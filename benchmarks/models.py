@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """The small models that training is measured with; tasks.py has their data."""
 
+import functools
 import zlib
 
 import torch
@@ -20,17 +21,41 @@ def make_model(task: Task) -> nn.Module:
 
 
 def make_digits_model() -> nn.Module:
+    return _convolutional(16, 128)
+
+
+def make_digits_net(name: str) -> nn.Module:
+    """A net for the digits; its name in NETS says how many bytes its gradients have."""
+    return NETS[name]()
+
+
+def _perceptron(hidden: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10)
+    )
+
+
+def _convolutional(channels: int, hidden: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, channels, kernel_size=3, padding=1),
         nn.ReLU(),
-        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.Conv2d(channels, 2 * channels, kernel_size=3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 128),
+        nn.Linear(2 * channels * 4 * 4, hidden),
         nn.ReLU(),
-        nn.Linear(128, 10),
+        nn.Linear(hidden, 10),
     )
+
+
+# The names are those of the sizes in progress_cases/plan.py.
+NETS = {
+    "37k": functools.partial(_perceptron, 123),
+    "129k": functools.partial(_convolutional, 8, 116),
+    "1.9m": functools.partial(_convolutional, 16, 885),
+    "8m": functools.partial(_convolutional, 16, 3806),
+}
 
 
 class TextModel(nn.Module):

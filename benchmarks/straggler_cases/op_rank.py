@@ -31,10 +31,18 @@ WITHIN_S = 300.0  # of a call or a meeting: then something hangs
 TELL_S = 1.0  # how often it says how far it is
 
 
-def policy_of(arm: str) -> Policy | None:
-    """None: Gloo, which has none."""
-    if arm.startswith("gloo"):
+def policy_of(block: Block) -> Policy | None:
+    """The policy of the block's arm. None: Gloo, or aikido as torch calls it."""
+    arm = block.arm
+    if arm.startswith("gloo") or arm == "plain":
         return None
+    if arm == "fixed":
+        assert block.deadline_ms is not None
+        return SkipStraggler(
+            floor_ms=block.deadline_ms,
+            ceiling_ms=block.deadline_ms,
+            warmup_operations=0,
+        )
     if arm.startswith("skip"):
         return SkipStraggler()
     return WaitAll(rebalance=True) if arm == "exact" else WaitAll()
@@ -136,7 +144,7 @@ def call_of(
     block: Block, group: dist.ProcessGroup | None
 ) -> Callable[[torch.Tensor], Any]:
     """The allreduce of a block; returns its work."""
-    policy = policy_of(block.arm)
+    policy = policy_of(block)
     if policy is None:
         return lambda tensor: dist.all_reduce(tensor, group=group)
     return lambda tensor: aikido_torch.all_reduce(tensor, group=group, policy=policy)

@@ -22,6 +22,7 @@ BAD = 3  # the rank or host that something is wrong with
 MBIT = 200.0
 MIB = 1 << 20
 BATCH = 32  # samples of one rank in a training step
+EVALUATION_S = 0.2  # at most, of four ranks at the same time on two cores
 PLAN_FILE = "plan.json"  # in the folder of a run
 # z of the 99th percentile of the normal distribution.
 _Z99 = 2.3263478740408408
@@ -31,6 +32,8 @@ ARMS = {
     "skip": (0, 1, 2, 3),
     "strict": (0, 1, 2, 3),
     "exact": (0, 1, 2, 3),
+    "plain": (0, 1, 2, 3),
+    "fixed": (0, 1, 2, 3),
     "gloo": (0, 1, 2, 3),
     "skip3": (0, 1, 2),
     "strict3": (0, 1, 2),
@@ -81,6 +84,10 @@ class Block:
     check_every: int = 0  # training: parameters are compared so often
     seed: int = 0  # training: of the first parameters and the order of the data
     settle_s: float = 0.3  # of silence before it, for what is still queued
+    net: str = ""  # training: the name of a net in models.py; empty: the task's model
+    # Training a net: each rank evaluates 1,000 pictures every so many steps; 0: never.
+    evaluate_every: int = 0
+    deadline_ms: float | None = None  # of the arm "fixed", after the quorum
 
     def members(self) -> tuple[int, ...]:
         return ARMS[self.arm]
@@ -149,8 +156,12 @@ def late_in_share(ops: int, *, share: float, seconds: float, seed: int) -> list[
 
 def lognormal(ops: int, *, median_s: float, ratio: float, seed: int) -> list[float]:
     """Computation times whose 99th percentile is `ratio` times their median."""
+    return jitter(ops, median_s=median_s, sigma=math.log(ratio) / _Z99, seed=seed)
+
+
+def jitter(ops: int, *, median_s: float, sigma: float, seed: int) -> list[float]:
+    """Computation times with a log-normal distribution; `sigma` is of the logarithm."""
     draw = random.Random(seed)
-    sigma = math.log(ratio) / _Z99
     return [median_s * math.exp(sigma * draw.gauss(0, 1)) for _ in range(ops)]
 
 
@@ -177,6 +188,8 @@ def estimate_s(blocks: Iterable[Block]) -> float:
         pauses = sum(max(op) for op in zip(*block.pauses.values(), strict=True))
         total += block.settle_s + pauses + sum(a.for_s for a in block.actions)
         total += block.ops * (per_op + block.gap_s + (block.step_s or 0.0) + 0.003)
+        if block.evaluate_every:
+            total += block.ops / block.evaluate_every * EVALUATION_S
     return total
 
 

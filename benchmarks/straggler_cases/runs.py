@@ -150,10 +150,15 @@ class Stage:
 
 
 @contextlib.contextmanager
-def lab_of(*, spare: int = 0, mbit: float = plan.MBIT) -> Iterator[Lab]:
-    """The hosts of the ranks, and some more for cross traffic, without limits."""
+def lab_of(
+    *, spare: int = 0, mbit: float = plan.MBIT, tcp: str = "cubic"
+) -> Iterator[Lab]:
+    """The hosts of the ranks, and some more for cross traffic, without limits.
+
+    `tcp` is the congestion control of all of them.
+    """
     links = [Link(up_mbit=mbit, down_mbit=mbit)] * plan.NUM_RANKS
-    with Lab([*links, *[Link()] * spare]) as lab:
+    with Lab([*links, *[Link()] * spare], tcp=tcp) as lab:
         if spare:  # their processes must be the main thread's
             lab.round_trip_ms(plan.BAD, plan.NUM_RANKS, count=1)
         yield lab

@@ -7,9 +7,11 @@ on random numbers; with it, a model of models.py.
 """
 
 import gc
+import itertools
 import json
 import sys
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,11 +23,11 @@ from torch import nn
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 import aikido_torch
-from benchmarks.demo_plan import ShardedBatches
-from benchmarks.demo_train import Snapshots
+from aikido_torch.ddp import Handle
 from benchmarks.lab import rank as lab_rank
 from benchmarks.launch import emit, leave
-from benchmarks.models import Flat, fingerprint, make_model
+from benchmarks.models import fingerprint
+from benchmarks.straggler_cases.learning import AnyTask, make_task
 from benchmarks.straggler_cases.meeting import Meeting
 from benchmarks.straggler_cases.op_rank import (
     TELL_S,
@@ -35,72 +37,8 @@ from benchmarks.straggler_cases.op_rank import (
     policy_of,
     text_of,
 )
-from benchmarks.straggler_cases.plan import BATCH, PLAN_FILE, Block, from_json
+from benchmarks.straggler_cases.plan import PLAN_FILE, Block, from_json
 from benchmarks.tasks import Task
-
-TEST_ITEMS = 512  # at most: all copies are tested
-SNAPSHOT_STEPS = 1  # a few percent of the steps to an accuracy would be too coarse
-
-
-class FlatTask:
-    learning_rate = 0.05
-
-    def __init__(self, block: Block):
-        self.model: nn.Module = Flat(block.num_bytes)
-        self._draw = torch.Generator().manual_seed(dist.get_rank())
-
-    def loss(self, model: nn.Module) -> torch.Tensor:
-        return model(torch.rand((), generator=self._draw))
-
-    def skip(self, steps: int) -> None:
-        pass
-
-    def look(self, step: int, seconds: float) -> None:
-        pass
-
-    def curve(self) -> list[dict]:
-        return []
-
-
-class LearningTask:
-    """A small model of the demo, and its data."""
-
-    def __init__(
-        self,
-        task: Task,
-        learning_rate: float,
-        data: dict[str, torch.Tensor],
-        *,
-        seed: int,
-    ):
-        torch.manual_seed(seed)
-        self.learning_rate = learning_rate
-        self.model = make_model(task)
-        self._data = data
-        self._batches = ShardedBatches(
-            len(data["train_y"]),
-            rank=dist.get_rank(),
-            num_ranks=dist.get_world_size(),
-            batch_size=BATCH,
-            seed=seed,
-        )
-        self.skip = self._batches.skip
-        self._snapshots = Snapshots(self.model, SNAPSHOT_STEPS)
-
-    def loss(self, model: nn.Module) -> torch.Tensor:
-        index = torch.from_numpy(next(self._batches))
-        output = model(self._data["train_x"][index])
-        return nn.functional.cross_entropy(output, self._data["train_y"][index])
-
-    def look(self, step: int, seconds: float) -> None:
-        if dist.get_rank() == 0:
-            self._snapshots.take_if_due(step, seconds)
-
-    def curve(self) -> list[dict]:
-        stride = -(-len(self._data["test_y"]) // TEST_ITEMS)
-        return self._snapshots.evaluate(
-            *(self._data[name][::stride] for name in ("test_x", "test_y"))
-        )
 
 
 class Trainer:
@@ -110,7 +48,7 @@ class Trainer:
         self,
         block: Block,
         notices: set[int],
-        task: FlatTask | LearningTask,
+        task: AnyTask,
         group: dist.ProcessGroup,
         meeting: Meeting,
     ):
@@ -121,7 +59,7 @@ class Trainer:
         self._optimizer = torch.optim.SGD(
             task.model.parameters(), lr=task.learning_rate, momentum=0.9
         )
-        policy = policy_of(block.arm)
+        policy = policy_of(block)
         self.handle = policy and aikido_torch.ddp.register(
             self._model,
             optimizer=self._optimizer,
@@ -135,6 +73,8 @@ class Trainer:
         self.begins: list[float] = []
         self.ends: list[float] = []
         self.sums: list[int] = []
+        # Each step before which this rank slept, and when it woke up.
+        self.paused: list[tuple[int, float]] = []
 
     def run(self) -> None:
         rank = dist.get_rank()
@@ -145,6 +85,7 @@ class Trainer:
             self.begins.append(time.monotonic())
             if pause := self._block.pause_s(rank, len(self.ends)):
                 time.sleep(pause)
+                self.paused.append((len(self.ends), time.monotonic()))
             self._task.loss(self._model).backward()
             self._optimizer.step()
             self._record()
@@ -180,6 +121,36 @@ def mean_contributors(outcome: aikido_torch.Outcome) -> float:
     return added / elements
 
 
+def contributed(outcomes: Sequence[aikido_torch.Outcome], size: int) -> list[float]:
+    """For each rank, the share of all elements whose sums include its contribution.
+
+    A call that was not cut into shards counts as one element.
+    """
+    parts = [
+        part
+        for outcome in outcomes
+        for part in (
+            [(s.num_elements, s.contributors) for s in outcome.shards]
+            or [(1, outcome.contributors)]
+        )
+    ]
+    total = sum(elements for elements, _ in parts)
+    return [
+        sum(elements for elements, ranks in parts if rank in ranks) / total
+        for rank in range(size)
+    ]
+
+
+def contributed_by_step(handle: Handle, size: int) -> list[list[float] | None]:
+    """`contributed` of each step; None for a step that came with a copied state."""
+    outcomes = iter(list(handle.outcomes))
+    found: list[list[float] | None] = []
+    for step in handle.by_step:
+        calls = list(itertools.islice(outcomes, step.num_calls))
+        found.append(contributed(calls, size) if calls else None)
+    return found
+
+
 def run_block(
     index: int,
     block: Block,
@@ -190,7 +161,7 @@ def run_block(
     notes: Notes,
     learns: tuple[Task, float, dict[str, torch.Tensor]] | None,
 ) -> None:
-    task = LearningTask(*learns, seed=block.seed) if learns else FlatTask(block)
+    task = make_task(block, learns)
     group = groups.of(block.arm, fresh=block.fresh)
     trainer = Trainer(block, notices, task, group, meeting)
     # Else a full collection stops a rank for a quarter of a second now and then. What
@@ -216,6 +187,10 @@ def run_block(
         skipped=skipped,
         reasons=reasons,
         contributors=contributors,
+        contributed=contributed_by_step(trainer.handle, dist.get_world_size(group))
+        if trainer.handle
+        else [],
+        paused=trainer.paused,
         sums=trainer.sums,
         replayed=trainer.handle.replayed_steps if trainer.handle else 0,
         error=None,
