@@ -2,19 +2,24 @@
 # Copyright (c) the aikido authors
 """The buckets as DistributedDataParallel laid them out, to replay committed results."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch._C._distributed_c10d import GradBucket
 
-__all__ = ["Bucket", "Slice", "gradients_from", "lay_out"]
+__all__ = ["Bucket", "Slice", "gradients_from", "lay_out", "stride_of_gradient"]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """Where the gradient of one parameter lies in its bucket."""
+    """Where the gradient of one parameter lies in its bucket.
+
+    Attributes:
+        stride: of the gradient in the bucket, in elements.
+        offset: from the beginning of the bucket, in elements.
+    """
 
     parameter: torch.Tensor
     size: torch.Size
@@ -30,14 +35,36 @@ class Bucket:
     slices: tuple[Slice, ...]
 
 
+def stride_of_gradient(size: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
+    """The stride that torch gives to the gradient of a parameter, in elements.
+
+    torch and DistributedDataParallel lay out a gradient like its parameter if the
+    parameter fills its memory without gaps or overlaps, and row by row otherwise.
+
+    Args:
+        size: of the parameter.
+        stride: of the parameter, in elements.
+    """
+    num_elements = 1
+    for step, length in sorted(zip(stride, size, strict=True)):
+        if length > 1 and step != num_elements:
+            return torch.empty(tuple(size), device="meta").stride()
+        num_elements *= length
+    return tuple(stride)
+
+
 def lay_out(bucket: GradBucket) -> Bucket:
-    """Remembers `bucket` without its contents."""
+    """Remembers the layout of `bucket` without its contents.
+
+    `bucket.gradients()` are views of the right sizes and offsets, but they are row by
+    row whatever the layout of their values is.
+    """
     buffer = bucket.buffer()
     slices = tuple(
         Slice(
             parameter=parameter,
             size=gradient.size(),
-            stride=gradient.stride(),
+            stride=stride_of_gradient(gradient.size(), parameter.stride()),
             offset=int(gradient.storage_offset() - buffer.storage_offset()),
         )
         for parameter, gradient in zip(
@@ -49,7 +76,11 @@ def lay_out(bucket: GradBucket) -> Bucket:
 
 @contextmanager
 def gradients_from(
-    buckets: list[Bucket], *, are_views: bool, unused: set[int]
+    buckets: list[Bucket],
+    *,
+    are_views: bool,
+    unused: set[int],
+    others: Iterable[torch.Tensor] = (),
 ) -> Iterator[None]:
     """Within it the parameters have the gradients that lie in the buckets' memory.
 
@@ -59,22 +90,29 @@ def gradients_from(
             buckets. They lie in memory then as they would after a backward: a norm may
             be summed in another order where the alignment differs.
         unused: ids of parameters that never get a gradient.
+        others: parameters that the optimizer steps, too. Those that lie in no bucket
+            have no gradient.
     """
     slices = [(s, b.scratch) for b in buckets for s in b.slices]
-    own = [s.parameter.grad for s, _ in slices]
+    own = {id(p): (p, p.grad) for p in [*others, *(s.parameter for s, _ in slices)]}
     try:
+        for parameter, _ in own.values():
+            parameter.grad = None
         for s, scratch in slices:
-            view = scratch.as_strided(s.size, s.stride, s.offset)
-            if id(s.parameter) in unused:
-                s.parameter.grad = None
-            else:
-                s.parameter.grad = view if are_views else _apart(s, view)
+            if id(s.parameter) not in unused:
+                s.parameter.grad = _gradient(s, scratch, is_view=are_views)
         yield
     finally:
-        for (s, _), grad in zip(slices, own, strict=True):
-            s.parameter.grad = grad
+        for parameter, grad in own.values():
+            parameter.grad = grad
 
 
-def _apart(s: Slice, view: torch.Tensor) -> torch.Tensor:
-    memory = torch.empty_strided(s.size, s.stride, dtype=view.dtype, device=view.device)
+def _gradient(s: Slice, scratch: torch.Tensor, *, is_view: bool) -> torch.Tensor:
+    if is_view:
+        return scratch.as_strided(s.size, s.stride, s.offset)
+    # DistributedDataParallel reads what a hook returns in the layout that the parameter
+    # has at that moment, even where the bucket was written in another one.
+    stride = stride_of_gradient(s.size, s.parameter.stride())
+    view = scratch.as_strided(s.size, stride, s.offset)
+    memory = torch.empty_strided(s.size, stride, dtype=view.dtype, device=view.device)
     return memory.copy_(view)

@@ -2,8 +2,16 @@
 # Copyright (c) the aikido authors
 import pytest
 import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch.ddp._buckets import Bucket, Slice, gradients_from
+from aikido_torch.ddp._buckets import (
+    Bucket,
+    Slice,
+    gradients_from,
+    lay_out,
+    stride_of_gradient,
+)
 
 
 def make():
@@ -41,3 +49,100 @@ def test_the_own_gradients_come_back_after_an_error():
     ):
         raise ZeroDivisionError
     assert all(p.grad is g for p, g in zip(parameters, own, strict=True))
+
+
+def test_parameters_outside_the_buckets_have_no_gradient():
+    parameters, bucket = make()
+    other, grad = torch.zeros(2), torch.ones(2)
+    other.grad = grad
+    others = [other, parameters[0]]
+    with gradients_from([bucket], are_views=False, unused=set(), others=others):
+        assert other.grad is None
+        assert parameters[0].grad.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert other.grad is grad
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "expected"),
+    [
+        ((2, 3), (3, 1), (3, 1)),
+        ((2, 3), (1, 2), (1, 2)),
+        ((2, 3, 4, 5), (60, 1, 15, 3), (60, 1, 15, 3)),
+        ((2, 1, 4), (4, 77, 1), (4, 77, 1)),
+        ((2, 3), (6, 2), (3, 1)),  # gaps
+        ((2, 3), (0, 1), (3, 1)),  # expanded
+        ((4, 4), (1, 1), (4, 1)),  # overlapping
+        ((3,), (1,), (1,)),
+        ((3,), (2,), (1,)),
+        ((), (), ()),
+        ((0, 3), (3, 1), (3, 1)),
+    ],
+)
+def test_a_gradient_lies_like_a_dense_parameter_and_else_row_by_row(
+    size, stride, expected
+):
+    assert stride_of_gradient(size, stride) == expected
+
+
+def layouts():
+    """One parameter for each layout that a module may have."""
+    last = torch.channels_last, torch.channels_last_3d
+    return {
+        "row by row": torch.randn(3, 4),
+        "column by column": torch.randn(4, 3).t(),
+        "channels last": torch.randn(2, 3, 4, 5).to(memory_format=last[0]),
+        "channels last 3d": torch.randn(2, 3, 2, 4, 5).to(memory_format=last[1]),
+        "permuted": torch.randn(2, 3, 4).permute(2, 0, 1),
+        "length one": torch.randn(2, 1, 4, 1).to(memory_format=last[0]),
+        "with gaps": torch.randn(3, 8)[:, ::2],
+        "with gaps and permuted": torch.randn(8, 3)[::2].t(),
+        "a number": torch.randn(()),
+    }
+
+
+def strides(tensor):
+    """Those that matter: of dimensions with more than one element."""
+    both = zip(tensor.size(), tensor.stride(), strict=True)
+    return [stride for length, stride in both if length > 1]
+
+
+class _Layouts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, tensor in layouts().items():
+            self.register_parameter(name, nn.Parameter(tensor))
+
+    def forward(self, x):
+        return sum((p * p.detach().cos()).sum() for p in self.parameters()) * x
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("are_views", [False, True])
+def test_gradients_are_read_back_in_the_layout_in_which_they_were_written(
+    group_of_one, are_views, is_static
+):
+    torch.manual_seed(0)
+    net = _Layouts()
+    model = DistributedDataParallel(
+        net, gradient_as_bucket_view=are_views, static_graph=is_static
+    )
+    laid_out = {}
+
+    def hook(_, bucket):
+        found = lay_out(bucket)
+        found.scratch.copy_(bucket.buffer())
+        laid_out[bucket.index()] = found
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    model.register_comm_hook(None, hook)
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.tensor(1.0)).backward()
+    expected = {name: p.grad for name, p in net.named_parameters()}
+    buckets = list(laid_out.values())
+    with gradients_from(buckets, are_views=are_views, unused=set()):
+        for name, p in net.named_parameters():
+            assert torch.equal(p.grad, expected[name]), name
+            assert strides(p.grad) == strides(expected[name]), name
