@@ -18,7 +18,9 @@ from aikido_torch import _C
 from aikido_torch._backend import backend_of, catching_up_on
 from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._backups import Backups, late_in
+from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
+from aikido_torch.ddp._catch_up import CatchUp
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._state import TrainingState
@@ -36,7 +38,7 @@ from aikido_torch.straggler import (
     WaitAll,
 )
 
-__all__ = ["CatchUp", "Handle"]
+__all__ = ["Handle"]
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
@@ -54,48 +56,6 @@ _MOST_RETURNS = 8
 _LOOK_S = 0.001
 
 
-class CatchUp(int):
-    """What `catch_up` did: the number of steps that this rank went forward, and how.
-
-    Attributes:
-        steps_replayed: by the optimizer, on the gradients that the others committed.
-        steps_copied: passed over, because the state of another rank was behind them.
-        state_copied_from: that rank; None if there was no copy.
-        batches_to_skip: that the data loader has to pass over.
-    """
-
-    steps_replayed: int
-    steps_copied: int
-    state_copied_from: int | None
-    batches_to_skip: int
-
-    def __new__(
-        cls,
-        *,
-        steps_replayed: int = 0,
-        steps_copied: int = 0,
-        state_copied_from: int | None = None,
-        batches_to_skip: int = 0,
-    ) -> "CatchUp":
-        self = super().__new__(cls, steps_replayed + steps_copied)
-        self.steps_replayed = steps_replayed
-        self.steps_copied = steps_copied
-        self.state_copied_from = state_copied_from
-        self.batches_to_skip = batches_to_skip
-        return self
-
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, int | None]]:
-        return (), dict(vars(self))
-
-    def __repr__(self) -> str:
-        return (
-            f"CatchUp(steps_replayed={self.steps_replayed}, "
-            f"steps_copied={self.steps_copied}, "
-            f"state_copied_from={self.state_copied_from}, "
-            f"batches_to_skip={self.batches_to_skip})"
-        )
-
-
 class Handle:
     """What `register` returns. For the thread that trains.
 
@@ -103,7 +63,9 @@ class Handle:
         outcomes: of the bucket operations, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
         steps: optimizer steps that have passed through this rank's hook or `catch_up`,
-            besides those that the sampler of `register` had behind it.
+            besides those that the sampler of `register` had behind it. The hook counts
+            a step in its backward, and a replay before `apply`: so in `apply` it is the
+            number of the step, counted from 1, in either.
         replayed_steps: those of them that `catch_up` replayed.
         copied_steps: those of them that `catch_up` passed over with a copy.
         served_copies: of this rank's state, for others.
@@ -171,8 +133,6 @@ class Handle:
         self._strict_steps = _STRICT_STEPS
         if model.static_graph:
             self._strict_steps = _STRICT_STEPS_OF_STATIC_GRAPH
-            # Some parameters may have no gradient ever, and the hook cannot tell.
-            optimizer.register_step_pre_hook(self._note_unused)
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -366,11 +326,16 @@ class Handle:
                 self._policy,
                 data_shard=self._backups.replayed_data_shard(self.steps),
             ).wait()
-        buckets = list(self._buckets.values())
-        with gradients_from(buckets, are_views=self._are_views, unused=self._unused):
-            self._apply()
+        # Before apply(), as in an own step: there the hook of its backward has done it.
         self._end_step("replayed")
         self.replayed_steps += 1
+        with gradients_from(
+            list(self._buckets.values()),
+            are_views=self._are_views,
+            unused=self._unused,
+            others=[p for g in self._optimizer.param_groups for p in g["params"]],
+        ):
+            self._apply()
         if self._after_step is not None:
             self._after_step()
 
@@ -504,6 +469,8 @@ class Handle:
         if bucket.is_last():
             self._untold.on_backward()
             if strict:
+                # Some parameters may have no gradient ever, and a bucket cannot tell.
+                after_backward(self._note_unused)
                 # Fewer buckets than before the rebuild.
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
@@ -543,10 +510,9 @@ class Handle:
         carry.watch(work, self._backend.place[0])
         return work
 
-    def _note_unused(self, *_: object) -> None:
-        if self.steps - self._first_step <= self._strict_steps:
-            slices = [s for b in self._buckets.values() for s in b.slices]
-            self._unused = {id(s.parameter) for s in slices if s.parameter.grad is None}
+    def _note_unused(self) -> None:
+        slices = [s for b in self._buckets.values() for s in b.slices]
+        self._unused = {id(s.parameter) for s in slices if s.parameter.grad is None}
 
     def _end_step(
         self,

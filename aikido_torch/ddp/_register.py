@@ -87,8 +87,8 @@ def register(
     """
     _check_model(model)
     _check_kinds(optimizer, policy, apply, after_step, state, copy)
-    _check_optimizer(model, optimizer, apply)
     policy = SkipStraggler() if policy is None else policy
+    _check_optimizer(model, optimizer, policy, apply)
     taken = _why_taken(model)
     rule = copy or StateCopy()
     is_whole = state is not None or (apply is None and after_step is None)
@@ -272,8 +272,11 @@ def _check_choices(
 def _check_optimizer(
     model: DistributedDataParallel,
     optimizer: torch.optim.Optimizer,
+    policy: Policy,
     apply: Callable[[], object] | None,
 ) -> None:
+    if not isinstance(policy, WaitAll):
+        _check_others(model, optimizer)
     if isinstance(optimizer, torch.optim.LBFGS) and apply is None:
         raise ConfigError(
             "LBFGS evaluates the model in its step, which a late rank cannot do for "
@@ -290,4 +293,28 @@ def _check_optimizer(
             f"The optimizer does not step {len(left_out)} parameters of the model "
             f"({', '.join(left_out[:3])}, ...), so catch_up could not bring them up to "
             "date; give it all parameters that require gradients."
+        )
+
+
+def _check_others(
+    model: DistributedDataParallel, optimizer: torch.optim.Optimizer
+) -> None:
+    """Refuses parameters that the optimizer steps and the buckets do not hold."""
+    reduced = {
+        id(p)
+        for name, p in model.module.named_parameters()
+        if name not in model.parameters_to_ignore
+    }
+    others = [
+        f"param_groups[{g}]['params'][{i}] {list(p.shape)}"
+        for g, group in enumerate(optimizer.param_groups)
+        for i, p in enumerate(group["params"])
+        if p.requires_grad and id(p) not in reduced
+    ]
+    if others:
+        raise ConfigError(
+            f"register: the optimizer steps {len(others)} parameters whose gradients "
+            f"DistributedDataParallel does not reduce ({', '.join(others[:3])}, ...), "
+            "so a late rank could not replay their steps; make them parameters of the "
+            "module that is wrapped."
         )

@@ -8,10 +8,10 @@ on all ranks and before anybody is late.
 """
 
 import warnings
-from collections.abc import Callable
 
 import torch
 
+from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._hook import Hook
 
 __all__ = ["Untold"]
@@ -42,9 +42,7 @@ class Untold:
     def on_backward(self) -> None:
         """In the last hook of a backward: its gradients are noted when it is over."""
         if self._steps_left > 0:
-            # DDP puts gradients in place in a callback that is queued behind its last
-            # hook, so this one queues another.
-            _at_the_end_of_backward(lambda: _at_the_end_of_backward(self._note))
+            after_backward(self._note)
 
     def on_catch_up(self) -> None:
         """Warns if a scheduler changes the optimizer.
@@ -101,8 +99,3 @@ class Untold:
             # As text, in which one nan is equal to another.
             told.append(repr(smallest.detach().flatten()[:1].tolist()))
         return told
-
-
-def _at_the_end_of_backward(call: Callable[[], None]) -> None:
-    engine = torch.autograd.Variable._execution_engine
-    engine.queue_callback(call)

@@ -3,8 +3,6 @@
 """With one rank; tests/python/multiproc/test_ddp.py has late ones."""
 
 import contextlib
-import copy
-import pickle
 
 import pytest
 import torch
@@ -146,19 +144,6 @@ def test_a_missed_last_step_of_an_epoch_has_as_few_batches_as_are_left(group_of_
     handle._backend = _Committed(handle._backend, 1, 3)
     up = handle.catch_up()
     assert (up, up.batches_to_skip) == (3, 1 + 2 + 2)
-
-
-def test_what_catching_up_did_is_a_number_that_says_how():
-    up = ddp.CatchUp(
-        steps_replayed=2, steps_copied=3, state_copied_from=1, batches_to_skip=20
-    )
-    assert (up, up + 1, up.batches_to_skip) == (5, 6, 20)
-    assert repr(up) == (
-        "CatchUp(steps_replayed=2, steps_copied=3, state_copied_from=1, "
-        "batches_to_skip=20)"
-    )
-    assert repr(pickle.loads(pickle.dumps(up))) == repr(copy.copy(up)) == repr(up)
-    assert not ddp.CatchUp()
 
 
 def skipping(net):

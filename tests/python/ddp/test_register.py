@@ -246,3 +246,28 @@ def test_an_optimizer_that_leaves_parameters_out_is_refused(group_of_one):
     other = torch.optim.SGD([model.module.weight], lr=0.1)
     with pytest.raises(ConfigError, match=r"does not step 1 parameters .*\(bias, "):
         ddp.register(model, optimizer=other)
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_parameters_that_no_bucket_holds_are_refused(group_of_one, is_ignored):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 3))
+    stepped = [*net.parameters()]
+    if is_ignored:
+        net._ddp_params_and_buffers_to_ignore = ["1.weight"]
+        place = r"param_groups\[0\]\['params'\]\[2\] \[3, 2\]"
+    else:
+        stepped.append(nn.Parameter(torch.zeros(5)))
+        place = r"param_groups\[0\]\['params'\]\[4\] \[5\]"
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(stepped, lr=0.1)
+    with pytest.raises(ConfigError, match=f"steps 1 parameters .*{place}.*wrapped"):
+        ddp.register(model, optimizer=optimizer)
+    # Nothing is replayed, so it does not matter.
+    ddp.register(model, optimizer=optimizer, policy=WaitAll())
+
+
+def test_parameters_outside_that_are_not_trained_are_no_matter(group_of_one):
+    net = nn.Linear(2, 2)
+    frozen = nn.Parameter(torch.zeros(5), requires_grad=False)
+    optimizer = torch.optim.SGD([*net.parameters(), frozen], lr=0.1)
+    ddp.register(DistributedDataParallel(net), optimizer=optimizer)
