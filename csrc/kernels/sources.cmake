@@ -8,10 +8,12 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   list(APPEND kernel_flags -fno-schedule-insns2)
 endif()
 set(AIKIDO_KERNEL_SOURCES
+  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/digest.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/prefetch.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce_scalar.cpp)
 set_source_files_properties(
+  ${CMAKE_CURRENT_SOURCE_DIR}/kernels/digest.cpp
   ${CMAKE_CURRENT_SOURCE_DIR}/kernels/reduce_scalar.cpp
   PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 
