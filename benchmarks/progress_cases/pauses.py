@@ -23,6 +23,7 @@ PAUSE_S = 0.3
 CHECKPOINT_EVERY, CHECKPOINT_STEPS = 20, 2
 PAUSED_STEPS = {"129k": (120, 200), "1.9m": (45, 200)}  # quick, full
 CHECKPOINT_RUNS = {"129k": (200, 200), "1.9m": (90, 200)}
+CHECKPOINT_REPEATS = {"129k": 7, "1.9m": 3}
 
 
 def pause(case: Case, context: Context, size: str) -> list[Row]:
@@ -71,7 +72,8 @@ def pause(case: Case, context: Context, size: str) -> list[Row]:
 
 def checkpoint(case: Case, context: Context, size: str) -> list[Row]:
     """Rank 0 alone stands still for two steps in every twentieth."""
-    steps, repeats = context.pick(*CHECKPOINT_RUNS[size]), context.pick(3, 5)
+    steps = context.pick(*CHECKPOINT_RUNS[size])
+    repeats = max(CHECKPOINT_REPEATS[size], context.pick(3, 5))
     with place(LAB) as lab:
         step_s = usual_step_s(lab, plan.loop(plan.STRICT, size, steps), context)
         pauses = plan.every_nth(

@@ -41,7 +41,7 @@ def policy_of(block: Block) -> Policy | None:
         return SkipStraggler(
             floor_ms=block.deadline_ms,
             ceiling_ms=block.deadline_ms,
-            warmup_operations=0,
+            warmup_operations=1,  # the least that there is
         )
     if arm.startswith("skip"):
         return SkipStraggler()
