@@ -25,7 +25,7 @@ has room for 32,768 spans; what comes when it is full is dropped and counted.
 
 from aikido_torch.trace._advise import Following, advise, follow
 from aikido_torch.trace._arm import arm
-from aikido_torch.trace._attribute import Verdict, attribute, attribute_windows
+from aikido_torch.trace._attribute import attribute, attribute_windows
 from aikido_torch.trace._backups import BackupSummary
 from aikido_torch.trace._chrome import write_chrome
 from aikido_torch.trace._dump import Clock, Dump, read
@@ -39,11 +39,13 @@ from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._spans import Kind, Outcome, Span
 from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
 from aikido_torch.trace._text import report
+from aikido_torch.trace._verdict import Culprit, Verdict
 from aikido_torch.trace._watch import Watch, watch
 
 __all__ = [
     "BackupSummary",
     "Clock",
+    "Culprit",
     "Dump",
     "EventLog",
     "Following",

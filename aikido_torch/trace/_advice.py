@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from aikido_torch.trace._attribute import Verdict
+from aikido_torch.trace._verdict import Cause, Verdict
 
 __all__ = ["Memory", "advice_of"]
 
@@ -20,17 +20,29 @@ def advice_of(verdicts: Iterable[Verdict]) -> dict[int, Advice]:
     """What verdicts say of the ranks that they name, the last of each rank.
 
     Only what was seen in most steps is said: "link" of a rank whose network is slow,
-    "caller" of one that computes or waits for its data.
+    "caller" of one that computes or waits for its data. All culprits count.
     """
     said: dict[int, Advice] = {}
     for verdict in verdicts:
-        if verdict.rank is None or verdict.pattern != "steady":
+        if verdict.pattern not in ("steady", "drifting"):
             continue
-        if verdict.cause in ("network in", "network out"):
-            said[verdict.rank] = "link"
-        elif verdict.cause in ("compute", "input"):
-            said[verdict.rank] = "caller"
+        for rank, cause in _named(verdict):
+            if cause in ("network in", "network out"):
+                said[rank] = "link"
+            elif cause in ("compute", "input", "loop"):
+                said[rank] = "caller"
     return said
+
+
+def _named(verdict: Verdict) -> list[tuple[int, Cause]]:
+    """Ranks with the cause of their largest loss."""
+    found: dict[int, Cause] = {}
+    for culprit in verdict.culprits:
+        if culprit.peer is None:
+            found.setdefault(culprit.rank, culprit.cause)
+    if not verdict.culprits and verdict.rank is not None:
+        found[verdict.rank] = verdict.cause
+    return list(found.items())
 
 
 class Memory:

@@ -20,10 +20,11 @@ from aikido_torch._backend import (
 )
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.trace._advice import Advice, Memory, advice_of
-from aikido_torch.trace._attribute import Verdict, attribute
+from aikido_torch.trace._attribute import attribute
 from aikido_torch.trace._dump import read
 from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._store import Board, collect, own_connection
+from aikido_torch.trace._verdict import Verdict
 
 __all__ = ["Following", "advise", "follow"]
 
@@ -196,7 +197,7 @@ class Following:
                 if told is None:  # its number is known a moment before
                     continue
                 self._heard = last
-                self._verdict = Verdict(**told["verdict"])
+                self._verdict = Verdict.of_json(told["verdict"])
                 said = {int(rank): advice for rank, advice in told["said"].items()}
                 _tell(self._member(), said, self._group)
         except (AikidoError, RuntimeError, ValueError):
@@ -240,7 +241,7 @@ class Following:
         if window:
             verdict = attribute(window)
             said = self._memory.add(verdict)
-            self._board.say(self._name, {"verdict": vars(verdict), "said": said})
+            self._board.say(self._name, {"verdict": verdict.to_json(), "said": said})
         elif not self._has_warned:
             self._has_warned = True
             notes = " ".join(found.notes)

@@ -1,119 +1,82 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Who makes the others wait, and why: a verdict for a few steps. Pure.
+"""Which ranks made the others wait in a window of steps, and why. Pure.
 
-Each step is looked at alone: which rank lost how much more than the others, by its own
-work, its data, its stops or its links. A rank is the culprit of the window when the
-same thing is seen in most of its steps, or when one step lost so much that chance is no
-explanation. What counts is measured against the spread that the ranks have anyway in
-the same window, so that a noisy machine is no culprit.
+Each cause has a table of seconds, a row for each step: time stopped, own work, and the
+paces of the links in either direction. `_detect.find` says which columns are slow, and
+states the model. A loss of the own work is put down to the part of the step with the
+largest excess over the ranks that are not late.
 """
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median, median_low
-from typing import Literal
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from aikido_torch.trace._detect import LEAST_SHARE, Finding, Slow, find, pattern_of
 from aikido_torch.trace._facts import StepFacts
+from aikido_torch.trace._sentences import evidence_of, nothing_seen, too_short
+from aikido_torch.trace._verdict import Cause, Culprit, Part, Pattern, Verdict
 
-__all__ = ["Verdict", "attribute", "attribute_windows"]
+__all__ = ["attribute", "attribute_joined", "attribute_windows"]
 
-Cause = Literal[
-    "compute",
-    "input",
-    "network in",
-    "network out",
-    "network",
-    "host stopped",
-    "none",
-]
-Pattern = Literal["steady", "transient", "rotating", "none"]
+# What a verdict "none" rules out, as a share of a step.
+VISIBLE_SHARE = 0.2
+# Shortest stop that counts; the thread that sees stops looks a hundred times a second.
+_LEAST_STOP_S = 0.002
+# Patterns in the order in which a verdict prefers them.
+_ORDER: tuple[Pattern, ...] = ("steady", "drifting", "rotating", "transient")
+_LONGEST = 50  # steps of joined windows
 
-# Least that is called a loss: of a step's time, and in seconds.
-_LEAST_SHARE = 0.1
-_LEAST_S = 0.002
-# Of the usual spread: what is no chance if it is seen in most steps, and if once.
-_SPREADS = 5.0
-_SPREADS_ONCE = 20.0
-# Seen once it has to cost as much as this many steps, and so many seconds.
-_STEPS_ONCE = 1.0
-_ONCE_S = 0.05
-# Of the steps of a window.
-_MOST = 0.6
-# From the median of absolute deviations to the standard deviation of a normal spread.
-_MAD = 1.4826
+_Table = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Who made the others wait in some steps.
-
-    Attributes:
-        cause: what it was; "network" is a link of which nobody can tell which end is
-            slow, because neither has another one in that direction, as of two ranks.
-        rank: whose it was; None where it was nobody's, that of a link between two, or
-            moved from rank to rank.
-        pattern: whether it was in most steps, in few, or moved between ranks.
-        lost_s: seconds of a step, in the middle of those in which it was seen.
-        first_step: of the window.
-        last_step: of the window.
-        evidence: one sentence.
-    """
+class Loss:
+    """A slow column of a table, with what it is of."""
 
     cause: Cause
-    rank: int | None
-    pattern: Pattern
-    lost_s: float
-    first_step: int
-    last_step: int
-    evidence: str
-
-
-@dataclass(frozen=True)
-class _Loss:
-    step: int
-    cause: Cause
+    part: Part | None
     rank: int
-    seconds: float
-    own_s: float  # what the rank took
-    usual_s: float  # what the others took
-    once: bool  # so much that once is enough
-    peer: int = -1  # of a link
+    slow: Slow
+    pattern: Pattern
+    peer: int | None = None
+
+    @property
+    def total_s(self) -> float:
+        return self.slow.total_s
 
 
 def attribute(window: Sequence[StepFacts]) -> Verdict:
-    """The verdict over a few steps, five for example. Deterministic.
+    """The verdict on a few steps. Deterministic.
 
     Args:
         window: what `facts_of` gave of them; at least one.
     """
-    lengths = [r.length_s for facts in window for r in facts.ranks.values()]
-    typical_s = median(lengths) if lengths else 0.0
-    by_step: list[list[_Loss]] = []
-    work_spread = _spread([_works(facts) for facts in window])
-    link_spread = _link_spread(window)
-    for facts in window:
-        losses = [
-            *_stops(facts, typical_s),
-            *_own(facts, typical_s, work_spread),
-            *_network(facts, typical_s, link_spread),
-        ]
-        # What a stop has made late is late for that.
-        stopped = {loss.rank for loss in losses if loss.cause == "host stopped"}
-        by_step.append(
-            [
-                loss
-                for loss in losses
-                if not stopped or loss.cause == "host stopped" or loss.cause in _OWN
-            ]
-        )
-    found = [
-        max(losses, key=lambda loss: (loss.seconds, -loss.rank))
-        for losses in _one_direction(by_step)
-        if losses
-    ]
-    return _verdict(window, found, typical_s)
+    ranks = sorted({rank for facts in window for rank in facts.ranks})
+    raw = _table(window, ranks, lambda own: own.work_s)
+    stopped = _table(window, ranks, lambda own: own.stopped_s)
+    work = raw - _table(window, ranks, lambda own: own.stopped_in_work_s)
+    work = np.maximum(work, 0.0)
+    step_s = _step_without_losses(window, raw, work)
+    own = find(work, step_s)
+    losses = _stops(stopped, ranks, step_s)
+    if not losses:  # what a stop has delayed is late because of it
+        losses += _network(window, ranks, step_s)
+    losses += _own(window, ranks, own)
+    first, last = window[0].step, window[-1].step
+    if not losses:
+        is_short = own.visible_s > VISIBLE_SHARE * step_s
+        text = too_short if is_short and len(ranks) > 1 else nothing_seen
+        return Verdict(
+            "too short" if text is too_short else "none", None, "none", 0.0,
+            first, last, text(len(window), step_s, own.visible_s), (), own.visible_s,
+        )  # fmt: skip
+    return _verdict(window, losses, own.visible_s)
 
 
 def attribute_windows(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verdict]:
@@ -122,285 +85,275 @@ def attribute_windows(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verd
     return [attribute(steps[i : i + size]) for i in range(0, len(steps), size)]
 
 
-_OWN = ("compute", "input")
-_WAYS: tuple[Cause, ...] = ("network out", "network in")
+def attribute_joined(steps: Iterable[StepFacts], *, size: int = 5) -> list[Verdict]:
+    """The same, but a window that is too short is joined with those behind it.
 
-
-def _works(facts: StepFacts) -> dict[int, float]:
-    return {
-        rank: own.work_s - own.stopped_in_work_s for rank, own in facts.ranks.items()
-    }
-
-
-def _spread(steps: Iterable[dict[int, float]]) -> float:
-    """How far ranks are from each other anyway."""
-    distances = [
-        abs(value - median(values.values()))
-        for values in steps
-        for value in values.values()
-    ]
-    return _MAD * median(distances) if distances else 0.0
-
-
-def _others(values: dict[int, float], rank: int) -> float:
-    """Of two ranks the other; of more the middle of the others."""
-    return median([value for other, value in values.items() if other != rank])
-
-
-def _loss(
-    facts: StepFacts,
-    cause: Cause,
-    rank: int,
-    seconds: float,
-    own_s: float,
-    usual_s: float,
-    *,
-    typical_s: float,
-    spread: float,
-) -> list[_Loss]:
-    if seconds < max(_LEAST_SHARE * typical_s, _LEAST_S, _SPREADS * spread):
-        return []
-    once = max(_STEPS_ONCE * typical_s, _ONCE_S, _SPREADS_ONCE * spread)
-    is_once = seconds >= once or cause == "host stopped"
-    return [_Loss(facts.step, cause, rank, seconds, own_s, usual_s, is_once)]
-
-
-def _stops(facts: StepFacts, typical_s: float) -> list[_Loss]:
-    found = []
-    for rank, own in facts.ranks.items():
-        found += _loss(
-            facts, "host stopped", rank, own.stopped_s, own.stopped_s, 0.0,
-            typical_s=typical_s, spread=0.0,
-        )  # fmt: skip
-    return found
-
-
-def _own(facts: StepFacts, typical_s: float, spread: float) -> list[_Loss]:
-    works = _works(facts)
-    if len(works) < 2:
-        return []
-    inputs = {rank: own.input_s for rank, own in facts.ranks.items()}
-    found = []
-    for rank, work in works.items():
-        more = work - _others(works, rank)
-        more_input = inputs[rank] - _others(inputs, rank)
-        cause: Cause = "input" if more_input > more / 2 else "compute"
-        shown = inputs if cause == "input" else works
-        found += _loss(
-            facts, cause, rank, more, shown[rank], _others(shown, rank),
-            typical_s=typical_s, spread=spread,
-        )  # fmt: skip
-    return found
-
-
-def _paces(facts: StepFacts) -> dict[tuple[int, int], float]:
-    """Seconds per byte."""
-    return {
-        pair: link.seconds / link.num_bytes
-        for pair, link in facts.links.items()
-        if link.num_bytes > 0
-    }
-
-
-def _sides(facts: StepFacts) -> dict[tuple[Cause, int], tuple[float, float, float]]:
-    """By direction and rank: seconds more than others, its pace, and theirs.
-
-    A rank whose own end is slow is slow with all, so the better half of its links
-    counts; against the lower quartile of the links of the others, since with one slow
-    rank most of those may be slow.
+    A window has at most 50 steps.
     """
-    paces = _paces(facts)
-    found: dict[tuple[Cause, int], tuple[float, float, float]] = {}
-    directions: tuple[tuple[Cause, Callable[[tuple[int, int]], int]], ...] = (
-        ("network out", lambda pair: pair[0]),
-        ("network in", lambda pair: pair[1]),
-    )
-    for cause, end in directions:
-        for rank in {end(pair) for pair in paces}:
-            own = [pair for pair in paces if end(pair) == rank]
-            rest = [pace for pair, pace in paces.items() if rank not in pair]
-            if not rest:  # two ranks: only the other direction is there to compare
-                rest = [pace for pair, pace in paces.items() if end(pair) != rank]
-            if not rest:
-                continue
-            usual = sorted(rest)[len(rest) // 4]
-            more = [
-                facts.links[pair].seconds - usual * facts.links[pair].num_bytes
-                for pair in own
-            ]
-            pace = median_low([paces[pair] for pair in own])
-            found[cause, rank] = (median_low(more), pace, usual)
+    steps = list(steps)
+    found, first = [], 0
+    while first < len(steps):
+        last = min(first + size, len(steps))
+        verdict = attribute(steps[first:last])
+        while (
+            verdict.cause == "too short"
+            and last < len(steps)
+            and last - first < _LONGEST
+        ):
+            last = min(last + size, len(steps))
+            verdict = attribute(steps[first:last])
+        found.append(verdict)
+        first = last
     return found
 
 
-def _single_links(facts: StepFacts) -> dict[tuple[Cause, int], tuple[int, int]]:
-    """Sides that are one link, which is both all that one end sends and all that the
-    other receives: what is seen of it is seen of both."""
-    pairs = [*_paces(facts)]
+def _table(window: Sequence[StepFacts], ranks: list[int], value_of: Any) -> _Table:
+    return np.array(
+        [
+            [value_of(f.ranks[r]) if r in f.ranks else math.nan for r in ranks]
+            for f in window
+        ],
+        dtype=float,
+    ).reshape(len(window), len(ranks))
+
+
+def _step_without_losses(
+    window: Sequence[StepFacts], raw: _Table, work: _Table
+) -> float:
+    """Length of a step in which all ranks work as the fastest half does, in seconds."""
+    if work.size == 0:
+        return 0.0
+    half = work.shape[1] - work.shape[1] // 2
+    usual = float(np.nanmedian(np.sort(work, axis=1)[:, :half]))
+    rest = [
+        max(own.length_s for own in facts.ranks.values()) - float(np.nanmax(row))
+        for facts, row in zip(window, raw, strict=True)
+        if facts.ranks
+    ]
+    return usual + max(0.0, float(np.median(rest)) if rest else 0.0)
+
+
+def _stops(stopped: _Table, ranks: list[int], step_s: float) -> list[Loss]:
+    late = stopped >= max(LEAST_SHARE * step_s, _LEAST_STOP_S)
+    if not late.any():
+        return []
+    found = []
+    for column in np.flatnonzero(late.any(axis=0)):
+        rows = np.flatnonzero(late[:, column])
+        lost = float(np.median(stopped[rows, column]))
+        total = float(stopped[rows, column].sum())
+        slow = Slow(int(column), lost, lost, 0.0, tuple(map(int, rows)), total)
+        found.append(
+            Loss("host stopped", "stopped", ranks[column], slow, pattern_of(late))
+        )
+    return found
+
+
+# ---- own work ----
+
+
+def _own(window: Sequence[StepFacts], ranks: list[int], found: Finding) -> list[Loss]:
+    late = {(row, slow.column) for slow in found.slow for row in slow.rows}
+    losses = []
+    for slow in found.slow:
+        excess = _excess_by_part(window, ranks, slow, late)
+        part = _largest(excess)
+        if part is None:
+            shown = _inputs(window, ranks, slow, late)
+            is_input = shown[0] - shown[1] > slow.lost_s / 2
+            part = "input" if is_input else None
+        cause: Cause = "compute"
+        if part == "input" or part == "loop":
+            cause = part
+        if part == "input":
+            own, usual = _inputs(window, ranks, slow, late)
+            slow = replace(slow, own_s=own, usual_s=usual)
+        losses.append(Loss(cause, part, ranks[slow.column], slow, found.pattern))
+    return losses
+
+
+def _largest(excess: dict[Part, float]) -> Part | None:
+    if not excess:
+        return None
+    return max(sorted(excess.items()), key=lambda item: item[1])[0]
+
+
+def _excess_by_part(
+    window: Sequence[StepFacts],
+    ranks: list[int],
+    slow: Slow,
+    late: set[tuple[int, int]],
+) -> dict[Part, float]:
+    """Seconds that each part of the step takes more; empty if none was recorded."""
+    more: defaultdict[Part, list[float]] = defaultdict(list)
+    for row in slow.rows:
+        steps = window[row].ranks
+        own = steps[ranks[slow.column]].parts if ranks[slow.column] in steps else {}
+        for part, seconds in own.items():
+            others = [
+                steps[rank].parts.get(part, 0.0)
+                for column, rank in enumerate(ranks)
+                if (row, column) not in late and rank in steps
+            ]
+            if others:
+                more[part].append(seconds - sum(others) / len(others))
+    return {part: float(np.median(values)) for part, values in more.items()}
+
+
+def _inputs(
+    window: Sequence[StepFacts],
+    ranks: list[int],
+    slow: Slow,
+    late: set[tuple[int, int]],
+) -> tuple[float, float]:
+    """Seconds that the rank waits for its data, and that the others do."""
+    own, usual = [], []
+    for row in slow.rows:
+        steps = window[row].ranks
+        if ranks[slow.column] in steps:
+            own.append(steps[ranks[slow.column]].input_s)
+        usual += [
+            steps[rank].input_s
+            for column, rank in enumerate(ranks)
+            if (row, column) not in late and rank in steps
+        ]
+    return (
+        float(np.median(own)) if own else 0.0,
+        float(np.median(usual)) if usual else 0.0,
+    )
+
+
+# ---- links ----
+
+
+def _network(
+    window: Sequence[StepFacts], ranks: list[int], step_s: float
+) -> list[Loss]:
+    pairs = sorted({pair for facts in window for pair in facts.links})
+    sizes = [
+        link.num_bytes
+        for facts in window
+        for link in facts.links.values()
+        if link.num_bytes > 0
+    ]
+    if not sizes:
+        return []
+    size = float(np.median(sizes))
+    paces = np.array(
+        [[_pace(facts, pair) for pair in pairs] for facts in window], dtype=float
+    )
     sent = Counter(sender for sender, _ in pairs)
     received = Counter(receiver for _, receiver in pairs)
-    single = [(s, t) for s, t in pairs if sent[s] == received[t] == 1]
-    out, into = _WAYS
-    return {(out, s): (s, t) for s, t in single} | {
-        (into, t): (s, t) for s, t in single
-    }
-
-
-def _link_spread(window: Sequence[StepFacts]) -> float:
-    """How far links are from each other anyway; single ones from what they are else.
-
-    Of two ranks' links each is the only one to compare the other with.
-    """
-    distances = []
-    single: defaultdict[tuple[Cause, int], list[float]] = defaultdict(list)
-    for facts in window:
-        are_single = _single_links(facts)
-        for side, (more, _, _) in _sides(facts).items():
-            if side in are_single:
-                single[side].append(more)
-            else:
-                distances.append(abs(more))
-    for values in single.values():
-        distances += [abs(value - median(values)) for value in values]
-    return _MAD * median(distances) if distances else 0.0
-
-
-def _network(facts: StepFacts, typical_s: float, spread: float) -> list[_Loss]:
+    if all(sent[s] == 1 and received[t] == 1 for s, t in pairs):
+        return _single_links(pairs, paces, size, step_s)
     found = []
-    single = _single_links(facts)
-    for (way, rank), (seconds, pace, usual) in _sides(facts).items():
-        cause, peer = way, -1
-        if (way, rank) in single:
-            sender, peer = single[way, rank]
-            if rank != sender:  # told of the sender's side
-                continue
-            cause = "network"
-        losses = _loss(
-            facts, cause, rank, seconds, pace, usual, typical_s=typical_s, spread=spread
-        )
-        found += [replace(loss, peer=peer) for loss in losses]
-    return found
+    ends: tuple[tuple[Cause, int], ...] = (("network out", 0), ("network in", 1))
+    for cause, end in ends:
+        sides = _sides(pairs, paces, ranks, end)
+        finding = find(sides * size, step_s)
+        found += [
+            Loss(
+                cause, "communication", ranks[slow.column],
+                replace(slow, own_s=slow.own_s / size, usual_s=slow.usual_s / size),
+                finding.pattern,
+            )
+            for slow in finding.slow
+        ]  # fmt: skip
+    return _one_direction(found)
 
 
-def _one_direction(by_step: list[list[_Loss]]) -> list[list[_Loss]]:
-    """The same, with the losses of each rank's links in one direction.
+def _pace(facts: StepFacts, pair: tuple[int, int]) -> float:
+    """Seconds per byte."""
+    link = facts.links.get(pair)
+    if link is None or link.num_bytes <= 0:
+        return math.nan
+    return link.seconds / link.num_bytes
 
-    Acknowledgements go the other way: where they queue, what comes the good way is
-    slower too, but less. So all of it is put down to the direction that lost more.
+
+def _sides(
+    pairs: list[tuple[int, int]], paces: _Table, ranks: list[int], end: int
+) -> _Table:
+    """Paces of what each rank sends (`end` 0) or receives (1), by step and rank.
+
+    A slow end makes all links of its direction slow, while half of the other ends may
+    be slow too. So the lower quartile of the links counts.
     """
-    totals: defaultdict[tuple[Cause, int], float] = defaultdict(float)
-    for losses in by_step:
-        for loss in losses:
-            if loss.cause in _WAYS:
-                totals[loss.cause, loss.rank] += loss.seconds
-    out, into = _WAYS
-    blamed = {
-        rank: out if totals[out, rank] >= totals[into, rank] else into
-        for _, rank in [*totals]
-    }
-    told = []
-    for losses in by_step:
-        best: dict[int, _Loss] = {}
-        for loss in losses:
-            if loss.cause not in _WAYS:
-                continue
-            before = best.get(loss.rank)
-            is_blamed = loss.cause == blamed[loss.rank]
-            if before is None or is_blamed:
-                best[loss.rank] = replace(loss, cause=blamed[loss.rank])
-        told.append([loss for loss in losses if loss.cause not in _WAYS])
-        told[-1] += best.values()
-    return told
+    sides = np.full((paces.shape[0], len(ranks)), math.nan)
+    for column, rank in enumerate(ranks):
+        own = [i for i, pair in enumerate(pairs) if pair[end] == rank]
+        if own:
+            ordered = np.sort(paces[:, own], axis=1)  # NaN comes last
+            sides[:, column] = ordered[:, len(own) // 4]
+    return sides
 
 
-# ---- from steps to a window ----
+def _single_links(
+    pairs: list[tuple[int, int]], paces: _Table, size: float, step_s: float
+) -> list[Loss]:
+    """Links that are all that one rank sends and all that the other receives."""
+    finding = find(paces * size, step_s)
+    return [
+        Loss(
+            "network", "communication", pairs[slow.column][0],
+            replace(slow, own_s=slow.own_s / size, usual_s=slow.usual_s / size),
+            finding.pattern, pairs[slow.column][1],
+        )
+        for slow in finding.slow
+    ]  # fmt: skip
+
+
+def _one_direction(losses: list[Loss]) -> list[Loss]:
+    """Of each rank only the direction that lost more.
+
+    Acknowledgements go the other way: where they queue, the good direction is slower
+    too, but less.
+    """
+    best: dict[int, Loss] = {}
+    for loss in losses:
+        before = best.get(loss.rank)
+        if before is None or loss.total_s > before.total_s:
+            best[loss.rank] = loss
+    return list(best.values())
+
+
+# ---- from losses to a verdict ----
 
 
 def _verdict(
-    window: Sequence[StepFacts], found: list[_Loss], typical_s: float
+    window: Sequence[StepFacts], losses: list[Loss], visible_s: float
 ) -> Verdict:
-    first, last = window[0].step, window[-1].step
-    counts = Counter((loss.cause, loss.rank) for loss in found)
-    needed = max(1, round(_MOST * len(window)))
-    most = counts.most_common(1)
-    if most and most[0][1] >= needed and len(window) >= 3:
-        place = most[0][0]
-        losses = [loss for loss in found if (loss.cause, loss.rank) == place]
-        return _told("steady", losses, window)
-    large = [loss for loss in found if loss.once]
-    if len(large) >= needed and len({loss.rank for loss in large}) > 1:
-        seconds = median([loss.seconds for loss in large])
-        ranks = ", ".join(str(r) for r in sorted({loss.rank for loss in large}))
-        cause = Counter(loss.cause for loss in large).most_common(1)[0][0]
-        text = f"another one of the ranks {ranks} was {_ms(seconds)} behind the others"
-        if cause == "network":
-            text = (
-                f"what another one of the ranks {ranks} sent took {_ms(seconds)} more"
-            )
-        return Verdict(
-            cause, None, "rotating", seconds, first, last,
-            f"In {len(large)} of {len(window)} steps {text}.",
-        )  # fmt: skip
-    if large:
-        top = max(large, key=lambda loss: loss.seconds)
-        same = [x for x in large if (x.cause, x.rank) == (top.cause, top.rank)]
-        return _told("transient", same, window)
-    return Verdict(
-        "none", None, "none", 0.0, first, last,
-        f"No rank cost the others a share of the {_ms(typical_s)} of a step that is "
-        "more than chance.",
-    )  # fmt: skip
-
-
-def _told(
-    pattern: Pattern, losses: list[_Loss], window: Sequence[StepFacts]
-) -> Verdict:
-    loss = losses[0]
-    seconds = median([each.seconds for each in losses])
-    own = median([each.own_s for each in losses])
-    usual = median([each.usual_s for each in losses])
-    where = f"in {len(losses)} of {len(window)} steps"
-    match loss.cause:
-        case "compute":
-            text = (
-                f"Rank {loss.rank} worked {_ms(own)} on its own {where}, the others "
-                f"{_ms(usual)}, before it made its last call."
-            )
-        case "input":
-            text = (
-                f"Rank {loss.rank} waited {_ms(own)} for its data {where}, the others "
-                f"{_ms(usual)}."
-            )
-        case "host stopped":
-            text = (
-                f"Nothing of rank {loss.rank} ran for {_ms(own)} {where}: neither its "
-                "program nor the thread that looks at the clock."
-            )
-        case "network":
-            text = (
-                f"What rank {loss.rank} sends to rank {loss.peer} took {_pace(own)} "
-                f"{where}, what goes other ways {_pace(usual)}: the link between both "
-                "is slow, and nobody can tell at which end."
-            )
-        case "network out":
-            text = (
-                f"What rank {loss.rank} sends took {_pace(own)} {where} to each of the "
-                f"others, among which it takes {_pace(usual)}."
-            )
-        case _:
-            text = (
-                f"What rank {loss.rank} receives took {_pace(own)} {where} from each "
-                f"of the others, among which it takes {_pace(usual)}."
-            )
-    rank = None if loss.cause == "network" else loss.rank
-    return Verdict(
-        loss.cause, rank, pattern, seconds, window[0].step, window[-1].step, text
+    pattern = min((loss.pattern for loss in losses), key=_ORDER.index)
+    alike = ("steady", "drifting") if pattern in ("steady", "drifting") else (pattern,)
+    named = sorted(
+        (loss for loss in losses if loss.pattern in alike),
+        key=lambda loss: (-loss.total_s, loss.rank),
     )
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
-
-
-def _pace(seconds_per_byte: float) -> str:
-    return f"{seconds_per_byte * 1e3 * (1 << 20):.3g} ms per MiB"
+    top = named[0]
+    if pattern in ("rotating", "transient"):
+        named = [loss for loss in named if loss.cause == top.cause]
+    total = sum(loss.total_s for loss in named)
+    culprits = tuple(
+        Culprit(
+            rank=loss.rank,
+            cause=loss.cause,
+            part=loss.part,
+            lost_s=loss.slow.lost_s,
+            share=loss.total_s / total,
+            num_steps=len(loss.slow.rows),
+            peer=loss.peer,
+        )
+        for loss in named
+    )
+    ranks = {culprit.rank for culprit in culprits}
+    is_one = len(ranks) == 1 and top.peer is None and pattern != "rotating"
+    return Verdict(
+        cause=top.cause,
+        rank=top.rank if is_one else None,
+        pattern=top.pattern,
+        lost_s=top.slow.lost_s,
+        first_step=window[0].step,
+        last_step=window[-1].step,
+        evidence=evidence_of(named, len(window)),
+        culprits=culprits,
+        visible_s=visible_s,
+    )

@@ -9,19 +9,26 @@ all ranks share because the result makes them equal, is nobody's work.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from aikido_torch.trace._dump import Dump
 from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._verdict import Part
 
 __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
 
 # Of shorter payloads mostly the header is timed.
 _LEAST_BYTES = 4096
-# Parts of a step in which a rank is busy, whatever calls are under way.
-_BUSY = ("data", "forward", "backward", "optimizer")
+# Parts of a step in which a rank is busy, whatever calls are under way: name of the
+# section, and of the part.
+_BUSY: dict[str, Part] = {
+    "data": "input",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class RankStep:
         stopped_s: of the whole step, the process did not run.
         stopped_in_work_s: of work_s.
         length_s: from the results of the step before to those of this one.
+        parts: seconds of work_s by part of the step: "input", "forward", "backward",
+            "optimizer", and "loop" for the code between them. Empty where no parts
+            were recorded.
     """
 
     work_s: float
@@ -42,6 +52,7 @@ class RankStep:
     stopped_s: float = 0.0
     stopped_in_work_s: float = 0.0
     length_s: float = 0.0
+    parts: Mapping[Part, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,6 +146,7 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
     stops, data = Timeline(stopped), Timeline(sections["data"])
     all_waits = Timeline(sections["wait"])
     all_busy = Timeline(s for name in _BUSY for s in sections[name])
+    by_part = {part: Timeline(sections[name]) for name, part in _BUSY.items()}
     found = {}
     for step in sorted(calls):
         if step - 1 not in calls:
@@ -147,13 +159,51 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         busy = all_busy.between(begin, last_call)
         waited = all_waits.between(begin, last_call)
         waits = _waited(waited, calls[step], busy, begin, last_call)
+        work_s = (last_call - begin - waits) / 1e9
+        parts = _parts(by_part, waited, stopped, begin, last_call) if busy else {}
+        if parts:
+            stop_s = stops.within(begin, last_call) / 1e9
+            parts["loop"] = max(0.0, work_s - stop_s - sum(parts.values()))
         found[step] = RankStep(
-            work_s=(last_call - begin - waits) / 1e9,
+            work_s=work_s,
             input_s=data.within(begin, last_call) / 1e9,
             stopped_s=stops.within(begin, max(end, last_call)) / 1e9,
             stopped_in_work_s=stops.within(begin, last_call) / 1e9,
             length_s=(max(end, last_call) - begin) / 1e9,
+            parts=parts,
         )
+    return found
+
+
+def _parts(
+    by_part: dict[Part, Timeline],
+    waited: list[Span],
+    stopped: list[Span],
+    begin: int,
+    end: int,
+) -> dict[Part, float]:
+    """Seconds of each part between two times, without waits and stops inside it."""
+    idle = _union([*waited, *stopped])
+    found: dict[Part, float] = {}
+    for part, timeline in by_part.items():
+        total = 0
+        for span in timeline.between(begin, end):
+            first, last = max(span.begin_ns, begin), min(span.end_ns, end)
+            if first < last:
+                idle_ns = sum(max(0, min(b, last) - max(a, first)) for a, b in idle)
+                total += last - first - idle_ns
+        found[part] = total / 1e9
+    return found
+
+
+def _union(spans: list[Span]) -> list[tuple[int, int]]:
+    """Times that any of the spans covers."""
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted((s.begin_ns, s.end_ns) for s in spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
     return found
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-from aikido_torch.trace._attribute import Verdict, attribute_windows
+from aikido_torch.trace._attribute import attribute_joined
 from aikido_torch.trace._backups import BackupSummary, backups_of
 from aikido_torch.trace._dump import Dump, check_together
 from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Outcome
+from aikido_torch.trace._verdict import Verdict
 
 __all__ = ["PauseSummary", "RankSummary", "Summary", "summarize"]
 
@@ -80,7 +81,7 @@ class Summary:
         arrivals: by step and rank, how much later than the first rank it made its last
             call, in ms, by the clock of rank 0.
         rates: by sender and receiver, bytes per second while something was on its way.
-        verdicts: of windows of five steps.
+        verdicts: of windows of five steps, or of more where five are too few to tell.
         pauses: of messages, by rank, those that took longest in all first.
         backups: for whom each stood in, by primary; empty where there were none.
     """
@@ -111,7 +112,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary.rates = {pair: b / s for pair, (b, s) in sorted(totals.items()) if s > 0}
     summary.arrivals = _arrivals(dumps)
     summary.steps = sorted(summary.arrivals)
-    summary.verdicts = attribute_windows(facts)
+    summary.verdicts = attribute_joined(facts)
     summary.pauses = [each for dump in dumps for each in _pauses(dump)]
     summary.backups = backups_of(dumps)
     for dump in dumps:

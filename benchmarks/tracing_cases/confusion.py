@@ -55,7 +55,7 @@ def inject(planned: list[plan.Phase], keep: Path | None = None) -> list[plan.Win
 
 def judge_healthy(windows: list[plan.Window], where: str) -> Result:
     """False alarms where nothing was wrong."""
-    alarms = sum(w.verdict.cause != "none" for w in windows)
+    alarms = sum(w.verdict.has_culprit for w in windows)
     return judge_alarms(alarms, len(windows) * plan.STEPS, where)
 
 
@@ -76,7 +76,7 @@ def judge(windows: list[plan.Window], where: str) -> list[Result]:
     well = [w for w in windows if w.cause == "none"]
     rank = sum(w.verdict.rank == w.rank for w in bad) / len(bad)
     cause = sum(w.verdict.cause == w.cause for w in bad) / len(bad)
-    alarms = sum(w.verdict.cause != "none" for w in well)
+    alarms = sum(w.verdict.has_culprit for w in well)
     return [
         Result.judge(
             f"{where}: {what} right in the first whole window of {plan.STEPS} steps, "
@@ -107,13 +107,15 @@ def show(windows: list[plan.Window], planned: list[plan.Phase]) -> None:
     console = Console(width=120)
     counts = Counter((w.cause, w.verdict.cause) for w in windows)
     table = Table(title="injected in rows, verdicts in columns")
-    for name in ("", *CAUSES):
+    verdicts = (*CAUSES, "loop", "too short")
+    for name in ("", *verdicts):
         table.add_column(name)
     for cause in CAUSES:
-        table.add_row(cause, *(str(counts[cause, said] or "") for said in CAUSES))
+        table.add_row(cause, *(str(counts[cause, said] or "") for said in verdicts))
     console.print(table)
     for w in windows:
-        if (w.cause, w.rank) != (w.verdict.cause, w.verdict.rank):
+        is_well = w.cause == "none" and not w.verdict.has_culprit
+        if not is_well and (w.cause, w.rank) != (w.verdict.cause, w.verdict.rank):
             console.print(f"{w.cause} on rank {w.rank}{_when(w, planned)}: {w.verdict}")
 
 
@@ -135,5 +137,5 @@ def simulated_alarms(steps: int, seed: int) -> Result:
     block = 1000
     for i in range(steps // block):
         facts = facts_of(Model().run([None] * (block + 1), seed=seed + i))
-        alarms += sum(v.cause != "none" for v in attribute_windows(facts))
+        alarms += sum(v.has_culprit for v in attribute_windows(facts))
     return judge_alarms(alarms, steps, "simulated")

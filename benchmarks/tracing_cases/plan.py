@@ -119,7 +119,7 @@ def windows(
                 phase, Window(phase.cause, phase.rank, verdict, (times[0], times[-1]))
             )
         blamed = verdict.cause, verdict.rank
-        is_true = verdict.cause == "none" or blamed in [(p.cause, p.rank) for p in near]
+        is_true = not verdict.has_culprit or blamed in [(p.cause, p.rank) for p in near]
         if not near or not (inside or is_true):
             well.append(Window("none", None, verdict, (times[0], times[-1])))
     for phase in planned:

@@ -54,5 +54,5 @@ def test_a_board_keeps_the_last_verdict_of_each_group():
     board.say("other", vars(verdict("none", None, "none")))
     assert board.num_verdicts("") == 2
     assert board.verdict("", 1) is None
-    assert Verdict(**board.verdict("", 2)) == verdict("input", 2, step=5)
-    assert Verdict(**board.verdict("other", 1)).rank is None
+    assert Verdict.of_json(board.verdict("", 2)) == verdict("input", 2, step=5)
+    assert Verdict.of_json(board.verdict("other", 1)).rank is None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,27 @@ def test_waits_for_futures_are_no_work_where_parts_of_the_step_are_told():
     begun.spans = [s for s in begun.spans if s not in parts]
     (facts,) = facts_of([begun])
     assert facts.ranks[0].work_s == 0.059
+
+
+def test_own_work_is_divided_into_the_parts_of_the_step():
+    extra = [
+        span(Kind.SECTION, 15, 22, name=5),  # 2 ms of it after the results
+        span(Kind.SECTION, 25, 30, name=1),
+        span(Kind.SECTION, 30, 42, name=2),
+        span(Kind.SECTION, 35, 38, name=3),  # a wait inside the forward
+        span(Kind.SECTION, 42, 70, name=4),
+        span(Kind.STOP, 50, 55),
+    ]
+    begun = example(extra=extra)
+    begun.names = [*NAMES, "backward", "optimizer"]
+    (facts,) = facts_of([begun])
+    assert facts.ranks[0].parts == pytest.approx(
+        {
+            "optimizer": 0.002, "input": 0.005, "forward": 0.009, "backward": 0.013,
+            "loop": 0.003,
+        }
+    )  # fmt: skip
+    assert facts.ranks[0].work_s == 0.037
 
 
 def test_a_stop_is_counted_in_the_step_and_in_its_work():
