@@ -7,20 +7,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aikido_torch import _C
+from aikido_torch._colors import COLORS
 from aikido_torch._figures import new_figure, save_figure
-from aikido_torch.ordering._show import ms, style_of
+from aikido_torch.ordering._show import ms, part_of_op
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["plot_timelines"]
 
-_COLOURS = {
-    "green": "#74c476",
-    "blue": "#6baed6",
-    "cyan": "#9ecae1",
-    "magenta": "#fdae6b",
-}
 _INCHES = 11.0
 _LEAST_SHARE = 0.03  # of the width, for a name to be written into a box
 
@@ -70,7 +65,7 @@ def _draw(
         axes.broken_barh(
             [(span.begin_s * 1e3, length * 1e3)],
             (row - 0.4, 0.8),
-            facecolor=_COLOURS[style_of(ops[span.op])],
+            facecolor=COLORS[part_of_op(ops[span.op])][0],
             edgecolor="white",
             linewidth=0.5,
         )

@@ -9,23 +9,22 @@ from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
+from aikido_torch._colors import TERMINAL, part_of
 
-__all__ = ["ms", "show_timelines", "style_of"]
+__all__ = ["ms", "part_of_op", "show_timelines", "style_of"]
 
 _WIDTH = 60  # characters of the longest timeline
 _MOST_ROWS = 40
-# By the first word of a name; other computing and transfers.
-_STYLES = {"backward": "green", "forward": "blue"}
-_COMPUTE, _TRANSFER = "cyan", "magenta"
 
 
 def style_of(op: _C.Op) -> str:
     """The colour of an op, in text and in pictures."""
-    return (
-        _TRANSFER
-        if op.is_transfer
-        else _STYLES.get(op.name.partition(" ")[0], _COMPUTE)
-    )
+    return TERMINAL[part_of_op(op)]
+
+
+def part_of_op(op: _C.Op) -> str:
+    """The part of a step that an op belongs to."""
+    return "communication" if op.is_transfer else part_of(op.name)
 
 
 def show_timelines(

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from aikido_torch import _C
+from aikido_torch._colors import COLORS
 from aikido_torch._figures import new_figure, save_figure
 
 if TYPE_CHECKING:
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["plot_schedule"]
 
 _COLOURS = {
-    "forward": "#6baed6",
-    "recompute": "#3182bd",
-    "backward": "#74c476",
-    "input_gradient": "#74c476",
-    "weight_gradient": "#fdae6b",
-    "step": "#9e9ac8",
+    "forward": COLORS["forward"][0],
+    "recompute": COLORS["forward"][1],
+    "backward": COLORS["backward"][0],
+    "input_gradient": COLORS["backward"][0],
+    "weight_gradient": COLORS["backward"][1],
+    "step": COLORS["optimizer"][0],
 }
 _INCHES_PER_RANK = 0.45
 _MOST_INCHES = 40.0

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
+from aikido_torch._colors import TERMINAL
 from aikido_torch.pipeline._profiler import Measurement
 
 __all__ = ["show", "show_layers"]
@@ -137,11 +138,11 @@ def _picture(plan: _C.Plan) -> Text:
         if number > 0:
             share = _share(stage.transfer_s, plan.period_s)
             picture.append(f"      {'':{label}}  {'│':<{width}}  ")
-            picture.append("─" * _length(share), style="magenta")
+            picture.append("─" * _length(share), style=TERMINAL["communication"])
             picture.append(f" {_bytes(stage.input_bytes)} each way\n", style="dim")
         share = _share(stage.period_s, plan.period_s)
         picture.append(f"stage {number:>{label}}  {boxes[number]:<{width}}  ")
-        picture.append("█" * _length(share), style="cyan")
+        picture.append("█" * _length(share), style=TERMINAL["forward"])
         picture.append(f" {share:.0%}\n")
         picture.append(f"      {'':{label}}  {'':{width}}  {_layers(stage.layers)}\n")
     return picture

@@ -7,16 +7,17 @@ from rich.table import Table
 from rich.text import Text
 
 from aikido_torch import _C
+from aikido_torch._colors import TERMINAL
 
 __all__ = ["show_schedule"]
 
 _COLOURS = {
-    "F": "cyan",
-    "C": "blue",
-    "B": "green",
-    "I": "green",
-    "W": "yellow",
-    "U": "magenta",
+    "F": TERMINAL["forward"],
+    "C": f"bright_{TERMINAL['forward']}",
+    "B": TERMINAL["backward"],
+    "I": TERMINAL["backward"],
+    "W": f"bright_{TERMINAL['backward']}",
+    "U": TERMINAL["optimizer"],
 }
 
 

@@ -12,11 +12,19 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from aikido_torch._colors import COLORS, PARTS, part_of
 from aikido_torch.trace._chrome import FRAMES, lanes
 from aikido_torch.trace._dump import Dump, write_file
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Span
-from aikido_torch.trace._summary import Summary, summarize
+from aikido_torch.trace._summary import (
+    Summary,
+    note_of,
+    part_of_verdict,
+    ranks_of,
+    summarize,
+)
+from aikido_torch.trace._units import ms
 
 __all__ = ["write_html"]
 
@@ -60,12 +68,12 @@ def write_html(path: str | Path, dumps: Iterable[Dump]) -> Summary:
             f"{len(dumps)} ranks, steps {first} to {last}, job {summary.job}"
         ),
         notes=notes,
-        culprits=_culprits(summary),
-        arrivals=_arrivals(summary),
-        ranks=_ranks(summary),
-        backups=_backups(summary),
-        links=_links(summary),
-        pauses=_pauses(summary),
+        culprits=_section("culprits", "Who made the others wait", _culprits(summary)),
+        tables="".join(
+            _section(name, title, table) for name, title, table in _tables(summary)
+        ),
+        light=_colors(0),
+        dark=_colors(1),
         step_options=options,
         # Nothing in it can end the element that it is in.
         head=json.dumps(head, separators=(",", ":")).replace("<", "\\u003c"),
@@ -107,6 +115,7 @@ def _timeline(dumps: list[Dump]) -> tuple[dict[str, Any], bytes]:
         "count": len(begins),
         "end": max((b + n for b, n in zip(begins, lengths, strict=True)), default=1),
         "names": list(names),
+        "colors": [PARTS.index(part_of(name)) for name in names],
         "lanes": heads,
         "steps": [[step, *place] for step, place in sorted(steps.items())],
     }
@@ -159,7 +168,40 @@ def _name(dump: Dump, span: Span) -> str:
 # ---- tables ----
 
 
+def _colors(background: int) -> str:
+    pairs = enumerate(both[background] for both in COLORS.values())
+    return "  " + " ".join(f"--c{i}: {color};" for i, color in pairs)
+
+
+def _tables(summary: Summary) -> list[tuple[str, str, str]]:
+    """Of each: id, heading, and the table, which is empty if it has no rows."""
+    return [
+        (
+            "heat",
+            "How much later than the first each rank made its last call of a step, ms",
+            _arrivals(summary) if summary.steps else "",
+        ),
+        ("ranks", "Ranks, medians in ms", _ranks(summary)),
+        ("backups", "Primaries and who stood in for them, in calls", _backups(summary)),
+        ("links", "Links in MB/s, senders in rows", _links(summary)),
+        ("pauses", "Messages that stood still on their way, ms", _pauses(summary)),
+    ]
+
+
+def _section(name: str, title: str, table: str) -> str:
+    """A table that keys reach, below its heading; nothing if there is no table."""
+    if not table:
+        return ""
+    return (
+        f'<h2 id="{name}">{escape(title)}</h2>\n<div class="scroll" tabindex="0" '
+        f'role="region" aria-labelledby="{name}">{table}</div>\n'
+    )
+
+
 def _table(head: Sequence[str], rows: Iterable[str], *, kind: str = "") -> str:
+    rows = list(rows)
+    if not rows:
+        return ""
     cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
     return (
         f'<table class="{kind}"><thead><tr>{cells}</tr></thead>'
@@ -174,56 +216,55 @@ def _cells(*values: object) -> str:
 def _culprits(summary: Summary) -> str:
     rows = []
     for v in summary.verdicts:
-        rank = "" if v.rank is None else str(v.rank)
         rows.append(
-            _cells(f"{v.first_step} to {v.last_step}", rank, v.cause, v.pattern)
-            + _cells(f"{v.lost_s * 1e3:.1f}")
+            _cells(
+                f"{v.first_step} to {v.last_step}", ranks_of(v), v.cause,
+                part_of_verdict(v), v.pattern, ms(v.lost_s * 1e3),
+            )
             + f'<td class="text">{escape(v.evidence)}</td>'
-        )
-    head = ("steps", "rank", "cause", "pattern", "lost a step, ms", "evidence")
+        )  # fmt: skip
+    head = (
+        "steps", "rank", "cause", "part", "pattern", "lost a step, ms", "evidence",
+    )  # fmt: skip
     return _table(head, rows, kind="culprits")
 
 
 def _arrivals(summary: Summary) -> str:
     steps = summary.steps[-_MOST_STEPS:]
     ranks = sorted(summary.ranks)
-    late = [ms for step in steps for ms in summary.arrivals[step].values()]
+    late = [each for step in steps for each in summary.arrivals[step].values()]
     most = max([1.0, *late])
     rows = []
     for rank in ranks:
         cells = [f'<th scope="row">rank {rank}</th>']
         for step in steps:
-            ms = summary.arrivals[step].get(rank)
-            if ms is None:
+            late_ms = summary.arrivals[step].get(rank)
+            if late_ms is None:
                 cells.append("<td></td>")
                 continue
-            share = 0.85 * (ms / most) ** 0.5
+            share = 0.85 * (late_ms / most) ** 0.5
             color = f"background:rgba(var(--late),{share:.2f})"
-            cells.append(f'<td style="{color}">{ms:.1f}</td>')
+            cells.append(f'<td style="{color}">{ms(late_ms)}</td>')
         rows.append("".join(cells))
     return _table(("", *(f"{step}" for step in steps)), rows, kind="heat")
 
 
 def _ranks(summary: Summary) -> str:
     rows = [
-        _cells(
-            rank, f"{r.step_ms:.2f}", f"{r.work_ms:.2f}", f"{r.input_ms:.2f}",
-            f"{r.waited_ms:.2f}", f"{r.wire_ms:.2f}", f"{r.last:.0%}",
-            f"{r.skipped} of {r.num_calls}", r.failed, f"{r.stopped_ms:.0f}",
-        )
+        _cells(rank)
+        + f'<td class="text">{escape(note_of(r))}</td>'
+        + _cells(*map(ms, (r.step_ms, r.work_ms, r.input_ms, r.waited_ms, r.wire_ms)))
+        + _cells(f"{r.last:.0%}")
         for rank, r in summary.ranks.items()
-    ]  # fmt: skip
+    ]
     head = (
-        "rank", "step", "own work", "of it data", "waited in a call", "wire",
-        "last to call", "skipped calls", "failed", "stopped in all",
+        "rank", "note", "step", "own work", "of it data", "waited in a call", "wire",
+        "last to call",
     )  # fmt: skip
     return _table(head, rows)
 
 
 def _backups(summary: Summary) -> str:
-    """With its heading: without backups there is none."""
-    if not summary.backups:
-        return ""
     rows = [
         _cells(
             each.primary, "none" if each.backup is None else each.backup,
@@ -236,11 +277,7 @@ def _backups(summary: Summary) -> str:
         "primary", "backup", "stood in", "in steps", "MB", "primary itself", "nobody",
         "of calls",
     )  # fmt: skip
-    return (
-        '<h2 id="backups">Primaries and who stood in for them, in calls</h2>\n'
-        '<div class="scroll" tabindex="0" role="region" aria-labelledby="backups">'
-        f"{_table(head, rows)}</div>"
-    )
+    return _table(head, rows)
 
 
 def _links(summary: Summary) -> str:
@@ -248,7 +285,7 @@ def _links(summary: Summary) -> str:
     rows = []
     for sender in sorted({source for source, _ in summary.rates}):
         rates = [summary.rates.get((sender, rank)) for rank in receivers]
-        cells = ("" if rate is None else f"{rate / 1e6:.1f}" for rate in rates)
+        cells = ("" if rate is None else f"{rate / 1e6:,.1f}" for rate in rates)
         rows.append(f'<th scope="row">from {sender}</th>' + _cells(*cells))
     return _table(("", *(f"to {rank}" for rank in receivers)), rows)
 
@@ -257,7 +294,7 @@ def _pauses(summary: Summary) -> str:
     rows = [
         _cells(each.rank)
         + f'<td class="text">{escape(each.reason)}</td>'
-        + _cells(each.num_pauses, f"{each.total_ms:.1f}", f"{each.longest_ms:.1f}")
+        + _cells(each.num_pauses, ms(each.total_ms), ms(each.longest_ms))
         for each in summary.pauses
     ]
     return _table(("rank", "reason", "how often", "in all", "longest"), rows)

@@ -11,11 +11,21 @@ from aikido_torch.trace._attribute import attribute_joined
 from aikido_torch.trace._backups import BackupSummary, backups_of
 from aikido_torch.trace._dump import Dump, check_together
 from aikido_torch.trace._facts import facts_of
+from aikido_torch.trace._fitting import spans_of
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Outcome
+from aikido_torch.trace._units import in_ms
 from aikido_torch.trace._verdict import Verdict
 
-__all__ = ["PauseSummary", "RankSummary", "Summary", "summarize"]
+__all__ = [
+    "PauseSummary",
+    "RankSummary",
+    "Summary",
+    "note_of",
+    "part_of_verdict",
+    "ranks_of",
+    "summarize",
+]
 
 # The name of its group, the members of that, and its number there.
 _Call = tuple[tuple[str, tuple[int, ...]], int]
@@ -137,6 +147,31 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
             num_calls=len(calls),
         )
     return summary
+
+
+def note_of(rank: RankSummary) -> str:
+    """What a reader has to know of a rank before its times; empty as a rule."""
+    notes = []
+    if rank.skipped:
+        notes.append(f"skipped in {rank.skipped} of {rank.num_calls} calls")
+    if rank.failed:
+        notes.append(f"{rank.failed} of {rank.num_calls} calls failed")
+    if rank.stopped_ms >= 1:
+        notes.append(f"stopped for {in_ms(rank.stopped_ms / 1e3)}")
+    return ", ".join(notes)
+
+
+def ranks_of(verdict: Verdict) -> str:
+    """The ranks of a verdict in short: "0, 4-7", or "1 to 2" of a link."""
+    links = [f"{c.rank} to {c.peer}" for c in verdict.culprits if c.peer is not None]
+    if not verdict.culprits and verdict.rank is not None:
+        return str(verdict.rank)
+    return ", ".join([*links, *([spans_of(verdict.ranks)] if verdict.ranks else [])])
+
+
+def part_of_verdict(verdict: Verdict) -> str:
+    """The part of the step in which most was lost; empty if it is not known."""
+    return (verdict.culprits[0].part or "") if verdict.culprits else ""
 
 
 def _pauses(dump: Dump) -> list[PauseSummary]:

@@ -9,7 +9,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from aikido_torch.trace._dump import Dump
-from aikido_torch.trace._summary import Summary, summarize
+from aikido_torch.trace._fitting import Column, fitting
+from aikido_torch.trace._summary import (
+    Summary,
+    note_of,
+    part_of_verdict,
+    ranks_of,
+    summarize,
+)
+from aikido_torch.trace._units import ms
+from aikido_torch.trace._verdict import Verdict
 
 __all__ = ["report"]
 
@@ -18,6 +27,9 @@ _MOST_STEPS = 40
 
 def report(dumps: Iterable[Dump], *, console: Console | None = None) -> Summary:
     """Prints who made whom wait, and what ranks and links did; returns the same.
+
+    A table has the columns that fit the width of the console, and no empty one is
+    printed.
 
     Args:
         dumps: of ranks of one job.
@@ -30,117 +42,110 @@ def report(dumps: Iterable[Dump], *, console: Console | None = None) -> Summary:
     console = console or Console()
     for note in summary.notes:
         console.print(escape(f"note: {note}"))
-    for table in _tables(summary):
+    for table in _tables(summary, console.width):
         if table.row_count:
             console.print(table)
-    if summary.arrivals:
-        console.print(_arrivals(summary))
     return summary
 
 
-def _tables(summary: Summary) -> tuple[Table, ...]:
+def _tables(summary: Summary, width: int) -> tuple[Table, ...]:
     return (
-        _culprits(summary),
-        _ranks(summary),
-        _backups(summary),
-        _links(summary),
-        _pauses(summary),
+        _culprits(summary, width),
+        _ranks(summary, width),
+        _backups(summary, width),
+        _links(summary, width),
+        _pauses(summary, width),
+        _arrivals(summary, width),
     )
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right")
-    return table
+def _culprits(summary: Summary, width: int) -> Table:
+    verdicts = summary.verdicts
+    columns = [
+        Column("steps", [f"{v.first_step}-{v.last_step}" for v in verdicts]),
+        Column("rank", [ranks_of(v) for v in verdicts], importance=9),
+        Column("cause", [v.cause for v in verdicts], importance=8),
+        Column("part", [part_of_verdict(v) for v in verdicts], importance=3),
+        Column("when", [_when(v) for v in verdicts], importance=2),
+        Column("evidence", [v.evidence for v in verdicts], importance=7, is_text=True),
+    ]
+    return fitting("Who made the others wait", columns, width)
 
 
-def _culprits(summary: Summary) -> Table:
-    table = _table("Who made the others wait", "steps", "rank", "cause", "when")
-    table.add_column("evidence", max_width=70)
-    for verdict in summary.verdicts:
-        table.add_row(
-            f"{verdict.first_step}-{verdict.last_step}",
-            "" if verdict.rank is None else str(verdict.rank),
-            verdict.cause,
-            verdict.pattern,
-            verdict.evidence,
-        )
-    return table
+def _when(verdict: Verdict) -> str:
+    return "" if verdict.pattern == "none" else verdict.pattern
 
 
-def _ranks(summary: Summary) -> Table:
-    table = _table(
-        "Ranks, medians in ms", "rank", "step", "own work", "of it data", "waited",
-        "wire", "last to call", "skipped", "failed", "stopped",
-    )  # fmt: skip
-    for rank, own in summary.ranks.items():
-        table.add_row(
-            str(rank),
-            *(f"{ms:.2f}" for ms in (own.step_ms, own.work_ms, own.input_ms)),
-            *(f"{ms:.2f}" for ms in (own.waited_ms, own.wire_ms)),
-            f"{own.last:.0%}",
-            f"{own.skipped}/{own.num_calls}",
-            str(own.failed),
-            f"{own.stopped_ms:.0f}",
-        )
-    return table
+def _ranks(summary: Summary, width: int) -> Table:
+    ranks = summary.ranks.values()
+    columns = [Column("rank", [str(rank) for rank in summary.ranks])]
+    notes = [note_of(rank) for rank in ranks]
+    if any(notes):
+        columns.append(Column("note", notes, importance=9, is_text=True))
+    for title, importance, values in (
+        ("step", 8, [rank.step_ms for rank in ranks]),
+        ("own work", 7, [rank.work_ms for rank in ranks]),
+        ("of it data", 4, [rank.input_ms for rank in ranks]),
+        ("waited", 6, [rank.waited_ms for rank in ranks]),
+        ("wire", 5, [rank.wire_ms for rank in ranks]),
+    ):
+        columns.append(Column(title, [ms(value) for value in values], importance))
+    last = [f"{rank.last:.0%}" for rank in ranks]
+    columns.append(Column("last to call", last, importance=3))
+    return fitting("Ranks, medians in ms", columns, width)
 
 
-def _backups(summary: Summary) -> Table:
-    table = _table(
-        "Primaries and who stood in for them, in calls", "primary", "backup",
-        "stood in", "in steps", "MB", "itself", "nobody", "of",
-    )  # fmt: skip
-    for each in summary.backups:
-        table.add_row(
-            str(each.primary),
-            "none" if each.backup is None else str(each.backup),
-            *map(str, (each.num_calls, each.num_steps)),
-            f"{each.num_bytes / 1e6:.2f}",
-            *map(str, (each.num_own, each.num_without, each.num_all)),
-        )
-    return table
+def _backups(summary: Summary, width: int) -> Table:
+    all_of = summary.backups
+    columns = [
+        Column("primary", [str(each.primary) for each in all_of]),
+        Column(
+            "backup",
+            ["none" if each.backup is None else str(each.backup) for each in all_of],
+            importance=9,
+        ),
+        Column("stood in", [str(each.num_calls) for each in all_of], importance=8),
+        Column("in steps", [str(each.num_steps) for each in all_of], importance=4),
+        Column("MB", [f"{each.num_bytes / 1e6:.2f}" for each in all_of], importance=3),
+        Column("itself", [str(each.num_own) for each in all_of], importance=6),
+        Column("nobody", [str(each.num_without) for each in all_of], importance=7),
+        Column("of", [str(each.num_all) for each in all_of], importance=5),
+    ]
+    return fitting("Primaries and who stood in for them, in calls", columns, width)
 
 
-def _links(summary: Summary) -> Table:
+def _links(summary: Summary, width: int) -> Table:
     receivers = sorted({target for _, target in summary.rates})
-    table = _table(
-        "Links in MB/s, senders in rows", "", *(f"to {rank}" for rank in receivers)
-    )
-    for sender in sorted({source for source, _ in summary.rates}):
-        cells = [summary.rates.get((sender, rank)) for rank in receivers]
-        table.add_row(
-            f"from {sender}", *("" if c is None else f"{c / 1e6:.1f}" for c in cells)
-        )
-    return table
+    senders = sorted({source for source, _ in summary.rates})
+    columns = [Column("", [f"from {sender}" for sender in senders])]
+    for rank in receivers:
+        rates = [summary.rates.get((sender, rank)) for sender in senders]
+        cells = ["" if rate is None else f"{rate / 1e6:,.1f}" for rate in rates]
+        # Where not all fit, the slowest stay.
+        slowest = min((rate for rate in rates if rate is not None), default=0.0)
+        columns.append(Column(f"to {rank}", cells, importance=-slowest))
+    return fitting("Links in MB/s, senders in rows", columns, width)
 
 
-def _pauses(summary: Summary) -> Table:
-    table = _table(
-        "Messages that stood still on their way", "rank", "reason", "how often",
-        "in all, ms", "longest, ms",
-    )  # fmt: skip
-    for each in summary.pauses:
-        table.add_row(
-            str(each.rank),
-            each.reason,
-            str(each.num_pauses),
-            f"{each.total_ms:.1f}",
-            f"{each.longest_ms:.1f}",
-        )
-    return table
+def _pauses(summary: Summary, width: int) -> Table:
+    pauses = summary.pauses
+    columns = [
+        Column("rank", [str(each.rank) for each in pauses]),
+        Column("reason", [each.reason for each in pauses], importance=9, is_text=True),
+        Column("how often", [str(each.num_pauses) for each in pauses], importance=2),
+        Column("in all, ms", [ms(each.total_ms) for each in pauses], importance=3),
+        Column("longest, ms", [ms(each.longest_ms) for each in pauses]),
+    ]
+    return fitting("Messages that stood still on their way", columns, width)
 
 
-def _arrivals(summary: Summary) -> Table:
-    ranks = sorted(summary.ranks)
-    table = _table(
-        "Last calls, ms late",
-        "step",
-        *(f"rank {rank}" for rank in ranks),
-    )
-    for step in summary.steps[-_MOST_STEPS:]:
-        late = summary.arrivals[step]
-        cells = [f"{late[rank]:.1f}" if rank in late else "" for rank in ranks]
-        table.add_row(str(step), *cells)
-    return table
+def _arrivals(summary: Summary, width: int) -> Table:
+    steps = summary.steps[-_MOST_STEPS:]
+    columns = [Column("step", [str(step) for step in steps])]
+    for rank in sorted(summary.ranks):
+        late = [summary.arrivals[step].get(rank) for step in steps]
+        cells = ["" if each is None else ms(each) for each in late]
+        # Where not all fit, those that were latest stay.
+        total = sum(each for each in late if each is not None)
+        columns.append(Column(f"rank {rank}", cells, importance=total))
+    return fitting("Last calls, ms late", columns, width)

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """Times as a reader wants them: three digits, and no exponents."""
 
-__all__ = ["in_ms", "pace", "percent"]
+__all__ = ["in_ms", "ms", "pace", "percent"]
 
 
 def in_ms(seconds: float) -> str:
@@ -13,6 +13,13 @@ def in_ms(seconds: float) -> str:
     digits = 1 if abs(ms) >= 9.995 else 2
     text = f"{ms:.{digits}f}".rstrip("0").rstrip(".")
     return f"{'0' if text == '-0' else text} ms"
+
+
+def ms(milliseconds: float) -> str:
+    """Milliseconds for a cell of a table: "1,200", "45.2", "0.30"."""
+    if abs(milliseconds) >= 99.95:
+        return f"{milliseconds:,.0f}"
+    return f"{milliseconds:.{1 if abs(milliseconds) >= 9.995 else 2}f}"
 
 
 def pace(seconds_per_byte: float) -> str:

@@ -47,7 +47,16 @@ FOREIGN = (
 
 # Sub-packages and leaf modules of aikido_torch: what they may import from it. `_C` is
 # always allowed. Modules not named here sit on top and may import anything.
-_LEAVES = ("options", "errors", "env", "_figures", "_names", "_rows", "_steps")
+_LEAVES = (
+    "options",
+    "errors",
+    "env",
+    "_colors",
+    "_figures",
+    "_names",
+    "_rows",
+    "_steps",
+)
 MODULES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_LEAVES, _LEAVES),
     **dict.fromkeys(("straggler", "elastic", "io_tuner"), _LEAVES),

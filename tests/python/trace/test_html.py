@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from matplotlib import pyplot
 
+from aikido_torch._colors import COLORS
 from aikido_torch.errors import ConfigError
 from aikido_torch.trace import Kind
 from aikido_torch.trace._html import write_html
@@ -112,6 +113,23 @@ def test_backups_have_a_table_that_keys_reach_where_there_are_some(tmp_path):
     assert 'class="scroll" tabindex="0" role="region"' in region
     text, page = written(tmp_path, [dump(0, [span(Kind.OPERATION, 1, 2)])])
     assert "backups" not in text
+
+
+def test_there_is_no_heading_above_a_table_without_rows(tmp_path):
+    text, page = written(tmp_path, [dump(0, [span(Kind.SECTION, 1, 2)])])
+    assert re.findall('<h2 id="(\\w+)"', text) == ["timeline", "ranks"]
+    assert {"culprits", "heat", "links", "pauses"}.isdisjoint(page.ids)
+
+
+def test_a_part_of_the_step_has_the_colour_of_all_reports(tmp_path):
+    spans = [span(Kind.SECTION, 1, 2, name=n, step=0) for n in (2, 3)]
+    text, page = written(tmp_path, [dump(0, spans)])
+    head = json.loads(page.texts["head"])
+    colors = dict(zip(head["names"], head["colors"], strict=True))
+    for name, index in colors.items():
+        light, dark = COLORS[name]
+        assert f"--c{index}: {light};" in text
+        assert f"--c{index}: {dark};" in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):

@@ -4,15 +4,15 @@ import io
 
 from rich.console import Console
 
-from aikido_torch.trace import Kind
+from aikido_torch.trace import Kind, Outcome
 from aikido_torch.trace._text import report
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.traces import backed_up_call, dump, paused_message, span
 
 
-def printed(dumps):
+def printed(dumps, width=200):
     out = io.StringIO()
-    report(dumps, console=Console(file=out, width=200))
+    report(dumps, console=Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -64,3 +64,40 @@ def test_backups_are_named_with_the_primaries_for_which_they_stood_in():
         ["2", "3", "2", "1", "4.00", "1", "0", "3"],
     ]
     assert "stood in" not in printed([dump(0, [span(Kind.OPERATION, 1, 2)])])
+
+
+def skipped(rank, outcome):
+    return [
+        span(
+            Kind.OPERATION, 10 * i, 10 * i + 1205, number=i, step=i, detail=1,
+            outcome=outcome if i > 0 else Outcome.COMPLETE,
+        )
+        for i in range(7)
+    ]  # fmt: skip
+
+
+def test_a_skipped_rank_says_so_before_its_times():
+    ranks = [
+        dump(0, skipped(0, Outcome.COMPLETE)),
+        dump(1, skipped(1, Outcome.SKIPPED)),
+    ]
+    lines = printed(ranks, width=80).splitlines()
+    (row,) = [line for line in lines if "skipped in 6 of 7" in " ".join(line.split())]
+    cells = [cell.strip() for cell in row.split("│")]
+    assert cells[1] == "1"
+    assert cells[2].startswith("skipped in 6 of 7")
+
+
+def test_no_table_is_wider_than_a_pipe_and_no_cell_is_cut():
+    dumps = Model(size=16).run([None] + [Injected("compute", 2)] * 5, seed=3)
+    text = printed(dumps, width=80)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "more columns in a wider terminal" in " ".join(text.split())
+
+
+def test_long_times_have_no_exponent():
+    dumps = Model().run([None] + [Injected("compute", 2, seconds=1.2)] * 5, seed=3)
+    text = printed(dumps)
+    assert "e+03" not in text
+    assert "Rank 2 worked 1,2" in text

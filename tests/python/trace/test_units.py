@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace._units import in_ms, pace, percent
+from aikido_torch.trace._units import in_ms, ms, pace, percent
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,11 @@ def test_times_have_three_digits_and_no_exponent(seconds, text):
 def test_paces_and_shares():
     assert pace(0.05 / (1 << 20)) == "50 ms per MiB"
     assert percent(0.427) == "43%"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1200, "1,200"), (45.23, "45.2"), (0.3, "0.30"), (9.999, "10.0"), (0, "0.00")],
+)
+def test_cells_have_no_unit_and_no_exponent(value, text):
+    assert ms(value) == text

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch._colors import COLORS, PARTS, part_of
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("forward", "forward"), ("backward", "backward"), ("data", "input"),
+        ("forward 3 of stage 1", "forward"), ("weight_gradient", "backward"),
+        ("step", "optimizer"), ("all_reduce", "communication"),
+        ("all_to_all 17", "communication"), ("send", "communication"),
+        ("contribution", "communication"), ("barrier", "communication"),
+        ("paused for priority 5", "waiting"), ("stopped", "stopped"),
+        ("of my own", "other"),
+    ],
+)  # fmt: skip
+def test_each_name_has_the_part_that_it_belongs_to(name, part):
+    assert part_of(name) == part
+
+
+def test_no_two_parts_have_the_same_colour():
+    for background in (0, 1):
+        assert len({both[background] for both in COLORS.values()}) == len(PARTS)
