@@ -3,50 +3,20 @@
 #include "pipeline/cut_graph.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 
 #include "base/text.h"
+#include "pipeline/branches.h"
+#include "pipeline/layer_graph.h"
 
 namespace aikido::pipeline {
 namespace {
 
-// The layers that are a choice, with what each needs and is needed by.
-struct Graph {
-  explicit Graph(const Profile& profile);
-
-  bool is_source(size_t layer) const { return needs[layer].empty(); }
-  bool is_sink(size_t layer) const { return needed_by[layer].empty(); }
-  void drop(size_t layer);
-
-  size_t count;
-  std::vector<bool> is_kept;
-  std::vector<std::vector<size_t>> needs, needed_by;
-  // Each kept layer with all that it needs, directly or not.
-  std::vector<LayerSet> with_needs;
-};
-
-Graph::Graph(const Profile& profile)
-    : count(profile.layers.size()),
-      is_kept(count, true),
-      needs(count),
-      needed_by(count) {
-  for (const Edge& edge : profile.edges) {
-    needs[edge.to].push_back(edge.from);
-    needed_by[edge.from].push_back(edge.to);
-  }
-}
-
-void Graph::drop(size_t layer) {
-  is_kept[layer] = false;
-  for (const size_t from : needs[layer]) std::erase(needed_by[from], layer);
-  for (const size_t to : needed_by[layer]) std::erase(needs[to], layer);
-  needs[layer].clear();
-  needed_by[layer].clear();
-}
-
 std::vector<CutGraph::Attached> drop_what_is_no_choice(const Profile& profile,
-                                                       Graph& graph) {
+                                                       LayerGraph& graph) {
   std::vector<CutGraph::Attached> dropped;
   const auto begins = [&](size_t layer, std::string_view text) {
     return std::string_view(profile.layers[layer].description).starts_with(text);
@@ -70,49 +40,68 @@ std::vector<CutGraph::Attached> drop_what_is_no_choice(const Profile& profile,
   return dropped;
 }
 
-// Requires: no cycle.
-void fill_with_needs(Graph& graph) {
-  std::vector<size_t> open(graph.count), free;
-  graph.with_needs.assign(graph.count, LayerSet(graph.count));
-  for (size_t i = 0; i < graph.count; ++i) {
-    open[i] = graph.needs[i].size();
-    if (graph.is_kept[i] && open[i] == 0) free.push_back(i);
-  }
-  while (!free.empty()) {
-    const size_t layer = free.back();
-    free.pop_back();
-    graph.with_needs[layer].insert(layer);
-    for (const size_t to : graph.needed_by[layer]) {
-      graph.with_needs[to].add(graph.with_needs[layer]);
-      if (--open[to] == 0) free.push_back(to);
-    }
-  }
+// Each kept layer of `graph` with its group and all that the group needs, directly or
+// not.
+std::vector<LayerSet> closures(const LayerGraph& graph, const Groups& groups) {
+  std::vector<LayerSet> found(graph.count, LayerSet(graph.count));
+  for (size_t i = 0; i < graph.count; ++i) found[groups[i]].insert(i);
+  for (const size_t i : graph.in_order())
+    for (const size_t from : graph.needs[i]) found[i].add(found[from]);
+  return found;
 }
 
-// All cuts, in an order of their own; more than `most` when there are more.
-std::vector<LayerSet> find_cuts(const Graph& graph, size_t first, size_t most) {
-  std::unordered_set<LayerSet, LayerSetHash> known{graph.with_needs[first]};
-  std::vector<LayerSet> found{graph.with_needs[first]};
-  for (size_t at = 0; at < found.size() && found.size() <= most; ++at) {
+// All cuts that separate no group, in an order of their own; more than max_cuts when
+// there are more.
+std::vector<LayerSet> find_cuts(const LayerGraph& layers, const Groups& groups,
+                                size_t first, const CutOptions& options) {
+  const LayerGraph graph = graph_of(layers, groups);
+  const auto with_needs = closures(graph, groups);
+  std::unordered_set<LayerSet, LayerSetHash> known;
+  std::vector<LayerSet> found;
+  const auto take = [&](const LayerSet& cut, size_t layer) {
+    LayerSet larger = cut;
+    larger.add(with_needs[layer]);
+    if (known.insert(larger).second) found.push_back(std::move(larger));
+  };
+  const bool from_first = options.rule == CutRule::kFromFirstSource;
+  // By group, if any may come next: all that has to be done before.
+  std::vector<std::pair<size_t, LayerSet>> before;
+  if (!from_first)
+    for (const size_t i : graph.in_order()) {
+      before.emplace_back(i, LayerSet(graph.count));
+      for (const size_t from : graph.needs[i])
+        before.back().second.add(with_needs[from]);
+    }
+  const auto extend = [&](const LayerSet& done) {
+    for (const auto& [layer, needs] : before)
+      if (!done.contains(layer) && done.contains(needs)) take(done, layer);
+    if (!from_first) return;
     LayerSet next(graph.count);  // what takes from a layer that is done
-    found[at].for_each([&](size_t layer) {
+    done.for_each([&](size_t layer) {
       for (const size_t to : graph.needed_by[layer]) next.insert(to);
     });
-    next.remove(found[at]);
-    next.for_each([&](size_t layer) {
-      LayerSet larger = found[at];
-      larger.add(graph.with_needs[layer]);
-      if (known.insert(larger).second) found.push_back(std::move(larger));
-    });
+    next.remove(done);
+    next.for_each([&](size_t layer) { take(done, layer); });
+  };
+  const LayerSet nothing(graph.count);
+  if (from_first)
+    take(nothing, groups[first]);
+  else
+    extend(nothing);
+  for (size_t at = 0; at < found.size() && found.size() <= options.max_cuts; ++at) {
+    const LayerSet done = found[at];  // a copy: `found` moves
+    extend(done);
   }
+  std::sort(found.begin(), found.end());
   return found;
 }
 
 // For each layer: what it needs and something else needs, too.
-std::vector<LayerSet> find_shared(const Graph& graph) {
+std::vector<LayerSet> find_shared(const LayerGraph& graph) {
+  const auto with_needs = closures(graph, each_alone(graph));
   std::vector<LayerSet> shared(graph.count, LayerSet(graph.count));
   for (size_t layer = 0; layer < graph.count; ++layer) {
-    const LayerSet& all = graph.with_needs[layer];
+    const LayerSet& all = with_needs[layer];
     all.for_each([&](size_t need) {
       if (need == layer) return;
       for (const size_t to : graph.needed_by[need])
@@ -122,7 +111,7 @@ std::vector<LayerSet> find_shared(const Graph& graph) {
   return shared;
 }
 
-Cut measure(const Profile& profile, const Graph& graph,
+Cut measure(const Profile& profile, const LayerGraph& graph,
             const std::vector<LayerSet>& shared, LayerSet layers) {
   Cut cut;
   LayerSet crossing(graph.count), frontier(graph.count);
@@ -147,15 +136,62 @@ Cut measure(const Profile& profile, const Graph& graph,
   return cut;
 }
 
+// The cuts, and with which layers joined.
+struct Found {
+  std::vector<LayerSet> cuts;
+  std::string note;
+};
+
+// Joins layers while there are too many cuts.
+Found find_few_cuts(const Profile& profile, const LayerGraph& graph, size_t first,
+                    const CutOptions& options) {
+  const size_t aim = std::min(options.join_above, options.max_cuts);
+  Groups groups = each_alone(graph);
+  Found found{find_cuts(graph, groups, first, options), {}};
+  const auto try_joined = [&](Groups joined, std::string_view what) {
+    if (joined == groups) return false;
+    groups = std::move(joined);
+    found.cuts = find_cuts(graph, groups, first, options);
+    found.note = concat("the layers can be cut in more than ", aim, " ways; ", what,
+                        ", which leaves ", found.cuts.size(),
+                        " ways, so a faster plan may exist");
+    return true;
+  };
+  if (found.cuts.size() > aim && options.rule == CutRule::kAll)
+    try_joined(join_free_layers(profile, graph, groups),
+               "layers that take no time are joined with a neighbour");
+  if (found.cuts.size() > aim)
+    try_joined(join_branches(graph, groups), "each branch is joined to one layer");
+  while (found.cuts.size() > aim &&
+         try_joined(join_branches(graph, join_meetings(graph, groups)),
+                    "branches are joined with the layer where they meet")) {
+  }
+  return found;
+}
+
+Status too_many(const LayerGraph& graph, const CutOptions& options) {
+  size_t sources = 0;
+  for (size_t i = 0; i < graph.count; ++i)
+    if (graph.is_kept[i] && graph.is_source(i)) ++sources;
+  const bool has_towers = sources > 1 && options.rule == CutRule::kAll;
+  return {Code::kInvalidArgument,
+          concat("the layers can be cut in more than ", options.max_cuts,
+                 " ways, even with each branch as one layer; profile layers that "
+                 "belong together as one, raise max_cuts",
+                 has_towers ? concat(", or take cost model published_code, which keeps "
+                                     "the ",
+                                     sources, " sources together")
+                            : std::string())};
+}
+
 }  // namespace
 
-Result<CutGraph> CutGraph::make(const Profile& profile, size_t max_cuts) {
+Result<CutGraph> CutGraph::make(const Profile& profile, const CutOptions& options) {
   AIKIDO_TRY(validate(profile));
-  Graph graph(profile);
+  LayerGraph graph(profile);
   CutGraph made;
   made.attached_ = drop_what_is_no_choice(profile, graph);
-  fill_with_needs(graph);
-  size_t first = graph.count;
+  size_t first = graph.count;  // of the sources
   LayerSet kept(graph.count);
   for (size_t i = graph.count; i-- > 0;) {
     if (graph.is_kept[i]) kept.insert(i);
@@ -165,15 +201,11 @@ Result<CutGraph> CutGraph::make(const Profile& profile, size_t max_cuts) {
     return Status(Code::kInvalidArgument,
                   "the profile has inputs and nothing else; it needs one layer that "
                   "computes");
-  auto found = find_cuts(graph, first, max_cuts);
-  if (found.size() > max_cuts)
-    return Status(Code::kInvalidArgument,
-                  concat("the layers can be cut in more than ", max_cuts,
-                         " ways, because of branches side by side; make one layer of "
-                         "each branch, or raise max_cuts"));
-  std::sort(found.begin(), found.end());
+  auto found = find_few_cuts(profile, graph, first, options);
+  if (found.cuts.size() > options.max_cuts) return too_many(graph, options);
+  made.note_ = std::move(found.note);
   LayerSet lost = kept;
-  lost.remove(found.back());
+  lost.remove(found.cuts.back());
   if (lost.count() > 0) {
     size_t example = 0;
     lost.for_each([&](size_t i) { example = i; });
@@ -184,7 +216,7 @@ Result<CutGraph> CutGraph::make(const Profile& profile, size_t max_cuts) {
                "\"; make a profile of each part"));
   }
   const auto shared = find_shared(graph);
-  for (auto& layers : found)
+  for (auto& layers : found.cuts)
     made.cuts_.push_back(measure(profile, graph, shared, std::move(layers)));
   made.before_.resize(made.size());
   made.depth_.assign(made.size(), 1);

@@ -9,13 +9,19 @@
 //
 // Note [layers that are no choice]
 // Sources described as Input... are data: they cost nothing and go with the first
-// stage. A __getitem__ that nothing needs goes with the layer that it takes from. The
-// first of the other sources, in the order of the profile, is in every cut; a further
-// source comes with the first layer that needs it. So the cuts are the connected sets
-// around the first source, and not all products of what could be done early.
+// stage. A __getitem__ that nothing needs goes with the layer that it takes from.
+//
+// Note [cuts of several sources]
+// CutRule::kAll takes every cut there is, so that the best plan is among those that the
+// solver looks at, in whatever order the layers stand. With s sources in a row of their
+// own there are at least 2^s cuts. The published optimizer has fewer
+// (kFromFirstSource): the first source in the order of the profile is in every cut, and
+// a further source comes with the first layer that needs it. These are the connected
+// sets around the first source, and the best plan may not be among them.
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -37,11 +43,22 @@ struct Cut {
   double frontier_bytes = 0;
 };
 
+enum class CutRule { kAll, kFromFirstSource };
+
+struct CutOptions {
+  CutRule rule = CutRule::kAll;
+  size_t max_cuts = 5000;  // more are refused
+  // With more cuts layers are joined, step by step (branches.h), as far as there are
+  // steps. max_cuts counts if it is smaller.
+  size_t join_above = 5000;
+};
+
 class CutGraph {
  public:
   // kInvalidArgument if the profile is not valid, nothing is left without its inputs,
-  // it falls into parts that nothing connects, or has more than `max_cuts` cuts.
-  static Result<CutGraph> make(const Profile& profile, size_t max_cuts);
+  // there are more than `max_cuts` cuts with all layers joined that may be, or with
+  // kFromFirstSource if it falls into parts that nothing connects.
+  static Result<CutGraph> make(const Profile& profile, const CutOptions& options);
 
   // A cut is after all that lie before it; the last is everything but inputs.
   size_t size() const { return cuts_.size(); }
@@ -57,12 +74,15 @@ class CutGraph {
     size_t layer, to;
   };
   const std::vector<Attached>& attached() const { return attached_; }
+  // Which layers were joined and why, as one sentence; empty if none were.
+  const std::string& note() const { return note_; }
 
  private:
   std::vector<Cut> cuts_;
   std::vector<std::vector<uint32_t>> before_;
   std::vector<size_t> depth_;
   std::vector<Attached> attached_;
+  std::string note_;
 };
 
 }  // namespace aikido::pipeline

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -15,6 +16,9 @@ namespace {
 
 constexpr int kMostComponents = 1024;
 constexpr int64_t kMostMachines = int64_t{1} << 20;
+// Above, branches are joined where there are several levels: a level below others is
+// solved for all pairs of cuts.
+constexpr size_t kManyCutsForLevels = 1500;
 
 Status invalid(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
@@ -157,9 +161,10 @@ class Writer {
   Plan& plan_;
 };
 
-// By layer: its place in an order in which each comes after what it needs, and else as
-// in the profile. Requires: a valid profile.
-std::vector<size_t> places_of(const Profile& profile) {
+// By layer: its place in an order in which each comes after what it needs. `is_before`
+// says which of two layers comes first if both may. Requires: a valid profile.
+template <class IsBefore>
+std::vector<size_t> places_of(const Profile& profile, IsBefore is_before) {
   const size_t count = profile.layers.size();
   std::vector<size_t> open(count), places(count);
   std::vector<std::vector<size_t>> needed_by(count);
@@ -167,7 +172,7 @@ std::vector<size_t> places_of(const Profile& profile) {
     needed_by[edge.from].push_back(edge.to);
     ++open[edge.to];
   }
-  std::set<size_t> free;
+  std::set<size_t, IsBefore> free(is_before);
   for (size_t i = 0; i < count; ++i)
     if (open[i] == 0) free.insert(i);
   for (size_t place = 0; !free.empty(); ++place) {
@@ -177,6 +182,28 @@ std::vector<size_t> places_of(const Profile& profile) {
       if (--open[to] == 0) free.insert(to);
   }
   return places;
+}
+
+// The same profile in an order that does not depend on the order of its lines, and the
+// number that each layer had before. Sums are then equal to the bit, and of equal plans
+// the same one is found.
+struct Ordered {
+  Profile profile;
+  std::vector<size_t> numbers;
+};
+
+Ordered in_own_order(const Profile& profile) {
+  const auto places = places_of(profile, [&](size_t a, size_t b) {
+    return profile.layers[a].id < profile.layers[b].id;
+  });
+  Ordered made{{profile.layers, profile.edges}, places};
+  for (size_t i = 0; i < places.size(); ++i) {
+    made.profile.layers[places[i]] = profile.layers[i];
+    made.numbers[places[i]] = i;
+  }
+  for (Edge& edge : made.profile.edges) edge = {places[edge.from], places[edge.to]};
+  std::sort(made.profile.edges.begin(), made.profile.edges.end());
+  return made;
 }
 
 // Layers that were no choice go with the others.
@@ -197,7 +224,7 @@ Plan written(const Profile& profile, const CutGraph& cuts, const Cost& cost,
   Plan plan;
   Writer(cuts, cost, levels, plan).write(solver.blocks(), levels.size() - 1, {});
   attach(cuts, plan);
-  const auto places = places_of(profile);
+  const auto places = places_of(profile, std::less<>{});
   for (Stage& stage : plan.stages)
     std::sort(stage.layers.begin(), stage.layers.end(),
               [&](size_t a, size_t b) { return places[a] < places[b]; });
@@ -224,18 +251,20 @@ Status too_small(const Profile& profile, double memory_bytes, double needed,
                         ", ", told));
 }
 
-}  // namespace
-
-Result<Plan> partition(const Profile& profile, const PartitionOptions& options) {
-  auto levels = levels_of(options);
-  if (!levels) return levels.status();
-  AIKIDO_TRY(check_limits(options));
-  auto made = CutGraph::make(profile, options.max_cuts);
-  if (!made) return made.status();
+// Requires: options whose values make sense.
+Result<Plan> solve(const Profile& profile, const PartitionOptions& options,
+                   const std::vector<Level>& levels) {
+  CutOptions cut_options;
+  cut_options.max_cuts = options.max_cuts;
+  cut_options.rule =
+      options.model == CostModel::kPaper ? CutRule::kAll : CutRule::kFromFirstSource;
+  if (levels.size() > 1) cut_options.join_above = kManyCutsForLevels;
+  auto made = CutGraph::make(profile, cut_options);
+  if (!made.is_ok()) return made.status();
   const CutGraph& cuts = *made;
   const Cut& whole = cuts[cuts.size() - 1];
 
-  const int64_t machines = levels->back().machines * levels->back().count;
+  const int64_t machines = levels.back().machines * levels.back().count;
   const auto most = static_cast<int64_t>(cuts.depth(cuts.size() - 1));
   if (options.straight && !options.fewer_machines && machines > most)
     return invalid(concat("a straight pipeline over ", machines, " machines has ",
@@ -243,21 +272,43 @@ Result<Plan> partition(const Profile& profile, const PartitionOptions& options) 
                           most, "; allow replicas or fewer machines"));
 
   const Cost cost(options.model, options.count_transfers);
-  const SolverOptions solver_options{*levels, options.straight, options.fewer_machines,
+  const SolverOptions solver_options{levels, options.straight, options.fewer_machines,
                                      options.memory_bytes};
   Solver solver(cuts, cost, solver_options, Solver::Goal::kTime);
   if (std::isinf(solver.best())) {
     Solver smallest(cuts, cost, solver_options, Solver::Goal::kMemory);
     return too_small(profile, *options.memory_bytes, smallest.best(),
-                     written(profile, cuts, cost, *levels, smallest));
+                     written(profile, cuts, cost, levels, smallest));
   }
-  Plan plan = written(profile, cuts, cost, *levels, solver);
+  Plan plan = written(profile, cuts, cost, levels, solver);
+  plan.note = cuts.note();
   plan.period_s = solver.best();
   plan.one_machine_s = plan.data_parallel_s = whole.compute_s;
-  for (const Level& level : *levels)
+  for (const Level& level : levels)
     plan.data_parallel_s = cost.stage_s(
         plan.data_parallel_s,
         cost.sync_s(whole.parameter_bytes, level.count, level, true), level.count);
+  return plan;
+}
+
+}  // namespace
+
+Result<Plan> partition(const Profile& profile, const PartitionOptions& options) {
+  auto levels = levels_of(options);
+  if (!levels.is_ok()) return levels.status();
+  AIKIDO_TRY(check_limits(options));
+  AIKIDO_TRY(validate(profile));
+  if (options.model == CostModel::kPublishedCode)
+    return solve(profile, options, *levels);
+  const Ordered ordered = in_own_order(profile);
+  auto plan = solve(ordered.profile, options, *levels);
+  if (!plan.is_ok()) return plan;
+  const auto places = places_of(profile, std::less<>{});
+  for (Stage& stage : plan->stages) {
+    for (size_t& layer : stage.layers) layer = ordered.numbers[layer];
+    std::sort(stage.layers.begin(), stage.layers.end(),
+              [&](size_t a, size_t b) { return places[a] < places[b]; });
+  }
   return plan;
 }
 

@@ -27,7 +27,9 @@ struct PartitionOptions {
   bool straight = false;               // no stage has replicas
   bool fewer_machines = false;         // some may be left idle
   std::optional<double> memory_bytes;  // of a machine; what is kept there is below it
-  size_t max_cuts = 5000;              // more are refused: they take memory and time
+  // With more cuts branches are joined (branches.h); more than that are refused, since
+  // they take memory and time.
+  size_t max_cuts = 5000;
 };
 
 // Seconds are those of one mini-batch, bytes those of one machine.
@@ -53,10 +55,15 @@ struct Plan {
   // "3-1": replicas of each stage, in order. With levels above, "2(3-1)-1(4)": of each
   // group of stages, with the pipeline inside of each replica.
   std::string text;
+  std::string note;  // why a faster plan may exist (CutGraph::note()); empty: none does
   double one_machine_s = 0;    // the whole model on one machine
   double data_parallel_s = 0;  // the whole model on every machine
 };
 
+// With kPaper no plan of these layers is faster unless plan.note is set, and the plan
+// does not depend on the order of the layers in the profile. kPublishedCode has the
+// cuts of the published optimizer, which begin at the first source in that order.
+//
 // kInvalidArgument with a sentence for a profile or options that make no sense, for
 // more stages than the model can be cut into, and where no plan fits into the memory
 // (it says what the smallest needs, and for which stage).

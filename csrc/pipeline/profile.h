@@ -12,6 +12,7 @@
 // An activation size may be a list, [a; b; c]: it is read as its sum. All figures are
 // of one mini-batch on one machine. Plain values; any thread.
 
+#include <compare>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -30,16 +31,18 @@ struct Layer {
   double activation_bytes = 0;  // of the output, and of its gradient on the way back
   double parameter_bytes = 0;
   int stage = -1;  // as a plan gave it; -1: none
+  friend bool operator==(const Layer&, const Layer&) = default;
 };
 
 struct Edge {
   size_t from = 0, to = 0;  // indices of layers
-  friend bool operator==(const Edge&, const Edge&) = default;
+  friend auto operator<=>(const Edge&, const Edge&) = default;
 };
 
 struct Profile {
   std::vector<Layer> layers;
   std::vector<Edge> edges;
+  friend bool operator==(const Profile&, const Profile&) = default;
 };
 
 // kInvalidArgument with a sentence that names the layer: there is none, an id is empty

@@ -1,9 +1,11 @@
 set(AIKIDO_PIPELINE_SOURCES
+  pipeline/branches.cpp
   pipeline/cost.cpp
   pipeline/cut_graph.cpp
   pipeline/generate.cpp
   pipeline/grid.cpp
   pipeline/instruction.cpp
+  pipeline/layer_graph.cpp
   pipeline/layout.cpp
   pipeline/order.cpp
   pipeline/partition.cpp

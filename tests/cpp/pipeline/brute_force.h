@@ -2,9 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The best plan by looking at all of them, for small profiles without inputs. Shares no
-// code with the partitioner: sets of layers are bits, plans are written out whole, and
-// formulas are here once more.
+// The best plan by looking at all of them, for small profiles without inputs: every
+// antichain may be a cut, in the model of the published code only connected ones.
+// Shares no code with the partitioner: sets of layers are bits, plans are written out
+// whole, and formulas are here once more.
 
 #include <algorithm>
 #include <cmath>
@@ -26,9 +27,10 @@ class BruteForce {
         needs_[edge.to] |= needs_[edge.from] | bit(edge.from);
     size_t first = 0;
     while (needs_[first] != 0) ++first;
-    for (uint32_t set = 1; set < bit(count); ++set)
-      if ((set & bit(first)) != 0 && is_closed(set) && is_connected(set))
-        cuts_.push_back(set);
+    for (uint32_t set = 1; set < bit(count); ++set) {
+      const bool from_first = (set & bit(first)) != 0 && is_connected(set);
+      if (is_closed(set) && (is_paper() || from_first)) cuts_.push_back(set);
+    }
     all_ = all_pipelines(options_.machines.size(), 0, cuts_.back());
   }
 

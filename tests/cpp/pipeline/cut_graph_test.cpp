@@ -8,17 +8,29 @@
 namespace aikido::pipeline {
 namespace {
 
-constexpr size_t kMost = 5000;
+// As the published optimizer.
+CutOptions from_first(size_t max_cuts = 5000) {
+  CutOptions options;
+  options.rule = CutRule::kFromFirstSource;
+  options.max_cuts = max_cuts;
+  return options;
+}
 
-CutGraph cuts_of(const Profile& profile) {
-  auto made = CutGraph::make(profile, kMost);
+CutOptions all(size_t max_cuts = 5000) {
+  CutOptions options;
+  options.max_cuts = max_cuts;
+  return options;
+}
+
+CutGraph cuts_of(const Profile& profile, CutOptions options = from_first()) {
+  auto made = CutGraph::make(profile, options);
   INFO(made.status().message());
   REQUIRE(made.is_ok());
   return *made;
 }
 
-std::string failure_of(const Profile& profile, size_t max_cuts = kMost) {
-  const auto made = CutGraph::make(profile, max_cuts);
+std::string failure_of(const Profile& profile, CutOptions options = from_first()) {
+  const auto made = CutGraph::make(profile, options);
   REQUIRE_FALSE(made.is_ok());
   CHECK(made.status().code() == Code::kInvalidArgument);
   return made.status().message();
@@ -130,17 +142,76 @@ TEST_CASE("profiles that cannot be cut are refused with the layers' names") {
   inputs.layers[0].description = "Input";
   CHECK(failure_of(inputs) ==
         "the profile has inputs and nothing else; it needs one layer that computes");
-  // Eight branches: 2^8 cuts, and the one after all of them.
+}
+
+// Eight layers side by side between two others: 2^8 cuts, and the one after all.
+Profile side_by_side() {
   Profile wide = profile_of(10, {});
   for (size_t i = 1; i <= 8; ++i) {
     wide.edges.push_back({0, i});
     wide.edges.push_back({i, 9});
   }
-  CHECK(cuts_of(wide).size() == 257);
-  CHECK(CutGraph::make(wide, 257).is_ok());
-  CHECK(failure_of(wide, 256) ==
-        "the layers can be cut in more than 256 ways, because of branches side by "
-        "side; make one layer of each branch, or raise max_cuts");
+  return wide;
+}
+
+TEST_CASE("with too many cuts branches go with the layer where they meet") {
+  CHECK(cuts_of(side_by_side()).size() == 257);
+  CHECK(cuts_of(side_by_side(), from_first(257)).note() == "");
+  const CutGraph joined = cuts_of(side_by_side(), from_first(256));
+  REQUIRE(joined.size() == 2);
+  CHECK(members(joined[0].layers) == std::vector<size_t>{0});
+  CHECK(joined.note() ==
+        "the layers can be cut in more than 256 ways; branches are joined with the "
+        "layer where they meet, which leaves 2 ways, so a faster plan may exist");
+}
+
+TEST_CASE("each branch becomes one layer first, and what it costs stays") {
+  // a forks to b-c and d-e, which meet in f: 3 x 3 cuts between a and f.
+  const Profile profile =
+      profile_of(6, {{0, 1}, {1, 2}, {0, 3}, {3, 4}, {2, 5}, {4, 5}});
+  CHECK(cuts_of(profile).size() == 10);
+  for (const CutOptions& options : {from_first(9), all(9)}) {
+    const CutGraph joined = cuts_of(profile, options);
+    REQUIRE(joined.size() == 5);
+    CHECK(members(joined[1].layers) == std::vector<size_t>{0, 1, 2});
+    CHECK(joined[1].crossing_bytes == 101);
+    CHECK(joined[1].activation_bytes == 111);
+    CHECK(joined[1].parameter_bytes == 15);
+    CHECK(joined.note().find("each branch is joined to one layer") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("every set that holds what its layers need is a cut, with any sources") {
+  // b is a source of its own, which c and d need.
+  const CutGraph cuts = cuts_of(profile_of(4, {{0, 2}, {1, 2}, {1, 3}, {2, 3}}), all());
+  REQUIRE(cuts.size() == 5);
+  CHECK(members(cuts[0].layers) == std::vector<size_t>{0});
+  CHECK(members(cuts[1].layers) == std::vector<size_t>{1});
+  CHECK(members(cuts[2].layers) == std::vector<size_t>{0, 1});
+  CHECK(cuts_of(profile_of(4, {{0, 1}, {2, 3}}), all()).size() == 8);
+}
+
+TEST_CASE("layers that take no time are joined first where there are several sources") {
+  const CutGraph cuts = cuts_of(testing::published("gnmt_large"), all());
+  CHECK(cuts.size() < 1000);
+  CHECK(cuts.note().find("layers that take no time") != std::string::npos);
+  const Cut& whole = cuts[cuts.size() - 1];
+  CHECK(whole.compute_s == Approx(.520453).epsilon(1e-9));
+  CHECK(whole.parameter_bytes == 1110870272);
+  CHECK(cuts_of(testing::published("gnmt"), all()).note() == "");
+}
+
+TEST_CASE("too many cuts are refused with what can be done") {
+  CHECK(failure_of(profile_of(4, {{0, 1}, {1, 2}, {2, 3}}), from_first(3)) ==
+        "the layers can be cut in more than 3 ways, even with each branch as one "
+        "layer; profile layers that belong together as one, raise max_cuts");
+  Profile towers = profile_of(20, {});
+  for (size_t i = 0; i < 19; ++i) towers.edges.push_back({i, 19});
+  CHECK(failure_of(towers, all()) ==
+        "the layers can be cut in more than 5000 ways, even with each branch as one "
+        "layer; profile layers that belong together as one, raise max_cuts, or take "
+        "cost model published_code, which keeps the 19 sources together");
 }
 
 }  // namespace

@@ -154,6 +154,23 @@ Profile three_layers() {
           {{0, 1}, {1, 2}, {1, 3}}};
 }
 
+TEST_CASE("layers of several sources are cut as is fastest, in whatever order") {
+  const auto layer = [](const char* id, double ms, double bytes) {
+    return Layer{id, "Linear", ms / 3, 2 * ms / 3, bytes, 1e9, -1};
+  };
+  const Layer x = layer("x", 10, 100e6), y = layer("y", 1, 1e3),
+              z = layer("z", 10, 1e3), w = layer("w", 1, 1e3);
+  const Profile one{{x, y, z, w}, {{0, 3}, {1, 2}, {2, 3}}};
+  const Profile other{{y, z, x, w}, {{2, 3}, {0, 1}, {1, 3}}};
+  for (const Profile& profile : {one, other}) {
+    const Plan plan = plan_of(profile, flat(2, 1e9, CostModel::kPaper));
+    CHECK(is_close(plan.period_s, .011));
+    CHECK(plan.text == "1-1");
+    CHECK(plan.stages[0].transfer_s == 0);
+    CHECK(plan.stages[1].input_bytes == 1e3);
+  }
+}
+
 TEST_CASE("a plan says what each stage costs") {
   Profile profile = three_layers();
   profile.layers[2].parameter_bytes = 6000;

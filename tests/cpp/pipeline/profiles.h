@@ -69,4 +69,18 @@ inline Profile random_graph(std::mt19937& dice, size_t size) {
   return profile;
 }
 
+// Any graph without cycles: several sources and sinks, layers without time, and parts
+// that nothing connects.
+inline Profile random_dag(std::mt19937& dice, size_t size) {
+  Profile profile = random_chain(dice, size);
+  profile.edges.clear();
+  const uint32_t density = 1 + dice() % 4;
+  for (size_t to = 1; to < size; ++to)
+    for (size_t from = 0; from < to; ++from)
+      if (dice() % 4 < density && dice() % 2 == 0) profile.edges.push_back({from, to});
+  for (Layer& layer : profile.layers)
+    if (dice() % 5 == 0) layer.forward_ms = layer.backward_ms = 0;
+  return profile;
+}
+
 }  // namespace aikido::pipeline::testing

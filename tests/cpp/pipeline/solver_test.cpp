@@ -4,6 +4,7 @@
 #include "pipeline/solver.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "harness/catch.h"
 #include "pipeline/brute_force.h"
@@ -99,6 +100,36 @@ TEST_CASE("no plan for a graph with branches is better") {
   for (int i = 0; i < 150; ++i) {
     const Profile profile = testing::random_graph(dice, 2 + dice() % 8);
     compare(profile, random_options(dice, {1 + static_cast<int>(dice() % 3)}), dice);
+  }
+}
+
+// Layers in another order; each edge still joins the same two.
+Profile shuffled(const Profile& profile, std::mt19937& dice) {
+  std::vector<size_t> places(profile.layers.size());
+  std::iota(places.begin(), places.end(), size_t{0});
+  std::shuffle(places.begin(), places.end(), dice);
+  Profile made = profile;
+  for (size_t i = 0; i < places.size(); ++i) made.layers[places[i]] = profile.layers[i];
+  for (Edge& edge : made.edges) edge = {places[edge.from], places[edge.to]};
+  std::shuffle(made.edges.begin(), made.edges.end(), dice);
+  return made;
+}
+
+TEST_CASE("no plan for a graph with several sources is better, in whatever order") {
+  std::mt19937 dice(5);
+  for (int i = 0; i < 2000; ++i) {
+    const Profile profile = testing::random_dag(dice, 1 + dice() % 7);
+    auto options = random_options(dice, {1 + static_cast<int>(dice() % 3)});
+    options.model = CostModel::kPaper;
+    compare(profile, options, dice);
+    const auto plan = partition(profile, options);
+    const auto same = partition(shuffled(profile, dice), options);
+    REQUIRE(plan.is_ok() == same.is_ok());
+    if (!plan.is_ok()) continue;
+    auto one = plan, other = same;
+    CHECK(one->period_s == other->period_s);
+    CHECK(one->text == other->text);
+    CHECK(one->note == "");
   }
 }
 
