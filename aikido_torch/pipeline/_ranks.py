@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The process groups of a pipeline, and what its ranks agree on before it runs."""
+"""The process groups of a pipeline, and what its ranks agree on before it runs.
 
-from collections.abc import Callable
+Note [names of groups]
+torch names a group by the number of groups made so far, and ranks that make a group
+together have to agree on the name. With use_local_synchronization=True only members
+make the group and count it. A later group of all ranks would then have another name on
+members than on others, and all of them would wait for ever. So a group that only
+members make is named after a number that its ranks agree on, and the count stays as it
+was.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -56,6 +67,7 @@ class Ranks:
                     f"rank {other} has another schedule than rank {self.rank}; give "
                     "all ranks the same."
                 )
+        self._salt = self.together(lambda: uuid.uuid4().int)[0]
         self.messages = self._new_group(list(range(size)), is_of_messages=True)
         self.replicas: dict[int, dist.ProcessGroup] = {}
         for stage, ranks in enumerate(schedule.stages):
@@ -150,19 +162,35 @@ class Ranks:
     ) -> dist.ProcessGroup:
         members = [dist.get_global_rank(self._group, rank) for rank in ranks]
         backend = _aikido(self._group)
-        made = dist.new_group(
-            members,
-            timeout=backend.call_timeout if backend is not None else None,
-            backend=dist.get_backend(self._group),
-            pg_options=_unasked() if is_of_messages and backend is not None else None,
-            use_local_synchronization=not self._is_default,
-        )
+        is_local = not self._is_default
+        # The members of several groups may be the same, with other purposes.
+        name = self._salt + is_of_messages
+        with _counted_from(name) if is_local else contextlib.nullcontext():
+            made = dist.new_group(
+                members,
+                timeout=backend.call_timeout if backend is not None else None,
+                backend=dist.get_backend(self._group),
+                pg_options=_unasked() if is_of_messages and backend else None,
+                use_local_synchronization=is_local,
+            )
         assert isinstance(made, dist.ProcessGroup) or self.rank not in ranks
         return made  # type: ignore[return-value]
 
     def _all_stages(self) -> str:
         counts = [len(ranks) for ranks in self._schedule.stages]
         return f"stages with {', '.join(map(str, counts))}"
+
+
+@contextlib.contextmanager
+def _counted_from(number: int) -> Iterator[None]:
+    """torch counts groups from there meanwhile, and as before afterwards."""
+    world = dist.distributed_c10d._world
+    before = world.group_count
+    world.group_count = number
+    try:
+        yield
+    finally:
+        world.group_count = before
 
 
 def _unasked() -> Options:

@@ -197,6 +197,27 @@ def test_a_pipeline_may_have_a_part_of_the_ranks():
         compare(results[2 * part : 2 * part + 2], reference)
 
 
+def make_groups_after_a_pipeline(rank, size, text):
+    """Ranks 0 to 2 have a pipeline; two of them are replicas and have a group more."""
+    part = dist.new_group([0, 1, 2])
+    if rank < 3:
+        with make(text, group=part):
+            pass
+        with make(text, group=part) as pipe:
+            x, y, _ = batches_of([16])[0]
+            pipe.train_step(x, y)
+    total = torch.ones(1)
+    dist.all_reduce(total, group=dist.new_group([0, 1, 2, 3]))
+    if rank != 1:
+        dist.new_group([0, 2, 3], use_local_synchronization=True)
+    return int(total)
+
+
+def test_groups_can_be_made_after_a_pipeline_on_a_part_of_the_ranks():
+    made = pipeline.schedule("1f1b", stages=2, replicas=[2, 1], micro_batches=4)
+    assert run_ranks(4, make_groups_after_a_pipeline, made.text()) == [4] * 4
+
+
 class Late(torch.nn.Module):
     """Takes its time on one rank."""
 
