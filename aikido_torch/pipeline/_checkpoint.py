@@ -5,7 +5,8 @@
 `<folder>/step-0000000120/stage-1-of-3.pt` is stage 1 after 120 batches. A file appears
 under its name when it is whole and on the disk, so a rank that dies while it writes
 leaves nothing that could be taken for one. A step is complete when all of its files are
-there: nobody has to wait for the others, or to say when they are done.
+there: nobody has to wait for the others, or to say when they are done. A file ends with
+its checksum; one that was changed since counts as not there.
 
 Each file names the life that wrote it: a pipeline from when it was made or restored to
 when it ended or was restored again. A step that one life wrote a part of, and a later
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from aikido_torch._seal import check_seal, seal
 from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._stage import StageRun
@@ -156,8 +158,9 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with unfinished.open("wb") as file:
+        with unfinished.open("w+b") as file:
             torch.save(dict(state), file)
+            seal(file)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
@@ -172,10 +175,11 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any] | None:
-    """What `write_state` wrote; None when it is not there, or not whole."""
+    """What `write_state` wrote; None when it is not there, or not what was written."""
     if not path.exists():
         return None
     try:
+        check_seal(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
         parts = {part: state[part] for part in ("model", "optimizer", "life")}
         # Files of earlier versions have none.

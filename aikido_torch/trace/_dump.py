@@ -170,6 +170,7 @@ def encode(dump: Dump, raw: bytes) -> bytes:
         "num_bytes": len(packed),
         "crc32": zlib.crc32(packed),
     }
+    head["head_crc32"] = _crc32_of(head)
     return json.dumps(head).encode() + b"\n" + packed
 
 
@@ -212,7 +213,7 @@ def read(source: str | Path | bytes, name: str = "") -> Dump:
             "it."
         )
     try:
-        return _decoded(head, packed, name)
+        made = _decoded(head, packed, name)
     except (zlib.error, struct.error) as error:
         raise ConfigError(
             f"{name} is damaged: its spans cannot be read ({error}); write it again."
@@ -229,6 +230,17 @@ def read(source: str | Path | bytes, name: str = "") -> Dump:
             f"{name} is damaged: its first line lacks or garbles {error}; write it "
             "again."
         ) from error
+    told = head.pop("head_crc32", None)  # earlier aikidos wrote none
+    if told is not None and head["version"] == _VERSION and told != _crc32_of(head):
+        raise ConfigError(
+            f"{name} is damaged: the checksum of its first line is wrong; copy it "
+            "again."
+        )
+    return made
+
+
+def _crc32_of(head: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(head).encode())
 
 
 def _decoded(head: dict[str, Any], packed: bytes, name: str) -> Dump:

@@ -118,3 +118,26 @@ def test_a_step_is_of_one_life(tmp_path):
     assert newest_states(places, runs, [[0], [0]], Alone())[0] == 1
     save_stage(places[0], 2, runs[0], "b")
     assert newest_states(places, runs, [[0], [0]], Alone())[0] == 2
+
+
+@pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_a_flipped_byte_is_found_and_the_step_before_is_taken(tmp_path, place):
+    where = Place(tmp_path, 0, 1)
+    run = make()
+    for number in (1, 2):
+        step(run)
+        save_stage(where, number, run, "a")
+    file = where.file(2)
+    data = bytearray(file.read_bytes())
+    data[int(place * len(data))] ^= 4
+    file.write_bytes(data)
+    with pytest.warns(UserWarning, match=r"stage-0-of-1.pt cannot be read .*checksum"):
+        assert restored(make(), where) == 1
+
+
+def test_a_file_without_a_checksum_is_read_as_before(tmp_path):
+    where = Place(tmp_path, 0, 1)
+    run = make()
+    save_stage(where, 1, run, "a")
+    torch.save(torch.load(where.file(1), weights_only=True), where.file(1))
+    assert restored(make(), where) == 1

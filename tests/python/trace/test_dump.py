@@ -81,6 +81,14 @@ def test_bytes_that_changed_are_noticed():
         read(bytes(data))
 
 
+def test_a_digit_of_the_first_line_that_changed_is_noticed():
+    data = example().to_bytes()
+    at = data.index(b'"dropped": ') + len(b'"dropped": ')
+    data = data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+    with pytest.raises(ConfigError, match="checksum of its first line is wrong"):
+        read(data, "the file")
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
