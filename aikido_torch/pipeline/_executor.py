@@ -178,7 +178,7 @@ class Executor:
         self._inputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
         self._outputs: dict[tuple[int, int], tuple[Tensors, float]] = {}
         self._gradients: dict[tuple[int, int], Tensors] = {}
-        self._gradients_out: dict[tuple[int, int], Tensors] = {}
+        self._gradients_out: dict[tuple[int, int], tuple[Tensors, float]] = {}
         self._without_gradient: set[tuple[int, int]] = set()  # of outputs
         self._without_answer: set[tuple[int, int]] = set()  # inputs that get none
         self._sends: deque[tuple[Pending, torch.Tensor]] = deque()
@@ -238,16 +238,19 @@ class Executor:
     def _backward(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
         gradients = self._gradients.pop(step.key, ())
+        stage = self._stages[step.stage]
+        divisor = stage.divisor_of(step.micro_batch)
         begun = self._begun()
-        found = self._stages[step.stage].backward(step.micro_batch, gradients)
+        found = stage.backward(step.micro_batch, gradients)
         self._computed(step.stage, True, begun)
-        self._leave(step, found)
+        self._leave(step, found, divisor)
 
     def _input_gradient(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
         gradients = self._gradients.pop(step.key, ())
         stage = self._stages[step.stage]
-        self._leave(step, stage.input_gradient(step.micro_batch, gradients))
+        divisor = stage.divisor_of(step.micro_batch)
+        self._leave(step, stage.input_gradient(step.micro_batch, gradients), divisor)
 
     def _weight_gradient(self, step: Step) -> None:
         self._stages[step.stage].weight_gradient(step.micro_batch)
@@ -257,11 +260,12 @@ class Executor:
         if not is_here and not self._stages[step.stage].is_last:
             yield from self._arrive("receive_gradient", step)
 
-    def _leave(self, step: Step, gradients: Tensors) -> None:
+    def _leave(self, step: Step, gradients: Tensors, divisor: float) -> None:
         if step.key in self._program.sent_back:
-            self._gradients_out[step.key] = gradients
+            self._gradients_out[step.key] = gradients, divisor
         elif step.stage > 0:  # the stage before is on this rank
             self._gradients[step.stage - 1, step.micro_batch] = gradients
+            self._stages[step.stage - 1].set_divisor(step.micro_batch, divisor)
 
     def _begun(self) -> float:
         return self.observer.clock() if self.observer else 0.0
@@ -315,11 +319,11 @@ class Executor:
             self._send(step, _MORE_ACTIVATION, packed.overflow)
 
     def _send_gradient(self, step: Step) -> None:
-        gradients = self._gradients_out.pop(step.key)
+        gradients, divisor = self._gradients_out.pop(step.key)
         if step.key in self._without_answer:
             return
         promise = self._heard[step.stage, step.peer].gradients
-        packed = promise.pack(gradients, 0.0, self._stages[step.stage].device)
+        packed = promise.pack(gradients, divisor, self._stages[step.stage].device)
         self._send(step, _GRADIENT, packed.buffer)
         if packed.overflow is not None:
             self._send(step, _MORE_GRADIENT, packed.overflow)
@@ -406,12 +410,14 @@ class Executor:
             self._without_answer.add(step.key)
         elif arrival.is_gradient:
             promise = self._promises[step.stage].gradients
-            tensors, _ = yield from self._content(arrival, promise, _MORE_GRADIENT)
-            self._gradients[step.key] = tensors
+            content = yield from self._content(arrival, promise, _MORE_GRADIENT)
+            self._gradients[step.key], divisor = content
+            self._stages[step.stage].set_divisor(step.micro_batch, divisor)
         else:
             promise = self._heard[step.stage, peer]
-            content = yield from self._content(arrival, promise, _MORE_ACTIVATION)
-            tensors, weight = content
+            tensors, weight = yield from self._content(
+                arrival, promise, _MORE_ACTIVATION
+            )
             for tensor, promised in zip(tensors, promise.tensors, strict=True):
                 tensor.requires_grad_(promised.needs_gradient)
             self._inputs[step.key] = tensors, weight

@@ -30,6 +30,7 @@ MESSAGE_BYTES = 4096
 _ALIGNMENT = 16
 # Of the end of a message: the weight, and the rows of each tensor.
 _END_DTYPE = torch.float64
+_MOST_ENDS = 64  # kept beside a promise
 # Instead of the rows of the first tensor: the tensors come in a message of their own.
 _OVERFLOWS = -1
 
@@ -174,6 +175,8 @@ class Promise:
         if tensors is not None and len(tensors) == 1 and self._is_full(tensors[0]):
             end = self._full_ends.get(weight)
             if end is None:
+                if len(self._full_ends) >= _MOST_ENDS:  # counts of tokens differ often
+                    self._full_ends.clear()
                 end = self._full_ends[weight] = self._end_of_full(weight, device)
             buffer = torch.cat((tensors[0].detach().reshape(-1), end))
             return Packed(buffer.view(torch.uint8), None)

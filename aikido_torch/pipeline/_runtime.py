@@ -31,6 +31,7 @@ from aikido_torch.pipeline._feed import (
     endless,
     pair_of,
 )
+from aikido_torch.pipeline._loss import check_loss_function
 from aikido_torch.pipeline._observe import LiveTimes, Observer, live_times
 from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._schedule import Schedule
@@ -73,7 +74,9 @@ class Pipeline:
         schedule: what each rank does, in which order, with which weights.
         optimizer: makes the optimizer of a stage, given its parameters. See
             `optimizers` for schedulers of the learning rate.
-        loss_fn: of what the last stage returns and the targets: the mean over rows.
+        loss_fn: of what the last stage returns and the targets: the mean over rows, or
+            a pair of a sum and the count that it is divided by, as for a mean over
+            tokens. Counts are added up over micro-batches and replicas.
         group: its ranks are those of the schedule; None is the default group.
         adapt: whether warm-ups, and turns of replicas, follow what stages and links
             take, and how far; None keeps the schedule as it is. See `adaptations`.
@@ -98,6 +101,7 @@ class Pipeline:
         adapt: Adapt | None = None,
     ) -> None:
         _check(stages, schedule)
+        check_loss_function(loss_fn)
         self.schedule = schedule
         self.adaptations: list[Change] = []
         self.times: LiveTimes | None = None  # the last that `adapt` has measured
@@ -174,11 +178,13 @@ class Pipeline:
                 number of rows will do: micro-batches then differ by one, or have none.
 
         Returns:
-            The loss, the mean over all rows, on ranks of the last stage; else None.
+            The loss, the mean over all rows or over what `loss_fn` counts, on ranks of
+            the last stage; else None.
 
         Raises:
-            ConfigError: the batch is none, a stage returns other shapes than before,
-                other parameters need gradients than when the pipeline was made, or
+            ConfigError: the batch is none, `loss_fn` is neither a mean over rows nor
+                gives a count, a stage returns other shapes than before, other
+                parameters need gradients than when the pipeline was made, or
                 torch.inference_mode is on.
             PeerLostError, AbortedError: another rank died or failed; the text names it.
         """
@@ -202,7 +208,9 @@ class Pipeline:
         self.steps += 1
         updates = self._updates()
         weight = sum(weight for _, weight in updates)
-        return sum(loss for loss, _ in updates) / weight if updates else None
+        if not updates:
+            return None
+        return sum(loss for loss, _ in updates) / weight if weight > 0 else 0.0
 
     def train(self, loader: Iterable[Any] | None = None, *, steps: int) -> list[float]:
         """Trains on batches of a loader.

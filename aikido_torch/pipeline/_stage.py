@@ -7,6 +7,8 @@ A micro-batch has a weight, its rows as a share of a full one: 1 but for remaind
 Gradients and losses are added up times that and divided by the sum of weights of the
 update, so an update is the mean over its rows, however they were cut. One without rows
 has weight 0: nothing is computed for it, and an update of such alone changes nothing.
+Where the loss function returns a sum and a count, gradients are those of the sum, and
+the count is the divisor in place of the weight, on all stages (`_loss.py`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,12 +20,13 @@ import torch
 from torch import nn
 
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._loss import Loss, LossCheck, loss_of, told
 from aikido_torch.pipeline._weights import Weights
 
 __all__ = ["StageRun", "Update"]
 
 Tensors = tuple[torch.Tensor, ...]
-LossFunction = Callable[[Any, Any], torch.Tensor]
+LossFunction = Callable[[Any, Any], torch.Tensor | tuple[torch.Tensor, Any]]
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -40,6 +43,11 @@ class _Batch:
     random: "_RandomState | None" = None  # of a forward that is done again
     buffers: "list[_Buffer]" = field(default_factory=list)  # those it changed, before
     incoming: Tensors = ()  # gradients, between both halves of a backward
+    count: float | None = None  # what its gradients are divided by, if not the weight
+
+    @property
+    def divisor(self) -> float:
+        return self.weight if self.count is None else self.count
 
 
 @dataclass
@@ -80,6 +88,8 @@ class StageRun:
             torch.device("cpu"),
         )
         self._loss_fn = loss_fn
+        self._loss_check = LossCheck(loss_fn)
+        self._has_counts: bool | None = None  # whether losses come with counts
         self._batches: dict[int, _Batch] = {}
         self._update = self._new_update()
         # Sums and what they were divided by, of this rank's micro-batches.
@@ -115,11 +125,11 @@ class StageRun:
         if not is_kept:
             batch.random = _RandomState.now(self.device)
             buffers = _buffers_of(self.module)
-        outputs, kept = self._computed(micro_batch, batch)
+        outputs, kept = self._computed(micro_batch, batch, is_first=True)
         if not is_kept:
             batch.buffers = [buffer for buffer in buffers if buffer.has_changed()]
         if self.is_last:
-            self.losses[micro_batch] = kept[0].detach()
+            self.losses[micro_batch] = Loss(kept[0], batch.count).mean
         if is_kept:
             batch.outputs = kept
         return outputs
@@ -133,6 +143,14 @@ class StageRun:
         with batch.random.restored(), _same_buffers(self.module, batch.buffers):
             _, batch.outputs = self._computed(micro_batch, batch)
 
+    def divisor_of(self, micro_batch: int) -> float:
+        """What the gradients of a micro-batch are divided by, once added up."""
+        return self._batches[micro_batch].divisor
+
+    def set_divisor(self, micro_batch: int, divisor: float) -> None:
+        """As the last stage has it; before the backward."""
+        self._batches[micro_batch].count = divisor
+
     def backward(self, micro_batch: int, gradients: Tensors) -> Tensors:
         """Returns what goes to the stage before.
 
@@ -143,7 +161,7 @@ class StageRun:
         into_inputs = self._needing(batch)
         leaves = self._needed_leaves(batch)
         found = self._gradients(batch, gradients, [*into_inputs, *leaves])
-        self._add(batch.weight, micro_batch, found[len(into_inputs) :])
+        self._add(batch, micro_batch, found[len(into_inputs) :])
         return self._filled(into_inputs, found)
 
     def input_gradient(self, micro_batch: int, gradients: Tensors) -> Tensors:
@@ -158,7 +176,7 @@ class StageRun:
         """The second half."""
         batch = self._batches.pop(micro_batch)
         found = self._gradients(batch, batch.incoming, self._needed_leaves(batch))
-        self._add(batch.weight, micro_batch, found)
+        self._add(batch, micro_batch, found)
 
     # Updates.
 
@@ -212,22 +230,42 @@ class StageRun:
         self._is_own = [False] * len(self._trainable)
         return Update([None] * len(self._trainable))
 
-    def _computed(self, micro_batch: int, batch: _Batch) -> tuple[Tensors, Tensors]:
-        """What goes to the next stage, and what backwards begin with."""
+    def _computed(
+        self, micro_batch: int, batch: _Batch, *, is_first: bool = False
+    ) -> tuple[Tensors, Tensors]:
+        """What goes to the next stage, and what backwards begin with.
+
+        Args:
+            is_first: False for a forward that is done again.
+        """
         batch.leaves = self.weights.use(batch.version)
         with torch.enable_grad():
             returned = self.module(*self._given(batch))
             if self._loss_fn is None:
                 outputs = self._outputs(returned)
                 return outputs, outputs
-            loss = self._loss_fn(returned, batch.target)
-        if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-            raise ConfigError(
-                f"stage {self.index}, the last: loss_fn returned {_told(loss)} for "
-                f"micro-batch {micro_batch}; it takes a tensor of one number, without "
-                "dimensions."
+            is_checked = is_first and self._loss_check.is_due()
+            random = _RandomState.now(self.device) if is_checked else None
+            value = self._loss_fn(returned, batch.target)
+        loss = loss_of(value, self.index, micro_batch)
+        self._check_count(loss, micro_batch)
+        if random is not None and loss.count is None:
+            self._loss_check.look(
+                returned, batch.target, loss.root, same_random_numbers=random.restored
             )
-        return (), (loss,)
+        batch.count = loss.count
+        return (), (loss.root,)
+
+    def _check_count(self, loss: Loss, micro_batch: int) -> None:
+        has_count = loss.count is not None
+        if self._has_counts not in (None, has_count):
+            now, before = ("a", "none") if has_count else ("no", "one")
+            raise ConfigError(
+                f"stage {self.index}, the last: loss_fn returned {now} count for "
+                f"micro-batch {micro_batch}, and before {before}; return one always or "
+                "never."
+            )
+        self._has_counts = has_count
 
     def _outputs(self, returned: Any) -> Tensors:
         outputs = (returned,) if isinstance(returned, torch.Tensor) else returned
@@ -235,7 +273,7 @@ class StageRun:
             isinstance(output, torch.Tensor) for output in outputs
         ):
             raise ConfigError(
-                f"stage {self.index} returned {_told(returned)}; a stage that is not "
+                f"stage {self.index} returned {told(returned)}; a stage that is not "
                 "the last returns a tensor or a tuple of tensors."
             )
         return tuple(outputs)
@@ -270,7 +308,8 @@ class StageRun:
         seeds: list[torch.Tensor | None] = list(incoming)
         if self.is_last:
             # Nothing is added to what torch does by itself for a full micro-batch.
-            scale = None if batch.weight == 1 else roots[0].new_tensor(batch.weight)
+            is_whole = batch.weight == 1 or batch.count is not None
+            scale = None if is_whole else roots[0].new_tensor(batch.weight)
             seeds = [scale]
         # A backward may compute parts of the forward again: torch.utils.checkpoint.
         self.weights.use_again(batch.leaves)
@@ -288,12 +327,12 @@ class StageRun:
         )
 
     def _add(
-        self, weight: float, micro_batch: int, gradients: list[torch.Tensor | None]
+        self, batch: _Batch, micro_batch: int, gradients: list[torch.Tensor | None]
     ) -> None:
         update = self._update
-        update.weight += weight
-        if self.is_last and weight > 0:
-            update.loss += weight * float(self.losses[micro_batch])
+        update.weight += batch.divisor
+        if self.is_last and batch.weight > 0 and batch.divisor > 0:
+            update.loss += batch.divisor * float(self.losses[micro_batch])
         for i, gradient in enumerate(gradients):
             if gradient is None:
                 continue
@@ -383,9 +422,3 @@ def _same_buffers(module: nn.Module, before: list[_Buffer]) -> Iterator[None]:
     finally:
         for buffer in now:
             buffer.owner._buffers[buffer.name] = buffer.tensor
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor of {list(value.shape)}"
-    return f"a {type(value).__name__}"

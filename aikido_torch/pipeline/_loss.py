@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a loss function returns, and how micro-batches are weighed by it.
+
+Note [weight of a loss]
+A pipeline calls the loss function once for each micro-batch and makes one update of
+them. A loss that is the mean over rows is weighed by rows. A loss that is a sum, or a
+mean over tokens of which rows have different numbers, gives wrong gradients then, and
+its value does not say what it is. So a loss function may return the sum and the count
+that it is to be divided by: gradients of sums are added up over micro-batches and
+replicas, and divided by the sum of counts. The count of a micro-batch goes back to the
+stages before with its gradient.
+
+A loss without a count is checked at the first, second, fourth, eighth ... micro-batch,
+which is cut in two: the loss of the whole has to be the mean of the losses of both
+parts, weighed by rows. Random numbers are drawn as if there were no check.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["Loss", "LossCheck", "check_loss_function", "loss_of", "told"]
+
+_REMEDY = (
+    "Return the sum and the count that it is divided by, as in "
+    '(cross_entropy(outputs, targets, reduction="sum"), targets.numel()), or the mean '
+    "over rows"
+)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of one micro-batch."""
+
+    root: torch.Tensor  # what the backward begins with
+    count: float | None  # what `root` is divided by; None: it is the mean over rows
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """The loss as users see it."""
+        value = self.root.detach()
+        return value / self.count if self.count else value
+
+
+def check_loss_function(loss_fn: Any) -> None:
+    """Refuses one that says of itself that it returns a sum or no single number.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if not callable(loss_fn):
+        raise ConfigError(
+            f"loss_fn is a {type(loss_fn).__name__}; pass a function of what the last "
+            "stage returns and the targets."
+        )
+    reduction = getattr(loss_fn, "reduction", None)
+    if isinstance(loss_fn, partial):
+        reduction = loss_fn.keywords.get("reduction", reduction)
+    if reduction in ("sum", "none"):
+        raise ConfigError(
+            f'loss_fn has reduction="{reduction}": {_of_many("its value")} {_REMEDY}.'
+        )
+
+
+def loss_of(returned: Any, stage: int, micro_batch: int) -> Loss:
+    """What a loss function returned.
+
+    Args:
+        stage, micro_batch: for the sentence.
+
+    Raises:
+        ConfigError: it is no tensor of one number, and no pair of a sum and a count.
+    """
+    is_pair = isinstance(returned, tuple | list) and len(returned) == 2
+    total, count = returned if is_pair else (returned, None)
+    if isinstance(count, torch.Tensor) and count.numel() == 1:
+        count = count.item()
+    is_number = isinstance(count, int | float) and not isinstance(count, bool)
+    is_one = isinstance(total, torch.Tensor) and total.dim() == 0
+    start = f"stage {stage}, the last: loss_fn returned "
+    if not is_one or (is_pair and not is_number):
+        raise ConfigError(
+            f"{start}{told(returned)} for micro-batch {micro_batch}; it takes a tensor "
+            "of one number, without dimensions, or a pair of such a sum and the count "
+            "that it is divided by."
+        )
+    if count is None:
+        return Loss(total, None)
+    if not math.isfinite(count) or count < 0:
+        raise ConfigError(
+            f"{start}the count {count} for micro-batch {micro_batch}; it takes a "
+            "finite number from 0 up."
+        )
+    return Loss(total, float(count))
+
+
+class LossCheck:
+    """Finds out whether a loss without a count is the mean over rows."""
+
+    def __init__(self, loss_fn: Callable[[Any, Any], Any] | None) -> None:
+        self._loss_fn = loss_fn
+        self._num_seen = 0
+
+    def is_due(self) -> bool:
+        """Whether the next micro-batch is to be looked at; counts it."""
+        self._num_seen += 1
+        return self._num_seen & (self._num_seen - 1) == 0
+
+    def look(
+        self,
+        outputs: Any,
+        target: Any,
+        loss: torch.Tensor,
+        *,
+        same_random_numbers: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Of one micro-batch, after its loss was computed.
+
+        Args:
+            same_random_numbers: is around each further call of the loss function.
+
+        Raises:
+            ConfigError: the loss is no mean over rows.
+        """
+        assert self._loss_fn is not None
+        rows = _rows_of(target)
+        if rows is None or rows < 2 or _rows_of(outputs) != rows:
+            return  # such a loss cannot be told apart from a mean over rows
+        at = (rows + 1) // 2
+        parts = []
+        for part in (slice(0, at), slice(at, rows)):
+            try:
+                with torch.no_grad(), same_random_numbers():
+                    value = self._loss_fn(_part(outputs, part), _part(target, part))
+                parts.append(float(value))
+            except Exception:
+                return  # a loss of whole micro-batches alone: it cannot be told apart
+        self._judge(float(loss.detach()), parts, [at, rows - at], loss.dtype)
+
+    def _judge(
+        self, whole: float, parts: list[float], rows: list[int], dtype: torch.dtype
+    ) -> None:
+        if not all(map(math.isfinite, (whole, *parts))):
+            return
+        mean = sum(p * r for p, r in zip(parts, rows, strict=True)) / sum(rows)
+        # Sums of many numbers in another order differ by more than one rounding.
+        tolerance = math.sqrt(torch.finfo(dtype).eps) * max(map(abs, (whole, *parts)))
+        if abs(whole - mean) <= tolerance:
+            return
+        is_sum = abs(whole - sum(parts)) <= tolerance
+        what = (
+            "is the sum over rows"
+            if is_sum
+            else "is neither the mean nor the sum over rows, maybe a mean over tokens"
+        )
+        raise ConfigError(
+            f"loss_fn {what}: it is {whole:.6g} for a micro-batch of {sum(rows)} rows, "
+            f"{parts[0]:.6g} for its first {rows[0]} and {parts[1]:.6g} for the other "
+            f"{rows[1]}. {_of_many('It')} {_REMEDY}; with (loss * rows, rows) "
+            "it is weighed by rows whatever it is."
+        )
+
+
+def _of_many(what: str) -> str:
+    return f"{what} says not how micro-batches and replicas are weighed."
+
+
+def told(value: Any) -> str:
+    """What a value is, for a sentence."""
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {list(value.shape)}"
+    if isinstance(value, tuple | list) and len(value) == 2:
+        return f"a {type(value).__name__} of {told(value[0])} and {told(value[1])}"
+    return f"a {type(value).__name__}"
+
+
+def _tensors_in(value: Any) -> Sequence[torch.Tensor] | None:
+    tensors = (value,) if isinstance(value, torch.Tensor) else value
+    if not isinstance(tensors, tuple | list) or not tensors:
+        return None
+    is_known = all(isinstance(t, torch.Tensor) and t.dim() > 0 for t in tensors)
+    return tensors if is_known else None
+
+
+def _rows_of(value: Any) -> int | None:
+    tensors = _tensors_in(value)
+    sizes = {tensor.shape[0] for tensor in tensors} if tensors else set()
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _part(value: Any, rows: slice) -> Any:
+    """A copy, since a loss function may change what it gets in place."""
+    if isinstance(value, torch.Tensor):
+        return value.detach()[rows].clone()
+    return tuple(tensor.detach()[rows].clone() for tensor in value)
