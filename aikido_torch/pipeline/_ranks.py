@@ -92,6 +92,12 @@ class Ranks:
         stages = f"stage {own[0]}" if len(own) == 1 else f"stages {', '.join(own)}"
         return f"{stages} (rank {rank})"
 
+    def replicas_of(self, rank: int) -> list[int]:
+        """The other ranks that have all stages of that one."""
+        stages = [ranks for ranks in self._schedule.stages if rank in ranks]
+        shared = set.intersection(*map(set, stages)) if stages else set()
+        return sorted(shared - {rank})
+
     def together(self, call: Callable[[], _Value]) -> list[_Value]:
         """What a call gives on each rank; all make it.
 

@@ -139,6 +139,7 @@ class Pipeline:
                 self._ranks.name_of,
                 self._needs,
                 self._ranks.replicas.values(),
+                replicas_of=self._ranks.replicas_of,
             )
         self._failure: Failure | None = None
         self._is_closed = False

@@ -80,6 +80,7 @@ class Watch:
             somebody fails.
         name_of: a rank as sentences have it: 'stage 1 (rank 2)'.
         needs: whether this rank still waits for something of that one.
+        replicas_of: the other ranks with the stages of that one.
     """
 
     def __init__(
@@ -88,11 +89,14 @@ class Watch:
         name_of: Callable[[int], str],
         needs: Callable[[int], bool],
         sums: Iterable[dist.ProcessGroup] = (),
+        *,
+        replicas_of: Callable[[int], list[int]] = lambda rank: [],
     ) -> None:
         self._group = group
         self._sums = list(sums)
         self._name_of = name_of
         self._needs = needs
+        self._replicas_of = replicas_of
         self._events: queue.SimpleQueue[tuple[int, BaseException | None]]
         self._events = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -150,12 +154,22 @@ class Watch:
         )
 
     def _loss_of(self, rank: int, error: BaseException) -> Failure:
-        return Failure(
-            f"{self._name_of(rank)} is lost, and nobody else has what it did: {error}. "
-            "Start all ranks again and restore the newest checkpoint.",
-            rank,
-            is_lost=True,
-        )
+        name, others = self._name_of(rank), self._replicas_of(rank)
+        if not others:
+            text = (
+                f"{name} is lost, and nobody else has what it did: {error}. Start all "
+                "ranks again and restore the newest checkpoint."
+            )
+        else:
+            who = " and ".join(map(str, others))
+            have = f"Rank {who} has" if len(others) == 1 else f"Ranks {who} have"
+            text = (
+                f"{name} is lost, and with it the micro-batches that it had under way: "
+                f"{error}. {have} the same weights, but the schedule needs all "
+                "replicas. Start all ranks again, or fewer with a schedule of fewer "
+                "replicas, and restore the newest checkpoint."
+            )
+        return Failure(text, rank, is_lost=True)
 
     def _tell_all(self, failure: Failure) -> None:
         note = failure.to_note()

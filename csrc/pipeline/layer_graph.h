@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Layers as nodes of a graph: what each needs and is needed by, without the layers that
+// Layers as a graph: what each needs and is needed by, without the layers that
 // leave no choice (note in cut_graph.h). A plain value: one thread at a time.
 
 #include <cstddef>

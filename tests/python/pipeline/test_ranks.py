@@ -21,6 +21,7 @@ def test_ranks_are_named_by_their_stages(group_of_one):
     ranks = Ranks(schedule(), None)
     assert ranks.name_of(0) == "stages 0, 1, 2 (rank 0)"
     assert (ranks.rank, ranks.replicas, ranks.is_aikido) == (0, {}, True)
+    assert ranks.replicas_of(0) == []
     ranks.make_equal(0, nn.Linear(2, 2))  # there is nobody else
     ranks.close()
 

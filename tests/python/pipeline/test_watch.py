@@ -43,3 +43,21 @@ def test_a_lost_rank_is_named_by_its_stage(group_of_one):
     assert failure.text.startswith("stage 4 is lost, and nobody else has what it did: ")
     assert (failure.rank, failure.is_lost) == (4, True)
     watch.close()
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [([5], "Rank 5 has the same"), ([3, 5], "Ranks 3 and 5 have")],
+)
+def test_a_lost_replica_is_not_said_to_be_the_only_one(group_of_one, others, sentence):
+    watch = Watch(
+        group_of_one,
+        lambda rank: f"stage {rank}",
+        lambda rank: True,
+        replicas_of=lambda rank: others,
+    )
+    text = watch.fail(PeerLostError("gone", rank=4), "stage 0 (rank 0)").text
+    assert "nobody else" not in text
+    assert sentence in text
+    assert "a schedule of fewer replicas" in text
+    watch.close()
