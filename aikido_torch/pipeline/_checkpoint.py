@@ -33,6 +33,7 @@ __all__ = [
     "Place",
     "check_state",
     "load_stages",
+    "names_by_group",
     "newest_states",
     "read_state",
     "save_stage",
@@ -72,6 +73,9 @@ def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
             "optimizer": optimizer,
             "life": life,
             "parameters": trainable_names(run.module),
+            "groups": names_by_group(run.optimizer, run.module)
+            if run.optimizer
+            else None,
         },
     )
 
@@ -79,6 +83,17 @@ def save_stage(place: Place, step: int, run: StageRun, life: str) -> None:
 def trainable_names(module: nn.Module) -> list[str]:
     """Of the parameters that its optimizer has, in that order."""
     return [name for name, p in module.named_parameters() if p.requires_grad]
+
+
+def names_by_group(
+    optimizer: torch.optim.Optimizer, module: nn.Module
+) -> list[list[str]]:
+    """Names of the parameters that an optimizer has, group by group."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    return [
+        [names.get(parameter, "") for parameter in group["params"]]
+        for group in optimizer.param_groups
+    ]
 
 
 def newest_states(
@@ -183,7 +198,7 @@ def read_state(path: Path) -> dict[str, Any] | None:
         state = torch.load(path, map_location="cpu", weights_only=True)
         parts = {part: state[part] for part in ("model", "optimizer", "life")}
         # Files of earlier versions have none.
-        return parts | {"parameters": state.get("parameters")}
+        return parts | {key: state.get(key) for key in ("parameters", "groups")}
     except Exception as error:
         warnings.warn(
             f"{path} cannot be read ({type(error).__name__}: {error}); an older "

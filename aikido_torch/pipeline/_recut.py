@@ -14,16 +14,25 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline._checkpoint import (
     Place,
     check_state,
+    names_by_group,
     read_state,
     trainable_names,
     write_state,
 )
+from aikido_torch.pipeline._stage import MakeOptimizer
 
 __all__ = ["recut"]
 
+# Of a group in a state: what differs from stage to stage by itself.
+_NO_SETTINGS = ("params", "param_names")
+
 
 def recut(
-    folder: str | os.PathLike[str], stages: Sequence[nn.Module], *, before: int
+    folder: str | os.PathLike[str],
+    stages: Sequence[nn.Module],
+    *,
+    before: int,
+    optimizer: MakeOptimizer | None = None,
 ) -> int:
     """Writes the newest complete checkpoint again, as one of these stages.
 
@@ -33,17 +42,26 @@ def recut(
     Args:
         stages: of the new plan; what is in them is not looked at.
         before: how many stages the checkpoint has.
+        optimizer: what the new pipeline gets as its `optimizer`. Its groups of
+            parameters are those that are written. None: group 0 of a new stage has the
+            parameters that were in group 0 of the old stages, and so on.
 
     Returns:
         Its step, which `restore` of the new pipeline will return.
 
     Raises:
-        ConfigError: there is none; the stages are of another model; or optimizers have
-            several groups of parameters, or not the same settings on all stages.
+        ConfigError: there is none; the stages are of another model; optimizers of the
+            old stages have other settings for the same group, or other numbers of
+            groups; or parameters of one new group had other settings.
         OSError: a file cannot be written.
     """
     step, states = _newest(Path(folder), before)
-    tensors, optimized, settings = _merged(states)
+    tensors = _tensors_of(states)
+    kept = _Optimized()
+    for number, old in enumerate(states):
+        kept.add(number, old)
+    if optimizer is None:
+        kept.check_groups()
     life = uuid.uuid4().hex
     written = []
     for number, stage in enumerate(stages):
@@ -54,12 +72,16 @@ def recut(
         for name in own:
             tensors.pop(name, None)
         names = trainable_names(stage)
-        optimizer = _optimizer(names, optimized, settings) if settings else None
+        groups = kept.groups_of(names)
+        if optimizer is not None and names:
+            trainable = [p for p in stage.parameters() if p.requires_grad]
+            groups = names_by_group(optimizer(trainable), stage)
         state = {
             "model": model,
-            "optimizer": optimizer if names else None,
+            "optimizer": kept.state_of(number, groups) if names and groups else None,
             "life": life,
             "parameters": names,
+            "groups": groups,
         }
         written.append((place.file(step), state))
     if tensors:
@@ -91,14 +113,9 @@ def _steps(folder: Path) -> Iterator[int]:
             yield int(name.removeprefix("step-"))
 
 
-def _merged(
-    states: Sequence[Mapping[str, Any]],
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """By name tensors and what optimizers keep of them, and settings of these."""
+def _tensors_of(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
-    optimized: dict[str, Any] = {}
-    settings: dict[str, Any] = {}
-    for number, state in enumerate(states):
+    for state in states:
         for name, tensor in state["model"].items():
             if name in tensors:
                 raise ConfigError(
@@ -106,31 +123,110 @@ def _merged(
                     "whose names differ, as those of `cut`, can be cut anew."
                 )
             tensors[name] = tensor
-        if state["optimizer"] is None:
-            continue
-        groups = state["optimizer"]["param_groups"]
-        if len(groups) != 1 or state["parameters"] is None:
-            raise ConfigError(
-                f"stage {number}: its optimizer has {len(groups)} groups of "
-                "parameters, or was saved without their names; one group is cut anew."
-            )
-        own = {name: value for name, value in groups[0].items() if name != "params"}
-        if settings and own != settings:
-            raise ConfigError(
-                f"stage {number}: its optimizer has the settings {own}, and those "
-                f"before have {settings}; they have to be the same to be cut anew."
-            )
-        settings = own
-        for at, name in enumerate(state["parameters"]):
-            if at in state["optimizer"]["state"]:
-                optimized[name] = state["optimizer"]["state"][at]
-    return tensors, optimized, settings
+    return tensors
 
 
-def _optimizer(
-    names: Sequence[str], optimized: Mapping[str, Any], settings: Mapping[str, Any]
-) -> dict[str, Any]:
-    """As `torch.optim.Optimizer.state_dict` has it."""
-    kept = {at: optimized[name] for at, name in enumerate(names) if name in optimized}
-    group = {**settings, "params": [*range(len(names))]}
-    return {"state": kept, "param_groups": [group]}
+class _Optimized:
+    """What the optimizers of all old stages keep, by name of the parameter."""
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] = {}
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._group: dict[str, int] = {}  # that it was in
+        self._of_stage: dict[int, list[dict[str, Any]]] = {}  # settings of its groups
+
+    def add(self, stage: int, saved: Mapping[str, Any]) -> None:
+        """One of them.
+
+        Raises:
+            ConfigError: names were not saved with it.
+        """
+        optimizer = saved["optimizer"]
+        if optimizer is None:
+            return
+        groups = optimizer["param_groups"]
+        names = saved["groups"]
+        if names is None and len(groups) == 1 and saved["parameters"] is not None:
+            names = [saved["parameters"]]  # of an earlier version
+        if names is None:
+            raise ConfigError(
+                f"stage {stage}: its optimizer has {len(groups)} groups of parameters "
+                "and was saved by an earlier version, without their names; save it "
+                "again."
+            )
+        for number, (group, own) in enumerate(zip(groups, names, strict=True)):
+            settings = {key: group[key] for key in group if key not in _NO_SETTINGS}
+            self._of_stage.setdefault(stage, []).append(settings)
+            for name, at in zip(own, group["params"], strict=True):
+                self._settings[name] = settings
+                self._group[name] = number
+                if at in optimizer["state"]:
+                    self._state[name] = optimizer["state"][at]
+
+    def check_groups(self) -> None:
+        """That group n of one stage is group n of the others.
+
+        Raises:
+            ConfigError: it is not.
+        """
+        if not self._of_stage:
+            return
+        first, wanted = next(iter(self._of_stage.items()))
+        for stage, found in self._of_stage.items():
+            if len(found) != len(wanted):
+                raise ConfigError(
+                    f"stage {stage}: its optimizer has {len(found)} groups of "
+                    f"parameters, and that of stage {first} has {len(wanted)}; pass "
+                    "optimizer=, which says what the groups of the new stages are."
+                )
+            for number, (own, other) in enumerate(zip(found, wanted, strict=True)):
+                if own != other:
+                    raise ConfigError(
+                        f"stage {stage}: its optimizer has the settings {own} in group "
+                        f"{number}, and stage {first} has {other}; they have to be the "
+                        "same to be cut anew."
+                    )
+
+    def groups_of(self, names: Sequence[str]) -> list[list[str]]:
+        """Names of a new stage, in the groups that they were in."""
+        count = len(next(iter(self._of_stage.values()), []))
+        groups: list[list[str]] = [[] for _ in range(count)]
+        for name in names:
+            if name in self._group:
+                groups[self._group[name]].append(name)
+        return groups
+
+    def state_of(self, stage: int, groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+        """As `torch.optim.Optimizer.state_dict` has it.
+
+        Raises:
+            ConfigError: parameters of a group had other settings.
+        """
+        state: dict[int, Any] = {}
+        made: list[dict[str, Any]] = []
+        at = 0
+        for number, names in enumerate(groups):
+            settings = self._settings_of(stage, number, names)
+            made.append({**settings, "params": [*range(at, at + len(names))]})
+            for name in names:
+                if name in self._state:
+                    state[at] = self._state[name]
+                at += 1
+        return {"state": state, "param_groups": made}
+
+    def _settings_of(
+        self, stage: int, number: int, names: Sequence[str]
+    ) -> dict[str, Any]:
+        known = [name for name in names if name in self._settings]
+        if not known:  # an empty group, or one of parameters that were frozen
+            all_groups = next(iter(self._of_stage.values()))
+            return all_groups[min(number, len(all_groups) - 1)]
+        first = self._settings[known[0]]
+        for name in known:
+            if self._settings[name] != first:
+                raise ConfigError(
+                    f'stage {stage}: "{known[0]}" and "{name}" are in one group of the '
+                    f"new optimizer, and had the settings {first} and "
+                    f"{self._settings[name]}; give them groups of their own."
+                )
+        return first

@@ -65,6 +65,51 @@ def test_training_goes_on_with_another_plan(tmp_path, group_of_one, make_optimiz
         assert pipe.restore(tmp_path) == 3
 
 
+def matrices_decay(parameters):
+    """As is usual: no decay for biases. One group may be empty."""
+    return torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
+            {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+        ],
+        lr=0.05,
+    )
+
+
+def rates_by_depth(parameters):
+    """A group for each parameter, so another number on each stage."""
+    return torch.optim.Adam([{"params": [p], "lr": 0.1 / p.dim()} for p in parameters])
+
+
+@pytest.mark.parametrize(
+    ("make_optimizer", "is_given"),
+    [(matrices_decay, False), (matrices_decay, True), (rates_by_depth, True)],
+)
+def test_optimizers_may_have_several_groups(
+    tmp_path, group_of_one, make_optimizer, is_given
+):
+    with make([2, 1, 1], make_optimizer) as pipe:
+        train(pipe, 3)
+        pipe.save(tmp_path)
+        wanted = train(pipe, 3)
+    given = {"optimizer": make_optimizer} if is_given else {}
+    assert recut(tmp_path, stages_of([1, 3], seed=9), before=3, **given) == 3
+    with make([1, 3], make_optimizer, seed=9) as pipe:
+        assert pipe.restore(tmp_path) == 3
+        for own, one in zip(train(pipe, 3), wanted, strict=True):
+            assert torch.equal(own, one)
+
+
+def test_groups_with_other_numbers_need_the_optimizer(tmp_path):
+    save(tmp_path, stages_of([2, 1]), rates_by_depth)
+    with pytest.raises(
+        ConfigError, match=r"and that of stage 0 has 4; pass optimizer="
+    ):
+        recut(tmp_path, stages_of([3]), before=2)
+    with pytest.raises(ConfigError, match="give them groups of their own"):
+        recut(tmp_path, stages_of([3]), before=2, optimizer=adam)
+
+
 def save(folder, modules, make_optimizer=sgd, lives=None):
     for s, module in enumerate(modules):
         run = StageRun(s, module, make_optimizer=make_optimizer, loss_fn=None)
@@ -98,12 +143,14 @@ def test_what_cannot_be_cut_anew_is_refused(tmp_path):
     )
     with pytest.raises(ConfigError, match=r"^stage 1: its optimizer has the settings"):
         recut(tmp_path / "rates", stages_of([2]), before=2)
-    save(
-        tmp_path / "groups",
-        stages_of([1, 1]),
-        lambda parameters: torch.optim.SGD([{"params": [p]} for p in parameters]),
-    )
-    with pytest.raises(ConfigError, match=r"^stage 0: its optimizer has 2 groups"):
+    numbers = iter([1, 2])
+
+    def other_groups(parameters):
+        at = next(numbers)
+        return torch.optim.SGD([{"params": p} for p in (parameters[:at], [])[:at]])
+
+    save(tmp_path / "groups", stages_of([1, 1]), other_groups)
+    with pytest.raises(ConfigError, match=r"^stage 1: .* 2 groups .* stage 0 has 1;"):
         recut(tmp_path / "groups", stages_of([2]), before=2)
     assert not list(tmp_path.glob("*/step-*/stage-*-of-1.pt"))
 
