@@ -28,6 +28,7 @@ from aikido_torch.pipeline._evaluate import (
     tensors_in,
 )
 from aikido_torch.pipeline._layers import Part, parts_of
+from aikido_torch.pipeline._reads import ValueReads
 from aikido_torch.pipeline._recorder import Inputs, IsLayer, layer_rule, structure_of
 from aikido_torch.pipeline._timing import (
     CpuStopwatch,
@@ -127,6 +128,9 @@ def profile_model(
         shared: "merge" takes layers with a common parameter, and what is between them,
             for one layer; "refuse" raises.
         progress: a bar on standard error, where that is a terminal.
+
+    Warns, with the lines, if the model reads values of tensors, as control flow does
+    that depends on data: the profile is then right for inputs like these alone.
 
     Raises:
         ConfigError: an argument is wrong; the model cannot be taken apart, and the
@@ -442,8 +446,10 @@ def _kept(model: nn.Module, place: torch.device) -> Iterator[None]:
 def _try_out(model: nn.Module, inputs: Inputs) -> None:
     """The model does what it is asked for, before anything is said about tracing."""
     copies = _mapped(inputs, torch.clone)
+    reads = ValueReads(model)
     try:
-        output = model(*copies.args, **copies.kwargs)
+        with reads:
+            output = model(*copies.args, **copies.kwargs)
     except Exception as error:
         what = _trace.reason_of(error, model)
         raise ConfigError(f"the model fails with the sample inputs: {what}") from error
@@ -456,6 +462,7 @@ def _try_out(model: nn.Module, inputs: Inputs) -> None:
             )
     if not tensors_in(output):
         raise ConfigError("the model returns no tensor")
+    reads.warn()
 
 
 def _taken_apart(
