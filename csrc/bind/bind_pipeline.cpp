@@ -5,10 +5,13 @@
 #include <pybind11/stl.h>
 
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "bind/register.h"
+#include "bind/values.h"
 #include "c10d/error.h"
 #include "pipeline/partition.h"
 
@@ -33,14 +36,118 @@ struct NamedPlan {
   pipeline::Plan plan;
 };
 
-Layer make_layer(std::string id, std::string description, double forward_ms,
-                 double backward_ms, double activation_bytes, double parameter_bytes) {
-  return {std::move(id),    std::move(description), forward_ms, backward_ms,
-          activation_bytes, parameter_bytes,        -1};
+}  // namespace
+
+template <>
+struct Fields<Layer> {
+  static constexpr auto members = std::tuple(
+      &Layer::id, &Layer::description, &Layer::forward_ms, &Layer::backward_ms,
+      &Layer::activation_bytes, &Layer::parameter_bytes, &Layer::stage);
+};
+
+template <>
+struct Fields<pipeline::Edge> {
+  static constexpr auto members =
+      std::tuple(&pipeline::Edge::from, &pipeline::Edge::to);
+};
+
+template <>
+struct Fields<Profile> {
+  static constexpr auto members = std::tuple(&Profile::layers, &Profile::edges);
+};
+
+template <>
+struct Fields<pipeline::Stage> {
+  using Stage = pipeline::Stage;
+  static constexpr auto members =
+      std::tuple(&Stage::layers, &Stage::replicas, &Stage::machines, &Stage::compute_s,
+                 &Stage::sync_s, &Stage::transfer_s, &Stage::period_s,
+                 &Stage::parameter_bytes, &Stage::activation_bytes, &Stage::input_bytes,
+                 &Stage::versions, &Stage::memory_bytes);
+};
+
+template <>
+struct Fields<pipeline::Plan> {
+  using Plan = pipeline::Plan;
+  static constexpr auto members =
+      std::tuple(&Plan::period_s, &Plan::stages, &Plan::machines, &Plan::text,
+                 &Plan::note, &Plan::one_machine_s, &Plan::data_parallel_s);
+};
+
+template <>
+struct Fields<NamedStage> {
+  static constexpr auto members = std::tuple(&NamedStage::layers, &NamedStage::stage);
+};
+
+template <>
+struct Fields<NamedPlan> {
+  static constexpr auto members = std::tuple(&NamedPlan::stages, &NamedPlan::plan);
+};
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& sentence) {
+  adapter::raise(Status(Code::kInvalidArgument, sentence));
 }
 
-Profile make_profile(std::vector<Layer> layers, const NamedEdges& edges) {
-  return adapter::value_or_raise(pipeline::make_profile(std::move(layers), edges));
+std::string repr_of(const py::handle& value) {
+  constexpr size_t kMost = 60;  // an int may have thousands of digits
+  std::string text;
+  try {
+    text = py::repr(value).cast<std::string>();
+  } catch (const py::error_already_set&) {
+    return "a value that cannot be printed";
+  }
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
+std::string text_of(const char* name, const py::object& value) {
+  if (!py::isinstance<py::str>(value))
+    refuse(concat(name, " of a layer has ", repr_of(value), "; it takes a text"));
+  return value.cast<std::string>();
+}
+
+double number_of(const char* name, const std::string& id, const py::object& value) {
+  const char* wanted = "; it takes a number";
+  if (!py::isinstance<py::bool_>(value) && !py::isinstance<py::str>(value)) {
+    const double number = PyFloat_AsDouble(value.ptr());
+    if (PyErr_Occurred() == nullptr) return number;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+      wanted = ", which is too large; it takes a finite number";
+    PyErr_Clear();
+  }
+  refuse(
+      concat(name, " of layer \"", printable(id), "\" has ", repr_of(value), wanted));
+}
+
+Layer make_layer(const py::object& id, const py::object& description,
+                 const py::object& forward_ms, const py::object& backward_ms,
+                 const py::object& activation_bytes,
+                 const py::object& parameter_bytes) {
+  const std::string name = text_of("id", id);
+  return {name,
+          text_of("description", description),
+          number_of("forward_ms", name, forward_ms),
+          number_of("backward_ms", name, backward_ms),
+          number_of("activation_bytes", name, activation_bytes),
+          number_of("parameter_bytes", name, parameter_bytes),
+          -1};
+}
+
+template <class T>
+T cast_or_refuse(const py::object& value, const char* wanted) {
+  try {
+    return value.cast<T>();
+  } catch (const py::cast_error&) {
+    refuse(concat(wanted, ", not ", repr_of(value)));
+  }
+}
+
+Profile make_profile(const py::object& layers, const py::object& edges) {
+  auto all = cast_or_refuse<std::vector<Layer>>(layers, "layers is a list of Layer");
+  const auto named =
+      cast_or_refuse<NamedEdges>(edges, "edges is a list of pairs of ids of layers");
+  return adapter::value_or_raise(pipeline::make_profile(std::move(all), named));
 }
 
 NamedEdges edges_of(const Profile& profile) {
@@ -77,8 +184,9 @@ NamedPlan partition(const Profile& profile, std::vector<int> machines,
 }
 
 void register_profile(py::module_& m) {
-  py::class_<Layer>(m, "Layer",
-                    "What was measured of one layer: times and sizes of a mini-batch.")
+  py::class_<Layer> layer(
+      m, "Layer", "What was measured of one layer: times and sizes of a mini-batch.");
+  layer
       .def(py::init(&make_layer), py::arg("id"), py::kw_only(),
            py::arg("description") = "", py::arg("forward_ms") = 0.0,
            py::arg("backward_ms") = 0.0, py::arg("activation_bytes") = 0.0,
@@ -92,10 +200,12 @@ void register_profile(py::module_& m) {
       .def_property_readonly("stage", [](const Layer& layer) {
         return layer.stage < 0 ? std::nullopt : std::optional(layer.stage);
       });
-  py::class_<Profile>(m, "Profile",
-                      "Layers of a model, and which needs the output of which: edges "
-                      "are pairs of ids.")
-      .def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
+  make_value(layer);
+  py::class_<Profile> profile(
+      m, "Profile",
+      "Layers of a model, and which needs the output of which: edges "
+      "are pairs of ids.");
+  profile.def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
       .def_static(
           "parse",
           [](const std::string& text) {
@@ -111,6 +221,9 @@ void register_profile(py::module_& m) {
             return pipeline::with_stages(profile, plan.plan);
           },
           py::arg("plan"), "The same with the stage of each layer.");
+  make_value(profile, [](const Profile& read) {
+    adapter::raise_if_failed(pipeline::validate(read));
+  });
 }
 
 template <auto kField>
@@ -126,10 +239,11 @@ auto of_plan() {
 void register_plan(py::module_& m) {
   using pipeline::Plan;
   using pipeline::Stage;
-  py::class_<NamedStage>(m, "Stage",
-                         "Layers that go together, and what they cost. Seconds are "
-                         "those of one mini-batch, bytes those of one machine.")
-      .def_readonly("layers", &NamedStage::layers)
+  py::class_<NamedStage> stage(
+      m, "Stage",
+      "Layers that go together, and what they cost. Seconds are "
+      "those of one mini-batch, bytes those of one machine.");
+  stage.def_readonly("layers", &NamedStage::layers)
       .def_property_readonly("replicas", of_stage<&Stage::replicas>())
       .def_property_readonly("machines", of_stage<&Stage::machines>())
       .def_property_readonly("compute_s", of_stage<&Stage::compute_s>())
@@ -141,17 +255,20 @@ void register_plan(py::module_& m) {
       .def_property_readonly("input_bytes", of_stage<&Stage::input_bytes>())
       .def_property_readonly("versions", of_stage<&Stage::versions>())
       .def_property_readonly("memory_bytes", of_stage<&Stage::memory_bytes>());
-  py::class_<NamedPlan>(m, "Plan",
-                        "Stages of a pipeline, in order, and how fast it is.")
-      .def_readonly("stages", &NamedPlan::stages)
+  make_value(stage);
+  py::class_<NamedPlan> plan(m, "Plan",
+                             "Stages of a pipeline, in order, and how fast it is.");
+  plan.def_readonly("stages", &NamedPlan::stages)
       .def_property_readonly("period_s", of_plan<&Plan::period_s>())
       .def_property_readonly("machines", of_plan<&Plan::machines>())
       .def_property_readonly("text", of_plan<&Plan::text>())
+      .def_property_readonly("note", of_plan<&Plan::note>())
       .def_property_readonly("one_machine_s", of_plan<&Plan::one_machine_s>())
       .def_property_readonly("data_parallel_s", of_plan<&Plan::data_parallel_s>())
       .def("__repr__", [](const NamedPlan& named) {
         return concat("<Plan ", named.plan.text, ", ", named.plan.period_s, " s>");
       });
+  make_value(plan);
 }
 
 }  // namespace

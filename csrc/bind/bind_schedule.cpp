@@ -6,10 +6,12 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bind/register.h"
+#include "bind/values.h"
 #include "c10d/error.h"
 #include "pipeline/generate.h"
 #include "pipeline/grid.h"
@@ -27,6 +29,56 @@ using pipeline::Simulation;
 using pipeline::Span;
 using pipeline::StageTimes;
 using pipeline::Validation;
+
+}  // namespace
+
+template <>
+struct Fields<Instruction> {
+  static constexpr auto members =
+      std::tuple(&Instruction::kind, &Instruction::stage, &Instruction::micro_batch,
+                 &Instruction::version, &Instruction::peer);
+};
+
+template <>
+struct Fields<Schedule> {
+  static constexpr auto members =
+      std::tuple(&Schedule::name, &Schedule::num_micro_batches, &Schedule::weights,
+                 &Schedule::stages, &Schedule::ranks);
+};
+
+template <>
+struct Fields<RankMemory> {
+  static constexpr auto members =
+      std::tuple(&RankMemory::activations, &RankMemory::inputs, &RankMemory::versions);
+};
+
+template <>
+struct Fields<Validation> {
+  static constexpr auto members = std::tuple(&Validation::ranks, &Validation::lags);
+};
+
+template <>
+struct Fields<Span> {
+  static constexpr auto members =
+      std::tuple(&Span::rank, &Span::instruction, &Span::begin, &Span::end);
+};
+
+template <>
+struct Fields<Simulation> {
+  static constexpr auto members =
+      std::tuple(&Simulation::makespan, &Simulation::busy, &Simulation::bubbles,
+                 &Simulation::spans, &Simulation::period);
+};
+
+template <>
+struct Fields<StageTimes> {
+  static constexpr auto members =
+      std::tuple(&StageTimes::forward, &StageTimes::backward,
+                 &StageTimes::input_gradient, &StageTimes::weight_gradient,
+                 &StageTimes::recompute, &StageTimes::reduce, &StageTimes::step);
+};
+
+namespace {
 
 Schedule make_schedule(const std::string& name, int stages, int micro_batches,
                        std::vector<int> replicas, int stages_per_rank,
@@ -77,9 +129,13 @@ std::optional<int> unless_negative(int number) {
 }
 
 void register_instruction(py::module_& m) {
-  py::class_<Instruction>(m, "Instruction",
-                          "One thing that a rank of a pipeline does. Text: see "
-                          "csrc/pipeline/instruction.h.")
+  py::class_<Instruction> instruction(
+      m, "Instruction",
+      "One thing that a rank of a pipeline does. Text: see "
+      "csrc/pipeline/instruction.h.");
+  make_value(instruction);
+  instruction
+
       .def_property_readonly(
           "kind", [](const Instruction& it) { return std::string(name_of(it.kind)); })
       .def_readonly("stage", &Instruction::stage)
@@ -97,35 +153,55 @@ void register_instruction(py::module_& m) {
 }
 
 void register_results(py::module_& m) {
-  py::class_<RankMemory>(m, "RankMemory",
-                         "The most that a rank holds at a time: activations of "
-                         "micro-batches, inputs alone of those that are recomputed, "
-                         "versions of weights.")
+  py::class_<RankMemory> memory(
+      m, "RankMemory",
+      "The most that a rank holds at a time: activations of "
+      "micro-batches, inputs alone of those that are recomputed, "
+      "versions of weights.");
+  make_value(memory);
+  memory
+
       .def_readonly("activations", &RankMemory::activations)
       .def_readonly("inputs", &RankMemory::inputs)
       .def_readonly("versions", &RankMemory::versions);
-  py::class_<Validation>(m, "Validation",
-                         "What a valid schedule needs, by rank, and by stage how many "
-                         "updates the weights of each update missed.")
+  py::class_<Validation> validation(
+      m, "Validation",
+      "What a valid schedule needs, by rank, and by stage how many "
+      "updates the weights of each update missed.");
+  make_value(validation);
+  validation
+
       .def_readonly("ranks", &Validation::ranks)
       .def_readonly("lags", &Validation::lags);
-  py::class_<Span>(m, "Span", "When a rank is busy with which of its instructions.")
+  py::class_<Span> span(m, "Span",
+                        "When a rank is busy with which of its instructions.");
+  make_value(span);
+  span
+
       .def_readonly("rank", &Span::rank)
       .def_readonly("instruction", &Span::instruction)
       .def_readonly("begin", &Span::begin)
       .def_readonly("end", &Span::end);
-  py::class_<Simulation>(m, "Simulation",
-                         "How long a schedule takes. Of bubbles and busy times there "
-                         "is one for each rank; period is None where it flushes, and "
-                         "where there are too few micro-batches to see it.")
+  py::class_<Simulation> simulation(
+      m, "Simulation",
+      "How long a schedule takes. Of bubbles and busy times there "
+      "is one for each rank; period is None where it flushes, and "
+      "where there are too few micro-batches to see it.");
+  make_value(simulation);
+  simulation
+
       .def_readonly("makespan", &Simulation::makespan)
       .def_readonly("busy", &Simulation::busy)
       .def_readonly("bubbles", &Simulation::bubbles)
       .def_readonly("spans", &Simulation::spans)
       .def_readonly("period", &Simulation::period);
-  py::class_<StageTimes>(m, "StageTimes",
-                         "What a stage takes for one micro-batch on one rank, and for "
-                         "an update; any unit of time.")
+  py::class_<StageTimes> times(
+      m, "StageTimes",
+      "What a stage takes for one micro-batch on one rank, and for "
+      "an update; any unit of time.");
+  make_value(times);
+  times
+
       .def(py::init([](double forward, double backward, double input_gradient,
                        double weight_gradient, double recompute, double reduce,
                        double step) {
@@ -143,9 +219,12 @@ void register_results(py::module_& m) {
 void register_schedule(py::module_& m) {
   register_instruction(m);
   register_results(m);
-  py::class_<Schedule>(m, "Schedule",
-                       "What each rank of a pipeline does; "
-                       "aikido_torch.pipeline.Schedule wraps it.")
+  py::class_<Schedule> schedule(m, "Schedule",
+                                "What each rank of a pipeline does; "
+                                "aikido_torch.pipeline.Schedule wraps it.");
+  make_value(schedule);
+  schedule
+
       .def_static("make", &make_schedule, py::arg("name"), py::kw_only(),
                   py::arg("stages"), py::arg("micro_batches"), py::arg("replicas"),
                   py::arg("stages_per_rank"), py::arg("weights"),

@@ -218,6 +218,21 @@ def test_groups_can_be_made_after_a_pipeline_on_a_part_of_the_ranks():
     assert run_ranks(4, make_groups_after_a_pipeline, made.text()) == [4] * 4
 
 
+def plan_of_rank_0(rank, size):
+    profile = pipeline.chain(
+        forward_ms=[1, 2], backward_ms=[2, 4],
+        activation_bytes=[10, 10], parameter_bytes=[10, 10],
+    )  # fmt: skip
+    plans = [pipeline.partition(profile, machines=2, bandwidth=1e9)]
+    found = plans if rank == 0 else [None]
+    dist.broadcast_object_list(found, src=0)
+    return found == plans
+
+
+def test_a_plan_reaches_all_ranks():
+    assert run_ranks(2, plan_of_rank_0) == [True, True]
+
+
 class Late(torch.nn.Module):
     """Takes its time on one rank."""
 
