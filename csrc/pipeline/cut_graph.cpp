@@ -142,12 +142,17 @@ struct Found {
   std::string note;
 };
 
-// Joins layers while there are too many cuts.
+// Joins layers while there are too many cuts because of branches.
 Found find_few_cuts(const Profile& profile, const LayerGraph& graph, size_t first,
                     const CutOptions& options) {
   const size_t aim = std::min(options.join_above, options.max_cuts);
   Groups groups = each_alone(graph);
-  Found found{find_cuts(graph, groups, first, options), {}};
+  // As many cuts as layers are those of layers in a row, and no branches make them.
+  const size_t num_layers = graph.in_order().size();
+  CutOptions at_least_layers = options;
+  at_least_layers.max_cuts = std::max(options.max_cuts, num_layers);
+  Found found{find_cuts(graph, groups, first, at_least_layers), {}};
+  if (found.cuts.size() <= num_layers) return found;
   const auto try_joined = [&](Groups joined, std::string_view what) {
     if (joined == groups) return false;
     groups = std::move(joined);

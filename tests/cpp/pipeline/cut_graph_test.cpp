@@ -206,6 +206,12 @@ TEST_CASE("too many cuts are refused with what can be done") {
   CHECK(failure_of(profile_of(4, {{0, 1}, {1, 2}, {2, 3}}), from_first(3)) ==
         "the layers can be cut in more than 3 ways, even with each branch as one "
         "layer; profile layers that belong together as one, raise max_cuts");
+  Profile chain = profile_of(4, {{0, 1}, {1, 2}, {2, 3}});
+  chain.layers[2].forward_ms = chain.layers[2].backward_ms = 0;
+  chain.layers[2].parameter_bytes = 0;
+  CHECK(failure_of(chain, all(3)).find("in more than 3 ways") != std::string::npos);
+  CHECK(failure_of(testing::published("vgg16"), all(39)).find("more than 39 ways") !=
+        std::string::npos);
   Profile towers = profile_of(20, {});
   for (size_t i = 0; i < 19; ++i) towers.edges.push_back({i, 19});
   CHECK(failure_of(towers, all()) ==
