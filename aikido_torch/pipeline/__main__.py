@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 
 from aikido_torch import _C
-from aikido_torch.errors import AikidoError
 from aikido_torch.pipeline import (
     Schedule,
     partition,
@@ -25,6 +24,7 @@ from aikido_torch.pipeline import (
 )
 from aikido_torch.pipeline._profile_command import profile_command
 from aikido_torch.pipeline._schedule import Name, Weights
+from aikido_torch.pipeline._typed import typed_errors
 
 app = typer.Typer(help="Pipelines: cut a model into stages, and schedule them.")
 
@@ -47,6 +47,7 @@ def _commands() -> None:
 
 @app.command("partition")
 def partition_command(
+    context: typer.Context,
     profile: Annotated[
         Path,
         typer.Argument(
@@ -75,6 +76,9 @@ def partition_command(
     memory: Annotated[
         float | None, typer.Option(help="Bytes that a machine has.")
     ] = None,
+    max_cuts: Annotated[
+        int, typer.Option(help="With more ways to cut, branches are joined.")
+    ] = 5000,
     output: Annotated[
         Path | None, typer.Option(help="Write the profile with stages to this file.")
     ] = None,
@@ -84,7 +88,7 @@ def partition_command(
 ) -> None:
     """Cuts a model into stages and says what each costs."""
     console = Console()
-    try:
+    with typed_errors(console, context):
         read = read_profile(profile)
         plan = partition(
             read,
@@ -95,10 +99,8 @@ def partition_command(
             straight=straight,
             fewer_machines=fewer_machines,
             memory_bytes=memory,
+            max_cuts=max_cuts,
         )
-    except AikidoError as error:
-        console.print(str(error), style="red", soft_wrap=True, markup=False)
-        raise typer.Exit(1) from None
     show(plan, console=console)
     if output is not None:
         write_profile(output, read, plan=plan)
@@ -114,6 +116,7 @@ _OverlapSums = Annotated[
 
 @app.command("schedule")
 def schedule_command(
+    context: typer.Context,
     name: Annotated[
         str,
         typer.Argument(
@@ -163,7 +166,7 @@ def schedule_command(
 ) -> None:
     """Prints what each rank does when, and what it holds."""
     console = Console()
-    try:
+    with typed_errors(console, context):
         made = _made_or_read(
             name,
             stages=stages,
@@ -190,9 +193,6 @@ def schedule_command(
         made.show(simulation, console=console, max_slots=max_slots)
         if plot is not None:
             made.plot(plot, simulation)
-    except AikidoError as error:
-        console.print(str(error), style="red", soft_wrap=True, markup=False)
-        raise typer.Exit(1) from None
 
 
 def _made_or_read(name: str, **options: Any) -> Schedule:

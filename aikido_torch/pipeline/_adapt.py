@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._arguments import number, whole
 from aikido_torch.pipeline._observe import LiveTimes
 from aikido_torch.pipeline._schedule import Schedule
 
@@ -51,18 +52,18 @@ class Adapt:
     patience_s: float = 30.0
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ConfigError(f"every is {self.every}; it takes 1 or more, as 4.")
-        if self.max_activations is not None and self.max_activations < 1:
+        whole("every", self.every, least=1, example="4")
+        limit = self.max_activations
+        if limit is not None and whole("max_activations", limit) < 1:
             raise ConfigError(
                 f"max_activations is {self.max_activations}; it takes 1 or more, or "
                 "None."
             )
-        if not 0 <= self.min_gain < 1:
+        if not 0 <= number("min_gain", self.min_gain) < 1:
             raise ConfigError(
                 f"min_gain is {self.min_gain}; it takes a share from 0 to below 1."
             )
-        if not self.patience_s >= 0:
+        if not number("patience_s", self.patience_s) >= 0:
             raise ConfigError(f"patience_s is {self.patience_s}; it takes 0 or more.")
 
 

@@ -30,6 +30,10 @@ def cut(model: nn.Sequential, plan: _C.Plan) -> list[nn.Module]:
             f"the model is a {type(model).__name__}; only an nn.Sequential is cut "
             "by itself. Write a module for each stage, and pass these to Pipeline."
         )
+    if not isinstance(plan, _C.Plan):
+        raise ConfigError(
+            f"plan is a {type(plan).__name__}; pass what pipeline.partition returns."
+        )
     stage_of = {
         layer: s for s, stage in enumerate(plan.stages) for layer in stage.layers
     }

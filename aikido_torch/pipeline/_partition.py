@@ -2,15 +2,19 @@
 # Copyright (c) the aikido authors
 """The partitioner; csrc/pipeline has the method."""
 
+import logging
 from collections.abc import Sequence
 from typing import Literal
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._arguments import flag, number, numbers, whole, wholes
 
 __all__ = ["partition"]
 
 CostModel = Literal["paper", "published_code"]
+
+_log = logging.getLogger("aikido")
 
 
 def partition(
@@ -38,28 +42,40 @@ def partition(
         straight: no stage has replicas.
         fewer_machines: some may be left idle, where using them costs more.
         memory_bytes: what a machine has; None is no limit.
-        max_cuts: profiles that can be cut in more ways are refused.
+        max_cuts: with more ways to cut, branches are joined, and `note` of the plan
+            says so; a profile that still has more is refused.
+
+    Returns:
+        With "paper" the fastest plan there is, whatever the order of the layers in the
+        profile, unless it has a `note`.
 
     Raises:
-        ConfigError: a value is out of its range; there are more stages than layers; no
-            plan fits into the memory, and the sentence says what the smallest needs,
-            and for which stage.
+        ConfigError: a value is of another type or out of its range; there are more
+            stages than layers; no plan fits into the memory, and the sentence says what
+            the smallest needs, and for which stage.
     """
-    counts = [machines] if isinstance(machines, int) else list(machines)
-    rates = [bandwidth] if isinstance(bandwidth, int | float) else list(bandwidth)
-    for count in counts:
-        if not isinstance(count, int) or isinstance(count, bool) or count >= 2**31:
-            raise ConfigError(f"machines has {count!r}; it takes whole numbers.")
-    if max_cuts < 1:
-        raise ConfigError(f"max_cuts is {max_cuts}; it takes 1 or more, as 5000.")
-    return _C.partition(
+    if not isinstance(profile, _C.Profile):
+        raise ConfigError(
+            f"profile is a {type(profile).__name__}; pass what profile_model, chain or "
+            "read_profile returns."
+        )
+    if not isinstance(cost_model, str):
+        raise ConfigError(
+            f"cost_model has {cost_model!r}; it takes 'paper' or 'published_code'."
+        )
+    plan = _C.partition(
         profile,
-        machines=counts,
-        bandwidths=rates,
+        machines=wholes("machines", machines),
+        bandwidths=numbers("bandwidth", bandwidth),
         cost_model=cost_model,
-        count_transfers=count_transfers,
-        straight=straight,
-        fewer_machines=fewer_machines,
-        memory_bytes=memory_bytes,
-        max_cuts=max_cuts,
+        count_transfers=flag("count_transfers", count_transfers),
+        straight=flag("straight", straight),
+        fewer_machines=flag("fewer_machines", fewer_machines),
+        memory_bytes=None
+        if memory_bytes is None
+        else number("memory_bytes", memory_bytes),
+        max_cuts=whole("max_cuts", max_cuts, least=1, example="5000"),
     )
+    if plan.note:
+        _log.warning("pipeline.partition: %s", plan.note)
+    return plan

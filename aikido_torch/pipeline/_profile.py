@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._arguments import numbers
 
 __all__ = ["chain", "read_profile", "write_profile"]
 
@@ -21,6 +22,8 @@ def read_profile(path: str | os.PathLike[str]) -> _C.Profile:
             and the line or layer.
         OSError: the file cannot be read.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"path is a {type(path).__name__}; it takes that of a file.")
     try:
         return _C.Profile.parse(Path(path).read_text())
     except (ConfigError, UnicodeDecodeError) as error:
@@ -56,12 +59,12 @@ def chain(
         ConfigError: the lengths differ, or a figure is negative or no number.
     """
     columns = {
-        "forward_ms": forward_ms,
-        "backward_ms": backward_ms,
-        "activation_bytes": activation_bytes,
-        "parameter_bytes": parameter_bytes,
+        "forward_ms": numbers("forward_ms", forward_ms),
+        "backward_ms": numbers("backward_ms", backward_ms),
+        "activation_bytes": numbers("activation_bytes", activation_bytes),
+        "parameter_bytes": numbers("parameter_bytes", parameter_bytes),
     }
-    count = len(forward_ms)
+    count = len(columns["forward_ms"])
     names = [f"layer{i}" for i in range(count)] if ids is None else list(ids)
     lengths = {"ids": len(names)} | {name: len(v) for name, v in columns.items()}
     if len(set(lengths.values())) > 1:
@@ -70,10 +73,10 @@ def chain(
     layers = [
         _C.Layer(
             names[i],
-            forward_ms=forward_ms[i],
-            backward_ms=backward_ms[i],
-            activation_bytes=activation_bytes[i],
-            parameter_bytes=parameter_bytes[i],
+            forward_ms=columns["forward_ms"][i],
+            backward_ms=columns["backward_ms"][i],
+            activation_bytes=columns["activation_bytes"][i],
+            parameter_bytes=columns["parameter_bytes"][i],
         )
         for i in range(count)
     ]

@@ -12,10 +12,11 @@ import typer
 from rich.console import Console
 from torch import nn
 
-from aikido_torch.errors import AikidoError, ConfigError
+from aikido_torch.errors import ConfigError
 from aikido_torch.pipeline._profile import write_profile
 from aikido_torch.pipeline._profiler import measure_model
 from aikido_torch.pipeline._show import show_layers
+from aikido_torch.pipeline._typed import typed_errors
 
 __all__ = ["made_by", "profile_command", "sample"]
 
@@ -37,6 +38,7 @@ class Shared(StrEnum):
 
 
 def profile_command(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Option(
@@ -75,7 +77,7 @@ def profile_command(
 ) -> None:
     """Measures the layers of a model, prints them and writes them to a file."""
     console = Console()
-    try:
+    with typed_errors(console, context):
         made, own_inputs = made_by(model)
         given: Any = tuple(sample(text) for text in inputs) if inputs else own_inputs
         if given is None:
@@ -91,9 +93,6 @@ def profile_command(
             whole=tuple(whole or ()),
             shared=shared.value,
         )
-    except AikidoError as error:
-        console.print(str(error), style="red", soft_wrap=True, markup=False)
-        raise typer.Exit(1) from None
     show_layers(measured, console=console)
     write_profile(output, measured.profile)
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._arguments import whole
 from aikido_torch.pipeline._checkpoint import (
     Place,
     check_state,
@@ -55,7 +56,7 @@ def recut(
             groups; or parameters of one new group had other settings.
         OSError: a file cannot be written.
     """
-    step, states = _newest(Path(folder), before)
+    step, states = _newest(Path(folder), whole("before", before, least=1))
     tensors = _tensors_of(states)
     kept = _Optimized()
     for number, old in enumerate(states):

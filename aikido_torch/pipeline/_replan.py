@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline import _arguments as arguments
 from aikido_torch.pipeline._observe import LiveTimes
 from aikido_torch.pipeline._partition import CostModel, partition
 
@@ -37,6 +38,8 @@ class Moving:
     state: float = 3.0
 
     def __post_init__(self) -> None:
+        for name in ("bytes_per_s", "restart_s", "state"):
+            arguments.number(name, getattr(self, name))
         if not self.bytes_per_s > 0 or not self.restart_s >= 0 or not self.state >= 1:
             raise ConfigError(
                 f"Moving has bytes_per_s {self.bytes_per_s}, restart_s "
@@ -102,6 +105,11 @@ def replan(
             f"the times are of {len(times.forward)} stages, and the plan has "
             f"{len(plan.stages)}; measure the plan that is in use."
         )
+    machines = arguments.whole("machines", machines)
+    bandwidth = arguments.number("bandwidth", bandwidth)
+    micro_batches_left = arguments.whole(
+        "micro_batches_left", micro_batches_left, least=0
+    )
     now_s = _period_now(plan, times)
     rate = min([bandwidth, *_rates(plan, times, now_s, without)])
     found = partition(

@@ -16,6 +16,7 @@ from torch import nn
 
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.pipeline._adapt import Adapt, Adapter, Change
+from aikido_torch.pipeline._arguments import whole
 from aikido_torch.pipeline._channel import GroupChannel
 from aikido_torch.pipeline._checkpoint import (
     Place,
@@ -238,6 +239,7 @@ class Pipeline:
                 batches, which is looked at after 1, 2, 4, ... runs and the last.
             PeerLostError, AbortedError: as `train_step`.
         """
+        steps = whole("steps", steps, least=0)
         first, last = 0, len(self.schedule.stages) - 1
         needs_loader = first in self._runs or last in self._runs
         with self._telling():

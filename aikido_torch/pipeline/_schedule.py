@@ -10,6 +10,14 @@ from rich.console import Console
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
+from aikido_torch.pipeline._arguments import (
+    flag,
+    number,
+    numbers,
+    sequence,
+    whole,
+    wholes,
+)
 from aikido_torch.pipeline._place import placed, ranks_of
 from aikido_torch.pipeline._plot import plot_schedule
 from aikido_torch.pipeline._show_schedule import show_schedule
@@ -40,6 +48,8 @@ class Schedule:
             ConfigError: it is no such text; the sentence names line and word. What is
                 read need not be valid: `validate`.
         """
+        if not isinstance(text, str):
+            raise ConfigError(f"text is a {type(text).__name__}; pass the text form.")
         return cls(_C.Schedule.parse(text))
 
     @property
@@ -89,6 +99,15 @@ class Schedule:
         """The text form, which `parse` reads."""
         return self._native.text()
 
+    def __eq__(self, other: object) -> bool:
+        """Whether all ranks do the same, however the schedule was made."""
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self._native == other._native
+
+    def __hash__(self) -> int:
+        return hash(self._native)
+
     def __repr__(self) -> str:
         return (
             f"<Schedule {self.name}, {len(self.stages)} stages, "
@@ -109,6 +128,8 @@ class Schedule:
             ConfigError: it is not valid; the sentence names rank, instruction and
                 reason, and `rank` of the error is that rank.
         """
+        if max_activations is not None:
+            max_activations = whole("max_activations", max_activations)
         return self._native.validate(max_activations)
 
     def simulate(
@@ -179,15 +200,15 @@ class Schedule:
 
     def _factors(self, slowdown: Mapping[int, float] | Sequence[float]) -> list[float]:
         if not isinstance(slowdown, Mapping):
-            return [float(factor) for factor in slowdown]
+            return numbers("slowdown", sequence("slowdown", slowdown))
         factors = [1.0] * len(self.ranks)
         for rank, factor in slowdown.items():
-            if not 0 <= rank < len(factors):
+            if not 0 <= whole("slowdown", rank) < len(factors):
                 raise ConfigError(
                     f"slowdown names rank {rank}; the schedule has {len(factors)} "
                     "ranks, from 0 on."
                 )
-            factors[rank] = float(factor)
+            factors[rank] = number("slowdown", factor)
         return factors
 
     def grid(
@@ -205,12 +226,13 @@ class Schedule:
             slot: time of a column; None is the shortest time that anything takes.
             max_slots: what comes later is cut off.
         """
-        if max_slots < 1:
-            raise ConfigError(f"max_slots is {max_slots}; it takes 1 or more.")
-        if slot is not None and not slot > 0:
+        max_slots = whole("max_slots", max_slots, least=1)
+        if slot is not None and not number("slot", slot) > 0:
             raise ConfigError(f"slot is {slot}; it takes a time above 0.")
         return self._native.grid(
-            simulation or self.simulate(), 0.0 if slot is None else slot, max_slots
+            simulation or self.simulate(),
+            0.0 if slot is None else number("slot", slot),
+            max_slots,
         )
 
     def show(
@@ -297,44 +319,41 @@ def schedule(
             replicas = machines
             ranks = ranks_of(stages.text)
         stages = len(machines)
-    for what, value in (
-        ("stages", stages),
-        ("micro_batches", micro_batches),
-        ("stages_per_rank", stages_per_rank),
-        ("micro_batches_per_step", micro_batches_per_step),
-        *(("replicas", count) for count in replicas or ()),
-        *(("turns", replica) for of_stage in turns or () for replica in of_stage),
-        *(("warmups", count) for count in warmups or ()),
-    ):
-        if value is not None:
-            _check_whole(what, value)
+    for what, text in (("name", name), ("weights", weights)):
+        if not isinstance(text, str) and (text is not None or what == "name"):
+            raise ConfigError(f"{what} has {text!r}; it takes a text.")
+    per_step = micro_batches_per_step
     made = _C.Schedule.make(
         name,
-        stages=stages,
-        micro_batches=micro_batches,
-        replicas=list(replicas or ()),
-        stages_per_rank=stages_per_rank,
+        stages=whole("stages", stages),
+        micro_batches=whole("micro_batches", micro_batches),
+        replicas=_wholes_or_none("replicas", replicas),
+        stages_per_rank=whole("stages_per_rank", stages_per_rank),
         weights=weights,
-        micro_batches_per_step=micro_batches_per_step,
-        turns=[list(of_stage) for of_stage in turns or ()],
-        warmups=list(warmups or ()),
-        recompute=recompute,
-        overlap_sums=overlap_sums,
+        micro_batches_per_step=None
+        if per_step is None
+        else whole("micro_batches_per_step", per_step),
+        turns=[
+            wholes("turns", of_stage)
+            for of_stage in sequence("turns", () if turns is None else turns)
+        ],
+        warmups=_wholes_or_none("warmups", warmups),
+        recompute=flag("recompute", recompute),
+        overlap_sums=flag("overlap_sums", overlap_sums),
     )
     if ranks is not None and ranks != made.stages:
         made = placed(made, ranks)
     return Schedule(made, options)
 
 
-def _check_whole(what: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 2**31:
-        raise ConfigError(f"{what} has {value!r}; it takes whole numbers.")
+def _wholes_or_none(name: str, values: Sequence[int] | None) -> list[int]:
+    return [] if values is None else wholes(name, sequence(name, values))
 
 
 def _each(value: float | Sequence[float], count: int, name: str) -> list[float]:
-    if isinstance(value, int | float):
-        return [float(value)] * count
-    values = [float(one) for one in value]
+    values = numbers(name, value)
+    if not isinstance(value, Sequence) and len(values) == 1:
+        return values * count
     if len(values) != count:
         of = "link" if name == "links" else "stage"
         raise ConfigError(

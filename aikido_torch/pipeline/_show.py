@@ -39,6 +39,8 @@ def show(plan: _C.Plan, *, console: Console | None = None) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    if plan.note:
+        console.print(Text(plan.note, style="yellow"), soft_wrap=True)
 
 
 def show_layers(measured: Measurement, *, console: Console | None = None) -> None:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Checks of numbers that users pass: each error is a ConfigError with the name."""
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["flag", "number", "numbers", "sequence", "whole", "wholes"]
+
+_LIMIT = 2**31  # of the native module's whole numbers
+
+
+def whole(name: str, value: Any, *, least: int | None = None, example: str = "") -> int:
+    """An int, or what can be an index, such as numpy's.
+
+    Raises:
+        ConfigError: it is none, or too large, or less than `least`.
+    """
+    try:
+        found = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = None
+    if found is None:
+        raise ConfigError(f"{name} has {_told(value)}; it takes whole numbers.")
+    if abs(found) >= _LIMIT:
+        raise ConfigError(
+            f"{name} has {_told(value)}; it takes whole numbers below {_LIMIT}."
+        )
+    if least is not None and found < least:
+        as_example = f", as {example}" if example else ""
+        raise ConfigError(f"{name} is {found}; it takes {least} or more{as_example}.")
+    return found
+
+
+def wholes(name: str, values: Any) -> list[int]:
+    """One or several of them."""
+    return [whole(name, value) for value in _several(name, values, "whole numbers")]
+
+
+def number(name: str, value: Any) -> float:
+    """A float, or what can be one, such as numpy's; text is none. May be infinite.
+
+    Raises:
+        ConfigError: it is none, or too large for one.
+    """
+    is_text = isinstance(value, str | bytes | bool | complex)
+    try:
+        return float(value if not is_text else None)  # type: ignore[arg-type]
+    except OverflowError:
+        raise ConfigError(
+            f"{name} has {_told(value)}, which is too large; it takes a finite number."
+        ) from None
+    except (TypeError, ValueError, RuntimeError):
+        raise ConfigError(f"{name} has {_told(value)}; it takes a number.") from None
+
+
+def numbers(name: str, values: Any) -> list[float]:
+    """One or several of them."""
+    return [number(name, value) for value in _several(name, values, "numbers")]
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, and not what counts as one of them.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} has {_told(value)}; it takes True or False.")
+    return value
+
+
+def sequence(name: str, value: Any) -> list[Any]:
+    """Several of something.
+
+    Raises:
+        ConfigError: it is a single value.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise ConfigError(f"{name} has {_told(value)}; it takes a list.")
+    return list(value)
+
+
+def _several(name: str, values: Any, what: str) -> list[Any]:
+    if isinstance(values, str | bytes):
+        raise ConfigError(f"{name} has {_told(values)}; it takes {what}.")
+    if isinstance(values, Iterable) and getattr(values, "ndim", 1) != 0:
+        return list(values)
+    return [values]
+
+
+def _told(value: Any) -> str:
+    """Short, as an int may have thousands of digits and text be a file."""
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return f"{'-' if value < 0 else ''}1e{math.log10(abs(value)):.0f}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

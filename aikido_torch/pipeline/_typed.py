@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Errors of a command, with the names of options as they are typed."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+
+from aikido_torch.errors import AikidoError
+
+__all__ = ["as_typed", "typed_errors"]
+
+# Arguments of the library with another name than the option, by how a sentence about
+# them begins where that is not the name.
+_OTHER_NAMES = {"memory_bytes": "--memory", "sample_inputs": "--input"}
+_BEGINNINGS = {
+    r"level \d+ has |there are \d+ numbers of machines|no machines are": "--machines",
+    r"the bandwidth of level": "--bandwidth",
+    r"the memory of a machine|no plan fits into": "--memory",
+    r"stage \d+ has -?\d+ replicas|the replicas take": "--replicas",
+    r"the warmup of stage": "--warmups",
+    r"a straight pipeline": "--straight",
+    r"rank \d+ .*the limit is": "--max-activations",
+    r"the time of ": "--forward, --backward or --links",
+    r"the slow-down of rank|slowdown names": "--slow",
+}
+
+
+def as_typed(text: str, options: dict[str, str]) -> str:
+    """A sentence of the library in which arguments have the names of options.
+
+    Args:
+        options: by argument, as "micro_batches": "--micro-batches".
+    """
+    begin = next((o for b, o in _BEGINNINGS.items() if re.match(b, text)), None)
+    for name, option in options.items():
+        # Of a word such as "stages" not each is the name of the argument.
+        after = r"\b" if "_" in name else r"(?= (is|has|are given)\b)"
+        text = re.sub(rf"(?<![\w-]){name}{after}", option, text)
+    is_named = begin is None or any(o in text for o in begin.split(", "))
+    return text if is_named else f"{begin}: {text}"
+
+
+@contextmanager
+def typed_errors(console: Console, context: typer.Context) -> Iterator[None]:
+    """Prints what the library refuses, and ends the command with code 1."""
+    try:
+        yield
+    except AikidoError as error:
+        options = dict(_OTHER_NAMES)
+        for parameter in context.command.params:
+            if parameter.name and parameter.opts[0].startswith("--"):
+                options[parameter.name] = parameter.opts[0]
+        text = as_typed(str(error), options)
+        console.print(text, style="red", soft_wrap=True, markup=False)
+        raise typer.Exit(1) from None
