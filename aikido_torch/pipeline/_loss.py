@@ -13,7 +13,8 @@ stages before with its gradient.
 
 A loss without a count is checked at the first, second, fourth, eighth ... micro-batch,
 which is cut in two: the loss of the whole has to be the mean of the losses of both
-parts, weighed by rows. Random numbers are drawn as if there were no check.
+parts, weighed by rows. So has that of its first row and the first row of the next
+micro-batch. Random numbers are drawn as if there were no check.
 """
 
 import math
@@ -28,6 +29,9 @@ import torch
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Loss", "LossCheck", "check_loss_function", "loss_of", "told"]
+
+# Numbers of a micro-batch that are kept until the next one.
+_MOST_KEPT = 1 << 24
 
 _REMEDY = (
     "Return the sum and the count that it is divided by, as in "
@@ -108,11 +112,12 @@ class LossCheck:
     def __init__(self, loss_fn: Callable[[Any, Any], Any] | None) -> None:
         self._loss_fn = loss_fn
         self._num_seen = 0
+        self._one_row: _Row | None = None  # of the micro-batch before, if it was due
 
     def is_due(self) -> bool:
         """Whether the next micro-batch is to be looked at; counts it."""
         self._num_seen += 1
-        return self._num_seen & (self._num_seen - 1) == 0
+        return self._num_seen & (self._num_seen - 1) == 0 or self._one_row is not None
 
     def look(
         self,
@@ -130,25 +135,44 @@ class LossCheck:
         Raises:
             ConfigError: the loss is no mean over rows.
         """
-        assert self._loss_fn is not None
+        before, self._one_row = self._one_row, None
         rows = _rows_of(target)
-        if rows is None or rows < 2 or _rows_of(outputs) != rows:
+        if rows is None or rows < 1 or _rows_of(outputs) != rows:
             return  # such a loss cannot be told apart from a mean over rows
-        at = (rows + 1) // 2
-        parts = []
-        for part in (slice(0, at), slice(at, rows)):
-            try:
-                with torch.no_grad(), same_random_numbers():
-                    value = self._loss_fn(_part(outputs, part), _part(target, part))
-                parts.append(float(value))
-            except Exception:
-                return  # a loss of whole micro-batches alone: it cannot be told apart
-        self._judge(float(loss.detach()), parts, [at, rows - at], loss.dtype)
+        whole = float(loss.detach())
+
+        def loss_of_part(outputs: Any, target: Any) -> float:
+            assert self._loss_fn is not None
+            with torch.no_grad(), same_random_numbers():
+                return float(self._loss_fn(outputs, target))
+
+        try:
+            if rows > 1:
+                at = (rows + 1) // 2
+                parts = [
+                    loss_of_part(_part(outputs, cut), _part(target, cut))
+                    for cut in (slice(0, at), slice(at, rows))
+                ]
+                self._judge(whole, parts, [at, rows - at], loss.dtype)
+            first = slice(0, 1)
+            one = _Row(_part(outputs, first), _part(target, first))
+            if before is None and one.num_numbers() <= _MOST_KEPT:
+                self._one_row = one
+            # The same row twice tells a sum, two rows also a mean over tokens.
+            other = before if before is not None and before.fits(one) else one
+            # The loss may draw random numbers, so both are computed with the same ones.
+            parts = [loss_of_part(row.outputs, row.target) for row in (other, one)]
+            both = loss_of_part(*other.with_rows_of(one))
+            self._judge(both, parts, [1, 1], loss.dtype)
+        except ConfigError:
+            raise
+        except Exception:
+            return  # a loss of whole micro-batches alone: it cannot be told apart
 
     def _judge(
         self, whole: float, parts: list[float], rows: list[int], dtype: torch.dtype
     ) -> None:
-        if not all(map(math.isfinite, (whole, *parts))):
+        if not math.isfinite(whole):
             return
         mean = sum(p * r for p, r in zip(parts, rows, strict=True)) / sum(rows)
         # Sums of many numbers in another order differ by more than one rounding.
@@ -162,9 +186,10 @@ class LossCheck:
             else "is neither the mean nor the sum over rows, maybe a mean over tokens"
         )
         raise ConfigError(
-            f"loss_fn {what}: it is {whole:.6g} for a micro-batch of {sum(rows)} rows, "
-            f"{parts[0]:.6g} for its first {rows[0]} and {parts[1]:.6g} for the other "
-            f"{rows[1]}. {_of_many('It')} {_REMEDY}; with (loss * rows, rows) "
+            f"loss_fn {what}: it is {whole:.6g} for {sum(rows)} rows, {parts[0]:.6g} "
+            f"for the first {rows[0]} of them and {parts[1]:.6g} for the other "
+            f"{rows[1]}. "
+            f"{_of_many('It')} {_REMEDY}; with (loss * rows, rows) "
             "it is weighed by rows whatever it is."
         )
 
@@ -198,6 +223,40 @@ def _rows_of(value: Any) -> int | None:
 
 def _part(value: Any, rows: slice) -> Any:
     """A copy, since a loss function may change what it gets in place."""
+    return _mapped(lambda tensor: tensor.detach()[rows].clone(), value)
+
+
+def _mapped(call: Callable[..., torch.Tensor], value: Any, *others: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.detach()[rows].clone()
-    return tuple(tensor.detach()[rows].clone() for tensor in value)
+        return call(value, *others)
+    return tuple(call(*tensors) for tensors in zip(value, *others, strict=True))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The first of a micro-batch."""
+
+    outputs: Any
+    target: Any
+
+    def num_numbers(self) -> int:
+        values = (*(_tensors_in(self.outputs) or ()), *(_tensors_in(self.target) or ()))
+        return sum(tensor.numel() for tensor in values)
+
+    def fits(self, other: "_Row") -> bool:
+        def shapes(seen: "_Row") -> list[torch.Size]:
+            values = (_tensors_in(seen.outputs) or (), _tensors_in(seen.target) or ())
+            return [tensor.shape for of_kind in values for tensor in of_kind]
+
+        return shapes(self) == shapes(other)
+
+    def with_rows_of(self, other: "_Row") -> tuple[Any, Any]:
+        """Outputs and targets of both."""
+
+        def joined(one: torch.Tensor, two: torch.Tensor) -> torch.Tensor:
+            return torch.cat((one, two))
+
+        return (
+            _mapped(joined, self.outputs, other.outputs),
+            _mapped(joined, self.target, other.target),
+        )

@@ -104,6 +104,27 @@ def test_a_loss_that_cannot_be_weighed_is_refused(loss_fn, sentence):
     assert "(cross_entropy(outputs, targets, reduction=" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("counts", "loss_fn", "sentence"),
+    [
+        ([[4], [4]], functools.partial(cross_entropy, reduction="sum"), "is the sum"),
+        ([[4], [1]], cross_entropy, "maybe a mean over tokens"),
+        ([[4, 0], [1, 1]], cross_entropy, "maybe a mean over tokens"),
+        ([[4, 4], [1, 1]], cross_entropy, "maybe a mean over tokens"),
+    ],
+)
+def test_rows_of_micro_batches_are_compared_with_each_other(counts, loss_fn, sentence):
+    schedule = pipeline.schedule("1f1b", stages=2, micro_batches=2)
+    with pytest.raises(errors.ConfigError, match=sentence):
+        trained(schedule, batches_of_tokens(counts), loss_fn)
+
+
+def test_a_mean_over_tokens_of_rows_that_have_the_same_number_is_one_over_rows():
+    schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
+    for counts in ([[3]] * 4, [[3, 3]] * 4, [[2, 2, 2], [2], [2, 2], [2]]):
+        trained(schedule, batches_of_tokens(counts), cross_entropy)
+
+
 def test_token_counts_that_differ_later_are_found_later():
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     batches = batches_of_tokens([[2, 2], [2, 2], [2, 2], [3, 2]])
@@ -175,13 +196,14 @@ def test_a_count_is_given_always_or_never():
     calls = []
 
     def changing(outputs, targets):
-        calls.append(1)
+        calls.extend([1] * torch.is_grad_enabled())
         loss = (outputs - targets).square().mean()
         return (loss, 1) if len(calls) > 3 else loss
 
     schedule = pipeline.schedule("gpipe", stages=2, micro_batches=4)
     x = torch.randn(1, WIDTH, dtype=torch.float64)
     with pytest.raises(
-        errors.ConfigError, match="returned a count for micro-batch 3, and before none"
+        errors.ConfigError,
+        match=r"returned a count for micro-batch 3, and before none",
     ):
         trained(schedule, [(x, x, 1.0)] * 4, changing)
