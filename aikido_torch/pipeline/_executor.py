@@ -32,6 +32,7 @@ from aikido_torch.pipeline._observe import Observer
 from aikido_torch.pipeline._packing import MESSAGE_BYTES, Promise
 from aikido_torch.pipeline._stage import StageRun, Tensors
 from aikido_torch.pipeline._sum import Sum
+from aikido_torch.pipeline._tell import Teller
 
 __all__ = ["AHEAD", "Executor", "Feed", "Program"]
 
@@ -137,11 +138,17 @@ class Executor:
         num_stages: of the whole pipeline.
         stages: those of this rank, by number.
         channel: to the other ranks.
+        teller: hears of everything that is done.
     """
 
     def __init__(
-        self, num_stages: int, stages: dict[int, StageRun], channel: Channel
+        self,
+        num_stages: int,
+        stages: dict[int, StageRun],
+        channel: Channel,
+        teller: Teller | None = None,
     ) -> None:
+        self._teller = teller or Teller()
         self._num_stages = num_stages
         self._stages = stages
         self._channel = channel
@@ -209,7 +216,7 @@ class Executor:
                 yield from self._arrive("receive_activation", step)
             inputs, weight = self._inputs.pop(step.key)
         target = self._feed.target(step.micro_batch, weight) if stage.is_last else None
-        begun = self._begun()
+        begun, told = self._begun(), self._teller.begin()
         outputs = stage.forward(
             step.micro_batch,
             step.version,
@@ -219,6 +226,7 @@ class Executor:
             is_kept=step.key not in self._program.recomputed,
         )
         self._computed(step.stage, False, begun)
+        self._tell(step, told)
         if stage.is_last:
             return
         if weight > 0:
@@ -233,16 +241,19 @@ class Executor:
             self._inputs[step.stage + 1, step.micro_batch] = tuple(given), weight
 
     def _recompute(self, step: Step) -> None:
+        told = self._teller.begin()
         self._stages[step.stage].recompute(step.micro_batch)
+        self._tell(step, told)
 
     def _backward(self, step: Step) -> Waits:
         yield from self._need_gradient(step)
         gradients = self._gradients.pop(step.key, ())
         stage = self._stages[step.stage]
         divisor = stage.divisor_of(step.micro_batch)
-        begun = self._begun()
+        begun, told = self._begun(), self._teller.begin()
         found = stage.backward(step.micro_batch, gradients)
         self._computed(step.stage, True, begun)
+        self._tell(step, told)
         self._leave(step, found, divisor)
 
     def _input_gradient(self, step: Step) -> Waits:
@@ -250,10 +261,15 @@ class Executor:
         gradients = self._gradients.pop(step.key, ())
         stage = self._stages[step.stage]
         divisor = stage.divisor_of(step.micro_batch)
-        self._leave(step, stage.input_gradient(step.micro_batch, gradients), divisor)
+        told = self._teller.begin()
+        found = stage.input_gradient(step.micro_batch, gradients)
+        self._tell(step, told)
+        self._leave(step, found, divisor)
 
     def _weight_gradient(self, step: Step) -> None:
+        told = self._teller.begin()
         self._stages[step.stage].weight_gradient(step.micro_batch)
+        self._tell(step, told)
 
     def _need_gradient(self, step: Step) -> Waits:
         is_here = step.key in self._gradients or step.key in self._without_gradient
@@ -287,11 +303,11 @@ class Executor:
     def _step(self, step: Step) -> Waits:
         stage = self._stages[step.stage]
         total = self._sums.pop(step.stage, None)
-        if total is None:
-            stage.step(step.version, stage.take_update())
-            return
-        yield from total.pending
-        stage.step(step.version, total.update())
+        if total is not None:
+            yield from total.pending
+        told = self._teller.begin()
+        stage.step(step.version, total.update() if total else stage.take_update())
+        self._tell(step, told)
 
     def _push(self, step: Step) -> None:
         self._stages[step.stage].weights.push(step.version)
@@ -335,8 +351,14 @@ class Executor:
             self.observer.sends((kind == _GRADIENT, step.stage, step.micro_batch))
         # A gradient is known by the stage that it is for.
         stage = step.stage - (kind in (_GRADIENT, _MORE_GRADIENT))
+        told = self._teller.begin()
         pending = self._channel.send(step.peer, self._tag(kind, stage, step), buffer)
         self._sends.append((pending, buffer))
+        if kind in (_ACTIVATION, _GRADIENT):
+            self._tell(step, told)
+
+    def _tell(self, step: Step, begun: int) -> None:
+        self._teller.end(step.kind, step.stage, step.micro_batch, begun)
 
     def _tag(self, kind: int, stage: int, step: Step) -> int:
         """Known by the stage that the activation comes from."""
@@ -441,7 +463,9 @@ class Executor:
     ) -> Generator[Pending, None, tuple[Tensors, float]]:
         assert arrival.message is not None
         pending, buffer = arrival.message
+        told = self._teller.begin()
         yield pending
+        self._tell(arrival.step, told)
         content = promise.unpack(buffer)
         if content.overflow_rows is None:
             return content.tensors, content.weight

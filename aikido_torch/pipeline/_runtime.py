@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from aikido_torch._backend import recorder_of_process
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.pipeline._adapt import Adapt, Adapter, Change
 from aikido_torch.pipeline._arguments import whole
@@ -38,6 +39,7 @@ from aikido_torch.pipeline._ranks import Ranks
 from aikido_torch.pipeline._schedule import Schedule
 from aikido_torch.pipeline._stage import LossFunction, MakeOptimizer, StageRun
 from aikido_torch.pipeline._sum import num_tensors
+from aikido_torch.pipeline._tell import Teller
 from aikido_torch.pipeline._watch import Failure, Watch
 from aikido_torch.straggler import Policy, SkipStraggler
 
@@ -130,7 +132,9 @@ class Pipeline:
         for s, run in self._runs.items():
             self._ranks.make_equal(s, run.module)
         channel = GroupChannel(self._ranks.messages, self._ranks.replicas, policy)
-        self._executor = Executor(count, self._runs, channel)
+        is_ours = self._ranks.is_aikido
+        self._teller = Teller(recorder_of_process() if is_ours else None)
+        self._executor = Executor(count, self._runs, channel, self._teller)
         self._set_program()
         self._is_running = False
         self._watch: Watch | None = None
@@ -386,8 +390,9 @@ class Pipeline:
             is_looked_at = self._adapt and self._num_runs % self._adapt.every == 0
             self._executor.observer = Observer() if is_looked_at else None
             try:
-                for pending in self._executor.run(self._program, feed):
-                    pending.wait()
+                with self._teller.run():
+                    for pending in self._executor.run(self._program, feed):
+                        pending.wait()
             except BaseException as error:
                 if not isinstance(error, AikidoError):
                     at = self._program.steps[self._executor.at].text

@@ -37,6 +37,7 @@ from aikido_torch.trace._metrics import Metrics, serve
 from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._record import address, save, start, stop, take
 from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._stages import PipelineSummary, StageSummary
 from aikido_torch.trace._summary import PauseSummary, RankSummary, Summary, summarize
 from aikido_torch.trace._text import report
 from aikido_torch.trace._verdict import Culprit, Verdict
@@ -55,9 +56,11 @@ __all__ = [
     "Outcome",
     "Pause",
     "PauseSummary",
+    "PipelineSummary",
     "RankStep",
     "RankSummary",
     "Span",
+    "StageSummary",
     "StepFacts",
     "Summary",
     "Verdict",

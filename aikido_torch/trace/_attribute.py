@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from aikido_torch.trace._detect import LEAST_SHARE, Finding, Slow, find, pattern_of
 from aikido_torch.trace._facts import StepFacts
+from aikido_torch.trace._pipelines import pipeline_losses
 from aikido_torch.trace._sentences import evidence_of, nothing_seen, too_short
 from aikido_torch.trace._verdict import Cause, Culprit, Part, Pattern, Verdict
 
@@ -45,6 +46,7 @@ class Loss:
     slow: Slow
     pattern: Pattern
     peer: int | None = None
+    stage: int | None = None
 
     @property
     def total_s(self) -> float:
@@ -67,7 +69,18 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
     losses = _stops(stopped, ranks, step_s)
     if not losses:  # what a stop has delayed is late because of it
         losses += _network(window, ranks, step_s)
-    losses += _own(window, ranks, own)
+    if any(own.stages for facts in window for own in facts.ranks.values()):
+        found = pipeline_losses(window, ranks, step_s)
+        losses += [
+            Loss(
+                "loop" if each.part == "loop" else "compute", each.part, each.rank,
+                each.slow, each.pattern, stage=each.stage,
+            )
+            for each in found.losses
+        ]  # fmt: skip
+        own = replace(own, visible_s=found.visible_s)
+    else:
+        losses += _own(window, ranks, own)
     first, last = window[0].step, window[-1].step
     if not losses:
         is_short = own.visible_s > VISIBLE_SHARE * step_s
@@ -341,6 +354,7 @@ def _verdict(
             share=loss.total_s / total,
             num_steps=len(loss.slow.rows),
             peer=loss.peer,
+            stage=loss.stage,
         )
         for loss in named
     )

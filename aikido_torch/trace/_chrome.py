@@ -2,7 +2,8 @@
 # Copyright (c) the aikido authors
 """Traces as JSON that Perfetto (ui.perfetto.dev) and Chrome's tracing page open.
 
-Format: "Trace Event Format", Google, with complete events (ph X) only. A rank is a
+Format: "Trace Event Format", Google: complete events (ph X), and arrows from what is
+sent to where it is received (ph s and f). A rank is a
 process; what may overlap is spread over as many lanes as it takes, because events of
 one lane have to nest.
 """
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from aikido_torch.trace._dump import Dump, check_together, write_file
+from aikido_torch.trace._flows import Flows, Place
 from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._stages import label_of
 
 __all__ = ["FRAMES", "events", "lanes", "write_chrome"]
 
@@ -67,10 +70,14 @@ def events(dumps: Iterable[Dump]) -> list[_Event]:
     """The events of all ranks; times begin with the first of all spans."""
     aligned = [(dump, dump.aligned()) for dump in dumps]
     zero = min((s.begin_ns for _, spans in aligned for s in spans), default=0)
-    return [event for dump, spans in aligned for event in _of_rank(dump, spans, zero)]
+    flows = Flows()
+    found = [
+        event for dump, spans in aligned for event in _of_rank(dump, spans, zero, flows)
+    ]
+    return found + flows.events()
 
 
-def _of_rank(dump: Dump, spans: list[Span], zero: int) -> list[_Event]:
+def _of_rank(dump: Dump, spans: list[Span], zero: int, flows: Flows) -> list[_Event]:
     groups: dict[tuple[int, str], list[Span]] = {}
     for span in spans:
         groups.setdefault(_place(span), []).append(span)
@@ -99,6 +106,8 @@ def _of_rank(dump: Dump, spans: list[Span], zero: int) -> list[_Event]:
             )
             for span in lane:
                 out += _of_span(dump, span, thread, zero)
+                at = Place(dump.rank, thread, (span.begin_ns - zero) / 1e3)
+                flows.add(dump, span, at)
                 for pause in pauses.get(span, ()):
                     out.append(_of_pause(dump, pause, thread, zero))
     return out
@@ -172,6 +181,10 @@ def _of_span(dump: Dump, span: Span, thread: int, zero: int) -> list[_Event]:
     args: dict[str, Any] = {}
     if span.step >= 0:
         args["step"] = span.step
+    if span.kind == Kind.SECTION and (label := label_of(title_of(dump, span))):
+        args["stage"] = label.stage
+        if label.micro_batch >= 0:
+            args["micro_batch"] = label.micro_batch
     if span.kind not in (Kind.SECTION, Kind.STOP):
         if span.name < len(dump.names):
             args["group"] = dump.names[span.name]

@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from aikido_torch.trace._dump import Dump
 from aikido_torch.trace._spans import Kind, Outcome, Span
+from aikido_torch.trace._stages import RUN, stage_works
 from aikido_torch.trace._verdict import Part
 
 __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
@@ -45,6 +46,8 @@ class RankStep:
         parts: seconds of work_s by part of the step: "input", "forward", "backward",
             "optimizer", and "loop" for the code between them. Empty where no parts
             were recorded.
+        stages: of a pipeline: seconds of computing for one micro-batch, by stage that
+            the rank has.
     """
 
     work_s: float
@@ -53,6 +56,7 @@ class RankStep:
     stopped_in_work_s: float = 0.0
     length_s: float = 0.0
     parts: Mapping[Part, float] = field(default_factory=dict)
+    stages: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,39 @@ class Timeline:
         )
 
 
+def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
+    """The steps of a rank of a pipeline: what it computes, and what it does between."""
+    found = {}
+    stops = Timeline(s for s in dump.spans if s.kind == Kind.STOP)
+    sections = [s for s in dump.spans if s.kind == Kind.SECTION]
+    runs = {s.step: s for s in sections if dump.names[s.name] == RUN}
+    for step, work in stage_works(dump).items():
+        if step - 1 not in runs:
+            continue  # nothing says when it began
+        parts: dict[Part, float] = {"loop": work.before_s}
+        for by_part in work.stages.values():
+            for part, seconds in by_part.items():
+                parts[part] = parts.get(part, 0.0) + seconds
+        begin, end = runs[step - 1].end_ns, runs[step].end_ns
+        in_loop = stops.within(begin, runs[step].begin_ns) / 1e9
+        parts["loop"] = max(0.0, parts["loop"] - in_loop)
+        found[step] = RankStep(
+            work_s=sum(parts.values()),
+            stopped_s=stops.within(begin, end) / 1e9,
+            length_s=(end - begin) / 1e9,
+            parts=parts,
+            stages={
+                stage: sum(by_part.values())
+                / max(1, work.num_micro_batches.get(stage, 0))
+                for stage, by_part in work.stages.items()
+            },
+        )
+    return found
+
+
 def _rank_steps(dump: Dump) -> dict[int, RankStep]:
+    if RUN in dump.names and (found := _pipeline_steps(dump)):
+        return found
     calls: defaultdict[int, list[Span]] = defaultdict(list)
     sections: defaultdict[str, list[Span]] = defaultdict(list)
     stopped = []

@@ -15,6 +15,7 @@ from typing import Any
 from aikido_torch._colors import COLORS, PARTS, part_of
 from aikido_torch.trace._chrome import FRAMES, lanes
 from aikido_torch.trace._dump import Dump, write_file
+from aikido_torch.trace._fitting import spans_of
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Span
 from aikido_torch.trace._summary import (
@@ -22,9 +23,10 @@ from aikido_torch.trace._summary import (
     note_of,
     part_of_verdict,
     ranks_of,
+    sentence_on,
     summarize,
 )
-from aikido_torch.trace._units import ms
+from aikido_torch.trace._units import ms, percent
 
 __all__ = ["write_html"]
 
@@ -182,6 +184,7 @@ def _tables(summary: Summary) -> list[tuple[str, str, str]]:
             _arrivals(summary) if summary.steps else "",
         ),
         ("ranks", "Ranks, medians in ms", _ranks(summary)),
+        ("stages", _title_of_stages(summary), _stages(summary)),
         ("backups", "Primaries and who stood in for them, in calls", _backups(summary)),
         ("links", "Links in MB/s, senders in rows", _links(summary)),
         ("pauses", "Messages that stood still on their way, ms", _pauses(summary)),
@@ -261,6 +264,25 @@ def _ranks(summary: Summary) -> str:
         "rank", "note", "step", "own work", "of it data", "waited in a call", "wire",
         "last to call",
     )  # fmt: skip
+    return _table(head, rows)
+
+
+def _title_of_stages(summary: Summary) -> str:
+    if summary.pipeline is None:
+        return ""
+    return f"Stages, ms for a micro-batch: {sentence_on(summary.pipeline)}"
+
+
+def _stages(summary: Summary) -> str:
+    stages = summary.pipeline.stages if summary.pipeline else ()
+    rows = [
+        _cells(
+            each.stage, spans_of(each.ranks), ms(each.forward_ms), ms(each.backward_ms),
+            ms(each.optimizer_ms), percent(each.bubble),
+        )
+        for each in stages
+    ]  # fmt: skip
+    head = ("stage", "ranks", "forward", "backward", "optimizer of a step", "bubble")
     return _table(head, rows)
 
 

@@ -31,6 +31,8 @@ class Loss(Protocol):
     def pattern(self) -> Pattern: ...
     @property
     def peer(self) -> int | None: ...
+    @property
+    def stage(self) -> int | None: ...
 
 
 def nothing_seen(num_steps: int, step_s: float, visible_s: float) -> str:
@@ -103,6 +105,11 @@ def _alike(losses: Sequence[Loss], num_steps: int) -> str:
     grows = " The loss changes over the window." if top.pattern == "drifting" else ""
     verb = "s" if len(ranks) == 1 else ""
     match top.cause:
+        case "compute" if top.stage is not None:
+            text = (
+                f"{_capital(who)} computed {in_ms(own)} for a micro-batch of stage "
+                f"{top.stage} {where}, the other ranks or stages {in_ms(usual)}."
+            )
         case "compute" | "loop":
             part = f", mostly in {_PARTS[top.part]}" if top.part else ""
             text = (

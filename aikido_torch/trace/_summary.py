@@ -14,7 +14,8 @@ from aikido_torch.trace._facts import facts_of
 from aikido_torch.trace._fitting import spans_of
 from aikido_torch.trace._pauses import pauses_of
 from aikido_torch.trace._spans import Kind, Outcome
-from aikido_torch.trace._units import in_ms
+from aikido_torch.trace._stages import PipelineSummary, pipeline_of
+from aikido_torch.trace._units import in_ms, percent
 from aikido_torch.trace._verdict import Verdict
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "note_of",
     "part_of_verdict",
     "ranks_of",
+    "sentence_on",
     "summarize",
 ]
 
@@ -94,6 +96,7 @@ class Summary:
         verdicts: of windows of five steps, or of more where five are too few to tell.
         pauses: of messages, by rank, those that took longest in all first.
         backups: for whom each stood in, by primary; empty where there were none.
+        pipeline: its stages and bubbles; None where there is none.
     """
 
     job: str
@@ -105,6 +108,7 @@ class Summary:
     verdicts: list[Verdict] = field(default_factory=list)
     pauses: list[PauseSummary] = field(default_factory=list)
     backups: list[BackupSummary] = field(default_factory=list)
+    pipeline: PipelineSummary | None = None
 
 
 def summarize(dumps: Iterable[Dump]) -> Summary:
@@ -125,6 +129,7 @@ def summarize(dumps: Iterable[Dump]) -> Summary:
     summary.verdicts = attribute_joined(facts)
     summary.pauses = [each for dump in dumps for each in _pauses(dump)]
     summary.backups = backups_of(dumps)
+    summary.pipeline = pipeline_of(dumps)
     for dump in dumps:
         own = [each.ranks[dump.rank] for each in facts if dump.rank in each.ranks]
         calls = [
@@ -172,6 +177,15 @@ def ranks_of(verdict: Verdict) -> str:
 def part_of_verdict(verdict: Verdict) -> str:
     """The part of the step in which most was lost; empty if it is not known."""
     return (verdict.culprits[0].part or "") if verdict.culprits else ""
+
+
+def sentence_on(pipeline: PipelineSummary) -> str:
+    """How well a pipeline is cut, for a heading."""
+    return (
+        f"{percent(pipeline.bubble)} of the ranks' time is bubbles; stage "
+        f"{pipeline.slowest} is the slowest, {percent(pipeline.imbalance)} above the "
+        "mean of the stages"
+    )
 
 
 def _pauses(dump: Dump) -> list[PauseSummary]:

@@ -9,15 +9,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from aikido_torch.trace._dump import Dump
-from aikido_torch.trace._fitting import Column, fitting
+from aikido_torch.trace._fitting import Column, fitting, spans_of
 from aikido_torch.trace._summary import (
     Summary,
     note_of,
     part_of_verdict,
     ranks_of,
+    sentence_on,
     summarize,
 )
-from aikido_torch.trace._units import ms
+from aikido_torch.trace._units import ms, percent
 from aikido_torch.trace._verdict import Verdict
 
 __all__ = ["report"]
@@ -52,6 +53,7 @@ def _tables(summary: Summary, width: int) -> tuple[Table, ...]:
     return (
         _culprits(summary, width),
         _ranks(summary, width),
+        _stages(summary, width),
         _backups(summary, width),
         _links(summary, width),
         _pauses(summary, width),
@@ -93,6 +95,22 @@ def _ranks(summary: Summary, width: int) -> Table:
     last = [f"{rank.last:.0%}" for rank in ranks]
     columns.append(Column("last to call", last, importance=3))
     return fitting("Ranks, medians in ms", columns, width)
+
+
+def _stages(summary: Summary, width: int) -> Table:
+    if summary.pipeline is None:
+        return fitting("Stages", [Column("stage")], width)
+    stages = summary.pipeline.stages
+    columns = [
+        Column("stage", [str(each.stage) for each in stages]),
+        Column("ranks", [spans_of(each.ranks) for each in stages], importance=9),
+        Column("forward", [ms(each.forward_ms) for each in stages], importance=8),
+        Column("backward", [ms(each.backward_ms) for each in stages], importance=7),
+        Column("optimizer", [ms(each.optimizer_ms) for each in stages], importance=3),
+        Column("bubble", [percent(each.bubble) for each in stages], importance=6),
+    ]
+    title = f"Stages, ms for a micro-batch: {sentence_on(summary.pipeline)}"
+    return fitting(title, columns, width)
 
 
 def _backups(summary: Summary, width: int) -> Table:

@@ -39,6 +39,7 @@ class Culprit:
         share: of what all culprits of the verdict lost; shares add up to 1.
         num_steps: steps in which the rank was late.
         peer: of a link between two ranks, the receiver.
+        stage: of a pipeline, the stage that was slow; None for what is no stage's.
     """
 
     rank: int
@@ -48,6 +49,7 @@ class Culprit:
     share: float
     num_steps: int
     peer: int | None = None
+    stage: int | None = None
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,42 @@ def backed_up_call(
     ]
 
 
+def staged_rank(
+    rank: int,
+    *,
+    stage: int,
+    forward: float,
+    backward: float,
+    steps: int = 2,
+    gap: float = 10,
+    sent: str = "",
+) -> Dump:
+    """One of a pipeline: runs of 50 ms, each of two micro-batches and an optimizer of
+    1 ms; `gap` ms between two runs. `sent`: "send_activation", for example."""
+    names = ["pipeline run", f"step stage {stage}"]
+    spans = []
+
+    def add(name: str, begin: float, length: float, step: int) -> float:
+        if name not in names:
+            names.append(name)
+        number = names.index(name)
+        end = begin + length
+        spans.append(span(Kind.SECTION, begin, end, name=number, step=step))
+        return end
+
+    for step in range(steps):
+        begin = at = step * (50 + gap)
+        add("pipeline run", begin, 50, step)
+        for micro_batch in range(2):
+            place = f"stage {stage} micro-batch {micro_batch}"
+            at = add(f"forward {place}", at, forward, step)
+            at = add(f"backward {place}", at, backward, step)
+            if sent:
+                at = add(f"{sent} {place}", at, 0, step)
+        add(f"step stage {stage}", at, 1, step)
+    return dump(rank, spans, names=names)
+
+
 def dump(rank: int, spans: list[Span], **fields: object) -> Dump:
     """Of a job of four ranks."""
     values: dict[str, object] = {

@@ -18,7 +18,7 @@ from aikido_torch.trace import Kind
 from aikido_torch.trace._html import write_html
 from benchmarks.tracing_cases.simulate import Injected, Model
 from harness.browser import PROGRAM, Browser
-from harness.traces import backed_up_call, dump, paused_message, span
+from harness.traces import backed_up_call, dump, paused_message, span, staged_rank
 
 
 class Page(HTMLParser):
@@ -130,6 +130,14 @@ def test_a_part_of_the_step_has_the_colour_of_all_reports(tmp_path):
         light, dark = COLORS[name]
         assert f"--c{index}: {light};" in text
         assert f"--c{index}: {dark};" in text
+
+
+def test_a_pipeline_has_a_table_of_its_stages(tmp_path):
+    ranks = [staged_rank(r, stage=r, forward=3, backward=6) for r in range(2)]
+    text, page = written(tmp_path, ranks)
+    assert "stages" in page.ids
+    cells = ["0", "0", "3.00", "6.00", "1.00", "62%"]
+    assert "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" in text
 
 
 def test_names_cannot_break_out_of_the_page(tmp_path):

@@ -18,6 +18,7 @@ class Loss:
     part: str | None = None
     pattern: str = "steady"
     peer: int | None = None
+    stage: int | None = None
     slow: Slow = SLOW
 
 

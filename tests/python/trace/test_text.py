@@ -7,7 +7,7 @@ from rich.console import Console
 from aikido_torch.trace import Kind, Outcome
 from aikido_torch.trace._text import report
 from benchmarks.tracing_cases.simulate import Injected, Model
-from harness.traces import backed_up_call, dump, paused_message, span
+from harness.traces import backed_up_call, dump, paused_message, span, staged_rank
 
 
 def printed(dumps, width=200):
@@ -94,6 +94,17 @@ def test_no_table_is_wider_than_a_pipe_and_no_cell_is_cut():
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert "more columns in a wider terminal" in " ".join(text.split())
+
+
+def test_a_pipeline_has_a_table_of_its_stages():
+    ranks = [staged_rank(0, stage=0, forward=3, backward=6)]
+    ranks.append(staged_rank(1, stage=1, forward=5, backward=10))
+    text = printed(ranks)
+    assert (
+        "Stages, ms for a micro-batch: 50% of the ranks' time is bubbles; stage 1 is "
+        "the slowest, 25% above the mean of the stages"
+    ) in " ".join(text.split())
+    assert "Stages" not in printed([dump(0, [span(Kind.SECTION, 1, 2)])])
 
 
 def test_long_times_have_no_exponent():

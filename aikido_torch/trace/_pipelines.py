@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Late ranks and stages of a pipeline in a window of steps. Pure.
+
+Ranks of a pipeline do different work, so three tables are looked at: the replicas of
+each stage against each other, the stages against each other (each by its fastest
+replica, for one micro-batch, with the micro-batches shared by the replicas), and the
+time between two runs of the schedule, of all ranks. A plan that cuts a model unevenly
+shows as a slow stage, which is what it is.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aikido_torch.trace._detect import Pattern, Slow, find
+from aikido_torch.trace._facts import StepFacts
+from aikido_torch.trace._verdict import Part
+
+__all__ = ["PipelineLoss", "PipelineLosses", "pipeline_losses"]
+
+
+@dataclass(frozen=True)
+class PipelineLoss:
+    """A rank that was late; `stage` is None for the time between two runs."""
+
+    rank: int
+    stage: int | None
+    part: Part | None
+    slow: Slow
+    pattern: Pattern
+
+
+@dataclass(frozen=True)
+class PipelineLosses:
+    """What was found, and the steady loss that would have been."""
+
+    losses: list[PipelineLoss]
+    visible_s: float
+
+
+def pipeline_losses(
+    window: Sequence[StepFacts], ranks: Sequence[int], step_s: float
+) -> PipelineLosses:
+    """The late ranks of a window.
+
+    Args:
+        window: steps in which ranks have stages.
+        ranks: ascending.
+        step_s: length of a step that nobody delays.
+    """
+    holders: defaultdict[int, set[int]] = defaultdict(set)
+    for facts in window:
+        for rank, step in facts.ranks.items():
+            for stage in step.stages:
+                holders[stage].add(rank)
+    tables = {
+        stage: _stage_table(window, sorted(own), stage)
+        for stage, own in sorted(holders.items())
+    }
+    losses: list[PipelineLoss] = []
+    visible = 0.0
+    for stage, own in sorted(holders.items()):
+        if len(own) > 1:
+            usual = float(np.nanmedian(tables[stage]))
+            found = find(tables[stage], usual)
+            visible = max(visible, _share(found.visible_s, usual))
+            losses += [
+                _loss(window, sorted(own)[slow.column], stage, slow, found.pattern)
+                for slow in found.slow
+            ]
+    late = {(loss.stage, loss.rank) for loss in losses}
+    if len(holders) > 1:
+        stages = sorted(holders)
+        costs = np.stack(
+            [np.nanmin(tables[s], axis=1) / len(holders[s]) for s in stages], axis=1
+        )
+        usual = float(np.nanmedian(np.nanmin(costs, axis=1)))
+        found = find(costs, usual)
+        visible = max(visible, _share(found.visible_s, usual))
+        for slow in found.slow:
+            stage = stages[slow.column]
+            losses += [
+                _loss(window, rank, stage, slow, found.pattern)
+                for rank in sorted(holders[stage])
+                if (stage, rank) not in late
+            ]
+    loops = np.array(
+        [
+            [
+                f.ranks[r].parts.get("loop", math.nan) if r in f.ranks else math.nan
+                for r in ranks
+            ]
+            for f in window
+        ]
+    )
+    found = find(loops, step_s)
+    losses += [
+        PipelineLoss(ranks[slow.column], None, "loop", slow, found.pattern)
+        for slow in found.slow
+    ]
+    return PipelineLosses(losses, visible * step_s)
+
+
+def _share(visible_s: float, usual_s: float) -> float:
+    return visible_s / usual_s if usual_s > 0 else math.inf
+
+
+def _stage_table(
+    window: Sequence[StepFacts], ranks: list[int], stage: int
+) -> NDArray[Any]:
+    return np.array(
+        [
+            [
+                f.ranks[r].stages.get(stage, math.nan) if r in f.ranks else math.nan
+                for r in ranks
+            ]
+            for f in window
+        ]
+    )
+
+
+def _loss(
+    window: Sequence[StepFacts], rank: int, stage: int, slow: Slow, pattern: Pattern
+) -> PipelineLoss:
+    """The part is the one that takes most more than on the other ranks."""
+    more: defaultdict[Part, float] = defaultdict(float)
+    for row in slow.rows:
+        steps = window[row].ranks
+        others = [step.parts for number, step in steps.items() if number != rank]
+        for part, seconds in steps[rank].parts.items() if rank in steps else ():
+            if part != "loop":
+                usual = sum(parts.get(part, 0.0) for parts in others)
+                more[part] += seconds - usual / max(1, len(others))
+    largest = max(sorted(more.items()), key=lambda item: item[1])[0] if more else None
+    return PipelineLoss(rank, stage, largest, slow, pattern)
