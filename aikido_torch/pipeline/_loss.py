@@ -18,6 +18,7 @@ micro-batch. Random numbers are drawn as if there were no check.
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -112,6 +113,7 @@ class LossCheck:
     def __init__(self, loss_fn: Callable[[Any, Any], Any] | None) -> None:
         self._loss_fn = loss_fn
         self._num_seen = 0
+        self._has_warned = False
         self._one_row: _Row | None = None  # of the micro-batch before, if it was due
 
     def is_due(self) -> bool:
@@ -136,9 +138,10 @@ class LossCheck:
             ConfigError: the loss is no mean over rows.
         """
         before, self._one_row = self._one_row, None
-        rows = _rows_of(target)
-        if rows is None or rows < 1 or _rows_of(outputs) != rows:
-            return  # such a loss cannot be told apart from a mean over rows
+        rows = _common_rows(outputs, target)
+        if rows is None:
+            self._warn("its arguments have no rows in common along dimension 0")
+            return
         whole = float(loss.detach())
 
         def loss_of_part(outputs: Any, target: Any) -> float:
@@ -150,12 +153,11 @@ class LossCheck:
             if rows > 1:
                 at = (rows + 1) // 2
                 parts = [
-                    loss_of_part(_part(outputs, cut), _part(target, cut))
-                    for cut in (slice(0, at), slice(at, rows))
+                    loss_of_part(*_part((outputs, target), rows, *cut))
+                    for cut in ((0, at), (at, rows))
                 ]
                 self._judge(whole, parts, [at, rows - at], loss.dtype)
-            first = slice(0, 1)
-            one = _Row(_part(outputs, first), _part(target, first))
+            one = _Row(*_part((outputs, target), rows, 0, 1))
             if before is None and one.num_numbers() <= _MOST_KEPT:
                 self._one_row = one
             # The same row twice tells a sum, two rows also a mean over tokens.
@@ -166,8 +168,18 @@ class LossCheck:
             self._judge(both, parts, [1, 1], loss.dtype)
         except ConfigError:
             raise
-        except Exception:
-            return  # a loss of whole micro-batches alone: it cannot be told apart
+        except Exception as error:
+            self._warn(f"it fails for a part: {type(error).__name__}: {error}")
+
+    def _warn(self, why: str) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        warnings.warn(
+            f"whether loss_fn is the mean over rows cannot be checked, since {why}. "
+            f"Gradients are wrong if it is a sum or a mean over tokens. {_REMEDY}.",
+            stacklevel=2,
+        )
 
     def _judge(
         self, whole: float, parts: list[float], rows: list[int], dtype: torch.dtype
@@ -221,9 +233,24 @@ def _rows_of(value: Any) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _part(value: Any, rows: slice) -> Any:
-    """A copy, since a loss function may change what it gets in place."""
-    return _mapped(lambda tensor: tensor.detach()[rows].clone(), value)
+def _common_rows(outputs: Any, target: Any) -> int | None:
+    """Those of one; the other may have several entries for each, as for tokens."""
+    sizes = [_rows_of(outputs), _rows_of(target)]
+    known = [size for size in sizes if size is not None and size > 0]
+    if len(known) < len(sizes) or max(known) % min(known):
+        return None
+    return min(known)
+
+
+def _part(values: tuple[Any, Any], rows: int, begin: int, end: int) -> tuple[Any, Any]:
+    """Copies, since a loss function may change what it gets in place."""
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        each = tensor.shape[0] // rows
+        return tensor.detach()[begin * each : end * each].clone()
+
+    outputs, target = values
+    return _mapped(cut, outputs), _mapped(cut, target)
 
 
 def _mapped(call: Callable[..., torch.Tensor], value: Any, *others: Any) -> Any:

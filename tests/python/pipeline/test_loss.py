@@ -125,6 +125,43 @@ def test_a_mean_over_tokens_of_rows_that_have_the_same_number_is_one_over_rows()
         trained(schedule, batches_of_tokens(counts), cross_entropy)
 
 
+def test_outputs_may_have_several_entries_for_each_row_of_targets():
+    class Flat(nn.Module):
+        def forward(self, x):
+            return x.flatten(0, -2)
+
+    schedule = pipeline.schedule("1f1b", stages=2, micro_batches=2)
+    modules = [layered(1)[0], Flat()]
+    pipe = LocalPipeline(modules, schedule, sgd, cross_entropy_of_flat)
+    with pytest.raises(errors.ConfigError, match="maybe a mean over tokens"):
+        pipe.run(BatchFeed(batches_of_tokens([[4, 1], [2, 2]])))
+
+
+def cross_entropy_of_flat(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets.flatten())
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        ({"value": torch.zeros(())}, "its arguments have no rows in common"),
+        (torch.zeros(3), "its arguments have no rows in common"),
+        (torch.zeros(4), "it fails for a part: ValueError: 4 rows"),
+    ],
+)
+def test_what_cannot_be_checked_is_warned_of_once(target, why):
+    def whole_alone(outputs, targets):
+        if len(outputs) != 4:
+            raise ValueError("4 rows")
+        return outputs.mean()
+
+    schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
+    x = torch.randn(4, WIDTH, dtype=torch.float64)
+    with pytest.warns(UserWarning, match=f"cannot be checked, since {why}") as told:
+        trained(schedule, [(x, target, 1.0)] * 4, whole_alone)
+    assert len(told) == 1
+
+
 def test_token_counts_that_differ_later_are_found_later():
     schedule = pipeline.schedule("1f1b", stages=2, micro_batches=4)
     batches = batches_of_tokens([[2, 2], [2, 2], [2, 2], [3, 2]])
