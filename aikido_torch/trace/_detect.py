@@ -71,6 +71,7 @@ _POWER = 2.33  # standard normal quantile of 99 %
 _HALF_SPREAD = 0.6
 # Steps below which a pattern over the window has no meaning.
 _FEWEST_STEPS = 3
+_FEWEST_FOR_TREND = 5
 _FEWEST_IN_TURN = 8
 _MOST = 0.6  # of the steps of a window
 # A tail is heavy if its largest value is so much larger than in normal noise.
@@ -126,13 +127,20 @@ def find(values: Table, step_s: float) -> Finding:
         return Finding("none", (), math.inf)
     least_s = LEAST_SHARE * step_s
     floor_s = max(_FLOOR_SHARE * step_s, _FLOOR_S)
-    noise = _Noise(table, floor_s, least_s)
+    rows = table.shape[0]
+    # A window of few steps may have a trend, and may be too short to spend on it.
+    with_trend = rows >= _FEWEST_FOR_TREND
+    noise = _Noise(table, floor_s, least_s, with_trend=with_trend and rows > 5)
     late = _steady(table, noise, least_s)
+    if with_trend and rows <= 5 and not late.any():
+        second = _Noise(table, floor_s, least_s, with_trend=True)
+        late = _steady(table, second, least_s)
+        noise = second if late.any() else noise
     pattern: Pattern = "steady"
     if late.any():
         if noise.is_trend(late):
             pattern = "drifting"
-        if table.shape[0] < _FEWEST_STEPS:
+        if rows < _FEWEST_STEPS:
             pattern = "transient"
     else:
         late, pattern = _outstanding(table, floor_s, least_s)
@@ -237,13 +245,15 @@ class _Noise:
         visible_s: see `Finding`.
     """
 
-    def __init__(self, table: Table, floor_s: float, least_s: float) -> None:
+    def __init__(
+        self, table: Table, floor_s: float, least_s: float, *, with_trend: bool
+    ) -> None:
         self.rows, self.columns = table.shape
         self.floor2 = floor_s**2 / self.rows
         self.error = self.limit = self.visible_s = math.inf
         self.own_error = np.full(self.columns, math.inf)
         self.own_limit = math.inf
-        lost = int(self.rows >= 6)  # degrees of freedom, for a trend
+        lost = int(with_trend)  # degrees of freedom
         kept = self.rows - 2 * _trim(self.rows) - lost
         pooled, freedom = self._pooled(table, lost, kept)
         location = _location(table)
@@ -455,12 +465,9 @@ def _needed_ratio(below: Table, above: int, num_values: int) -> float:
     middle = float(np.median(below))
     spread = 1.4826 * float(np.median(np.abs(below - middle)))
     normal = spread * math.sqrt(2 * math.log(num_values))
-    is_heavy = float(below[0]) - middle > _HEAVY * normal
-    factor = 1.0
-    if num_values < 100:
-        factor = 2.5 if is_heavy else 1.3
-    elif is_heavy:
-        factor = 4.0
+    weight = (float(below[0]) - middle) / max(normal, 1e-12)
+    most = 2.5 if num_values < 100 else 4.0
+    factor = min(most, max(1.0, 1 + 5 * (weight - _HEAVY)))
     return 1 + float(light) * max(1.0, factor / above)
 
 

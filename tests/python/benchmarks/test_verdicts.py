@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A short form of the pure table, and what the table counts."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from aikido_torch.trace import Culprit, Verdict, attribute
+from benchmarks.verdict_cases import pure
+from benchmarks.verdict_cases.windows import (
+    CAUSES,
+    PATTERNS,
+    SHAPES,
+    Cell,
+    can_tell,
+    window_of,
+)
+
+CELL = Cell(4, 1, "steady", 20, 0.05, 0.4)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_late_ranks_are_named_where_the_window_can_tell(pattern):
+    rng = np.random.default_rng(1)
+    able = [c for c in pure.cells() if c.pattern == pattern and can_tell(c)]
+    wrong = []
+    for number, cell in enumerate(random.Random(1).sample(able, 50)):
+        part = sorted(CAUSES)[number % len(CAUSES)]
+        steps, culprits = window_of(cell, rng, part)
+        verdict = attribute(steps)
+        outcome = pure.outcome_of(cell, verdict, culprits, CAUSES[part])
+        wrong += [] if outcome == "right" else [(cell, outcome, verdict.evidence)]
+    assert len(wrong) <= 1, wrong
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nobody_is_named_where_nobody_is_late(shape):
+    rng = np.random.default_rng(2)
+    alarms = [
+        (size, steps)
+        for size in (2, 3, 4, 8)
+        for steps in pure.STEPS
+        for noise in (0.05, 0.5)
+        if attribute(
+            window_of(Cell(size, 0, "steady", steps, noise, 0, shape), rng)[0]
+        ).has_culprit
+    ]
+    assert alarms == []
+
+
+def test_a_window_that_cannot_tell_does_not_say_that_nobody_is_late():
+    rng = np.random.default_rng(3)
+    cell = Cell(4, 1, "steady", 5, 0.5, 0.2)
+    assert not can_tell(cell)
+    said = Counter(attribute(window_of(cell, rng)[0]).cause for _ in range(50))
+    assert said == {"too short": 50}
+
+
+def test_the_generator_delays_whom_it_says():
+    rng = np.random.default_rng(4)
+    steps, culprits = window_of(Cell(4, 2, "steady", 6, 0.01, 3.0), rng, "input")
+    for facts in steps:
+        late = {rank for rank, own in facts.ranks.items() if own.work_s > 2}
+        assert late == culprits
+        assert {r for r, own in facts.ranks.items() if own.input_s > 2} == culprits
+
+
+def verdict(cause, ranks=()):
+    culprits = [culprit(rank, cause) for rank in ranks]
+    return Verdict(cause, None, "steady", 0.1, 0, 4, "", tuple(culprits))
+
+
+def culprit(rank, cause):
+    return Culprit(rank, cause, None, 0.1, 1.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        (verdict("compute", [1, 2]), "right"),
+        (verdict("compute", [1]), "wrong"),
+        (verdict("input", [1, 2]), "wrong"),
+        (verdict("none"), "none"),
+        (verdict("too short"), "too short"),
+    ],
+)
+def test_a_verdict_is_right_if_ranks_and_cause_are(said, outcome):
+    assert pure.outcome_of(CELL, said, {1, 2}, "compute") == outcome
+
+
+def test_the_bars_are_those_of_the_guarantee():
+    short = Cell(4, 1, "steady", 2, 0.5, 0.4)
+    counts = {
+        CELL: Counter(right=98, wrong=2),
+        short: Counter({"too short": 98, "none": 2}),
+    }
+    able, unable = pure.judge(counts)[:2]
+    assert (able.value, able.holds) == (0.98, False)
+    assert (unable.value, unable.holds) == (0.02, False)
+    few, many = pure.judge_alarms({"normal": (1, 500), "common": (2, 2000)})
+    assert (few.holds, many.holds) == (None, True)
