@@ -169,6 +169,13 @@ class Arms:
     def median(self, name: str, figure: Callable[[Figures], float]) -> float:
         return statistics.median(figure(run) for run in self.runs(name))
 
+    def ratios(
+        self, name: str, reference: str, figure: Callable[[Figures], float]
+    ) -> list[float]:
+        """Of two arms, turn by turn: neighbours meet the same state of the machine."""
+        pairs = zip(self.runs(name), self.runs(reference), strict=True)
+        return [figure(own) / figure(other) for own, other in pairs]
+
     def best(self, names: Iterable[str]) -> tuple[str, float]:
         """The arm with the most progress among those, by its median."""
         progress = {name: self.median(name, lambda run: run.progress) for name in names}

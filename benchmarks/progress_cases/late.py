@@ -34,11 +34,9 @@ BAR = progress_bar(0.97, "the best policy in hindsight")
 Lateness = Callable[[int, float, int], Pauses]
 
 
-def beside_the_best(
-    case: Case, context: Context, lateness: Lateness, steps: tuple[int, int]
-) -> list[Row]:
+def beside_the_best(case: Case, context: Context, lateness: Lateness) -> list[Row]:
     """Each repeat has a lateness of its own, the same in all arms."""
-    num_steps, repeats = context.pick(*steps), context.pick(3, 5)
+    num_steps, repeats = context.pick(100, 200), context.pick(3, 5)
     with place(LAB) as lab:
         usual_s = usual_step_s(lab, plan.loop(plan.STRICT, SIZE, num_steps), context)
         turns = []
@@ -96,14 +94,12 @@ def all_jitter(steps: int, step_s: float, seed: int, *, sigma: float) -> Pauses:
     }
 
 
-def _case(
-    name: str, what: str, lateness: Lateness, steps: tuple[int, int] = (100, 200)
-) -> Case:
+def _case(name: str, what: str, lateness: Lateness) -> Case:
     return Case(
         name=name,
         what=f"{what}, {plan.SIZES[SIZE] / 1e3:.0f} KB",
         bars=(BAR,),
-        measure=functools.partial(beside_the_best, lateness=lateness, steps=steps),
+        measure=functools.partial(beside_the_best, lateness=lateness),
     )
 
 
@@ -121,7 +117,6 @@ CASES = [
             f"late-{name}",
             f"one rank is 1 to 10 steps late in a random {name} of the steps",
             functools.partial(late_at_random, share=share),
-            (200, 200),
         )
         for name, share in SHARES.items()
     ),
@@ -129,13 +124,11 @@ CASES = [
         "rotating",
         "in every third step another rank is two steps late",
         in_rotation,
-        (200, 200),
     ),
     _case(
         "two-late",
         "two of four ranks are 1 to 10 steps late in a random fifth of the steps",
         two_late,
-        (200, 200),
     ),
     *(
         _case(

@@ -6,6 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.lab import Lab
 from benchmarks.progress_cases import plan
@@ -77,7 +78,9 @@ def progress_row(
 
     The first row of a case has the figures of all arms with it.
     """
-    details = {"arms": arms.as_json()} if is_first else {}
+    details: dict[str, Any] = {"arms": arms.as_json()} if is_first else {}
+    ratios = arms.ratios("skip", reference, progress_of)
+    details["ratios_by_turn"] = [round(ratio, 4) for ratio in ratios]
     return case.judge(
         number,
         value=arms.median("skip", progress_of),

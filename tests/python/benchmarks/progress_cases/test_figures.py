@@ -122,6 +122,8 @@ def test_arms_have_medians_over_their_runs():
     assert arms.names() == ["strict", "skip"]
     assert arms.median("strict", lambda run: run.progress) == pytest.approx(5)
     assert arms.median("skip", lambda run: run.progress) == pytest.approx(7.5)
+    ratios = arms.ratios("skip", "strict", lambda run: run.progress)
+    assert ratios == pytest.approx([0.75, 1.5, 0.9375])
     assert arms.best(["strict", "skip"]) == ("skip", pytest.approx(7.5))
     with pytest.raises(CaseError, match="no block is named 'gloo'"):
         arms.runs("gloo")
