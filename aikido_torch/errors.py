@@ -17,6 +17,8 @@ __all__ = [
     "InternalError",
     "PeerLostError",
     "ProtocolError",
+    "RanksDifferError",
+    "RanksMayDifferWarning",
     "RetryLaterError",
     "TimedOutError",
     "UnsupportedError",
@@ -77,5 +79,16 @@ class ProtocolError(AikidoError):
     """A peer speaks another version or nonsense: check the installation."""
 
 
+class RanksDifferError(AikidoError):
+    """Ranks have other parameters than others, or will have: correct the loop."""
+
+
 class InternalError(AikidoError):
     """A defect of aikido: please report it."""
+
+
+class RanksMayDifferWarning(Warning):
+    """The loop does something in a step that a replayed step leaves out.
+
+    Always shown: no filter of a framework hides it.
+    """

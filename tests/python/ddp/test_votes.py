@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+import pytest
+
+from aikido_torch.ddp._votes import Verdict, Votes
+
+
+def votes_of(own, digests, step=100):
+    """With the digest of each rank; "-" has not come."""
+    votes = Votes(own, len(digests))
+    for rank, digest in enumerate(digests):
+        if digest != "-":
+            votes.add(rank, step, digest)
+    return votes
+
+
+@pytest.mark.parametrize(
+    ("digests", "agreed", "differing"),
+    [
+        ("aaaa", (0, 1, 2, 3), ()),
+        ("aaba", (0, 1, 3), (2,)),
+        ("baaa", (1, 2, 3), (0,)),
+        ("abba", (0, 3), (1, 2)),  # as many: that of the lowest rank
+        ("abbc", (1, 2), (0, 3)),
+        ("abcd", (0,), (1, 2, 3)),
+        ("ab", (0,), (1,)),
+        ("aa-", (0, 1), ()),  # more than half need not wait for the rest
+    ],
+)
+def test_the_digest_that_most_ranks_have_counts(digests, agreed, differing):
+    for own in (*agreed, *differing):
+        verdict = Verdict(100, agreed, differing)
+        assert votes_of(own, digests).decide() == [verdict]
+
+
+@pytest.mark.parametrize("digests", ["a--", "ab-", "-aa", "ab--"])
+def test_without_a_majority_or_the_own_digest_the_rest_is_waited_for(digests):
+    assert votes_of(0, digests).decide() == []
+
+
+def test_what_has_not_come_until_the_next_digest_does_not_count():
+    votes = votes_of(1, "ab-")
+    votes.add(1, 200, "c")
+    assert votes.decide() == [Verdict(100, (0,), (1,))]
+    votes.add(2, 100, "b")  # too late
+    assert votes.decide() == []
+    votes.add(0, 200, "c")
+    assert votes.decide() == [Verdict(200, (0, 1), ())]
+
+
+def test_a_step_that_this_rank_has_skipped_through_gets_no_verdict():
+    votes = votes_of(2, "aa-")
+    votes.add(2, 200, "c")
+    assert votes.decide() == []
+    votes.add(0, 200, "c")
+    assert votes.decide() == [Verdict(200, (0, 2), ())]
+
+
+def test_a_majority_is_decided_once():
+    votes = votes_of(0, "aaba")
+    assert len(votes.decide()) == 1
+    assert votes.decide() == []
