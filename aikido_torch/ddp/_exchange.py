@@ -12,6 +12,9 @@ only `Fetch.result` waits, with a deadline.
                          <---------   seal: all others have the results in it
     or                   <---------   head (nothing): it is not ahead itself
     FAILED(text)         --------->   to all: the state does not fit here
+    DIGEST(step, digest) --------->   to all, every so many steps
+
+A patient ask is answered as soon as the rank is ahead, instead of with nothing.
 
 Without the seal a state is of no use: a result that only its giver has seen may still
 be decided otherwise, if the giver is lost.
@@ -20,7 +23,7 @@ be decided otherwise, if the giver is lost.
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -37,6 +40,7 @@ _TAG = 0x61690000
 _TAGS_PER_MODEL = 0x100
 _NUM_MODELS = 0x100
 _MESSAGE_BYTES = 2048
+_MOST_TOGETHER = 8
 _NOTHING = -1
 _LOOK_S = 0.0005
 # What a transfer is given after its head, besides the time-out: even slow links do.
@@ -54,6 +58,7 @@ class Ask:
     step: int
     call: int
     tag: int
+    is_patient: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,11 +91,17 @@ class _Posted:
 
 
 class Fetch:
-    """The answer to one ask, as far as it is here."""
+    """The answer to one ask, as far as it is here.
 
-    def __init__(self, backend: Any, rank: int, tag: int) -> None:
+    Attributes:
+        rank: that was asked.
+        step: of the rank that asks, when it asked.
+    """
+
+    def __init__(self, backend: Any, rank: int, tag: int, step: int) -> None:
         self._backend = backend
-        self._rank = rank
+        self.rank = rank
+        self.step = step
         self._tag = tag
         self._step = self._call = _NOTHING
         self._arrived: list[torch.Tensor] = []
@@ -101,7 +112,7 @@ class Fetch:
         self.num_bytes = 0
 
     def _post(self, tensor: torch.Tensor) -> None:
-        work = self._backend.recv([tensor], self._rank, self._tag)
+        work = self._backend.recv([tensor], self.rank, self._tag)
         self._posted.append(_Posted(tensor, work))
 
     def advance(self) -> bool:
@@ -128,28 +139,43 @@ class Fetch:
             self._post(torch.empty(size, dtype=torch.uint8))
         self._post(torch.zeros(1, dtype=torch.int64))
 
-    def result(self, timeout_s: float, look: Callable[[], None]) -> Copied | None:
+    def result(
+        self,
+        timeout_s: float,
+        look: Callable[[], None],
+        own_place: tuple[int, int] | None = None,
+    ) -> Copied | None:
         """Waits. None: there is no copy, or not in time; `is_over` tells which.
 
         Args:
             timeout_s: until the answer begins.
             look: called meanwhile, again and again.
+            own_place: steps and calls of this rank. A state of the same place needs no
+                seal: all results in it are here as well.
         """
         had_head = False
         deadline = time.monotonic() + timeout_s
         while not self.advance() and time.monotonic() < deadline:
+            if self._is_whole(own_place):
+                break
             look()
             if self.has_head and not had_head:
                 had_head = True
                 deadline = time.monotonic() + timeout_s + _SEAL_S
                 deadline += self.num_bytes / _BYTES_PER_S
             time.sleep(_LOOK_S)
+        if self._is_whole(own_place):
+            outline, data = self._arrived[:2]
+            return Copied(self.rank, self._step, self._call, Snapshot(outline, data))
         if len(self._arrived) < 3:
             return None
         outline, data, seal = self._arrived
         if int(seal) != _SEALED:
             return None
-        return Copied(self._rank, self._step, self._call, Snapshot(outline, data))
+        return Copied(self.rank, self._step, self._call, Snapshot(outline, data))
+
+    def _is_whole(self, own_place: tuple[int, int] | None) -> bool:
+        return (self._step, self._call) == own_place and len(self._arrived) >= 2
 
 
 class Exchange:
@@ -167,22 +193,24 @@ class Exchange:
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
         self._unsealed: list[tuple[Ask, int]] = []  # with the last call in the state
+        self._digests: list[tuple[int, int, str]] = []
         self.asks: list[Ask] = []
         self.failure: str | None = None
-        self._listen()
+        # Several, so that messages that come together are here together.
+        self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
 
-    def _listen(self) -> None:
+    def _listen(self) -> _Posted:
         tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
-        work = self._backend.recv_anysource([tensor], self._tag)
-        self._incoming = _Posted(tensor, work)
+        return _Posted(tensor, self._backend.recv_anysource([tensor], self._tag))
 
     def look(self) -> None:
         """Takes in the messages that have come. Never blocks."""
-        while self._incoming.is_over():
-            has_arrived = self._incoming.arrived()
+        while self._incoming[0].is_over():
+            posted = self._incoming.pop(0)
+            has_arrived = posted.arrived()
             if has_arrived:
-                self._take(bytes(self._incoming.tensor.tolist()))
-            self._listen()
+                self._take(posted.tensor.numpy().tobytes())
+            self._incoming.append(self._listen())
             if not has_arrived:
                 break  # a rank is lost: it will be so again
         self._sent = [posted for posted in self._sent if not posted.is_over()]
@@ -192,6 +220,8 @@ class Exchange:
         fields = json.loads(message.rstrip(b"\0"))
         if "failure" in fields:
             self.failure = fields["failure"]
+        elif "digest" in fields:
+            self._digests.append((fields["rank"], fields["step"], fields["digest"]))
         else:
             self.asks.append(Ask(**fields))
 
@@ -203,24 +233,39 @@ class Exchange:
         self._sent.append(_Posted(tensor, work))
 
     def _tell(self, rank: int, fields: dict[str, Any]) -> None:
-        text = json.dumps(fields).encode()
-        tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
-        tensor[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        self._send(tensor, rank, self._tag)
+        self._send(_message(fields), rank, self._tag)
 
-    def ask(self, rank: int, step: int) -> Fetch:
+    def _tell_others(self, fields: dict[str, Any]) -> None:
+        own, size = self._backend.place
+        message = _message(fields)
+        for rank in range(size):
+            if rank != own:
+                self._send(message, rank, self._tag)
+
+    def tell_digest(self, step: int, digest: str) -> None:
+        """All other ranks get it from `take_digests`. Never blocks."""
+        own, _ = self._backend.place
+        self._tell_others({"rank": own, "step": step, "digest": digest})
+
+    def take_digests(self) -> list[tuple[int, int, str]]:
+        """(rank, step, digest) of those that have come since the last call."""
+        taken, self._digests = self._digests, []
+        return taken
+
+    def ask(self, rank: int, step: int, *, is_patient: bool = False) -> Fetch:
         """Begins a copy of the state of `rank`, of more than `step` steps.
 
         And behind all calls that this rank has made.
+
+        Args:
+            is_patient: the answer may wait until that rank is ahead.
         """
         own, _ = self._backend.place
         tag = self._tag + 1 + self._num_asks % (_TAGS_PER_MODEL - 1)
         self._num_asks += 1
-        fetch = Fetch(self._backend, rank, tag)
-        self._tell(
-            rank,
-            {"rank": own, "step": step, "call": self._backend.num_calls, "tag": tag},
-        )
+        fetch = Fetch(self._backend, rank, tag, step)
+        asked = Ask(own, step, self._backend.num_calls, tag, is_patient)
+        self._tell(rank, asdict(asked))
         return fetch
 
     def leave(self, fetch: Fetch) -> None:
@@ -237,8 +282,13 @@ class Exchange:
             step: that `take` would give the state of.
             take: called once if anybody is to get it; None: nobody is.
         """
-        asks, self.asks = self.asks, []
         call = self._backend.num_calls
+        later = [
+            ask
+            for ask in self.asks
+            if ask.is_patient and (take is None or ask.step >= step or ask.call > call)
+        ]
+        asks, self.asks = [ask for ask in self.asks if ask not in later], later
         newest = {ask.rank: ask for ask in asks}
         given = [
             ask
@@ -277,11 +327,15 @@ class Exchange:
         limit = _MESSAGE_BYTES - 32
         while len(json.dumps(text)) > limit:
             text = text[: len(text) // 2] + " ..."
-        own, size = self._backend.place
-        for rank in range(size):
-            if rank != own:
-                self._tell(rank, {"failure": text})
+        self._tell_others({"failure": text})
         deadline = time.monotonic() + timeout_s
         while self._sent and time.monotonic() < deadline:
             self.look()
             time.sleep(_LOOK_S)
+
+
+def _message(fields: dict[str, Any]) -> torch.Tensor:
+    text = json.dumps(fields).encode()
+    tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+    tensor[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    return tensor

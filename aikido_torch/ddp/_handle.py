@@ -7,7 +7,8 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -23,8 +24,11 @@ from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._catch_up import CatchUp
 from aikido_torch.ddp._decide import Situation, StateCopy, decide
 from aikido_torch.ddp._exchange import Copied, Exchange
+from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._state import TrainingState
-from aikido_torch.ddp._untold import Untold
+from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
@@ -86,7 +90,8 @@ class Handle:
         batches_per_step: int,
         number: int,
         backups: Backups,
-        untold: Untold,
+        audit: StepAudit,
+        checking: tuple[Check, int] = ("warn", 100),
         carries_late: bool = False,
     ) -> None:
         self.steps = self._first_step = backups.first_step
@@ -105,7 +110,7 @@ class Handle:
         self._optimizer = optimizer
         self._apply = apply
         self._after_step = after_step
-        self._untold = untold
+        self._audit = audit
         self._state = state
         self._copy = copy
         self._batches_per_step = batches_per_step
@@ -117,9 +122,11 @@ class Handle:
         self._scale = 1.0
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
+        self._in_buckets: set[int] = set()
         self._running: list[tuple[int, _C.AikidoWork]] = []  # with their step
         self._last_skipped = -1
         self._exchange: Exchange | None = None
+        self._goal = ANY_STEP  # of this catch_up
         self._skips = not isinstance(policy, WaitAll)
         # Rather than be waited for, a rank is left out and copies the state.
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
@@ -128,11 +135,20 @@ class Handle:
         _, size = self._backend.place
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
+            stepped_together.add(self)
         if self._skips and size > 1:
             self._exchange = Exchange(self._backend, number=number)
-        self._strict_steps = _STRICT_STEPS
-        if model.static_graph:
-            self._strict_steps = _STRICT_STEPS_OF_STATIC_GRAPH
+        static, other = _STRICT_STEPS_OF_STATIC_GRAPH, _STRICT_STEPS
+        self._strict_steps = static if model.static_graph else other
+        self._state_check = StateCheck(
+            model.module,
+            optimizer,
+            lambda: self._exchange,
+            place=self._backend.place,
+            checking=checking,
+            first_step=self._first_step + self._strict_steps,
+            reasons=audit.findings,
+        )
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -177,11 +193,21 @@ class Handle:
                 says why.
         """
         self._check_current()
-        self._untold.on_catch_up()
+        self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
+        self._goal = stepped_together.begin(self)
         source = self._come_back()
+        repaired_from = self._state_check.at_boundary(
+            (self.steps, self._backend.num_calls),
+            self._candidates,
+            (self._copy or StateCopy()).timeout_s(self._last_step_s),
+            look=self._refuse,
+            adopt=self._adopt,
+        )
+        source = source if repaired_from is None else repaired_from
         self._answer()
+        self._audit.on_top(has_moved=self.steps > before)
         return CatchUp(
             steps_replayed=self.replayed_steps - replayed,
             steps_copied=self.copied_steps - copied,
@@ -269,7 +295,7 @@ class Handle:
             if copied is None:
                 wait_s = min(2 * wait_s, 60.0)
                 continue
-            if not self._adopt(copied):
+            if self._adopt(copied) is None:
                 continue
             self._is_astray = False
             while self._backend.standing == "returning":
@@ -298,10 +324,11 @@ class Handle:
         source = None
         rule = self._copy or StateCopy(when="never")
         may_copy = self._copy is not None and self._exchange is not None
-        while behind := self._steps_behind():
+        may_copy = may_copy and self._goal == ANY_STEP  # a copy may be behind the goal
+        while behind := min(self._steps_behind(), self._goal - self.steps):
             now = Situation(
                 steps_behind=behind,
-                steps_held=self._steps_held(),
+                steps_held=min(behind, self._steps_held()),
                 gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
                 state_bytes=self._state.nbytes() if may_copy else 0,
                 may_copy=may_copy,
@@ -313,7 +340,7 @@ class Handle:
                 may_copy = False  # once in a call: the rest is little
                 copied = self._fetch(rule.timeout_s(self._last_step_s))
                 if copied is not None:
-                    source = copied.rank if self._adopt(copied) else source
+                    source = copied.rank if self._adopt(copied) is not None else source
             for _ in range(decision.steps):
                 self._replay()
         return source
@@ -326,15 +353,17 @@ class Handle:
                 self._policy,
                 data_shard=self._backups.replayed_data_shard(self.steps),
             ).wait()
+        self._state_check.on_replay(self.steps)
         # Before apply(), as in an own step: there the hook of its backward has done it.
         self._end_step("replayed")
         self.replayed_steps += 1
-        with gradients_from(
+        gradients = gradients_from(
             list(self._buckets.values()),
             are_views=self._are_views,
             unused=self._unused,
             others=[p for g in self._optimizer.param_groups for p in g["params"]],
-        ):
+        )
+        with gradients, self._audit.replaying():
             self._apply()
         if self._after_step is not None:
             self._after_step()
@@ -365,8 +394,11 @@ class Handle:
         late = late_in(self._outcomes[-1]) if self._outcomes else set()
         return sorted(others, key=lambda rank: rank in late)
 
-    def _adopt(self, copied: Copied) -> bool:
-        """False: it is older than what this rank had before it was left out."""
+    def _adopt(self, copied: Copied) -> dict[str, Any] | None:
+        """Puts the state in place and returns its parts.
+
+        None: it is older than what this rank had before it was left out.
+        """
         parts = self._state.read(copied.snapshot)
         if found := self._state.difference(parts):
             own, _ = self._backend.place
@@ -379,10 +411,12 @@ class Handle:
             assert self._exchange is not None
             self._exchange.tell_failure(text, timeout_s=2.0)
             raise ConfigError(text)
-        try:
-            self._backend.pass_over(copied.call)
-        except RetryLaterError:
-            return False
+        if (copied.step, copied.call) != (self.steps, self._backend.num_calls):
+            try:
+                self._backend.pass_over(copied.call)
+            except RetryLaterError:
+                return None
+        self._state_check.finish()
         self._state.apply(parts)
         while self.steps < copied.step:
             self._last_skipped = self.steps
@@ -390,7 +424,7 @@ class Handle:
             self._end_step("copied", copied.rank)
             self.copied_steps += 1
             tell_passed(self._optimizer)
-        return True
+        return parts
 
     # ---- for others that come back ----
 
@@ -410,7 +444,8 @@ class Handle:
     def _answer(self) -> None:
         if self._exchange is not None:
             is_fit = self._backend.standing == "member" and not self._is_astray
-            take = self._state.take if is_fit else None
+            notes = self._state_check.digest_notes
+            take = partial(self._state.take, notes) if is_fit else None
             self.served_copies += len(self._exchange.answer(self.steps, take))
             self._exchange.seal()
 
@@ -453,6 +488,7 @@ class Handle:
             self._collect()
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
+            self._state_check.begin(self.steps)
         if self._exchange is not None:
             self._exchange.seal()
         strict = not self._is_laid_out()
@@ -467,13 +503,16 @@ class Handle:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
         if bucket.is_last():
-            self._untold.on_backward()
+            self._audit.on_backward(self.steps, None if strict else self._in_buckets)
+            self._state_check.on_last_hook()
             if strict:
                 # Some parameters may have no gradient ever, and a bucket cannot tell.
                 after_backward(self._note_unused)
                 # Fewer buckets than before the rebuild.
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
+                slices = [s for b in self._buckets.values() for s in b.slices]
+                self._in_buckets = {id(s.parameter) for s in slices}
             self._end_step("own", collect=False)
 
         def goes_astray() -> bool:
@@ -524,6 +563,7 @@ class Handle:
         counters.way, counters.copied_from = way, copied_from
         self._backups.end_step(self.steps, is_own=way == "own")
         self.steps += 1
+        stepped_together.on_step(self, is_own=way == "own")
         now = time.monotonic()
         if way == "own":
             self._last_step_s = now - self._stepped_at

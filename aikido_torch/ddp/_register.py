@@ -25,8 +25,9 @@ from aikido_torch.ddp._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
+from aikido_torch.ddp._report import CHECKS, Check
 from aikido_torch.ddp._state import Stateful, TrainingState
-from aikido_torch.ddp._untold import Untold
+from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
 
@@ -50,40 +51,39 @@ def register(
     batches_per_step: int = 1,
     late: Literal["drop", "carry"] = "drop",
     sampler: BackupSampler | None = None,
+    check: Check = "warn",
+    check_every: int = 100,
 ) -> Handle:
     """Installs the communication hook that averages gradients under `policy`.
 
-    Call it once, right after wrapping the model, on all ranks of its group with equal
-    arguments, which is checked. The first two steps are strict, three with a static
-    graph: DDP settles its buckets in them.
+    Call it once, after wrapping the model, on all ranks of its group with equal values.
+    The first two steps are strict, three with a static graph.
 
     Args:
         model: wrapped over an aikido group.
         optimizer: the one that the loop steps; `catch_up` steps it too.
-        policy: None is `SkipStraggler()`. With log_full="leave" a rank that was late
-            for too long copies the state, which has to be whole; see `state`.
+        policy: None is `SkipStraggler()`; log_full="leave" needs `state` to be whole.
         apply: what your loop does between the backward and the next zero_grad, and
             `catch_up` on the gradients that it replays: unscale, clip, step, update,
-            scheduler. None: `optimizer.step`; if the loop does more, ranks differ.
+            scheduler. None: `optimizer.step`.
         after_step: called after each step that `catch_up` replays; for schedulers.
-        state: what else decides how ranks go on, by name: learning rate schedulers,
-            GradScaler, whatever has state_dict and load_state_dict. A copy needs it:
-            with `apply` or `after_step` and without `state` steps are only replayed;
-            {} says that there is nothing else.
+        state: what else decides how ranks go on, by name: schedulers, GradScaler,
+            whatever has state_dict and load_state_dict; {}: nothing. A copy needs it:
+            with `apply` or `after_step` and without `state` steps are only replayed.
         copy: when the state is copied rather than steps replayed; None: `StateCopy()`.
-            Torch's default random generators are copied if they were equal on all
-            ranks at this call, and else left alone.
-        batches_per_step: more than one when gradients are accumulated.
+            torch's generators are copied if all ranks have equal ones at this call.
+        batches_per_step: of accumulated gradients.
         late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
             this rank's next one; `aikido_torch.ddp` says how.
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
-            generators are seeded in each step (`straggler.seed_of`), and the handle
-            counts on from its steps.
+            generators are seeded in each step, and the handle counts from its steps.
+        check: "warn" warns if the loop does more than was told here, and every
+            `check_every` steps a rank whose state differs copies that of the majority;
+            "error" raises RanksDifferError; "off" checks nothing.
 
     Raises:
-        ConfigError: the model makes DDP run strict collectives in every step, for which
-            all ranks would wait again; the text says what to change. Or an argument is
-            wrong or differs between ranks.
+        ConfigError: the model makes DDP run strict collectives in every step; the text
+            says what to change. Or an argument is wrong or differs between ranks.
     """
     _check_model(model)
     _check_kinds(optimizer, policy, apply, after_step, state, copy)
@@ -95,11 +95,13 @@ def register(
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
     values = {"late": str(late), "batches_per_step": str(batches_per_step)}
-    values |= {"model": taken or "free"} | options_of(policy=policy, copy=rule)
+    values |= {"check": f"{check}, {check_every}", "model": taken or "free"}
+    values |= options_of(policy=policy, copy=rule)
     agreed = _agree(model, optimizer, sampler, others, values)
-    # After that, so that a rank with a choice of its own is told to all.
     _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
     backups.check(policy, state or {}, batches_per_step=batches_per_step, late=late)
+    has_rng = agreed.has_equal_generators
+    whole = TrainingState(model.module, optimizer, others, has_rng=has_rng)
     handle = Handle(
         model,
         policy,
@@ -107,30 +109,30 @@ def register(
         # Looked up late: schedulers put their own in its place.
         apply=apply or (lambda: optimizer.step()),
         after_step=after_step,
-        state=TrainingState(
-            model.module, optimizer, others, has_rng=agreed.has_equal_generators
-        ),
+        state=whole,
         copy=rule if is_whole else None,
         batches_per_step=batches_per_step,
         number=agreed.number,
         backups=backups,
-        untold=_untold(optimizer, policy, apply, after_step, state),
+        audit=_audit(optimizer, policy, check, apply, after_step),
+        checking=_checked(check, check_every),
         carries_late=late == "carry",
     )
     return _installed(handle, model, backups)
 
 
-def _untold(
+def _audit(
     optimizer: torch.optim.Optimizer,
     policy: Policy,
+    check: Check,
     apply: object,
     after_step: object,
-    state: object,
-) -> Untold:
-    return Untold(
+) -> StepAudit:
+    return StepAudit(
         optimizer,
-        gradients=apply is None and not isinstance(policy, WaitAll),
-        schedule=apply is None and after_step is None and state is None,
+        check="off" if isinstance(policy, WaitAll) else check,
+        has_apply=apply is not None,
+        has_after_step=after_step is not None,
     )
 
 
@@ -204,6 +206,17 @@ def _check_kinds(
                 part,
                 "an object with state_dict and load_state_dict",
             )
+
+
+def _checked(check: Check, every: int) -> tuple[Check, int]:
+    if check not in CHECKS:
+        raise ConfigError(f"register: check is {check!r}; it takes {CHECKS}.")
+    if type(every) is not int or every < 1:
+        raise ConfigError(
+            f"register: check_every is {every!r}; it takes a whole number of steps, at "
+            "least 1."
+        )
+    return check, every
 
 
 def _why_taken(model: DistributedDataParallel) -> str:

@@ -9,7 +9,7 @@ these tensors. Ranks of a group trust each other with pickles, as with torch's o
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -97,12 +97,16 @@ class TrainingState:
                 scale *= other.get_scale()
         return scale
 
-    def take(self) -> Snapshot:
-        """A copy in memory of its own. Blocks for the copying alone."""
+    def take(self, notes: Callable[[], object] = dict) -> Snapshot:
+        """A copy in memory of its own. Blocks for the copying alone.
+
+        `notes` gives what `read` has as "notes"; nothing is applied of it.
+        """
         parts: dict[str, Any] = {
             "model": self._model(),
             "optimizer": self._groups(),
             "state": {name: o.state_dict() for name, o in self._others.items()},
+            "notes": notes(),
         }
         if self._has_rng:
             parts["rng"] = _generators()

@@ -1,101 +1,311 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a training loop does in a step and `register` was not told of.
+"""Compares the loop that `register` was told of with the loop that runs.
 
-A step that a late rank replays has the optimizer's step in it and nothing else, so that
-rank would go on with other parameters than the others, without a word. Both can be seen
-on all ranks and before anybody is late.
+A replayed step consists of what `register` was told of. Whatever else the loop does in
+a step is missing in it, and a late rank would go on with other parameters than the
+others. All ranks see that here, in the first steps, before any rank is late.
 """
 
-import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from aikido_torch import _C
 from aikido_torch.ddp._backward import after_backward
+from aikido_torch.ddp._buckets import stride_of_gradient
+from aikido_torch.ddp._digest import option_values
 from aikido_torch.ddp._hook import Hook
+from aikido_torch.ddp._report import Check, report
 
-__all__ = ["Untold"]
+__all__ = ["StepAudit"]
 
-# Steps in which gradients are looked at, which costs about 0.2 us per parameter each.
-_LOOKED_AT = 10
+# Each of the first steps is looked at whole, and each fourth step in a sample.
+_FIRST_STEPS = 10
+_PERIOD = 4
+_SAMPLE = 3  # tensors of a step
+_MOST_BYTES = 64 << 10  # larger tensors are not read
+
+_TELL = "Give register what your loop does in a step: register(..., apply=...)."
+_SO = (
+    "aikido_torch.ddp.register was not told. A step that is replayed leaves that out, "
+    "and a late rank goes on with other parameters than others. "
+)
 
 
-class Untold:
-    """Warns the caller once of each. For the thread that trains.
+class StepAudit:
+    """Reports each kind of difference once. For the thread that trains.
 
     Args:
         optimizer: of the loop.
-        gradients: look whether they change between the backward and the step.
-        schedule: look for a scheduler.
+        check: what becomes of a report.
+        has_apply: `register` was given what the loop does in a step.
+        has_after_step: or what follows the optimizer's step, such as a scheduler.
+
+    Attributes:
+        findings: what was reported, in some words each.
     """
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, *, gradients: bool, schedule: bool
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        check: Check,
+        has_apply: bool,
+        has_after_step: bool,
     ) -> None:
         self._optimizer = optimizer
-        self._has_to_look_for_schedule = schedule
-        self._steps_left = _LOOKED_AT if gradients else 0
-        self._noted: list[object] | None = None
-        if gradients:
-            optimizer.register_step_pre_hook(Hook(self._on_step))
+        self._check = check
+        self._has_apply = has_apply
+        self._has_after_step = has_after_step
+        self._in_buckets: set[int] | None = None
+        self._sizes: list[int] = []
+        self._parameters: list[torch.Tensor] = []
+        self._is_replaying = False
+        self._num_backwards = 0
+        self._step = -1
+        self._gradients: list[object] | None = None
+        self._options: dict[str, object] | None = None
+        self._values: list[tuple[int, int]] | None = None
+        self._num_noted = 0  # parameters, when these were noted
+        self._rates: list[object] | None = None
+        self.findings: list[str] = []
+        if check != "off":
+            optimizer.register_step_pre_hook(Hook(self._before_step))
+            optimizer.register_step_post_hook(Hook(self._after_step))
 
-    def on_backward(self) -> None:
-        """In the last hook of a backward: its gradients are noted when it is over."""
-        if self._steps_left > 0:
-            after_backward(self._note)
+    # ---- what the handle tells ----
+
+    def on_backward(self, step: int, in_buckets: set[int] | None) -> None:
+        """In the last hook of the backward of `step`.
+
+        Args:
+            in_buckets: ids of the parameters whose gradients are replayed; None: it is
+                not known yet.
+        """
+        if self._check == "off":
+            return
+        self._num_backwards += 1
+        self._step, self._in_buckets = step, in_buckets
+        # A schedule may change once in an epoch: that is looked at in each step.
+        if self._rates is not None and self._rates != self._rates_now():
+            self._report_options("between catch_up() and the backward", "lr")
+        if self._is_due(step):
+            after_backward(self._at_end_of_backward)
 
     def on_catch_up(self) -> None:
-        """Warns if a scheduler changes the optimizer.
-
-        What has been noted of a step that the loop left out is forgotten.
+        """At the beginning of `catch_up`: what was noted in a step that the loop has
+        left out is forgotten.
         """
-        self._noted = None
-        if not self._has_to_look_for_schedule:
+        self._gradients = None
+        if self._has_apply or self._has_after_step:
             return
-        if not hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
-            return
-        self._has_to_look_for_schedule = False
-        warnings.warn(
-            "The optimizer has a learning rate scheduler of which "
-            "aikido_torch.ddp.register was not told. A step that is replayed or copied "
-            "leaves it behind, and a late rank goes on with other parameters than "
-            "others. Give register what your loop does in a step, and the scheduler: "
-            'register(..., apply=..., state={"scheduler": scheduler}).',
-            stacklevel=3,
-        )
+        if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
+            self._report(
+                "a learning rate scheduler",
+                "The optimizer has a learning rate scheduler of whose steps "
+                "aikido_torch.ddp.register was not told. A step that is replayed or "
+                "copied leaves it behind, and a late rank goes on with other "
+                "parameters than others. Give register what your loop does in a step, "
+                'and the scheduler: register(..., apply=..., state={"scheduler": '
+                "scheduler}).",
+            )
 
-    def _note(self) -> None:
-        self._noted = self._gradients()
-
-    def _on_step(self, *_: object) -> None:
-        noted, self._noted = self._noted, None
-        if noted is None:  # replayed, or looked at for long enough
+    def on_top(self, has_moved: bool) -> None:
+        """At the end of `catch_up`. `has_moved`: it has applied steps."""
+        if self._check == "off":
             return
-        self._steps_left -= 1
+        self._rates = self._rates_now() if self._has_apply else None
+        if self._has_apply and self._is_due(self._step + 1):
+            self._note()
+        elif has_moved:
+            self._options = self._values = None
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Around the replay of a step: the own optimizer alone may step."""
+        if self._check == "off":
+            yield
+            return
+        self._is_replaying = True
+        handle = register_optimizer_step_pre_hook(self._on_any_step)
+        try:
+            yield
+        finally:
+            handle.remove()
+            self._is_replaying = False
+
+    # ---- in a step ----
+
+    def _is_due(self, step: int) -> bool:
+        return step < _FIRST_STEPS or step % _PERIOD == 0
+
+    def _at_end_of_backward(self) -> None:
+        if not self._has_apply:
+            self._gradients = self._gradients_now()
+            return
+        # Between the end of catch_up and that of the backward there is no apply().
+        self._compare("between catch_up() and the end of the backward")
+        self._options = self._values = None
+
+    def _before_step(self, *_: object) -> None:
+        if self._is_replaying:
+            return
+        noted, self._gradients = self._gradients, None
+        count, self._num_backwards = self._num_backwards, 0
+        if self._has_apply:
+            if self._is_due(self._step):
+                self._look_outside()
+            return
+        if count != 1 and self._step > 0:
+            self._report(
+                "several backwards for one step",
+                f"The loop makes {count} backwards that reduce gradients for one step "
+                f"of the optimizer, and {_SO}Have all backwards of a step but the last "
+                "under no_sync() and give register batches_per_step, or one loss.",
+            )
         # A GradScaler gives an optimizer that is fused its scale to divide by.
         is_scaled = getattr(self._optimizer, "grad_scale", None) is not None
-        if noted == self._gradients() and not is_scaled:
+        if noted is not None and (is_scaled or noted != self._gradients_now()):
+            self._report(
+                "changed gradients",
+                "Gradients change between the backward and the optimizer's step, as by "
+                f"clipping or by the unscaling of a GradScaler, and {_SO}{_TELL}",
+            )
+        self._compare("between two steps of the optimizer")
+        if self._is_due(self._step):
+            self._look_outside()
+
+    def _after_step(self, *_: object) -> None:
+        if self._is_replaying or self._has_apply:
             return
-        self._steps_left = 0
-        warnings.warn(
-            "Gradients change between the backward and the optimizer's step, as by "
-            "clipping or by the unscaling of a GradScaler, and "
-            "aikido_torch.ddp.register was not told. A step that is replayed leaves "
-            "that out, and a late rank goes on with other parameters than others. "
-            "Give register what your loop does in a step: register(..., apply=...).",
-            stacklevel=4,
+        self._options = self._values = None
+        if self._is_due(self._step + 1):
+            self._note()
+
+    def _on_any_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if optimizer is self._optimizer:
+            return
+        self._report(
+            "another optimizer in apply",
+            f"apply() steps another optimizer, {type(optimizer).__name__}, than the "
+            "one that aikido_torch.ddp.register was given; its gradients are not "
+            "replayed, so a late rank goes on with other parameters than others. Give "
+            "its parameters to the one optimizer, as a group, or wrap and register its "
+            "model, too.",
         )
 
-    def _gradients(self) -> list[object]:
-        """Which tensors they are, how often they were written to, and a value.
+    def _look_outside(self) -> None:
+        """Whether a parameter is stepped whose gradient no bucket holds."""
+        if self._in_buckets is None:
+            return
+        parameters = self._all_parameters()
+        for place in self._places(len(parameters)):
+            p = parameters[place]
+            if p.grad is not None and id(p) not in self._in_buckets:
+                self._report(
+                    "a parameter in no bucket",
+                    f"The optimizer steps a parameter of size {list(p.shape)} whose "
+                    "gradient DistributedDataParallel does not reduce (it was added or "
+                    "unfrozen since the model was wrapped). Its gradient is not "
+                    "replayed, so a late rank goes on with other parameters than "
+                    "others. Wrap the model again and register it.",
+                )
 
-        A GradScaler writes to them without being counted, but to each of them.
+    # ---- notes ----
+
+    def _note(self) -> None:
+        self._options = option_values(self._optimizer)
+        self._num_noted = len(self._all_parameters())
+        self._values = self._values_at(self._places(len(self._all_parameters())))
+
+    def _compare(self, when: str) -> None:
+        options, values = self._options, self._values
+        if options is None or values is None:
+            return
+        if len(self._all_parameters()) != self._num_noted:
+            return  # a group was added: _look_outside() tells of its parameters
+        now = option_values(self._optimizer)
+        changed = [key for key in [*options, *now] if options.get(key) != now.get(key)]
+        is_schedule = self._has_after_step and not self._has_apply
+        if changed and not is_schedule:
+            key = changed[0]
+            what = f"{key} from {options.get(key)!r} to {now.get(key)!r}"
+            self._report_options(when, what)
+        if values != self._values_at([place for place, _ in values]):
+            self._report(
+                "changed parameters",
+                f"Parameters change {when}, as by clamping or averaging them, and "
+                f"{_SO}{_TELL}",
+            )
+
+    def _report_options(self, when: str, what: str) -> None:
+        self._report(
+            "changed options",
+            f"Options of the optimizer change {when} ({what}), as by a learning rate "
+            f"schedule, and {_SO}{_TELL}",
+        )
+
+    def _rates_now(self) -> list[object]:
+        rates = [group.get("lr") for group in self._optimizer.param_groups]
+        return [rate for rate in rates if isinstance(rate, float)]
+
+    def _all_parameters(self) -> list[torch.Tensor]:
+        groups = self._optimizer.param_groups
+        sizes = [len(group["params"]) for group in groups]
+        if sizes != self._sizes:
+            self._sizes = sizes
+            self._parameters = [p for group in groups for p in group["params"]]
+        return self._parameters
+
+    def _places(self, count: int) -> list[int]:
+        """Of the tensors to look at in this step, out of `count`."""
+        if self._step < _FIRST_STEPS or count <= _SAMPLE:
+            return list(range(count))
+        return [
+            (self._step // _PERIOD + i * count // _SAMPLE) % count for i in range(3)
+        ]
+
+    def _gradients_now(self) -> list[object]:
+        """Which tensors they are, how often they were written to, and values.
+
+        A GradScaler writes to all of them without being counted.
         """
-        parameters = [p for g in self._optimizer.param_groups for p in g["params"]]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        told: list[object] = [(id(g), g._version) for g in gradients]
-        if gradients:
-            smallest = min(gradients, key=torch.Tensor.numel)
-            # As text, in which one nan is equal to another.
-            told.append(repr(smallest.detach().flatten()[:1].tolist()))
-        return told
+        gradients = [p.grad for p in self._all_parameters() if p.grad is not None]
+        looked_at = [gradients[place] for place in self._places(len(gradients))]
+        found: list[object] = [(id(g), g._version) for g in looked_at]
+        if looked_at:
+            found.append(_value(min(looked_at, key=torch.Tensor.numel)))
+        return found
+
+    def _values_at(self, places: list[int]) -> list[tuple[int, int]]:
+        """(place, digest) of the small parameters among those at `places`."""
+        found = {
+            place: _dense(p)
+            for place, p in enumerate(self._all_parameters())
+            if place in places and p.is_cpu and p.nbytes <= _MOST_BYTES
+        }
+        return list(zip(found, _C.digests(list(found.values())), strict=True))
+
+    def _report(self, finding: str, text: str) -> None:
+        if finding not in self.findings:
+            self.findings.append(finding)
+            report(text, self._check)
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    is_dense = stride_of_gradient(tensor.size(), tensor.stride()) == tensor.stride()
+    return tensor if is_dense else tensor.contiguous()
+
+
+def _value(gradient: torch.Tensor) -> object:
+    """A value of it, cheaply: equal for equal bits."""
+    if gradient.layout is not torch.strided:
+        return None
+    if gradient.is_cpu and gradient.nbytes <= _MOST_BYTES:
+        return _C.digests([_dense(gradient)])[0]
+    # As text, in which one nan is equal to another.
+    return repr(gradient.detach().flatten()[:1].tolist())

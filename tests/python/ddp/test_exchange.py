@@ -213,3 +213,40 @@ def test_models_on_one_group_do_not_hear_each_other():
     one.look()
     other.look()
     assert (len(one.asks), len(other.asks)) == (0, 1)
+
+
+def test_a_patient_ask_is_answered_once_the_other_rank_is_ahead():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=5, is_patient=True)
+    b.look()
+    assert b.answer(5, snapshot) == []  # not ahead yet
+    assert b.answer(6, None) == []  # or no one to copy from for now
+    assert not fetch.advance()
+    (ask,) = b.answer(6, snapshot)
+    assert (ask.rank, ask.step, ask.is_patient) == (0, 5, True)
+    assert b.answer(7, snapshot) == []
+
+
+def test_a_state_of_the_same_place_needs_no_seal():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=5, is_patient=True)
+    b.look()
+    b.answer(6, snapshot)
+    assert fetch.result(0.0, lambda: None, own_place=(6, 39)) is None
+    copied = fetch.result(0.0, lambda: None, own_place=(6, 40))
+    assert (copied.step, copied.call) == (6, 40)
+    assert copied.snapshot.data.sum() == 100
+
+
+def test_digests_reach_all_others():
+    _, (a, b, c) = exchanges()
+    a.tell_digest(95, "abc")
+    b.tell_digest(95, "def")
+    for exchange in (a, b, c):
+        exchange.look()
+    assert c.take_digests() == [(0, 95, "abc"), (1, 95, "def")]
+    assert c.take_digests() == []
+    assert (a.take_digests(), b.take_digests()) == (
+        [(1, 95, "def")],
+        [(0, 95, "abc")],
+    )

@@ -54,6 +54,7 @@ class _Committed:
         self.place = backend.place
         self.committed_ahead = num_buckets * num_steps
         self.called_ahead = 0
+        self.num_calls = 0
 
     def all_reduce(self, tensor, *arguments):
         self.committed_ahead -= 1
@@ -101,7 +102,8 @@ def test_a_scheduler_that_register_was_not_told_of_is_warned_of_once(
 ):
     model = DistributedDataParallel(nn.Linear(2, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    told = {"after_step": lambda: None} if is_told else {}
+    # That the scheduler is copied with a state is not enough: nobody steps it.
+    told = {"after_step": lambda: None} if is_told else {"state": {}}
     handle = ddp.register(model, optimizer=optimizer, **told)
     handle.catch_up()
     assert not recwarn.list

@@ -271,3 +271,18 @@ def test_parameters_outside_that_are_not_trained_are_no_matter(group_of_one):
     frozen = nn.Parameter(torch.zeros(5), requires_grad=False)
     optimizer = torch.optim.SGD([*net.parameters(), frozen], lr=0.1)
     ddp.register(DistributedDataParallel(net), optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({"check": "loud"}, r"check is 'loud'; it takes \('error', 'warn', 'off'\)"),
+        ({"check_every": 0}, "check_every is 0; it takes a whole number of steps"),
+        ({"check_every": 1.5}, "check_every is 1.5; it takes a whole number of steps"),
+    ],
+)
+def test_a_wrong_kind_of_check_is_refused(group_of_one, told, text):
+    net = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=text):
+        ddp.register(DistributedDataParallel(net), optimizer=optimizer, **told)

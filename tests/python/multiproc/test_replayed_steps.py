@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -46,6 +47,7 @@ class Training:
     """
 
     wrap = MappingProxyType({})
+    is_untold = False
 
     def __init__(self, rank):
         torch.manual_seed(0)
@@ -55,9 +57,8 @@ class Training:
         self.optimizer = self.make_optimizer()
         self.told = {}
         self.prepare()
-        self.handle = ddp.register(
-            self.model, optimizer=self.optimizer, policy=POLICY, **self.told
-        )
+        self.told = {"policy": POLICY, **self.told}
+        self.handle = ddp.register(self.model, optimizer=self.optimizer, **self.told)
 
     def make(self):
         return nn.Linear(8, 8)
@@ -82,7 +83,8 @@ class Training:
 
     def run(self):
         step, was_late = 0, False
-        while (step := step + self.handle.catch_up()) < STEPS:
+        # Untold ones need some steps more until they are repaired.
+        while (step := step + self.handle.catch_up()) < STEPS + 16 * self.is_untold:
             if self.rank == LATE_RANK and step >= LATE_STEP and not was_late:
                 was_late = True
                 fall_behind(self.handle)
@@ -186,6 +188,95 @@ class StepsInApply(Training):
         self.apply()
 
 
+class Untold(Training):
+    """What the loop does besides is found and repaired, once all have seen it."""
+
+    is_untold = True
+
+    def prepare(self):
+        self.told = {"check_every": 8}
+
+    def between(self, step):
+        raise NotImplementedError
+
+    def step(self, step):
+        self.optimizer.zero_grad()
+        self.loss(step).backward()
+        self.between(step)
+        self.optimizer.step()
+
+
+class Clipped(Untold):
+    def between(self, step):
+        nn.utils.clip_grad_norm_(self.net.parameters(), 0.01)
+
+
+class Scheduled(Untold):
+    def between(self, step):
+        self.optimizer.param_groups[0]["lr"] = 0.1 / (step + 1)
+
+
+class LoopsOwnCount(Untold):
+    """apply() reads a variable of the loop, which stands still in a replay."""
+
+    def prepare(self):
+        self.told = {"check_every": 8, "apply": self.apply, "state": {}}
+
+    def apply(self):
+        self.optimizer.param_groups[0]["lr"] = 0.1 / (1 + self.at)
+        self.optimizer.step()
+
+    def step(self, step):
+        self.at = step
+        self.optimizer.zero_grad()
+        self.loss(step).backward()
+        self.apply()
+
+
+class Adversarial(Training):
+    """Two models with a handle each. The loop counts its iterations once."""
+
+    def prepare(self):
+        self.other = nn.Linear(8, 8)
+        self.second = DistributedDataParallel(
+            self.other, process_group=dist.new_group()
+        )
+        self.optimizers = [
+            self.optimizer,
+            torch.optim.AdamW(self.other.parameters(), lr=0.01),
+        ]
+        self.other_handle = ddp.register(
+            self.second, optimizer=self.optimizers[1], policy=POLICY
+        )
+
+    def run(self):
+        step, was_late, handles = 0, False, (self.handle, self.other_handle)
+        while True:
+            ups = [handle.catch_up() for handle in handles]
+            assert ups[0] == ups[1], (step, ups)
+            step += ups[0]
+            if step >= STEPS:
+                break
+            if self.rank == LATE_RANK and step >= LATE_STEP and not was_late:
+                was_late = True
+                fall_behind(self.handle)
+            if self.rank == LATE_RANK and step >= STEPS - 3:
+                # Until the others have done the first model's last step alone.
+                while self.handle._steps_held() < STEPS - step:
+                    late(0.0005)
+                continue
+            for model, optimizer in zip(
+                (self.model, self.second), self.optimizers, strict=True
+            ):
+                optimizer.zero_grad()
+                model(self.batch(step)).square().mean().backward()
+                optimizer.step()
+                late(0.01)
+            step += 1
+        both = [*self.net.parameters(), *self.other.parameters()]
+        return sum(handle.replayed_steps for handle in handles), bits(*both)
+
+
 TRAININGS = [
     ChannelsLast,
     ChannelsLast3d,
@@ -194,6 +285,10 @@ TRAININGS = [
     Permuted,
     StaticScaler,
     StepsInApply,
+    Clipped,
+    Scheduled,
+    LoopsOwnCount,
+    Adversarial,
 ]
 
 

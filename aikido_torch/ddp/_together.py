@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Handles that one loop steps together, such as the two of a GAN. Pure.
+
+Note [one count for several models]
+The loop counts its iterations once, but each handle has its own `catch_up`. When a late
+rank looks, the others may have done the last step of one model and not yet that of the
+next. If each handle went as far as it could, the models would be at different
+iterations, and one of them would end a step short.
+
+So all handles that the loop steps go on by whole iterations: as many as each of them
+has results for. An iteration begins when `catch_up` of a handle is called again that
+was called before. How many steps of each model it has is seen in iterations without a
+catch-up; where that is not the same twice, each handle goes on alone.
+"""
+
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["ANY_STEP", "Stepped", "Together", "stepped_together"]
+
+ANY_STEP = sys.maxsize
+
+
+class Stepped(Protocol):
+    """A handle."""
+
+    steps: int
+
+    def _steps_held(self) -> int:
+        """Steps of others that could be applied now."""
+
+
+@dataclass
+class _Pace:
+    """What one handle has done in the present iteration, and before."""
+
+    num_own: int = 0
+    has_jumped: bool = False
+    is_called: bool = False
+    per_iteration: int = 0
+    is_steady: bool = False
+    goal: int = ANY_STEP  # at most
+
+
+class Together:
+    """The handles of one process. For the thread that trains."""
+
+    def __init__(self) -> None:
+        self._paces: weakref.WeakKeyDictionary[Stepped, _Pace]
+        self._paces = weakref.WeakKeyDictionary()
+
+    def add(self, handle: Stepped) -> None:
+        """From now on it is one of those that may be stepped together."""
+        self._paces[handle] = _Pace()
+
+    def on_step(self, handle: Stepped, *, is_own: bool) -> None:
+        """A step of `handle` is over, in the loop or in its `catch_up`."""
+        pace = self._paces.get(handle)
+        if pace is None:
+            return
+        pace.num_own += is_own
+        pace.has_jumped |= not is_own
+
+    def begin(self, handle: Stepped) -> int:
+        """At the beginning of `catch_up`: the step to go to at most, or ANY_STEP."""
+        pace = self._paces.get(handle)
+        if pace is None or len(self._paces) < 2:
+            return ANY_STEP
+        if pace.is_called:
+            self._begin_iteration()
+        pace.is_called = True
+        return pace.goal
+
+    def _begin_iteration(self) -> None:
+        paces = list(self._paces.values())
+        # An iteration that a catch-up begins may have fewer own steps, or none.
+        is_plain = not any(pace.has_jumped for pace in paces)
+        if is_plain and any(pace.num_own > 0 for pace in paces):
+            for pace in paces:
+                pace.is_steady = pace.num_own == pace.per_iteration
+                pace.per_iteration = pace.num_own
+        for pace in paces:
+            pace.num_own, pace.has_jumped, pace.is_called = 0, False, False
+            pace.goal = ANY_STEP
+        stepped = {h: p for h, p in self._paces.items() if p.per_iteration > 0}
+        if len(stepped) < 2 or not all(pace.is_steady for pace in paces):
+            return
+        count = min(h._steps_held() // p.per_iteration for h, p in stepped.items())
+        for handle, pace in stepped.items():
+            pace.goal = handle.steps + count * pace.per_iteration
+
+
+stepped_together = Together()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Ranks in one process; tests/python/multiproc/test_repairs.py has real ones."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+
+from aikido_torch.ddp._exchange import Copied
+from aikido_torch.ddp._state_check import StateCheck
+from aikido_torch.errors import RanksDifferError
+
+
+class Fetch:
+    """An answer that is here at once, if the rank answers."""
+
+    def __init__(self, rank, step, copied):
+        self.rank, self.step, self.copied = rank, step, copied
+
+    def result(self, timeout_s, look, own_place):
+        look()
+        return self.copied
+
+
+class Exchange:
+    """Tells all others at once."""
+
+    def __init__(self, number):
+        self.number, self.others, self.digests = number, [], []
+        self.answers, self.asked, self.failures = True, [], []
+
+    def tell_digest(self, step, digest):
+        for other in self.others:
+            other.digests.append((self.number, step, digest))
+
+    def take_digests(self):
+        taken, self.digests = self.digests, []
+        return taken
+
+    def tell_failure(self, text, timeout_s):
+        self.failures.append(text)
+
+    def ask(self, rank, step, *, is_patient):
+        assert is_patient
+        self.asked.append(rank)
+        copied = Copied(rank, step + 1, 7, None) if self.answers else None
+        return Fetch(rank, step, copied)
+
+    def leave(self, fetch):
+        pass
+
+
+class Rank:
+    def __init__(self, number, size, every=10, check="warn", reasons=()):
+        self.net = nn.Linear(2, 2)
+        with torch.no_grad():
+            self.net.weight.fill_(1.0)
+            self.net.bias.fill_(2.0)
+        self.exchange = Exchange(number)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.check = StateCheck(
+            self.net,
+            self.optimizer,
+            lambda: self.exchange,
+            place=(number, size),
+            checking=(check, every),
+            first_step=2,
+            reasons=reasons,
+        )
+        self.size, self.number, self.looked = size, number, 0
+        self.notes = {}
+
+    def digest(self, step, *, is_replay=False):
+        if is_replay:
+            self.check.on_replay(step)
+        else:
+            self.check.begin(step)
+            self.check._send()  # what the end of a backward calls
+
+    def look(self):
+        self.looked += 1
+
+    def at(self, step):
+        others = [rank for rank in range(self.size) if rank != self.number]
+        return self.check.at_boundary(
+            (step, 7),
+            lambda: others,
+            1.0,
+            look=self.look,
+            adopt=lambda copied: {"notes": self.notes},
+        )
+
+
+def make(size=3, **options):
+    ranks = [Rank(number, size, **options) for number in range(size)]
+    for rank in ranks:
+        rank.exchange.others = [r.exchange for r in ranks if r is not rank]
+    return ranks
+
+
+def diverge(rank):
+    with torch.no_grad():
+        rank.net.bias[1] += 1
+
+
+def test_digests_are_taken_of_the_same_steps_by_all(caplog):
+    (rank,) = make(1, every=100)
+    assert [step for step in range(400) if rank.check.is_due(step)] == [
+        95,
+        190,
+        285,
+        380,
+    ]
+    (rank,) = make(1, every=4)
+    assert [step for step in range(13) if rank.check.is_due(step)] == [4, 8, 12]
+
+
+@pytest.mark.parametrize("is_replay", [False, True])
+def test_a_rank_that_differs_copies_from_the_majority_one_step_later(caplog, is_replay):
+    caplog.set_level(logging.WARNING, "aikido")
+    ranks = make(reasons=["changed gradients"])
+    diverge(ranks[1])
+    for rank in ranks:
+        rank.digest(10, is_replay=is_replay and rank is ranks[1])
+    ranks[1].notes = ranks[0].check.digest_notes()
+    assert [rank.at(11) for rank in ranks] == [None] * 3
+    assert [len(rank.exchange.asked) for rank in ranks] == [0, 1, 0]
+    assert ranks[1].at(11) is None  # the loop left a step out: it is not there yet
+    assert [rank.at(12) for rank in ranks] == [None, 0, None]
+    assert ranks[1].looked == 1
+    (line,) = caplog.messages
+    assert line.startswith(
+        "rank 1 had another state than rank 0, 2 before step 10. The first difference "
+        "is in bias. Likely reason: since step 0 this rank has replayed "
+    )
+    assert line.endswith("The state of rank 0 was copied at step 12.")
+    assert ("replayed nothing" in line) == (not is_replay)
+    assert ("(changed gradients)" in line) == is_replay
+    assert ranks[1].check.num_repairs == 1
+    # What is still on its way from before the repair starts no other one.
+    assert ranks[1].at(13) is None
+
+
+def test_without_an_answer_another_rank_is_asked(caplog):
+    caplog.set_level(logging.WARNING, "aikido")
+    ranks = make()
+    diverge(ranks[2])
+    for rank in ranks:
+        rank.digest(10)
+    ranks[2].exchange.answers = False
+    assert [ranks[2].at(step) for step in (11, 12, 13)] == [None] * 3
+    assert ranks[2].exchange.asked == [0, 1, 0]
+    assert "rank 0 has given no state within 1.0 s" in caplog.messages[0]
+
+
+def test_an_error_is_raised_one_step_after_the_others_have_heard_of_it():
+    ranks = make(check="error")
+    diverge(ranks[0])
+    for rank in ranks:
+        rank.digest(10)
+    assert ranks[0].at(11) is None
+    (text,) = ranks[0].exchange.failures
+    with pytest.raises(
+        RanksDifferError, match="rank 0 had another state than rank 1, 2"
+    ):
+        ranks[0].at(12)
+    assert text.startswith("rank 0 had another state")
+    assert ranks[1].at(11) is None
+
+
+def test_nothing_is_compared_if_that_is_off():
+    ranks = make(check="off")
+    assert not ranks[0].check.is_due(10)
+    assert ranks[0].at(11) is None
