@@ -121,12 +121,20 @@ def newest_states(
         {step for rank in having for step in seen[rank][s]}
         for s, having in enumerate(stages)
     ]
+    damaged: dict[int, list[int]] = {}  # by step: stages of files that are not whole
     for step in sorted(set.intersection(*steps), reverse=True):
         files = {s: place.file(step) for s, place in places.items()}
         states = {s: read_state(file) for s, file in files.items()}
-        lives = ranks.together(
-            lambda states=states, files=files: _readable(states, files, runs)  # type: ignore[misc]
+        broken = [s for s, state in states.items() if not state and files[s].exists()]
+        told = ranks.together(
+            lambda states=states, files=files, broken=broken: (  # type: ignore[misc]
+                _readable(states, files, runs),
+                broken,
+            )
         )
+        lives = [lives for lives, _ in told]
+        if any(broken for _, broken in told):
+            damaged[step] = sorted({s for _, broken in told for s in broken})
         of_stages = [
             {lives[r][s] for r in own if s in lives[r]} for s, own in enumerate(stages)
         ]
@@ -140,8 +148,22 @@ def newest_states(
         for s in runs:
             if len(having[s]) < len(stages[s]):
                 states[s] = ranks.from_first(s, having[s], states[s])  # type: ignore[assignment]
+        damaged.pop(step, None)  # another replica had it
+        _tell(damaged, f"step {step} is restored")
         return step, states
+    _tell(damaged, "there is no older checkpoint, and nothing is restored")
     return None
+
+
+def _tell(damaged: Mapping[int, Sequence[int]], instead: str) -> None:
+    """On all ranks, also on those whose files are whole."""
+    for step, stages in damaged.items():
+        files = " and ".join(f"stage {s}" for s in stages)
+        warnings.warn(
+            f"step {step} is not restored, since its file of {files} is damaged; "
+            f"{instead}.",
+            stacklevel=3,
+        )
 
 
 def load_stages(states: Mapping[int, Any], runs: Mapping[int, StageRun]) -> None:

@@ -131,8 +131,19 @@ def test_a_flipped_byte_is_found_and_the_step_before_is_taken(tmp_path, place):
     data = bytearray(file.read_bytes())
     data[int(place * len(data))] ^= 4
     file.write_bytes(data)
-    with pytest.warns(UserWarning, match=r"stage-0-of-1.pt cannot be read .*checksum"):
+    with pytest.warns(UserWarning, match="cannot be read") as told:
         assert restored(make(), where) == 1
+    first, second = (str(warning.message) for warning in told)
+    assert "stage-0-of-1.pt cannot be read (ValueError: its checksum is wrong" in first
+    assert second == (
+        "step 2 is not restored, since its file of stage 0 is damaged; step 1 is "
+        "restored."
+    )
+    where.file(1).unlink()
+    with pytest.warns(
+        UserWarning, match="no older checkpoint, and nothing is restored"
+    ):
+        assert restored(make(), where) is None
 
 
 def test_a_file_without_a_checksum_is_read_as_before(tmp_path):
