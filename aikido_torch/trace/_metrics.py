@@ -121,8 +121,8 @@ def serve(
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
         raise UnsupportedError(
-            "serve: the package prometheus_client is not there; install it, or aikido "
-            "with its extra: aikido[metrics]."
+            "serve: the package prometheus_client is not installed. Run: "
+            "pip install prometheus_client, or install aikido-torch[metrics]."
         ) from error
     backend_of(group)
     if not 0 <= port <= _LAST_PORT:

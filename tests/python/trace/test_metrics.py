@@ -128,5 +128,5 @@ def test_the_endpoint_outlives_its_group(metrics):
 
 def test_without_the_package_it_says_what_to_install(group_of_one, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(UnsupportedError, match=r"aikido\[metrics\]"):
+    with pytest.raises(UnsupportedError, match=r"aikido-torch\[metrics\]"):
         serve(0)
