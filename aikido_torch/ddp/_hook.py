@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is hung on modules, parameters and optimizers."""
+"""What is hung on modules, parameters and optimizers.
 
+Note [hooks that own nothing]
+torch keeps the hooks of a parameter in C++, where Python's garbage collector does not
+look. A hook of a parameter that holds an object which holds the parameter keeps all of
+them alive for ever. So such a hook is weak: it does not keep its object alive.
+"""
+
+import weakref
 from collections.abc import Callable
 
 __all__ = ["Hook"]
@@ -15,6 +22,7 @@ class Hook:
     Args:
         call: what it calls; None: nothing.
         on_copy: called before a copy is made, by copy or by pickle; it may raise.
+        is_weak: `call` is a method whose object this does not keep alive.
     """
 
     __slots__ = ("_call", "_on_copy")
@@ -23,7 +31,16 @@ class Hook:
         self,
         call: Callable[..., object] | None = None,
         on_copy: Callable[[], object] | None = None,
+        *,
+        is_weak: bool = False,
     ) -> None:
+        if is_weak and call is not None:
+            method = weakref.WeakMethod(call)
+
+            def call(*args: object) -> None:
+                if (bound := method()) is not None:
+                    bound(*args)
+
         self._call = call
         self._on_copy = on_copy
 

@@ -35,6 +35,10 @@ class Layout:
     name: str = "one for each module"
     candidates: Mapping[str, float] = field(default_factory=dict)
 
+    def sends_as(self, other: "Layout") -> bool:
+        """Whether both send the same buckets in the same order."""
+        return (self.buckets, self.places) == (other.buckets, other.places)
+
 
 def by_module(ready: Sequence[str], uses: Sequence[str], kinds: Kinds) -> Layout:
     """A bucket for each module, in the order in which gradients become ready.

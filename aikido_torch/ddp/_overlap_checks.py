@@ -3,18 +3,26 @@
 """What OverlappedDataParallel refuses, before a gradient could be wrong."""
 
 import sys
-from collections.abc import Container
+import warnings
+from collections.abc import Container, Mapping
 
 import torch
 from torch import nn
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.nn.parameter import is_lazy
 
+from aikido_torch.ddp._awaited import can_be_marked
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, Policy
 
-__all__ = ["check_arguments", "check_eager", "check_gradient", "check_parameters"]
+__all__ = [
+    "check_arguments",
+    "check_eager",
+    "check_gradient",
+    "check_parameters",
+    "warn_of_classes",
+]
 
 _TITLE = "OverlappedDataParallel"
 # Modules that sum gradients themselves, or whose forward does not call our hooks.
@@ -144,4 +152,18 @@ def check_gradient(name: str, parameter: torch.Tensor) -> None:
         raise ConfigError(
             f"{_TITLE}: the gradient of {name} is sparse; use sparse=False in its "
             "layer, or DistributedDataParallel."
+        )
+
+
+def warn_of_classes(parameters: Mapping[str, torch.Tensor]) -> None:
+    """Warns once of parameters whose reads cannot be seen (_awaited.py)."""
+    unseen = [name for name, p in parameters.items() if not can_be_marked(p)]
+    if unseen:
+        kind = type(parameters[unseen[0]]).__name__
+        warnings.warn(
+            f"{_TITLE}: {unseen[0]} is a {kind} ({len(unseen)} such parameters), and a "
+            "read of it between two forwards does not wait for its last step; call "
+            "synchronize() before you read it, and wait_for_gradients() before you "
+            "read its gradient.",
+            stacklevel=4,
         )

@@ -11,6 +11,7 @@ from rich.text import Text
 from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, graph_of
 from aikido_torch.ddp._layout import Layout
+from aikido_torch.ddp._retune import FIRST_ITERATIONS, Retune
 from aikido_torch.ordering import choose_collective, pipelining_depth, windows
 from aikido_torch.ordering._show import ms
 
@@ -22,33 +23,44 @@ _HOPS = 2  # of a direct allreduce: to the owner of a shard, and back
 
 def show(
     layout: Layout,
+    measured: Retune,
     *,
-    iteration: Iteration,
-    link: _C.LinkCost,
     num_bytes: Mapping[str, int],
-    measured_s: float | None,
+    num_steps: int,
     members: int,
     console: Console | None = None,
 ) -> None:
     """Prints windows of parameters, buckets, and an iteration's time.
 
     Args:
-        link: what an allreduce takes.
+        measured: of this rank; its link is what an allreduce takes.
+        num_bytes: of each parameter's gradient, by name.
+        num_steps: that this rank has done.
         console: None is standard output.
     """
     console = console or Console()
+    link, seconds = measured.link, measured.measured_s
+    if link is None or seconds is None:
+        console.print(
+            f"plan: {layout.name}; nothing was measured in {num_steps} steps. "
+            f"Measured times need 2 steps, and a plan needs {FIRST_ITERATIONS + 1}.",
+            soft_wrap=True,
+            highlight=False,
+        )
+        return
+    iteration = measured.iteration
     console.print(_windows(layout, iteration, link, num_bytes))
     if members > 1:
         console.print(_buckets(layout, link, num_bytes, members))
     predicted = "nothing" if layout.predicted_s is None else _ms(layout.predicted_s)
-    measured = "nothing" if measured_s is None else _ms(measured_s)
+    before = "" if measured.is_measured else " before this plan"
     lines = [
-        f"plan: {layout.name}; iteration: predicted {predicted}, measured {measured}; "
-        f"computing {_ms(iteration.compute_s)}",
+        f"plan: {layout.name}; iteration: predicted {predicted}, "
+        f"measured {_ms(seconds)}{before}; computing {_ms(iteration.compute_s)}",
         f"an allreduce takes {_ms(link.alpha_s)} and {1e9 * link.beta_s:.3g} ns a byte",
     ]
-    for name, seconds in layout.candidates.items():
-        lines.append(f"simulated: {_ms(seconds)} with {name}")
+    for name, simulated_s in layout.candidates.items():
+        lines.append(f"simulated: {_ms(simulated_s)} with {name}")
     console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
 
 

@@ -26,6 +26,7 @@ from aikido_torch.ddp._agreement import (
     layout_of,
     options_of,
 )
+from aikido_torch.ddp._awaited import claim
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
 from aikido_torch.ddp._layout import Layout, by_module, planned
@@ -34,6 +35,7 @@ from aikido_torch.ddp._overlap_checks import (
     check_eager,
     check_gradient,
     check_parameters,
+    warn_of_classes,
 )
 from aikido_torch.ddp._overlap_report import show
 from aikido_torch.ddp._parts import check_in_parts
@@ -73,16 +75,14 @@ class OverlappedDataParallel(nn.Module):
 
     What differs from DistributedDataParallel:
 
-    - Parameters are those of the last step after `synchronize()`; forwards through this
-      object, forwards without gradients, `parameters()` of this object, and state_dict
-      and load_state_dict of the model and of the optimizer do it by themselves. Whoever
-      reads those of `module` in another way calls it before. Whoever writes to them or
-      copies the module does so, too, and is refused otherwise.
+    - A function of torch that reads or writes a parameter waits for its last step. So
+      averages of weights are right. Code outside of torch, such as a C++ extension,
+      needs `synchronize()` before. So does copying the module, which is refused
+      otherwise.
     - `.grad` is None after `optimizer.step()`, as if zero_grad had been called. Between
-      backward and step gradients are being summed: whoever reads or changes them then
-      calls `wait_for_gradients()` first. `clip_grad_norm_` of this object does that,
-      and a GradScaler needs it before `scaler.unscale_(optimizer)` or
-      `scaler.step(optimizer)`. Such a step waits for all sums and is done in one piece,
+      backward and step, reading or setting `.grad` waits until it is the mean of all
+      ranks, as `wait_for_gradients()` does. So clipping and a GradScaler are right.
+      Such a step waits for all sums and is done in one piece,
       and so is each step of an optimizer with step hooks, but for those of
       `trace.watch`. Once gradients were waited for, all ranks may also leave the step
       out, as a GradScaler does that finds inf: the next backward begins anew.
@@ -125,10 +125,10 @@ class OverlappedDataParallel(nn.Module):
                 that may skip need another group.
             plan: False keeps a bucket for each module.
             watch: "first" watches the first forward operation by operation, each 100th,
-                and each after one that has called its modules in a new order. Where a
-                forward reads parameters of another module than the one that runs, in
-                some steps and not in others with the same calls, the 100th warns: that
-                takes "always", which costs some microseconds for each operation.
+                and each after one that has called its modules in a new order. "always"
+                watches each, which costs some microseconds for each operation. A model
+                needs it if its parameters are of another class than nn.Parameter and
+                some of its forwards read those of other modules; the 100th warns.
 
         Raises:
             ConfigError: an argument is wrong or differs between ranks; the text says
@@ -329,25 +329,16 @@ class OverlappedDataParallel(nn.Module):
 
         The windows of parameters, from when on their gradient is there to when the next
         forward needs them; the buckets; predicted and measured times. Each rank has
-        measured for itself.
+        measured for itself. Before the second step it says that nothing was measured.
 
         Args:
             console: where to print; None is standard output.
-
-        Raises:
-            ConfigError: nothing was measured yet.
         """
-        link = self._retune.link
-        if link is None or self._retune.measured_s is None:
-            raise ConfigError(
-                "report: nothing was measured yet; call it after some more steps."
-            )
         show(
             self._layout,
-            iteration=self._retune.iteration,
-            link=link,
+            self._retune,
             num_bytes=self._bytes,
-            measured_s=self._retune.measured_s,
+            num_steps=self._num_steps,
             members=self._backend.place[1],
             console=console,
         )
@@ -362,8 +353,10 @@ class OverlappedDataParallel(nn.Module):
     def _install(self) -> None:
         trained: Iterable[Any] = self._trained.values()  # torch leaves some untyped
         modules: Iterable[Any] = self.module.modules()
+        warn_of_classes(self._trained)
+        claim(self._trained.values(), self)
         state = Hook(self._before_state)
-        gradient = Hook(self._on_gradient)
+        gradient = Hook(self._on_gradient, is_weak=True)
         self._hooks: list[Any] = [
             parameter.register_post_accumulate_grad_hook(gradient)
             for parameter in trained
@@ -430,6 +423,11 @@ class OverlappedDataParallel(nn.Module):
         if self._is_in_forward:
             self._uses.leave(module)
 
+    def _on_read(self, parameter: torch.Tensor, *, of_gradient: bool) -> None:
+        """Somebody reads a parameter, or its gradient, that is still to come."""
+        if self._sums.read(parameter, of_gradient=of_gradient):
+            self._has_waited |= not self._is_catching_up
+
     def _use(self, parameter: torch.Tensor) -> None:
         """In a forward that is watched."""
         self._sums.finish([parameter])
@@ -450,9 +448,10 @@ class OverlappedDataParallel(nn.Module):
         Else a collective of the user's own between backward and step came before the
         rest on one rank, and behind all on a rank that has used each parameter.
         """
+        hook = Hook(self._on_backward, is_weak=True)
         for output in tree_leaves(outputs):
             if isinstance(output, torch.Tensor) and output.grad_fn is not None:
-                output.register_hook(self._on_backward)  # type: ignore[no-untyped-call]
+                output.register_hook(hook)  # type: ignore[no-untyped-call]
 
     def _on_backward(self, _: torch.Tensor) -> None:
         backward = torch._C._current_graph_task_id()
@@ -533,7 +532,8 @@ class OverlappedDataParallel(nn.Module):
         layout = self._planned(seen) if self._backend.place[0] == 0 else None
         layout = gather(layout, self._group)[0]
         if layout is not None:
-            self._retune.planned(layout.predicted_s)
+            is_equal = layout.sends_as(self._layout)
+            self._retune.planned(layout.predicted_s, is_equal=is_equal)
         self._adopt(layout or self._layout)  # and the policy from now on
         # Who has asked for it goes on to do so until here.
         self._sums.was_signalled = False

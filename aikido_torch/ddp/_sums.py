@@ -8,6 +8,8 @@ A bucket goes through
     sent        it is being reduced; all ranks send in the order of the layout
     due         a step was asked for, with the optimizer's values of then
     and is stepped when somebody needs it and its sum is here, then it fills again.
+    Parameters are marked (_awaited.py) while their gradient is being summed, and while
+    their step is due: a read of either waits.
     Gradients that were waited for belong to the user: a backward instead of a step
     begins anew with what is in `.grad` by then, on all ranks.
 """
@@ -25,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from aikido_torch import _C
 from aikido_torch._steps import in_pieces, telling
+from aikido_torch.ddp._awaited import mark, unmark
 from aikido_torch.ddp._flat import FlatBucket
 from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._parts import Values, needs_whole_step, step_part, values_of
@@ -147,6 +150,7 @@ class Sums:
                     "zero_grad()."
                 )
             bucket.flat.take(parameter, self._scale)
+            mark([parameter])
             self._has_taken = True
             while self._next < len(self._buckets):
                 bucket = self._buckets[self._next]
@@ -207,6 +211,7 @@ class Sums:
         for bucket in self._by_priority:
             assert bucket.work is not None
             self._wait(bucket.work.wait)
+            unmark(bucket.flat.parameters)
             bucket.flat.release()
         self._is_released = True
 
@@ -235,9 +240,11 @@ class Sums:
         with contextlib.nullcontext() if is_whole else telling(self._optimizer):
             values = values_of(self._optimizer)
             for bucket in self._buckets:
+                unmark(bucket.flat.parameters)
                 bucket.flat.detach()
                 bucket.values = values
                 bucket.versions = bucket.versions_now()
+                mark(bucket.flat.parameters)
             self.num_due = len(self._buckets)
             self._next = 0
             self._is_released = self._has_taken = False
@@ -246,6 +253,7 @@ class Sums:
 
     def _step_whole(self) -> None:
         for bucket in self._buckets:
+            unmark(bucket.flat.parameters)
             bucket.flat.attach()
         self._step_within(self._step)
         for bucket in self._buckets:
@@ -257,6 +265,24 @@ class Sums:
             return
         for parameter in parameters:
             self._finish(self._bucket_of[id(parameter)])
+
+    def read(self, parameter: torch.Tensor, *, of_gradient: bool) -> bool:
+        """Waits for what somebody reads: the value, or the gradient of a parameter.
+
+        Returns:
+            Whether this has waited for gradients, as `wait_for_gradients` does.
+        """
+        if self._is_stepping:
+            return False
+        if not of_gradient:
+            self.finish([parameter])
+            return False
+        is_in_backward = torch._C._current_graph_task_id() != -1
+        is_due = self._bucket_of[id(parameter)].values is not None
+        if is_due or is_in_backward:  # it is None; it is that of this rank, so far
+            return False
+        self.wait_for_gradients()
+        return True
 
     def finish_all(self) -> None:
         for bucket in self._by_priority:
@@ -276,6 +302,7 @@ class Sums:
         assert values is not None
         assert work is not None
         self._wait(work.wait)
+        unmark(bucket.flat.parameters)
         self._check_unwritten(bucket)
         stepped = bucket.flat.attach()
         if stepped:
@@ -331,6 +358,7 @@ class Sums:
                 self.wait_for_gradients()
         finally:
             for bucket in self._buckets:
+                unmark(bucket.flat.parameters)
                 bucket.flat.let_go()
                 bucket.work = bucket.values = None
             self.num_due = self._next = 0

@@ -13,9 +13,10 @@ running. From then on that module waits for it as well.
 What is remembered holds for the calls of modules that were seen. A forward whose calls
 go on in another way is noticed at the first that differs: then all steps are waited for
 there, and the next forward is watched again. A forward with the same calls that reads
-parameters of others at other places is noticed only when it is watched, which each
-LOOK_EVERY-th is: what it finds holds from there on, and those before it may have read
-too early. For such a model each forward is watched.
+parameters of others at other places waits for these as any other read does
+(_awaited.py). Parameters of a class that cannot be marked are the exception: such a
+read is noticed only in a watched forward, which each LOOK_EVERY-th is, and earlier
+forwards may have read too early. For such a model each forward is watched.
 """
 
 import warnings
@@ -26,6 +27,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from aikido_torch.ddp._awaited import can_be_marked
 
 __all__ = ["LOOK_EVERY", "Uses"]
 
@@ -125,7 +128,8 @@ class Uses:
             of_module = self.by_module[module]
             if id(value) not in of_module:
                 of_module[id(value)] = parameter
-                if self._is_known and not self._always:
+                is_waited_for = self._always or can_be_marked(parameter)
+                if self._is_known and not is_waited_for:
                     self._warn(module, parameter)
         self._on_use(parameter)
 

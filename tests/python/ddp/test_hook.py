@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 import copy
 import pickle
+import weakref
 
 import pytest
 
@@ -19,6 +20,23 @@ def test_a_hook_calls_and_its_copies_do_not():
     ):
         made(3)
     assert calls == [(1, 2)]
+
+
+def test_a_weak_hook_does_not_keep_its_object():
+    class Told:
+        calls = 0
+
+        def tell(self, _):
+            self.calls += 1
+
+    told = Told()
+    hook = Hook(told.tell, is_weak=True)
+    hook(1)
+    assert told.calls == 1
+    gone = weakref.ref(told)
+    del told
+    assert gone() is None
+    hook(2)
 
 
 def test_a_copy_may_be_refused():

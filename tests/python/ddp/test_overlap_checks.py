@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from aikido_torch.ddp._overlap_checks import (
     check_arguments,
     check_gradient,
     check_parameters,
+    warn_of_classes,
 )
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
@@ -86,3 +89,15 @@ def test_sparse_gradients_are_refused():
     embedding(torch.tensor([1])).sum().backward()
     with pytest.raises(ConfigError, match=r"gradient of e\.weight is sparse"):
         check_gradient("e.weight", embedding.weight)
+
+
+def test_parameters_whose_reads_cannot_be_seen_are_named_once():
+    class Own(torch.nn.Parameter):
+        pass
+
+    parameters = {n: Own(torch.ones(1)) for n in ("a", "b")}
+    with pytest.warns(UserWarning, match=r"a is a Own \(2 such.*call synchronize"):
+        warn_of_classes(parameters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_classes({"a": torch.nn.Parameter(torch.ones(1))})

@@ -8,13 +8,14 @@ from rich.console import Console
 from aikido_torch.ddp._iteration import Iteration
 from aikido_torch.ddp._layout import planned
 from aikido_torch.ddp._overlap_report import message_cost, show
+from aikido_torch.ddp._retune import Retune
 from aikido_torch.ordering import LinkCost, collective_time
 
 SEEN = Iteration(
     uses=(("in", 0.0), ("out", 0.01)),
     ready=(("out", 0.03), ("in", 0.05)),
     compute_s=0.06,
-    seconds=0.06,
+    seconds=0.07,
 )
 SIZES = {"in": 1000, "out": 2000}
 LINK = LinkCost(alpha_s=0.001, beta_s=1e-6)
@@ -24,12 +25,14 @@ def text_of(members):
     kinds = dict.fromkeys(SIZES, "float32")
     layout = planned(SEEN, SIZES, LINK, kinds)
     console = Console(file=io.StringIO(), width=120)
+    measured = Retune()
+    measured.add_link([(size, LINK.time_s(size)) for size in (0, *SIZES.values())])
+    measured.add(SEEN, [])
     show(
         layout,
-        iteration=SEEN,
-        link=LINK,
+        measured,
         num_bytes=SIZES,
-        measured_s=0.07,
+        num_steps=2,
         members=members,
         console=console,
     )

@@ -3,10 +3,13 @@
 """On one rank: what each call of the training loop does to parameters and gradients."""
 
 import copy
+import gc
 import io
+import weakref
 
 import pytest
 import torch
+import torch.distributed as dist
 from rich.console import Console
 from torch import nn
 
@@ -49,13 +52,19 @@ class Pair:
         last = self.net[3].weight
         before = last.detach().clone()
         self.step(number)
-        assert torch.equal(last, before)
+        with unseen():
+            assert torch.equal(last, before)
         return last, before
 
     def check(self):
         self.model.synchronize()
         for a, b in zip(self.plain.parameters(), self.net.parameters(), strict=True):
             assert torch.equal(a, b)
+
+
+def unseen():
+    """Reads in here get what is there, and wait for nothing."""
+    return torch._C.DisableTorchFunctionSubclass()
 
 
 def batch(number):
@@ -138,8 +147,9 @@ def make_sly():
     return Sly()
 
 
-def test_reads_that_no_call_tells_of_are_seen_by_watching_always(group_of_one):
-    pair = Pair(make_sly, watch="always")
+@pytest.mark.parametrize("watch", ["first", "always"])
+def test_reads_that_no_call_tells_of_wait(group_of_one, watch):
+    pair = Pair(make_sly, watch=watch)
     for number in range(9):
         for net in (pair.plain, pair.net):
             net.is_sly = number % 3 == 2
@@ -149,7 +159,17 @@ def test_reads_that_no_call_tells_of_are_seen_by_watching_always(group_of_one):
 
 def test_a_look_now_and_then_warns_of_such_reads(group_of_one, monkeypatch):
     monkeypatch.setattr(_uses, "LOOK_EVERY", 5)
-    pair = Pair(make_sly)
+
+    class Own(nn.Parameter):
+        pass
+
+    def make():
+        net = make_sly()
+        net.second.bias = Own(net.second.bias.detach())
+        return net
+
+    with pytest.warns(UserWarning, match="is a Own"):
+        pair = Pair(make)
     pair.step(0)
     for net in (pair.plain, pair.net):
         net.is_sly = True
@@ -264,19 +284,106 @@ def test_gradients_may_be_changed_once_they_were_waited_for(pair, to_none):
     "change",
     [
         lambda net, optimizer: nn.utils.clip_grad_norm_(net.parameters(), 1e-3),
+        lambda net, optimizer: nn.utils.clip_grad_value_(net.parameters(), 1e-3),
+        lambda net, optimizer: optimizer.zero_grad(),
+        lambda net, optimizer: setattr(net[0].weight, "grad", torch.ones(8, 4)),
+        lambda net, optimizer: net[0].weight.grad.mul_(0.5),
+    ],
+)
+def test_whoever_touches_gradients_that_are_being_summed_waits(pair, change):
+    def touch(model, optimizer):
+        change(pair.plain if model is pair.plain else pair.net, optimizer)
+
+    for number in range(6):
+        pair.step(number, between=touch)
+    pair.check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
         lambda net, optimizer: optimizer.zero_grad(),
         lambda net, optimizer: setattr(net[0].weight, "grad", torch.ones(8, 4)),
     ],
 )
-def test_gradients_that_are_being_summed_must_be_left_alone(pair, change):
+def test_gradients_that_are_changed_unseen_are_refused(pair, change):
     pair.step(0)
     pair.model(batch(1)).mean().backward()
-    change(pair.net, pair.of_net)
+    with unseen():
+        change(pair.net, pair.of_net)
     with pytest.raises(ConfigError, match="wait_for_gradients"):
         pair.of_net.step()
 
 
-def test_a_grad_scaler_works_once_gradients_were_waited_for(group_of_one):
+def test_norms_and_averages_are_read_when_they_are_there(pair):
+    norms = ([], [])
+    averages = [torch.optim.swa_utils.AveragedModel(make_net()) for _ in range(2)]
+
+    def note(model, optimizer):
+        net = pair.plain if model is pair.plain else pair.net
+        norms[net is pair.net].append([p.grad.norm().item() for p in net.parameters()])
+
+    for number in range(12):
+        pair.step(number, between=note if number % 3 == 0 else lambda *_: None)
+        for average, net in zip(averages, (pair.plain, pair.net), strict=True):
+            average.update_parameters(net)
+    assert norms[0] == norms[1]
+    for a, b in zip(*(average.parameters() for average in averages), strict=True):
+        assert torch.equal(a, b)
+    assert pair.model._sums.num_due == 0
+    pair.check()
+
+
+def test_a_read_waits_for_its_parameter_alone(group_of_one):
+    pair = Pair(plan=False)
+    for number in range(6):
+        pair.step(number)
+    num_due = pair.model._sums.num_due
+    assert num_due > 1
+    assert torch.equal(pair.plain[3].bias, pair.net[3].bias)
+    assert 0 < pair.model._sums.num_due < num_due
+    pair.check()
+
+
+def test_hooks_that_look_at_gradients_in_a_backward_see_their_own(pair):
+    seen = []
+    pair.net[3].bias.register_post_accumulate_grad_hook(
+        lambda p: seen.append(p.grad.clone())
+    )
+    for number in range(6):
+        pair.step(number)
+    pair.check()
+    assert len(seen) == 6
+
+
+@pytest.mark.parametrize("num_steps", [0, 2, 7])
+@pytest.mark.parametrize("is_due", [True, False])
+def test_a_model_that_nobody_holds_is_freed(group_of_one, num_steps, is_due):
+    pair = Pair()
+    for number in range(num_steps):
+        pair.step(number)
+    if not is_due:
+        pair.model.synchronize()
+    gone = [weakref.ref(pair.model), weakref.ref(pair.net), weakref.ref(pair.of_net)]
+    gone += [weakref.ref(p) for p in pair.net.parameters()]
+    del pair
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * len(gone)
+
+
+def test_a_model_is_there_as_long_as_its_net(group_of_one):
+    pair = Pair()
+    for number in range(6):
+        pair.step(number)
+    assert pair.model._sums.num_due
+    del pair.model
+    gc.collect()
+    for a, b in zip(pair.plain.parameters(), pair.net.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_grad_scaler_works_with_and_without_waiting(group_of_one, is_told):
     pair = Pair(optimizer=lambda net: torch.optim.Adam(net.parameters(), fused=True))
     scalers = [torch.amp.GradScaler("cpu", init_scale=4.0) for _ in range(2)]
     for number in range(6):
@@ -284,7 +391,7 @@ def test_a_grad_scaler_works_once_gradients_were_waited_for(group_of_one):
             optimizer.zero_grad()
             loss = model(batch(number)).square().mean()
             scaler.scale(loss).backward()
-            if model is pair.model:
+            if is_told and model is pair.model:
                 model.wait_for_gradients()
             if number % 2:
                 scaler.unscale_(optimizer)
@@ -386,6 +493,16 @@ def test_frozen_parameters_stay(group_of_one):
     pair.check()
 
 
+def test_a_step_may_be_left_out(pair):
+    for number in range(6):
+        for model, optimizer in pair.both():
+            optimizer.zero_grad()
+            model(batch(number)).square().mean().backward()
+            if number % 3 != 1:
+                optimizer.step()
+    pair.check()
+
+
 def test_a_second_backward_before_the_step_is_refused(pair):
     pair.step(0)
     pair.model(batch(0)).mean().backward()
@@ -412,6 +529,7 @@ def test_gradients_under_no_sync_are_refused_where_a_step_is_still_to_come(pair)
         pair.step(number)
     last = pair.net[3].weight
     with (
+        unseen(),
         pair.model.no_sync(),
         pytest.raises(ConfigError, match="its last step is"),
     ):
@@ -475,12 +593,13 @@ def test_parameters_of_the_model_are_those_behind_the_last_step(pair):
 def test_parameters_are_not_written_to_before_their_last_step(pair):
     for number in range(6):
         pair.step(number)
-    for net in (pair.plain, pair.model):
-        with torch.no_grad():
-            next(net.parameters()).clamp_(-0.1, 0.1)  # this one waits
+        for net in (pair.plain, pair.net):
+            with torch.no_grad():
+                for parameter in net.parameters():
+                    parameter.clamp_(-0.1, 0.1)
     pair.check()
     pair.step(6)
-    with torch.no_grad():
+    with torch.no_grad(), unseen():
         pair.net[3].bias.mul_(0.5)
     with pytest.raises(ConfigError, match=r"3\.bias was written to behind"):
         pair.model(batch(7))
@@ -552,13 +671,27 @@ def test_close_between_backward_and_step_leaves_the_mean(pair):
 
 
 def test_what_is_planned_is_shown_once_there_is_something_to_show(pair):
-    console = Console(file=io.StringIO(), width=100)
-    with pytest.raises(ConfigError, match="nothing was measured yet"):
+    for number in range(30):
+        console = Console(file=io.StringIO(), width=100)
         pair.model.report(console)
-    for number in range(8):
+        has_measured = "iteration: predicted" in console.file.getvalue()
+        assert has_measured == (number >= 2)
         pair.step(number)
-    pair.model.report(console)
-    assert "iteration: predicted" in console.file.getvalue()
+
+
+def test_a_report_may_be_had_in_each_step_and_at_the_end(pair):
+    model = pair.model
+    for number in range(3):
+        pair.step(number)
+    for number in range(3, 9):
+        pair.step(number)
+        model._plan_anew()
+        model.report(Console(file=io.StringIO()))
+    model.close()
+    dist.destroy_process_group()
+    console = Console(file=io.StringIO(), width=100)
+    model.report(console)
+    assert "before this plan" in console.file.getvalue()
 
 
 def test_where_no_plan_can_be_made_buckets_are_kept(pair, monkeypatch):

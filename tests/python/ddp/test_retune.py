@@ -60,8 +60,53 @@ def test_a_wrong_prediction_is_a_reason_less_and_less_often():
     assert waited == [32, 64, 128]
 
 
-def test_the_measured_time_is_of_late():
+@pytest.mark.parametrize("seconds", [1.0, 1.5])
+def test_plans_that_change_nothing_end_the_search(seconds):
     retune = planned()
+    waited = []
+    while (more := run(retune, 1000, seconds=seconds, beta_s=1e-6)) is not None:
+        waited.append(more)
+        retune.planned(1.0, is_equal=True)
+        if len(waited) == 1:
+            assert retune.wants_plan is False
+    assert len(waited) == (0 if seconds == 1.0 else 3)
+
+
+def test_rates_that_go_up_and_down_do_not_plan_for_ever():
+    retune = planned()
+    num_plans = 0
+    for number in range(5000):
+        beta_s = 1e-6 if number // 12 % 2 else 1.8e-6
+        size = SIZES[number % 4]
+        retune.add(iteration(), [(0.0, 0.001 + beta_s * size, size)])
+        if retune.wants_plan:
+            num_plans += 1
+            retune.planned(1.0, is_equal=True)
+    assert num_plans == 3
+
+
+def test_another_cost_of_the_link_begins_the_search_again():
+    retune = planned()
+    for _ in range(3):
+        retune.planned(1.0, is_equal=True)
+    assert run(retune, 200) is None
+    assert run(retune, 200, beta_s=4e-6) is not None
+    retune.planned(1.0)  # another plan
+    assert run(retune, 200, beta_s=1e-6) == 8
+
+
+def test_what_was_measured_is_shown_until_there_is_more():
+    retune = planned(seconds=3.0)
+    assert (retune.measured_s, retune.is_measured) == (3.0, False)
+    assert retune.iteration.compute_s == 3.0
+    retune.planned(3.0)
+    assert retune.measured_s == 3.0
+    run(retune, 1, seconds=2.0)
+    assert (retune.measured_s, retune.is_measured) == (2.0, True)
+
+
+def test_the_measured_time_is_of_late():
+    retune = Retune()
     assert retune.measured_s is None
     run(retune, 20, seconds=3.0)
     run(retune, 8, seconds=2.0)

@@ -63,11 +63,13 @@ class Rig:
 
     def give(self, *names, value=1.0):
         for name in names:
-            self.parameters[name].grad = torch.full((2,), value)
+            with torch._C.DisableTorchFunctionSubclass():  # as autograd does
+                self.parameters[name].grad = torch.full((2,), value)
             self.sums.take(name)
 
     def values(self):
-        return [p[0].item() for p in self.parameters.values()]
+        with torch._C.DisableTorchFunctionSubclass():  # waits for nothing
+            return [p[0].item() for p in self.parameters.values()]
 
 
 def test_buckets_are_sent_in_the_order_of_the_layout_however_they_fill():

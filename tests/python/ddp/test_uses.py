@@ -60,8 +60,13 @@ class Switch(nn.Module):
         return self.second(x)
 
 
+class Own(nn.Parameter):
+    """A class of parameters whose reads are not seen."""
+
+
 def test_each_hundredth_forward_is_watched_and_warns_of_what_had_not_been_seen():
     model = Switch()
+    model.second.bias = Own(torch.zeros(2))
     uses = Uses(model, model.parameters(), lambda p: None)
     run(model, uses)
     model.reads_second = True
@@ -75,6 +80,18 @@ def test_each_hundredth_forward_is_watched_and_warns_of_what_had_not_been_seen()
         warnings.simplefilter("error")
         for _ in range(LOOK_EVERY):
             run(model, uses)  # what is known is waited for
+
+
+def test_reads_of_parameters_that_can_be_marked_wait_without_a_warning():
+    model = Switch()
+    uses = Uses(model, model.parameters(), lambda p: None)
+    run(model, uses)
+    model.reads_second = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(LOOK_EVERY):
+            run(model, uses)
+    assert list(uses.by_module[model].values()) == [model.second.bias]
 
 
 def test_who_is_always_watched_reads_nothing_too_early():
