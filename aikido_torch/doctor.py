@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What was built, what is set, and does it work here: `python -m aikido_torch.doctor`.
+"""What was built, what is set, and does it work here: `aikido doctor`.
 
 The self-test runs four ranks inside this process, over loopback sockets: a strict
 allreduce, and one that goes on without a rank that is late. It takes a second.
@@ -265,6 +265,10 @@ def _print_checks(console: Console, checks: list[Check]) -> None:
     console.print(table)
 
 
+app = typer.Typer()
+
+
+@app.command()
 def main(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the same to this file.")
@@ -306,4 +310,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()
