@@ -57,6 +57,7 @@ from aikido_torch._calls import (  # noqa: E402
     send,
 )
 from aikido_torch._members import reconfigure, reconfigure_handle  # noqa: E402
+from aikido_torch._repr import show_attributes, show_properties  # noqa: E402
 from aikido_torch.options import Options  # noqa: E402
 
 __version__: str = build_info()["version"]
@@ -82,3 +83,17 @@ __all__ = [
 ]
 
 register_backend()
+
+show_properties(ordering)
+show_properties(pipeline)
+_counts = ("steps", "replayed_steps", "copied_steps", "skipped_steps", "carried_steps")
+show_attributes(AikidoWork, "outcome")
+show_attributes(ddp.Handle, *_counts)
+show_attributes(pipeline.Pipeline, "rank", "steps", "schedule")
+_sampler = ("rank", "num_primaries", "num_backups", "batch_size", "epoch", "policy")
+show_attributes(straggler.BackupSampler, *_sampler)
+show_attributes(straggler.Carry, "_is_pending")
+show_attributes(straggler.SeededDataset, "dataset", "seed", "epoch")
+show_attributes(trace.EventLog, "_name")
+show_attributes(trace.Metrics, "port")
+show_attributes(trace.Watch, "_names")

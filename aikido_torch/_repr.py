@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What objects show of themselves: `Name(fact=value, ...)`, on one line."""
+
+import reprlib
+from types import ModuleType
+from typing import Any
+
+__all__ = ["show_attributes", "show_properties"]
+
+_short = reprlib.Repr()
+_short.maxother = _short.maxstring = 60
+_short.maxlist = _short.maxtuple = _short.maxdict = 4
+
+
+def show_attributes(kind: type, *names: str) -> None:
+    """Gives a class a repr that has these attributes, or what these methods return."""
+
+    def text_of(self: Any) -> str:
+        # An object that is still being made has not got all of them.
+        found = {name: getattr(self, name) for name in names if hasattr(self, name)}
+        facts = ", ".join(
+            f"{name.lstrip('_')}={_text(value() if callable(value) else value)}"
+            for name, value in found.items()
+        )
+        return f"{type(self).__name__}({facts})"
+
+    # Through setattr, because a type checker takes methods of classes for final.
+    setattr(kind, "__repr__", text_of)  # noqa: B010
+
+
+def show_properties(module: ModuleType) -> None:
+    """Gives the native classes that a module offers a repr of their properties.
+
+    A class that has a repr of its own keeps it.
+    """
+    for name in module.__all__:
+        kind = getattr(module, name)
+        if not isinstance(kind, type) or kind.__repr__ is not object.__repr__:
+            continue
+        if kind.__module__.endswith("._C"):
+            properties = [n for n, v in vars(kind).items() if isinstance(v, property)]
+            show_attributes(kind, *properties)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else _short.repr(value)
