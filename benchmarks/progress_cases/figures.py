@@ -21,9 +21,13 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """One run of a training loop, without its warm-up."""
+    """One run of a training loop, without its warm-up.
+
+    A step is done when more than half of the ranks have it, so the model has advanced.
+    """
 
     seconds: float
+    tail_s: float  # from the end of the last step until the last rank has it, too
     steps_per_second: float
     share: float
     share_by_rank: tuple[float, ...]
@@ -47,14 +51,15 @@ def figures_of(record: Record) -> Figures:
     ranks = [record.by_rank[rank] for rank in block.members()]
     if block.ops <= block.warm_up or any(len(r["ends"]) < block.ops for r in ranks):
         raise CaseError(f"'{block.name}' has no step that counts")
-    begin = max(rank["ends"][block.warm_up - 1] for rank in ranks)
-    seconds = max(rank["ends"][block.ops - 1] for rank in ranks) - begin
+    ends = records.step_ends(record)
+    seconds = ends[-1] - ends[block.warm_up - 1]
     steps = block.ops - block.warm_up
     by_step = contributions(record)[block.warm_up :]
     by_rank = tuple(statistics.fmean(own) for own in zip(*by_step, strict=True))
     curve = record.by_rank[0]["curve"]
     return Figures(
         seconds=seconds,
+        tail_s=max(rank["ends"][-1] for rank in ranks) - ends[-1],
         steps_per_second=steps / seconds,
         share=statistics.fmean(by_rank),
         share_by_rank=by_rank,
@@ -209,6 +214,7 @@ class Arms:
                     "progress": round(run.progress, 4),
                     "steps_per_second": round(run.steps_per_second, 4),
                     "seconds": round(run.seconds, 4),
+                    "tail_s": round(run.tail_s, 4),
                     "share": round(run.share, 5),
                     "share_by_rank": [round(share, 5) for share in run.share_by_rank],
                     "longest_skips_by_rank": list(run.longest_skips_by_rank),

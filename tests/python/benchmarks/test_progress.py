@@ -87,6 +87,7 @@ def test_noise_is_two_standard_errors_of_the_mean():
 def figures(curve, accuracy=0.9):
     return Figures(
         seconds=1.0,
+        tail_s=0.0,
         steps_per_second=1.0,
         share=1.0,
         share_by_rank=(1.0,),
