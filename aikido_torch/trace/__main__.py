@@ -11,6 +11,7 @@ import typer
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.trace import read, report, write_chrome, write_html
 from aikido_torch.trace._arm import check_places, fetch, write
+from aikido_torch.trace._kineto import Profile, read_profile
 from aikido_torch.trace._store import (
     Board,
     as_steps,
@@ -42,15 +43,33 @@ def _commands() -> None:
 def merge_command(
     dumps: Annotated[list[Path], typer.Argument(help="One of each rank.")],
     output: _Output,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[RANK=]FILE",
+            help="Of torch.profiler's export_chrome_trace, for the same file.",
+        ),
+    ] = None,
 ) -> None:
     """Writes the traces of all ranks into one file, by one clock."""
     try:
-        notes = write_chrome(output, [read(path) for path in dumps])
+        profiles = [_profile_of(text) for text in profile or ()]
+        notes = write_chrome(output, [read(path) for path in dumps], profiles=profiles)
     except AikidoError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     for note in notes:
         typer.echo(f"note: {note}", err=True)
+
+
+def _profile_of(text: str) -> Profile:
+    """ "3=FILE", or a file that says its rank itself."""
+    rank, _, path = text.partition("=")
+    if not path or not rank.isdecimal():
+        return read_profile(text)
+    found = read_profile(path)
+    found.rank = int(rank)
+    return found
 
 
 @app.command("report")

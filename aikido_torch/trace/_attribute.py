@@ -17,7 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aikido_torch.trace._detect import LEAST_SHARE, Finding, Slow, find, pattern_of
+from aikido_torch.trace._detect import (
+    LEAST_SHARE,
+    Finding,
+    Slow,
+    find,
+    often_late,
+    pattern_of,
+)
 from aikido_torch.trace._facts import StepFacts
 from aikido_torch.trace._pipelines import pipeline_losses
 from aikido_torch.trace._sentences import evidence_of, nothing_seen, too_short
@@ -151,13 +158,22 @@ def _stops(stopped: _Table, ranks: list[int], step_s: float) -> list[Loss]:
     if not late.any():
         return []
     found = []
+    pattern = pattern_of(late)
+    often = often_late(late)
     for column in np.flatnonzero(late.any(axis=0)):
+        is_often = pattern != "steady" or often[column]
         rows = np.flatnonzero(late[:, column])
         lost = float(np.median(stopped[rows, column]))
         total = float(stopped[rows, column].sum())
         slow = Slow(int(column), lost, lost, 0.0, tuple(map(int, rows)), total)
         found.append(
-            Loss("host stopped", "stopped", ranks[column], slow, pattern_of(late))
+            Loss(
+                "host stopped",
+                "stopped",
+                ranks[column],
+                slow,
+                pattern if is_often else "transient",
+            )
         )
     return found
 

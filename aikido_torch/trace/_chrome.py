@@ -15,6 +15,7 @@ from typing import Any
 
 from aikido_torch.trace._dump import Dump, check_together, write_file
 from aikido_torch.trace._flows import Flows, Place
+from aikido_torch.trace._kineto import Profile, profiler_events, read_profile
 from aikido_torch.trace._pauses import Pause, pauses_of
 from aikido_torch.trace._spans import Kind, Outcome, Span
 from aikido_torch.trace._stages import label_of
@@ -42,28 +43,45 @@ def lanes(spans: Iterable[Span]) -> list[list[Span]]:
     return packed
 
 
-def write_chrome(path: str | Path, dumps: Iterable[Dump]) -> list[str]:
+def write_chrome(
+    path: str | Path,
+    dumps: Iterable[Dump],
+    *,
+    profiles: Iterable[str | Path | Profile] = (),
+) -> list[str]:
     """Writes the traces of all ranks into one file, by the clock of rank 0.
 
     Args:
         path: to write to.
         dumps: of ranks of one job.
+        profiles: files of torch.profiler's `export_chrome_trace`, of the same ranks.
 
     Returns:
         What is to be known of it, in sentences; empty if all is well.
 
     Raises:
-        ConfigError: the dumps do not belong together, or `path` cannot be written.
+        ConfigError: the dumps do not belong together, `path` cannot be written, or a
+            profile cannot be read or placed.
     """
     dumps = list(dumps)
     notes = check_together(dumps)
     document = {
         "displayTimeUnit": "ms",
         "otherData": {"job": dumps[0].job, "notes": notes},
-        "traceEvents": events(dumps),
+        "traceEvents": events(dumps)
+        + profiler_events(
+            dumps,
+            [p if isinstance(p, Profile) else read_profile(p) for p in profiles],
+            _zero_of(dumps),
+        ),
     }
     write_file(path, json.dumps(document, separators=(",", ":")).encode())
     return notes
+
+
+def _zero_of(dumps: Iterable[Dump]) -> int:
+    """The first of all spans, by the clock of rank 0."""
+    return min((s.begin_ns for dump in dumps for s in dump.aligned()), default=0)
 
 
 def events(dumps: Iterable[Dump]) -> list[_Event]:

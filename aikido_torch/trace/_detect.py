@@ -47,7 +47,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Finding", "Slow", "find", "pattern_of"]
+__all__ = ["Finding", "Slow", "find", "often_late", "pattern_of"]
 
 Pattern = Literal["steady", "drifting", "transient", "rotating", "none"]
 Table = NDArray[Any]  # of float64
@@ -466,9 +466,15 @@ def _needed_ratio(below: Table, above: int, num_values: int) -> float:
     spread = 1.4826 * float(np.median(np.abs(below - middle)))
     normal = spread * math.sqrt(2 * math.log(num_values))
     weight = (float(below[0]) - middle) / max(normal, 1e-12)
-    most = 2.5 if num_values < 100 else 4.0
+    most = 3.5 if num_values < 100 else 5.0
     factor = min(most, max(1.0, 1 + 5 * (weight - _HEAVY)))
     return 1 + float(light) * max(1.0, factor / above)
+
+
+def often_late(late: NDArray[Any]) -> NDArray[Any]:
+    """Columns that are late in most rows."""
+    often: NDArray[Any] = late.sum(axis=0) >= _MOST * late.shape[0]
+    return often
 
 
 def pattern_of(late: NDArray[Any]) -> Pattern:
@@ -477,10 +483,11 @@ def pattern_of(late: NDArray[Any]) -> Pattern:
     by_row, by_column = late.any(axis=1).sum(), late.sum(axis=0)
     if rows < _FEWEST_STEPS:
         return "transient"
-    num_late = int((by_column > 0).sum())
-    if by_column.max() >= _MOST * rows and num_late <= late.shape[1] // 2:
+    is_often = often_late(late)
+    inside, outside = by_column[is_often].sum(), by_column[~is_often].sum()
+    if is_often.any() and outside <= inside / 2:
         return "steady"
-    if by_row >= _MOST * rows and num_late >= 2:
+    if by_row >= _MOST * rows and (by_column > 0).sum() >= 2:
         return "rotating"
     return "transient"
 

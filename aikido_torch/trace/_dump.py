@@ -70,6 +70,8 @@ class Dump:
         dropped: spans for which there was no room.
         clock: None if it was not known.
         host: where the rank ran.
+        wall_ns: the wall clock (time.time_ns) less the clock of the spans; None in
+            dumps of older versions.
     """
 
     rank: int
@@ -82,6 +84,7 @@ class Dump:
     dropped: int = 0
     clock: Clock | None = None
     host: str = ""
+    wall_ns: int | None = None
 
     def aligned(self) -> list[Span]:
         """The spans by the clock of rank 0; as they are if that is not known."""
@@ -163,6 +166,7 @@ def encode(dump: Dump, raw: bytes) -> bytes:
         "members": {name: list(ranks) for name, ranks in dump.members.items()},
         "operations": {str(kind): name for kind, name in dump.operations.items()},
         "dropped": dump.dropped,
+        "wall_ns": dump.wall_ns,
         "clock": None
         if clock is None
         else [clock.at_ns, clock.offset_ns, clock.drift, clock.error_ns],
@@ -272,6 +276,7 @@ def _decoded(head: dict[str, Any], packed: bytes, name: str) -> Dump:
         operations={int(kind): str(n) for kind, n in head["operations"].items()},
         dropped=int(head["dropped"]),
         clock=None if clock is None else _clock(*clock),
+        wall_ns=None if head.get("wall_ns") is None else int(head["wall_ns"]),
     )
     dump.spans = dump.in_job(spans)
     return dump

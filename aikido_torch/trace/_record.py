@@ -5,6 +5,7 @@
 import os
 import socket
 import threading
+import time
 import uuid
 import warnings
 import weakref
@@ -167,6 +168,7 @@ def _taken(group: dist.ProcessGroup | None) -> tuple[bytes, Dump]:
         dropped=dropped_before + dropped,
         clock=clock,
         host=f"{socket.gethostname()} (process {os.getpid()})",
+        wall_ns=time.time_ns() - time.monotonic_ns(),
     )
 
 

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Traces of torch.profiler beside ours, in one file and by one clock.
+
+The profiler (Kineto) writes microseconds of the wall clock, counted from
+`baseTimeNanoseconds`. A dump knows how far the wall clock is from the clock of its
+spans, and how far that is from the clock of rank 0.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from aikido_torch.errors import ConfigError
+from aikido_torch.trace._dump import Clock, Dump
+
+__all__ = ["Profile", "profiler_events", "read_profile"]
+
+# Processes of profiles come after those of all ranks.
+_FIRST_PROCESS = 1_000_000
+_PROCESSES = 1000  # of one rank
+
+_Event = dict[str, Any]
+
+
+class Profile:
+    """What torch.profiler has written on one rank.
+
+    Attributes:
+        rank: whose it is; None if the file does not say so.
+        base_ns: of the wall clock, from which its times count.
+        events: in the format of Chrome's traces.
+        name: of its file, for errors.
+    """
+
+    def __init__(
+        self, rank: int | None, base_ns: int, events: list[_Event], name: str
+    ) -> None:
+        self.rank, self.base_ns, self.events, self.name = rank, base_ns, events, name
+
+
+def read_profile(path: str | Path) -> Profile:
+    """Reads a file of `torch.profiler.profile.export_chrome_trace`.
+
+    Raises:
+        ConfigError: it cannot be read, or is none of these.
+    """
+    hint = "give a file that torch.profiler's export_chrome_trace has written"
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}; {hint}."
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON ({error}); {hint}.") from error
+    events = document.get("traceEvents") if isinstance(document, dict) else None
+    base = document.get("baseTimeNanoseconds") if events is not None else None
+    if not isinstance(events, list) or not isinstance(base, int):
+        raise ConfigError(
+            f"{path} has no traceEvents with a baseTimeNanoseconds, so nobody knows "
+            f"when they were; {hint}, of torch 2.4 or later."
+        )
+    rank = (document.get("distributedInfo") or {}).get("rank")
+    return Profile(rank if isinstance(rank, int) else None, base, events, str(path))
+
+
+def profiler_events(
+    dumps: Iterable[Dump], profiles: Iterable[Profile], zero_ns: int
+) -> list[_Event]:
+    """The events of profiles by the clock of rank 0, from `zero_ns` of it on.
+
+    A profile that does not say its rank is of rank 0 if there is no other dump.
+
+    Raises:
+        ConfigError: a profile's rank is not known, has no dump, is there twice, or its
+            dump does not know the wall clock.
+    """
+    known = {dump.rank: dump for dump in dumps}
+    found: list[_Event] = []
+    seen: set[int] = set()
+    for profile in profiles:
+        rank = profile.rank
+        if rank is None and len(known) == 1:
+            rank = next(iter(known))
+        if rank is None:
+            raise ConfigError(
+                f"{profile.name} does not say which rank it is of; profile after "
+                "init_process_group, or write it as RANK=FILE."
+            )
+        if rank not in known:
+            raise ConfigError(
+                f"{profile.name} is of rank {rank}, and there are traces of ranks "
+                f"{', '.join(map(str, sorted(known)))}; give the trace of rank {rank} "
+                "too."
+            )
+        if rank in seen:
+            raise ConfigError(f"Rank {rank} has two profiles; give one of each rank.")
+        seen.add(rank)
+        found += _moved(profile, known[rank], zero_ns)
+    return found
+
+
+def _moved(profile: Profile, dump: Dump, zero_ns: int) -> list[_Event]:
+    if dump.wall_ns is None:
+        raise ConfigError(
+            f"The trace of rank {dump.rank} is of an older version and does not know "
+            f"the wall clock, so {profile.name} cannot be placed beside it; record it "
+            "again."
+        )
+    clock = dump.clock or Clock()
+    processes: dict[Any, int] = {}
+    moved = []
+    for event in profile.events:
+        pid = event.get("pid")
+        number = (
+            _FIRST_PROCESS
+            + dump.rank * _PROCESSES
+            + processes.setdefault(pid, len(processes))
+        )
+        new = event | {"pid": number}
+        if isinstance(ts := event.get("ts"), int | float) and event.get("ph") != "M":
+            own_ns = profile.base_ns + round(ts * 1e3) - dump.wall_ns
+            new["ts"] = (clock.of_rank_0(own_ns) - zero_ns) / 1e3
+        if "id" in event:  # of an arrow: those of other ranks have the same
+            new["id"] = f"profiler {dump.rank} {event['id']}"
+        moved.append(new)
+    named = {e["pid"] for e in moved if e.get("name") == "process_name"}
+    for event in moved:
+        if event.get("name") == "process_name":
+            old = (event.get("args") or {}).get("name", "")
+            event["args"] = {"name": f"rank {dump.rank}, torch.profiler: {old}"}
+        if event.get("name") == "process_sort_index":
+            event["args"] = {"sort_index": event["pid"]}
+    first = _FIRST_PROCESS + dump.rank * _PROCESSES
+    for number in {first + i for i in processes.values()} - named:
+        moved.append(
+            {"ph": "M", "pid": number, "tid": 0, "name": "process_name"}
+            | {"args": {"name": f"rank {dump.rank}, torch.profiler"}}
+        )
+    return moved
