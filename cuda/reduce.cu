@@ -31,6 +31,23 @@ struct Plain {
   __device__ static Raw narrow(Acc acc) { return acc; }
 };
 
+// The mean of integers of T: the sum wraps, then it is divided, towards zero.
+template <class T>
+struct Mean {
+  using Raw = std::make_unsigned_t<T>;
+  using Acc = Raw;
+  using Factor = int64_t;  // what it is divided by
+  __device__ static Acc widen(Raw raw) { return raw; }
+  __device__ static Raw narrow(Acc acc) { return acc; }
+  __device__ static Acc divide(Acc acc, Factor divisor) {
+    return static_cast<Acc>(static_cast<T>(acc) / divisor);
+  }
+};
+template <class E>
+inline constexpr bool kIsMean = false;
+template <class T>
+inline constexpr bool kIsMean<Mean<T>> = true;
+
 struct Truth {
   using Raw = uint8_t;
   using Acc = uint8_t;
@@ -169,6 +186,8 @@ template <class E>
 __device__ typename E::Raw finish(const Task<E>& task, typename E::Acc acc) {
   if constexpr (std::is_floating_point_v<typename E::Factor>)
     if (task.is_scaled) acc = acc * task.factor;
+  if constexpr (kIsMean<E>)
+    if (task.is_scaled) acc = E::divide(acc, task.factor);
   return E::narrow(acc);
 }
 
@@ -250,6 +269,10 @@ Status launch(const Call& call, size_t lanes = 1) {
   task.count = call.count * lanes;
   task.is_scaled = kIsFloating && call.scale != 1.0;
   if (kIsFloating) task.factor = static_cast<typename E::Factor>(call.scale);
+  if (kIsMean<E> && call.scale > 0.0 && call.scale < 1.0) {
+    task.is_scaled = true;
+    task.factor = static_cast<typename E::Factor>(1.0 / call.scale + 0.5);
+  }
   task.access = find_access(task);
   const size_t bytes = task.count * sizeof(Raw);
   if (call.num_sources == 1 && !task.is_scaled && !std::is_same_v<E, Truth>) {
@@ -292,7 +315,7 @@ Status launch_integer(ReduceOp op, DType dtype, const Call& call) {
     case ReduceOp::kBxor:
       return launch<U, Bxor>(call);
     case ReduceOp::kAvg:
-      break;
+      return launch<Mean<T>, Sum>(call);
   }
   return undefined(op, dtype);
 }

@@ -10,6 +10,7 @@
 #include "c10d/call_of.h"
 #include "c10d/error.h"
 #include "c10d/overlap.h"
+#include "c10d/premultiplied.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -75,24 +76,28 @@ AikidoBackend::OwnWork AikidoBackend::allreduce_with(at::Tensor tensor,
                           return inner->allreduce(given, opts);
                         });
   }
-  if (ipc_takes(site, call, tensor, timeout))
+  const bool is_multiplied = is_premultiplied(op);
+  if (!is_multiplied && ipc_takes(site, call, tensor, timeout))
     return submit_ipc(std::move(call), tensor, extras.priority, timeout);
   Staging staging(site, services_->transfers);
   const auto min_shard_bytes =
       static_cast<size_t>(settings_.values.collectives_min_shard_bytes);
+  const at::Tensor product =
+      is_multiplied ? staging.in(premultiplied(op, tensor)) : at::Tensor();
   const at::Tensor host =
-      may_go_in_parts(call, tensor)
+      is_multiplied ? staging.out(tensor)
+      : may_go_in_parts(call, tensor)
           ? staging.in_out(
                 tensor, {call.count, size_of(call.dtype), getSize(), min_shard_bytes},
                 services_->finisher)
           : staging.in_out(tensor);
   LocalCall local = local_call();
-  local.input = bytes_of(host);
+  local.input = bytes_of(is_multiplied ? product : host);
   local.output = mutable_bytes_of(host);
   if (extras.priority) local.priority = *extras.priority;
   local.data_shard = data_shard;
   return submit(std::move(call), {OpType::ALLREDUCE, "aikido:all_reduce"},
-                std::move(local), {tensor}, {{tensor}, staging.take(), {host}},
+                std::move(local), {tensor}, {{tensor}, staging.take(), {host, product}},
                 timeout);
 }
 
@@ -135,12 +140,16 @@ AikidoBackend::WorkPtr AikidoBackend::reduce(Tensors& tensors,
         });
   }
   Staging staging(site, services_->transfers);
-  const at::Tensor host = is_root ? staging.in_out(tensor) : staging.in(tensor);
+  const bool is_in_place = is_root && !is_premultiplied(opts.reduceOp);
+  const at::Tensor input = is_in_place
+                               ? staging.in_out(tensor)
+                               : staging.in(premultiplied(opts.reduceOp, tensor));
+  const at::Tensor output = is_root && !is_in_place ? staging.out(tensor) : input;
   LocalCall local = local_call();
-  local.input = bytes_of(host);
-  local.output = is_root ? mutable_bytes_of(host) : nullptr;
+  local.input = bytes_of(input);
+  local.output = is_root ? mutable_bytes_of(output) : nullptr;
   return submit(std::move(call), {OpType::REDUCE, "aikido:reduce"}, std::move(local),
-                {tensor}, {{tensor}, staging.take(), {host}}, opts.timeout);
+                {tensor}, {{tensor}, staging.take(), {input, output}}, opts.timeout);
 }
 
 // `blocks`: what this rank gives to the result of each.
@@ -216,7 +225,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_with(const at::Tensor& outp
   Staging staging(site, services_->transfers);
   const at::Tensor host = staging.out(output);
   Tensors held;
-  for (const at::Tensor& t : list) held.push_back(staging.in(t));
+  for (const at::Tensor& t : list) held.push_back(staging.in(premultiplied(op, t)));
   OutBlocks blocks = out_blocks(held);
   held.push_back(host);
   return scatter_reduced({OpType::REDUCE_SCATTER, "aikido:reduce_scatter"}, op, host,
@@ -253,7 +262,7 @@ AikidoBackend::OwnWork AikidoBackend::reduce_scatter_tensor_with(
                         });
   }
   Staging staging(site, services_->transfers);
-  const at::Tensor host_in = staging.in(input);
+  const at::Tensor host_in = staging.in(premultiplied(op, input));
   const at::Tensor host_out = staging.out(output);
   return scatter_reduced({OpType::_REDUCE_SCATTER_BASE, "aikido:reduce_scatter_tensor"},
                          op, host_out, out_blocks(host_in, {}, getSize()),

@@ -9,6 +9,7 @@
 #include "c10d/attempt.h"
 #include "c10d/call_of.h"
 #include "c10d/error.h"
+#include "c10d/premultiplied.h"
 #include "c10d/process_group.h"
 #include "c10d/staging.h"
 
@@ -125,7 +126,7 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
   check_sum(site, call.op, "a sparse tensor");
   call.count = 0;  // entries may differ; the shape is compared
   if (!tensor.device().is_cpu()) check_not_capturing(site, tensor.device());
-  const at::Tensor own = tensor.cpu().coalesce();
+  const at::Tensor own = premultiplied(opts.reduceOp, tensor.cpu().coalesce());
   const at::Tensor packed = pack(own);
 
   using Blocks = std::vector<std::vector<std::byte>>;
@@ -142,8 +143,9 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
     block.resize(bytes);
     return block.data();
   };
-  const double scale = call.op == ReduceOp::kAvg ? 1.0 / getSize() : 1.0;
-  auto finish = [blocks, own, tensor, scale, rank = getRank()] {
+  const int divisor = call.op == ReduceOp::kAvg ? getSize() : 1;
+  const bool is_whole = !is_floating(call.dtype);
+  auto finish = [blocks, own, tensor, divisor, is_whole, rank = getRank()] {
     const Layout layout = layout_of(own);
     at::Tensor sum;
     for (size_t r = 0; r < blocks->size(); ++r) {
@@ -153,7 +155,10 @@ AikidoBackend::WorkPtr AikidoBackend::allreduce_sparse(
           from == rank ? own : unpack(block.data(), block.size(), layout, from);
       sum = sum.defined() ? at::add(sum, part).coalesce() : part.coalesce();
     }
-    if (scale != 1.0) sum = at::mul(sum, scale);
+    if (divisor > 1 && is_whole)
+      sum = at::div(sum, divisor, "trunc");
+    else if (divisor > 1)
+      sum = at::mul(sum, 1.0 / divisor);
     tensor.copy_(sum);
   };
   return submit(std::move(call),

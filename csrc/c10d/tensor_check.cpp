@@ -6,6 +6,7 @@
 #include <ATen/MemoryOverlap.h>
 
 #include "c10d/error.h"
+#include "c10d/premultiplied.h"
 #include "kernels/reduce.h"
 
 namespace aikido::adapter {
@@ -104,6 +105,7 @@ ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype
   const auto map = [&]() -> std::optional<ReduceOp> {
     switch (op.op_) {
       case ::c10d::ReduceOp::SUM:
+      case ::c10d::ReduceOp::PREMUL_SUM:
         return ReduceOp::kSum;
       case ::c10d::ReduceOp::AVG:
         return ReduceOp::kAvg;
@@ -123,7 +125,8 @@ ReduceOp reduce_op(const CallSite& site, const ::c10d::ReduceOp& op, DType dtype
         return std::nullopt;
     }
   }();
-  if (!map) refuse(site, "argument op is PREMUL_SUM; multiply first, then use SUM");
+  if (!map) refuse(site, "argument op is none of torch's operations; use SUM");
+  check_factor(site, op, dtype);
   if (kernels::find_reduce(*map, dtype) == nullptr) {
     refuse(site, "argument op is ", name_of(*map), ", which is not defined for dtype ",
            name_of(dtype));

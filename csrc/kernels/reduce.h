@@ -7,12 +7,15 @@
 // blocking.
 //
 // What is defined:
-//   integers  sum product min max band bor bxor    wrap around on overflow
-//   bool      the same seven; sum, max and bor are "or", product, min and band are
+//   integers  sum avg product min max band bor bxor    wrap around on overflow
+//   bool      all of these but avg; sum, max and bor are "or", product, min and band
+//   are
 //             "and"; any non-zero byte is true, results are 0 or 1
 //   floating  sum avg product min max
 //   complex   sum avg product
-// avg is the function of sum: the caller passes scale = 1 / contributors.
+// avg is the function of sum: the caller passes scale = 1 / contributors. Of integers
+// the sum wraps first; then it is divided by the number of contributors, towards zero.
+// NCCL gives the same.
 //
 // Note [same bits everywhere]
 // The sources are folded strictly in the order given, without fused multiply-add, so
@@ -34,8 +37,9 @@ namespace aikido::kernels {
 // out[i] = scale * fold(sources[0][i], sources[1][i], ...) for i in [0, count).
 // Requires num_sources >= 1. `out` may be one of the sources; any other overlap between
 // `out` and a source is undefined. Pointers need no alignment; with count 0 none is
-// looked at. `scale` goes to the accumulator's type first; 1.0 changes no bit; integer
-// and bool functions ignore it.
+// looked at. `scale` goes to the accumulator's type first; 1.0 changes no bit. The avg
+// of integers divides by the whole number nearest to 1 / scale, where 0 < scale < 1;
+// all other integer and bool functions ignore `scale`.
 using ReduceFn = void (*)(void* out, const void* const* sources, size_t num_sources,
                           size_t count, double scale);
 

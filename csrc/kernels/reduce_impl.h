@@ -75,6 +75,18 @@ void complex_product(void* out, const void* const* sources, size_t num_sources,
   }
 }
 
+// The divisor may have more bits than T: a group of int8 can have 1,000 members.
+template <class T>
+void integer_mean(void* out, const void* const* sources, size_t num_sources,
+                  size_t count, double scale) {
+  reduce<Plain<std::make_unsigned_t<T>>, Sum>(out, sources, num_sources, count, 1.0);
+  if (scale <= 0.0 || scale >= 1.0) return;
+  const auto divisor = static_cast<int64_t>(1.0 / scale + 0.5);
+  Byte* to = static_cast<Byte*>(out);
+  for (size_t i = 0; i < count; ++i, to += sizeof(T))
+    store_unaligned(to, static_cast<T>(load_unaligned<T>(to) / divisor));
+}
+
 template <class T>
 ReduceFn find_integer(ReduceOp op) {
   using U = Plain<std::make_unsigned_t<T>>;
@@ -95,7 +107,7 @@ ReduceFn find_integer(ReduceOp op) {
     case ReduceOp::kBxor:
       return reduce<Plain<uint8_t>, Bxor, sizeof(T)>;
     case ReduceOp::kAvg:
-      break;
+      return integer_mean<T>;
   }
   return nullptr;
 }

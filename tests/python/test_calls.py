@@ -47,8 +47,8 @@ def test_integers_are_reduced_strictly_only(group_of_one):
     aikido_torch.all_reduce(tensor, op=dist.ReduceOp.MAX)
     with pytest.raises(ConfigError, match="may be left out of floating point data on"):
         aikido_torch.all_reduce(tensor, policy=SkipStraggler())
-    with pytest.raises(ConfigError, match="PREMUL_SUM; multiply first, then use SUM"):
-        aikido_torch.all_reduce(torch.ones(3), op=dist._make_nccl_premul_sum(2.0))
+    with pytest.raises(ConfigError, match="int32; multiply first, then use SUM"):
+        aikido_torch.all_reduce(tensor, op=dist._make_nccl_premul_sum(2.0))
 
 
 @pytest.mark.parametrize(

@@ -175,8 +175,15 @@ TEST_CASE("only calls that a group can do are valid") {
   CHECK(message([](Call&) {}) == "");
   CHECK(message([](Call& c) {
           c.policy = {};
+          c.dtype = DType::kBool;
+        }) == "all_reduce(avg, bool[32, 32]): avg is not defined for bool");
+  CHECK(message([](Call& c) {
+          c.policy = {};
           c.dtype = DType::kInt32;
-        }) == "all_reduce(avg, int32[32, 32]): avg is not defined for int32");
+        }) == "");
+  CHECK(message([](Call& c) {
+          c.dtype = DType::kInt32;
+        }).find("only sums and means of floating point") != std::string::npos);
   CHECK(message([](Call& c) {
           c.op = ReduceOp::kMax;
         }).find("only sums and means of floating point") != std::string::npos);

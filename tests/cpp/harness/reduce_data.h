@@ -39,7 +39,7 @@ inline bool is_pair_defined(ReduceOp op, DType dtype) {
     case ReduceOp::kProduct:
       return true;
     case ReduceOp::kAvg:
-      return is_floating(dtype);
+      return dtype != DType::kBool;
     case ReduceOp::kMin:
     case ReduceOp::kMax:
       return !is_complex(dtype);

@@ -36,6 +36,7 @@ T fold_integer(ReduceOp op, T a, T b) {
   const auto y = static_cast<uint64_t>(b);
   switch (op) {
     case ReduceOp::kSum:
+    case ReduceOp::kAvg:
       return static_cast<T>(x + y);
     case ReduceOp::kProduct:
       return static_cast<T>(x * y);
@@ -49,8 +50,6 @@ T fold_integer(ReduceOp op, T a, T b) {
       return static_cast<T>(x | y);
     case ReduceOp::kBxor:
       return static_cast<T>(x ^ y);
-    case ReduceOp::kAvg:
-      break;
   }
   FAIL("no such pair");
   return a;
@@ -121,6 +120,11 @@ Bytes reference(ReduceOp op, DType dtype,
   const auto integer = [&]<class T>(T) {
     reference_as<T>([&](T a, T b) { return fold_integer(op, a, b); }, out.data(),
                     sources, count);
+    if (op != ReduceOp::kAvg || scale <= 0.0 || scale >= 1.0) return;
+    for (size_t i = 0; i < count; ++i) {
+      const auto sum = static_cast<int64_t>(element<T>(out.data(), i));
+      set_element(out.data(), i, static_cast<T>(sum / std::llround(1.0 / scale)));
+    }
   };
   const auto floating = [&]<class T>(T) {
     reference_as<T>([&](T a, T b) { return fold_floating(op, a, b); }, out.data(),
@@ -365,7 +369,7 @@ TEST_CASE("the same source may be given twice") {
   });
 }
 
-TEST_CASE("the scale multiplies floating results once and leaves integers alone") {
+TEST_CASE("the scale multiplies floating results once, and divides means of integers") {
   const double scale = GENERATE(1.0 / 3.0, 0.25, -2.0, 0.0);
   const size_t num_sources = static_cast<size_t>(GENERATE(1, 2, 3));
   for_each_kernel([&](ReduceOp op, DType dtype, ReduceFn reduce) {
@@ -394,6 +398,26 @@ T reduce_values(ReduceOp op, DType dtype, InstructionSet set, std::vector<T> val
   if (std::memcmp(&out.front(), &out.back(), sizeof(T)) != 0)
     FAIL("vector body and tail differ");
   return out.front();
+}
+
+TEST_CASE("the mean of integers is truncated towards zero") {
+  for (const InstructionSet set : available_sets()) {
+    INFO(name_of(set));
+    const auto mean = [&]<class T>(DType dtype, std::vector<T> values, int32_t n) {
+      return reduce_values<T>(ReduceOp::kAvg, dtype, set, std::move(values), 1.0 / n);
+    };
+    CHECK(mean(DType::kInt32, std::vector<int32_t>{-2, -2, -1}, 3) == -1);
+    CHECK(mean(DType::kInt64, std::vector<int64_t>{2, 2, 1}, 3) == 1);
+    CHECK(mean(DType::kInt16, std::vector<int16_t>{-7, 0}, 2) == -3);
+    CHECK(mean(DType::kUint8, std::vector<uint8_t>{200, 50}, 2) == 125);
+    // The sum wraps before the division.
+    CHECK(mean(DType::kUint8, std::vector<uint8_t>{200, 100}, 2) == 22);
+    CHECK(mean(DType::kInt8, std::vector<int8_t>{100, 100}, 2) == -28);
+    // More contributors than the type has numbers.
+    CHECK(mean(DType::kInt8, std::vector<int8_t>{100, 0}, 200) == 0);
+    CHECK(mean(DType::kInt64, std::vector<int64_t>{INT64_MAX, 0}, 1023) ==
+          INT64_MAX / 1023);
+  }
 }
 
 TEST_CASE("sources are folded strictly in the order given") {
