@@ -50,6 +50,18 @@ class WaitSpan {
   const int64_t begin_ns_;
 };
 
+TimePoint deadline_of(Milliseconds timeout) {
+  return timeout == kNoTimeout ? TimePoint::max()
+                               : SystemClock().now() + bounded(timeout);
+}
+
+// As c10d takes it: kNoTimeout is zero, so what is over is one millisecond.
+Milliseconds left_until(TimePoint deadline) {
+  if (deadline == TimePoint::max()) return kNoTimeout;
+  const auto left = std::chrono::ceil<Milliseconds>(deadline - SystemClock().now());
+  return std::max(left, Milliseconds(1));
+}
+
 // "all_reduce" of "aikido:all_reduce".
 const char* operation_of(const char* title) {
   return std::strchr(title, ':') + 1;
@@ -349,26 +361,27 @@ void AikidoWork::mark_futures() {
 
 // Runs the turns in which its calls come to their end, if these end on the progress
 // thread only.
-void AikidoWork::help(std::chrono::milliseconds timeout) {
+void AikidoWork::help(TimePoint deadline) {
   if (num_open_ == 0 || is_open_batch() || follows_) return;
   const auto engine = services_->engine.lock();
   if (!engine) return;
-  const TimePoint deadline =
-      timeout == kNoTimeout ? TimePoint::max() : SystemClock().now() + bounded(timeout);
   engine->help([this] { return num_open_ == 0; }, deadline, services_->spin);
 }
 
+// Two stages with one deadline: this thread first runs turns of the progress thread,
+// and then sleeps until another thread has completed the work.
 bool AikidoWork::wait(std::chrono::milliseconds timeout) {
+  const TimePoint deadline = deadline_of(timeout);
   end_batch_of_this_thread();
   const auto self = c10::intrusive_ptr<::c10d::Work>::reclaim_copy(this);
   trace::Recorder& recorder = *services_->recorder;
   const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
   try {
-    if (!is_over_) help(timeout);
+    if (!is_over_) help(deadline);
     // Without its lock where nothing is left to wait for, nor to throw.
     const bool is_quick = is_over_ && !exception_;
     if (is_quick) synchronize();
-    const bool is_over = is_quick || ::c10d::Work::wait(bounded(timeout));
+    const bool is_over = is_quick || ::c10d::Work::wait(left_until(deadline));
     ::c10d::unregister_work(self);
     return is_over;
   } catch (...) {

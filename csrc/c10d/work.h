@@ -149,7 +149,7 @@ class AikidoWork final : public ::c10d::Work {
   std::exception_ptr mark_results(std::exception_ptr error);
   Futures& futures();
   void mark_futures();
-  void help(std::chrono::milliseconds timeout);
+  void help(TimePoint deadline);
 
   const char* const title_;  // "aikido:all_reduce"
   const std::shared_ptr<const Services> services_;

@@ -4,6 +4,7 @@
 
 import gc
 import math
+import time
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import WorkResult
 
+import aikido_torch
+from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks
 from conformance.versions import since
 
@@ -118,6 +121,44 @@ def test_waiting_may_take_its_own_timeout():
     first, second = run_ranks(2, wait_with_timeout)
     assert "time" in first.lower()
     assert second == ""
+
+
+def wait_in_two_stages(rank, size):
+    """Each kind of call, with a rank that comes after 1.5 times the limit."""
+    limit, found = 0.2, []
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(torch.ones(4), async_op=True),
+        "barrier": lambda: dist.barrier(async_op=True),
+        "recv": lambda: (
+            dist.isend(torch.ones(4), 1) if rank == 0 else dist.irecv(torch.ones(4), 0)
+        ),
+        "skips": lambda: aikido_torch.all_reduce(
+            torch.ones(4), policy=SkipStraggler(), async_op=True
+        ),
+    }
+    for name, call in calls.items():
+        dist.barrier()
+        if rank == 0:
+            late(1.5 * limit)
+            call().wait()
+            continue
+        work = call()
+        begin = time.monotonic()
+        try:
+            work.wait(timedelta(seconds=limit))
+            found.append((name, "no error"))
+        except RuntimeError as error:
+            if "time" not in str(error).lower():
+                found.append((name, str(error)))
+        took = time.monotonic() - begin
+        if not limit - 0.01 <= took < 1.4 * limit:
+            found.append((name, took))
+        work.wait()
+    return found
+
+
+def test_a_wait_has_one_deadline_for_all_that_it_does():
+    assert run_ranks(2, wait_in_two_stages) == [[], []]
 
 
 def look_at_failure(rank, size):
