@@ -85,10 +85,11 @@ Group::Group(const Clock* clock, GroupOptions options)
       view_change_(options_.self, options_.size, this),
       past_(static_cast<size_t>(options_.size)),
       ownership_(options_.size) {
+  view_change_.set_patience(options_.heartbeat.timeout);
   // A full log grows by half while its member is left out (straggler/result_log.h).
   const uint64_t most_results = options_.log_bytes + options_.log_bytes / 2;
   for (int32_t r = 0; r < options_.size; ++r) {
-    peers_.emplace_back(clock_, &epoch_, &called_, &settled_,
+    peers_.emplace_back(clock_, &epoch_, &announced_, &settled_,
                         options_.operation.window_bytes, most_results);
   }
 }
@@ -149,15 +150,19 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   for (const auto& policy : policies_) {
     policy->history().on_called(options_.self, Seq(seq), clock_->now());
   }
+  // What is held back for an absent member is not told, nor what is behind it.
+  if (announced_ + 1 == seq && (!call.is_partial() || operation->has_failed()))
+    announced_ = seq;
   // A failure that is known before the start keeps it from sending anything.
   const Status known = call.is_partial() ? closed_ : unreachable(kNoRank);
   if (!known) fail(*operation, known, closed_.is_ok());
   it->second.held = std::move(local);
   if (call.kind == CallKind::kBarrier && !operation->has_failed()) {
     start_barriers();
-  } else {
+  } else if (!call.is_partial() || operation->has_failed()) {
     start_held(it->second);
   }
+  release_held_back();
   update_known();
 }
 
@@ -192,7 +197,8 @@ void Group::start_held(Active& active) {
 void Group::start_barriers() {
   // A barrier that is over at once comes back here: no deep stack for many of them.
   if (std::exchange(is_starting_barriers_, true)) return;
-  while (!active_.empty() && active_.begin()->second.held) {
+  while (!active_.empty() && active_.begin()->second.held &&
+         active_.begin()->second.is_barrier()) {
     start_held(active_.begin()->second);
   }
   is_starting_barriers_ = false;
@@ -465,6 +471,7 @@ void Group::on_time(TimePoint now) {
     check_all_lost();
   }
   beat(now);
+  release_held_back();
   change_owners();
   leave_out_full();
   view_change_.on_time(now);
@@ -548,7 +555,15 @@ Status Group::time_out(const Operation& operation, Duration after) const {
   const Status why = timed_out(operation.seq().value, options_.name, operation.call(),
                                options_.self, after, missing);
   // Who is missing may itself wait for the one that is silent.
-  const Status cause = silence();
+  Status cause = silence();
+  const Rank absent = held_back_for(operation);
+  if (cause && absent != kNoRank)
+    cause = Status(Code::kTimedOut,
+                   concat("it was held back for rank ", absent.value,
+                          ", which is out of the view and was expected back: it has "
+                          "missed as many results as may be, see "
+                          "max_consecutive_skips and straggler.log_bytes"),
+                   absent);
   if (cause) return why;
   return {why.code(), concat(why.message(), "; ", cause.message()), cause.culprit()};
 }

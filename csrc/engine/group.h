@@ -21,9 +21,8 @@
 #include <vector>
 
 #include "base/buffer_pool.h"
-#include "base/clock.h"
-#include "collectives/operation.h"
 #include "collectives/point_to_point.h"
+#include "engine/active_call.h"
 #include "engine/group_counters.h"
 #include "engine/group_trace.h"
 #include "engine/heartbeats.h"
@@ -95,6 +94,10 @@ class Group final : public transport::Timed,
   // This member is in the view, and all in it but `except` have all results up to `seq`
   // that it has. So a state behind them may be given to `except`.
   bool is_settled(Seq seq, Rank except) const;
+  // Sends a Seal, as soon as that is so, or this member is out of the view.
+  void seal(const Seal& seal);
+  // The others have called what they will not end without this member.
+  bool is_waited_for() const;
   // What is said of `rank` from outside, until something else is: owners follow it.
   void advise(Rank rank, straggler::Advice advice);
 
@@ -125,20 +128,14 @@ class Group final : public transport::Timed,
  private:
   // For a member that does not call, stopped while the others go on.
   static constexpr uint64_t kMaxFailedAhead = 1 << 14;
-  struct Active {
-    std::shared_ptr<collectives::Operation> operation;
-    TimePoint deadline{};                   // once called here
-    TimePoint probe_at = TimePoint::max();  // when to ask the others for their call
-    TimePoint ask_at = TimePoint::max();    // and whether they have called at all
-    std::optional<collectives::LocalCall> held = std::nullopt;  // a barrier that waits
-  };
+  using Active = ActiveCall;
 
   // LinkHandler
   Result<std::byte*> on_frame_begin(Rank from, const transport::FrameHeader& header,
                                     std::span<const std::byte> extension) override;
   void on_frame(Rank from, const transport::FrameHeader& header) override;
   void on_link_lost(Rank from, const Status& why) override;
-  uint64_t called() const override { return called_; }
+  uint64_t called() const override { return announced_; }
   int32_t settled() const override;
   transport::Need need(Rank from) const override;
 
@@ -185,11 +182,7 @@ class Group final : public transport::Timed,
   void on_refused(const Status& why) override;
 
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
-  // The operation that a frame belongs to; null when it is over here, or has failed.
-  struct Found {
-    std::shared_ptr<collectives::Operation> operation;
-    std::span<const std::byte> rest;  // of the extension, behind the call
-  };
+  using Found = FoundCall;
   Result<Found> find(Rank from, const transport::FrameHeader& header,
                      std::span<const std::byte> extension);
   void note_called(Rank from, uint64_t called);
@@ -231,6 +224,11 @@ class Group final : public transport::Timed,
   bool is_too_much(const membership::Report& report) const;
   void update_standing();
   std::string way_back(bool is_cut) const;
+  void send_seals();
+  // Members that are out and expected back (group_absent.cpp).
+  RankSet expected_back() const;
+  Rank held_back_for(const collectives::Operation& operation) const;
+  void release_held_back();
   // Results for others (group_views.cpp).
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
   uint64_t charge_of(const collectives::Operation& operation) const;
@@ -262,6 +260,7 @@ class Group final : public transport::Timed,
   Heartbeats heartbeats_;
   GroupTrace trace_;
   uint64_t called_ = 0, last_partial_ = 0;  // the last of those that may skip
+  uint64_t announced_ = 0;                  // the last that the others hear of
   uint64_t num_failed_ahead_ = 0;  // operations that failed before their call here
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   PastCalls past_calls_;
@@ -283,7 +282,8 @@ class Group final : public transport::Timed,
   uint64_t passed_from_ = 0, passed_ = 0;  // were passed over, the last time
   uint64_t dropped_from_ = 0;   // to passed_: who had what is not known; 0: nothing
   std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
-  Status closed_;               // not ok: aborted or left
+  std::vector<Seal> seals_;
+  Status closed_;                                      // not ok: aborted or left
   std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared
   Status loss_;            // why a call could not end, or who died
   Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it

@@ -211,6 +211,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (!policies_.empty()) view_change_.on_lost(from, now);
   if (p.has_left) loss_due_ = now + kLeaveGrace;
   check_all_lost();
+  release_held_back();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
 }
@@ -371,8 +372,12 @@ transport::Need Group::need(Rank from) const {
 bool Group::is_busy() const {
   bool is_missed = false;
   if (closed_ && view().has(options_.self)) {
-    view().members.for_each(
-        [&](Rank r) { is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_; });
+    const auto look = [&](Rank r) {
+      is_missed |= loss(r).is_ok() && settled_by(r) < last_partial_;
+    };
+    view().members.for_each(look);
+    // One that is left out for a full log may never get what it lacks.
+    if (!may_leave()) expected_back().for_each(look);
   }
   return is_missed || mailbox_.is_busy() ||
          std::any_of(active_.begin(), active_.end(),

@@ -18,6 +18,10 @@ namespace {
 // of operations before these are stale.
 constexpr uint64_t kMaxUnheard = 4096;
 
+// The word of a seal, as aikido_torch/ddp/_exchange.py reads it.
+constexpr int64_t kSealed = 1;
+constexpr int64_t kNotSealed = -1;
+
 // The others go on without this member, and it misses nothing that only it would get.
 bool is_passable(const collectives::Call& call) {
   return call.is_agreed() && call.policy.kind == straggler::Kind::kSkip;
@@ -72,7 +76,7 @@ Status Group::pass_over(Seq upto) {
   const uint64_t first_dropped = had_by_all() + 1;
   dropped_from_ =
       dropped_from_ == 0 ? first_dropped : std::min(dropped_from_, first_dropped);
-  called_ = seq;
+  called_ = announced_ = seq;
   passed_ = seq;
   for (const auto& policy : policies_)
     policy->history().on_called(options_.self, upto, clock_->now());
@@ -137,6 +141,39 @@ bool Group::is_settled(Seq seq, Rank except) const {
     if (settled_by(r) < seq.value) is_settled = false;
   });
   return is_settled;
+}
+
+// Note [seals]
+// A state is of no use before all others have the results in it: one that its giver
+// alone has seen may be decided otherwise, if the giver is lost. The giver's own thread
+// may be in a call by then that waits for the very member that waits for the seal. So
+// the progress thread gives it.
+void Group::seal(const Seal& seal) {
+  seals_.push_back(seal);
+  send_seals();
+}
+
+void Group::send_seals() {
+  std::vector<Seal> left;
+  for (const Seal& seal : std::exchange(seals_, {})) {
+    if (!closed_ || !peer(seal.to).lost) continue;
+    const bool may_be_used = is_settled(seal.seq, seal.to);
+    if (!may_be_used && !view_change_.is_removed()) {
+      left.push_back(seal);
+      continue;
+    }
+    const auto word = std::make_shared<int64_t>(may_be_used ? kSealed : kNotSealed);
+    collectives::SendCall call;
+    call.to = seal.to;
+    call.tag = seal.tag;
+    call.data = reinterpret_cast<const std::byte*>(word.get());
+    call.bytes = sizeof *word;
+    call.deadline = TimePoint::max();
+    call.keep_alive = word;
+    send(std::move(call));
+  }
+  left.insert(left.end(), seals_.begin(), seals_.end());
+  seals_ = std::move(left);
 }
 
 // ---- a full log ----

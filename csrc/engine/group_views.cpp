@@ -119,8 +119,10 @@ void Group::on_first_policy() {
 // ---- changes ----
 
 void Group::note_calls(Report& report) const {
-  report.known = std::max(report.known, Seq(called_));
+  report.known = std::max(report.known, Seq(announced_));
   for (const auto& [seq, active] : active_) {
+    // A member that returns takes part in what nobody has heard of.
+    if (seq > announced_ && active.is_held_back()) continue;
     const collectives::Operation& operation = *active.operation;
     const Call& call = operation.call();
     if (!call.is_partial()) continue;
@@ -263,6 +265,8 @@ void Group::on_install(const View& view) {
   trim_kept();
   stay_out_if_full();
   update_standing();
+  release_held_back();
+  send_seals();
 }
 
 void Group::note_owners(const View& view) {
@@ -284,8 +288,13 @@ void Group::note_owners(const View& view) {
   for (int32_t r = 0; r < options_.size; ++r) {
     Past& past = past_[static_cast<size_t>(r)];
     const bool is_member = view.has(Rank(r));
-    if (!std::exchange(past.was_member, is_member) || is_member) continue;
+    const bool was_member = std::exchange(past.was_member, is_member);
+    const bool is_back = is_member && !was_member;
+    if (is_back && clock_->now() - past.out_since >= options_.heartbeat.timeout)
+      for (const auto& policy : policies_) policy->history().forget_skips(Rank(r));
+    if (!was_member || is_member) continue;
     past.return_floor = had_by_all();
+    past.out_since = clock_->now();
   }
 }
 
@@ -353,64 +362,6 @@ void Group::on_refused(const Status& why) {
   check_all_lost();
 }
 
-// Why a skippable operation cannot end any more.
-Status Group::hopeless(const collectives::Operation& operation) const {
-  if (!refused_) return operation.is_started() ? refused_ : Status::ok();
-  if (operation.has_all()) return {};  // only its caller is not here yet
-  Status lost;
-  RankSet here(options_.size);
-  bool is_alone = true;  // without any other member of the view
-  Rank absent = kNoRank;
-  for (int32_t r = 0; r < options_.size; ++r)
-    if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
-      absent = Rank(r);
-  view().members.for_each([&](Rank r) {
-    const Status& why = peers_[static_cast<size_t>(r.value)].lost;
-    if (!why && lost) lost = why;
-    if (why && r != options_.self) is_alone = false;
-    if (why && view().takes_part(r, operation.seq())) here.insert(r);
-  });
-  // While one of the view is gone it may have made a result of what it had.
-  const bool is_sure = lost.is_ok() && !is_promised();
-  int32_t live = operation.most_contributions(here);
-  if (!is_sure)
-    live = std::max(live, straggler::most_contributions(operation.call().policy, here));
-  const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
-  // One that came later waits for what the others make of it.
-  const bool takes_part = view().takes_part(options_.self, operation.seq());
-  if (live < needed && takes_part && !operation.is_decided()) {
-    Status why = lost;
-    if (why && absent != kNoRank) why = peers_[static_cast<size_t>(absent.value)].lost;
-    if (why)
-      why = Status(Code::kPeerLost,
-                   concat("rank ", absent.value, " did not answer in time"), absent);
-    if (operation.call().policy.kind == straggler::Kind::kWaitAll)
-      return why.with_context(concat("only ", here.count(), " of ", options_.size,
-                                     " members are left, and it needs all of them"));
-    const bool is_backed_up = operation.call().policy.has_stand_ins();
-    return why.with_context(concat(
-        "only ", here.count(), " of ", options_.size, " members are left, ",
-        is_backed_up
-            ? concat("with ", live, " of ",
-                     straggler::num_data_shards(operation.call().policy, options_.size),
-                     " data shards, ")
-            : "",
-        "fewer than min_contributors=", needed));
-  }
-  if (lost) return {};
-  if (operation.is_own() && live > view().members.count() / 2)
-    return {};  // what more than half have called comes to its end
-  // One that is out is taken in by any of those in the view, or refused and told why.
-  const bool is_out = view_change_.is_removed();
-  if (is_out ? is_alone : !view_change_.has_majority()) {
-    return lost.with_context(concat("only ", here.count(), " of the ",
-                                    view().members.count(),
-                                    " members that took part are left, not more than "
-                                    "half"));
-  }
-  return {};
-}
-
 // One owner sees to it that shards go from who is late and come back.
 std::vector<straggler::Ownership::Change> Group::owner_changes() const {
   const auto seen = [this](Rank r) {
@@ -454,7 +405,7 @@ void Group::change_owners() {
 // ---- results for others ----
 
 int32_t Group::settled() const {
-  const auto ahead = static_cast<int64_t>(settled_) - static_cast<int64_t>(called_);
+  const auto ahead = static_cast<int64_t>(settled_) - static_cast<int64_t>(announced_);
   return static_cast<int32_t>(std::clamp<int64_t>(
       ahead, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
@@ -475,6 +426,7 @@ void Group::update_settled() {
   if (settled_ == before) return;
   trim_kept();
   for (Peer& p : peers_) p.answer();
+  send_seals();
 }
 
 void Group::note_settled(Rank from, uint64_t settled) {
@@ -497,6 +449,7 @@ void Group::note_settled(Rank from, uint64_t settled) {
   }
   trim_kept();
   update_known();
+  send_seals();
 }
 
 // It counts as settled, and is not had. Who has not called it does not know whether it
@@ -575,9 +528,12 @@ void Group::trim_kept() {
     }
   }
   unheard_.erase(unheard_.begin(), unheard_.upper_bound(all));
+  // What was under way when the others began to hold calls back has room, too.
+  const uint64_t limit =
+      options_.log_bytes + (expected_back().count() > 0 ? options_.log_bytes / 2 : 0);
   while (!kept_.empty() && kept_.begin()->first <= all) {
     const auto& [seq, operation] = *kept_.begin();
-    if (seq > returning && kept_bytes_ <= options_.log_bytes) break;
+    if (seq > returning && kept_bytes_ <= limit) break;
     if (seq > returning) forgotten_ = seq;
     kept_bytes_ -= charge_of(*operation);
     kept_.erase(kept_.begin());

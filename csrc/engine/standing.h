@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/clock.h"
+
 namespace aikido::engine {
 
 // Of a member, in the view of calls that may skip.
@@ -17,6 +19,7 @@ enum class Standing : uint8_t {
 struct Past {
   bool was_member = true;
   uint64_t return_floor = 0;  // while it is out: everything up to here it has
+  TimePoint out_since{};      // the last time that it went out
 };
 
 }  // namespace aikido::engine

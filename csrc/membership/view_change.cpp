@@ -27,8 +27,6 @@ constexpr Duration kSparedFloor = milliseconds(3);
 // And where it may have exposed something, and nothing says that it is stopped: its
 // answer may be behind what its link still has to send. Below kOutcome.
 constexpr Duration kExposedFloor = milliseconds(400);
-// And this, while without them the view would be too small for what is under way.
-constexpr Duration kScarce = std::chrono::seconds(5);
 // Members that notice the same thing start one after another, so that the first is
 // through before the second begins.
 constexpr Duration kTurn = milliseconds(10);
@@ -214,7 +212,7 @@ void ViewChange::promise(const Ballot& ballot) {
   // Nor is a coordinator hurried that waits for those who are silent.
   const bool is_small = num_live(kNoRank) < own_report_.needed;
   look_ = now_ + kOutcome * (1 << std::min(num_failed_, kMaxDoublings)) +
-          turn_of(self_) + (is_small ? kScarce : Duration::zero());
+          turn_of(self_) + (is_small ? scarce_ : Duration::zero());
 }
 
 // A plan goes through all operations that are open somewhere; what says that there are
@@ -387,7 +385,7 @@ void ViewChange::propose_if_due() {
   const TimePoint since = std::max(attempt_->majority_at, attempt_->asked_at);
   TimePoint due = since + patience();
   if (!is_complete && now_ >= due && is_scarce(view_, reports(), Makers::kParticipants))
-    due = std::max(due, since + kScarce);
+    due = std::max(due, since + scarce_);
   if (!is_complete && now_ < due) {
     look_ = due;
     return;

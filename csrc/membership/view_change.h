@@ -42,6 +42,7 @@
 //
 // A deterministic object fed with messages and `now`. Progress thread.
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -83,6 +84,10 @@ class ViewChange {
  public:
   // `host` must outlive it.
   ViewChange(Rank self, int32_t size, ViewChangeHost* host);
+
+  // How long those that do not answer are waited for at least where a call could not
+  // end without them; never less than 5 s. Before the first change.
+  void set_patience(Duration scarce) { scarce_ = std::max(scarce_, scarce); }
 
   const View& view() const { return view_; }
   bool is_promised() const { return promised_.has_value(); }
@@ -186,6 +191,7 @@ class ViewChange {
   RankSet unsure_;  // while it is out: who can never say whether it may come back
   std::vector<HadShard> asked_had_;  // with what it asked them
   std::vector<Spared> spared_;       // by rank
+  Duration scarce_ = std::chrono::seconds(5);
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
   int num_failed_ = 0;        // attempts in a row that came to nothing

@@ -75,7 +75,6 @@ void History::set_members(const RankSet& members) {
     // It is back, and has what it missed.
     Member& m = member(rank);
     m.called = std::max(m.called, log_->last());
-    m.consecutive = m.consecutive_before = 0;
   });
   participants_ = members;
 }
@@ -87,6 +86,12 @@ void History::forgive(Rank rank, Seq seq) {
   m.late = m.late_before = 0;
   for (const auto& c : classes_)
     if (c) c->lags[static_cast<size_t>(rank.value)].forgive();
+}
+
+void History::forget_skips(Rank rank) {
+  ++version_;
+  Member& m = member(rank);
+  m.consecutive = m.consecutive_before = 0;
 }
 
 void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first) {
@@ -148,7 +153,10 @@ void History::on_committed(Seq seq, const RankSet& mask, uint64_t bytes) {
     note_included(member(rank), seq);
   });
   mask.for_each_missing([&](Rank rank) {
-    if (participants_.contains(rank)) note_skipped(rank, seq, true);
+    if (participants_.contains(rank))
+      note_skipped(rank, seq, true);
+    else
+      note_absent(member(rank), seq);
   });
   on_closed(seq, bytes);
 }
@@ -168,7 +176,10 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
       continue;
     }
     is_lost |= !covered.contains(rank);
-    if (participants_.contains(rank)) note_skipped(rank, seq, !covered.contains(rank));
+    if (participants_.contains(rank))
+      note_skipped(rank, seq, !covered.contains(rank));
+    else if (!covered.contains(rank))
+      note_absent(m, seq);
   }
   for (int32_t r = first_backup.value; r < world_size_; ++r) {
     Member& m = member(Rank(r));
@@ -317,6 +328,21 @@ void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
     m.consecutive_before += lost;
     m.late += news;
     m.late_before += news;
+  }
+}
+
+// It could not have been in it: that says nothing of how it is when it is there.
+void History::note_absent(Member& m, Seq seq) {
+  if (seq > m.counted) {
+    m.counted = seq;
+    m.consecutive_before = m.consecutive;
+    ++m.consecutive;
+    m.late_before = m.late;
+  } else if (seq == m.counted) {
+    m.consecutive = m.consecutive_before + 1;
+  } else {
+    ++m.consecutive;
+    ++m.consecutive_before;
   }
 }
 

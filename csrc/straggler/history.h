@@ -68,8 +68,8 @@ class History {
 
   int32_t world_size() const { return world_size_; }
 
-  // Those that take part from now on: of the others neither skips nor results that they
-  // lack are counted. At first everybody.
+  // Those that take part from now on: of the others results that they lack are not
+  // counted, and skips for the limit alone. At first everybody.
   void set_members(const RankSet& members);
 
   // --- Events. Ranks must be inside the world; what is known already changes nothing.
@@ -109,6 +109,10 @@ class History {
   // It gets a new chance: that it is late in operations up to `seq` is no news.
   // The limit on consecutive skips counts them all the same.
   void forgive(Rank rank, Seq seq);
+
+  // It was out for longer than the others keep the limit on skips for it: that begins
+  // anew.
+  void forget_skips(Rank rank);
 
   // --- Answers.
 
@@ -184,6 +188,7 @@ class History {
   void note_missing(Recent& op, const RankSet& in_time);
   static void note_late(Member& m, Seq seq);
   void note_skipped(Rank rank, Seq seq, bool is_lost);
+  static void note_absent(Member& m, Seq seq);
   void note_included(Member& m, Seq seq);
 
   std::shared_ptr<ResultLog> log_;

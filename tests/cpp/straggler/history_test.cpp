@@ -326,27 +326,33 @@ TEST_CASE("what is not called is kept in one log, whatever the policy") {
   CHECK(second.called(kLate) == Seq(3));
 }
 
-TEST_CASE("of a member that is out nothing is counted, and it begins anew") {
+TEST_CASE("of a member that is out skips are counted for the limit alone") {
   History history(log_of(4, 100));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), 30);
   CHECK(history.consecutive_skips(kLate) == 1);
   history.set_members(mask_of({0, 1, 2}));
   for (uint64_t seq = 2; seq <= 5; ++seq)
     history.on_committed(Seq(seq), mask_of({0, 1, 2}), 30);
-  CHECK(history.consecutive_skips(kLate) == 1);
+  history.on_committed(Seq(5), mask_of({0, 1, 2}), 0);  // its second shard
+  CHECK(history.consecutive_skips(kLate) == 5);
+  CHECK(history.late_run(kLate) == 1);
   CHECK(history.log().outstanding_bytes(kLate) == 30);
   // Those that are in are counted as ever.
   history.on_committed(Seq(6), mask_of({0, 1}), 30);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
   CHECK(history.log().outstanding_bytes(Rank(2)) == 30);
   history.set_members(RankSet::full(4));
-  CHECK(history.consecutive_skips(kLate) == 0);
+  CHECK(history.consecutive_skips(kLate) == 6);
   CHECK(history.log().outstanding_bytes(kLate) == 0);
   CHECK(history.consecutive_skips(Rank(2)) == 1);
   // It has what it missed, and is late again from here.
   history.on_committed(Seq(7), mask_of({0, 1, 2}), 30);
-  CHECK(history.consecutive_skips(kLate) == 1);
+  CHECK(history.consecutive_skips(kLate) == 7);
   CHECK(history.log().outstanding_bytes(kLate) == 30);
+  // One that was away for too long is not waited for at once.
+  history.forget_skips(kLate);
+  CHECK(history.consecutive_skips(kLate) == 0);
+  CHECK(history.consecutive_skips(Rank(2)) == 0);
 }
 
 TEST_CASE("a run of health is of operations in a row, each once") {

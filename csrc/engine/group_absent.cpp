@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// What a group does about members that take no part in skippable operations: those that
+// are lost, and those that are out of the view and expected back.
+#include <algorithm>
+#include <utility>
+
+#include "engine/group.h"
+
+namespace aikido::engine {
+
+using collectives::Operation;
+
+// Note [stopped is late]
+// A member whose process is stopped answers no change of the view, so it goes out of
+// the view where one that only computes stays in. To its user both are late. So the
+// others keep the same promises to it until it has been away for heartbeat.timeout_ms:
+// its results are kept, they do not leave before it has them, and it misses no more
+// operations in a row, and no more bytes of results, than the policy allows. An owner
+// cannot wait for the contribution of a member that is not in the view. So the next
+// call is held back here, before any other member hears of it. The view that takes the
+// absent member in again begins with the first operation that nobody has heard of, and
+// the member takes part in that one. With log_full="leave" a member may be out
+// although it answers: then the others neither hold calls back for it nor stay for it.
+RankSet Group::expected_back() const {
+  RankSet ranks(options_.size);
+  if (view().members.count() == options_.size) return ranks;
+  for (int32_t r = 0; r < options_.size; ++r) {
+    const Rank rank(r);
+    const Peer& p = peers_[static_cast<size_t>(r)];
+    const TimePoint since = past_[static_cast<size_t>(r)].out_since;
+    const bool is_away =
+        rank != options_.self && !view().has(rank) && p.lost && !p.has_left;
+    if (is_away && clock_->now() - since < options_.heartbeat.timeout &&
+        !heartbeats_.is_silent(rank))
+      ranks.insert(rank);
+  }
+  return ranks;
+}
+
+// The absent member that could not be given the result of `operation`; kNoRank: none.
+Rank Group::held_back_for(const Operation& operation) const {
+  const collectives::Call& call = operation.call();
+  const bool may_skip =
+      call.is_agreed() && call.policy.kind != straggler::Kind::kWaitAll;
+  if (!may_skip || operation.has_failed() || !closed_ || view_change_.is_removed() ||
+      call.policy.log_full == straggler::LogFull::kLeave)
+    return kNoRank;
+  const RankSet away = expected_back();
+  if (away.count() == 0) return kNoRank;
+  // What is under way here will be skipped by it, and kept for it.
+  uint64_t bytes = kept_bytes_ + charge_of(operation);
+  uint32_t num_under_way = 1;
+  for (const auto& [seq, active] : active_) {
+    const Operation& other = *active.operation;
+    if (other.seq() >= operation.seq()) break;
+    if (!other.call().is_agreed() || other.has_failed()) continue;
+    bytes += charge_of(other);
+    num_under_way += other.call().policy == call.policy && !other.is_committed();
+  }
+  Rank found = kNoRank;
+  if (bytes > options_.log_bytes) away.for_each([&](Rank r) { found = r; });
+  for (const auto& policy : policies_) {
+    if (!(policy->options() == call.policy)) continue;
+    away.for_each([&](Rank r) {
+      const uint64_t skips = policy->history().consecutive_skips(r) + num_under_way;
+      if (found == kNoRank && skips > call.policy.max_consecutive_skips) found = r;
+    });
+  }
+  return found;
+}
+
+// It has missed as much as a policy allows: as the others know it, too.
+bool Group::is_waited_for() const {
+  const uint64_t here = std::max(known_up_to_.load(), called_);
+  if (view_change_.is_removed() || called_elsewhere_.load() <= here) return false;
+  uint64_t next_bytes = 0;
+  for (auto it = active_.upper_bound(called_); it != active_.end(); ++it) {
+    const Operation& operation = *it->second.operation;
+    if (operation.has_failed() || operation.is_committed()) continue;
+    // Nobody skips a member in a strict call.
+    if (!operation.call().is_partial()) return true;
+    next_bytes = std::max(next_bytes, operation.call().bytes());
+  }
+  return std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
+    const straggler::PolicyOptions& options = policy->options();
+    const straggler::History& history = policy->history();
+    const bool is_full = options.log_full == straggler::LogFull::kWait &&
+                         next_bytes > 0 &&
+                         history.log().would_overflow(options_.self, next_bytes);
+    return is_full ||
+           history.consecutive_skips(options_.self) >= options.max_consecutive_skips;
+  });
+}
+
+// In the order of the calls.
+void Group::release_held_back() {
+  while (announced_ < called_) {
+    const auto it = active_.find(announced_ + 1);
+    const bool is_held = it != active_.end() && it->second.is_held_back();
+    if (is_held && held_back_for(*it->second.operation) != kNoRank) return;
+    ++announced_;
+    if (is_held) start_held(it->second);
+  }
+}
+
+// Why a skippable operation cannot end any more.
+Status Group::hopeless(const collectives::Operation& operation) const {
+  if (!refused_) return operation.is_started() ? refused_ : Status::ok();
+  // Only its caller is not here yet. One that is out must be taken in first.
+  const bool may_expose = !operation.is_started() || !view_change_.is_removed();
+  if (operation.has_all() && may_expose) return {};
+  Status lost;
+  RankSet here(options_.size);
+  bool is_alone = true;  // without any other member of the view
+  Rank absent = kNoRank;
+  for (int32_t r = 0; r < options_.size; ++r)
+    if (absent == kNoRank && !view().takes_part(Rank(r), operation.seq()))
+      absent = Rank(r);
+  view().members.for_each([&](Rank r) {
+    const Status& why = peers_[static_cast<size_t>(r.value)].lost;
+    if (!why && lost) lost = why;
+    if (why && r != options_.self) is_alone = false;
+    if (why && view().takes_part(r, operation.seq())) here.insert(r);
+  });
+  // While one of the view is gone it may have made a result of what it had.
+  const bool is_sure = lost.is_ok() && !is_promised();
+  int32_t live = operation.most_contributions(here);
+  if (!is_sure)
+    live = std::max(live, straggler::most_contributions(operation.call().policy, here));
+  const int32_t needed = straggler::quorum_of(operation.call().policy, options_.size);
+  // One that came later waits for what the others make of it.
+  const bool takes_part = view().takes_part(options_.self, operation.seq());
+  if (live < needed && takes_part && !operation.is_decided()) {
+    Status why = lost;
+    if (why && absent != kNoRank) why = peers_[static_cast<size_t>(absent.value)].lost;
+    if (why)
+      why = Status(Code::kPeerLost,
+                   concat("rank ", absent.value, " did not answer in time"), absent);
+    if (operation.call().policy.kind == straggler::Kind::kWaitAll)
+      return why.with_context(concat("only ", here.count(), " of ", options_.size,
+                                     " members are left, and it needs all of them"));
+    const bool is_backed_up = operation.call().policy.has_stand_ins();
+    return why.with_context(concat(
+        "only ", here.count(), " of ", options_.size, " members are left, ",
+        is_backed_up
+            ? concat("with ", live, " of ",
+                     straggler::num_data_shards(operation.call().policy, options_.size),
+                     " data shards, ")
+            : "",
+        "fewer than min_contributors=", needed));
+  }
+  if (lost) return {};
+  if (operation.is_own() && live > view().members.count() / 2)
+    return {};  // what more than half have called comes to its end
+  // One that is out is taken in by any of those in the view, or refused and told why.
+  const bool is_out = view_change_.is_removed();
+  if (is_out ? is_alone : !view_change_.has_majority()) {
+    return lost.with_context(concat("only ", here.count(), " of the ",
+                                    view().members.count(),
+                                    " members that took part are left, not more than "
+                                    "half"));
+  }
+  return {};
+}
+
+}  // namespace aikido::engine
