@@ -2,6 +2,8 @@
 # Copyright (c) the aikido authors
 """Decides how a rank that is behind comes back. Pure: numbers in, decision out."""
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +13,8 @@ __all__ = ["Decision", "Situation", "StateCopy", "decide"]
 
 Way = Literal["none", "replay", "copy"]
 _WHEN = ("fewer_bytes", "always", "never")
+# The last own steps of a rank, which say how long one takes as a rule.
+OWN_STEPS = 15
 # Seconds that a rank is waited for where nothing else is said.
 _LEAST_S, _MOST_S = 1.0, 30.0
 
@@ -28,7 +32,7 @@ class StateCopy:
             is over before another rank has come to its next step.
         timeout_ms: how long one rank is waited for, which answers between two of its
             steps; then another one, then the steps are replayed after all. None: twice
-            as long as the last own step of this rank took, from 1 s to 30 s.
+            as long as an own step of this rank takes as a rule, from 1 s to 30 s.
 
     Raises:
         ConfigError: a value is out of its range; the text has both.
@@ -55,11 +59,17 @@ class StateCopy:
                 "above 0, or None."
             )
 
-    def timeout_s(self, last_step_s: float) -> float:
-        """How long one rank is waited for."""
+    def timeout_s(self, own_steps_s: Sequence[float]) -> float:
+        """How long one rank is waited for.
+
+        Args:
+            own_steps_s: what the last own steps of this rank took. The one in which it
+                was late says nothing of the others: the median counts.
+        """
         if self.timeout_ms is not None:
             return self.timeout_ms / 1e3
-        return min(max(_LEAST_S, 2 * last_step_s), _MOST_S)
+        usual_s = statistics.median(own_steps_s) if own_steps_s else 0.0
+        return min(max(_LEAST_S, 2 * usual_s), _MOST_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +82,8 @@ class Situation:
             keep the rest and send it.
         gradient_bytes: of one step.
         state_bytes: of one copy.
-        may_copy: the copy would be whole, and nobody was asked in vain.
+        may_copy: the copy would be whole, nobody was asked in vain, and the others do
+            not wait for this rank themselves.
     """
 
     steps_behind: int

@@ -9,7 +9,8 @@ only `Fetch.result` waits, with a deadline.
     who is behind                     the rank that it asks
     ASK(id, step)        --------->   noticed at its next step boundary
                          <---------   head (step, call, sizes), then outline and data
-                         <---------   seal: all others have the results in it
+                         <---------   seal: all others have the results in it; from
+                                      the progress thread, while the giver trains on
     or                   <---------   head (nothing): it is not ahead itself
     FAILED(text)         --------->   to all: the state does not fit here
     DIGEST(step, digest) --------->   to all, every so many steps
@@ -31,7 +32,7 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch.ddp._state import Snapshot
-from aikido_torch.errors import AikidoError
+from aikido_torch.errors import AikidoError, PeerLostError
 
 __all__ = ["Ask", "Copied", "Exchange", "Fetch"]
 
@@ -45,9 +46,9 @@ _NOTHING = -1
 _LOOK_S = 0.0005
 # What a transfer is given after its head, besides the time-out: even slow links do.
 _BYTES_PER_S = 4 << 20
-# And for its seal, which comes in the next step of the giver.
+# And for its seal, if another rank is stopped meanwhile.
 _SEAL_S = 30.0
-_SEALED = 1
+_SEALED = 1  # as csrc/engine/group_returns.cpp writes it
 
 
 @dataclass(frozen=True)
@@ -147,6 +148,9 @@ class Fetch:
     ) -> Copied | None:
         """Waits. None: there is no copy, or not in time; `is_over` tells which.
 
+        A rank that waits for this one in a call would give its state only after that:
+        then this returns at once, unless the answer has begun. Not with `own_place`.
+
         Args:
             timeout_s: until the answer begins.
             look: called meanwhile, again and again.
@@ -159,6 +163,9 @@ class Fetch:
             if self._is_whole(own_place):
                 break
             look()
+            may_be_in_vain = own_place is None and not self.has_head
+            if may_be_in_vain and self._backend.is_waited_for:
+                break
             if self.has_head and not had_head:
                 had_head = True
                 deadline = time.monotonic() + timeout_s + _SEAL_S
@@ -178,6 +185,19 @@ class Fetch:
         return (self._step, self._call) == own_place and len(self._arrived) >= 2
 
 
+def check_reachable(backend: _C.AikidoBackend) -> None:
+    """Raises PeerLostError if no rank is left that could give its state."""
+    own, size = backend.place
+    gone = backend.gone
+    if len(gone) == size - 1:
+        raise PeerLostError(
+            f"catch_up: rank {own} was left out while it was late and needs the state "
+            f"of another rank, but all {len(gone)} others have left or are lost; load "
+            "a checkpoint and start again.",
+            rank=gone[0],
+        )
+
+
 class Exchange:
     """One rank's end of the messages. For the thread that trains.
 
@@ -192,7 +212,6 @@ class Exchange:
         self._num_asks = 0
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
-        self._unsealed: list[tuple[Ask, int]] = []  # with the last call in the state
         self._digests: list[tuple[int, int, str]] = []
         self.asks: list[Ask] = []
         self.failure: str | None = None
@@ -276,7 +295,7 @@ class Exchange:
     def answer(self, step: int, take: Callable[[], Snapshot] | None) -> list[Ask]:
         """Answers all asks, the last one of each rank with a state if there is one.
 
-        Returns those that get it; `seal` follows.
+        Returns those that get it.
 
         Args:
             step: that `take` would give the state of.
@@ -304,23 +323,9 @@ class Exchange:
             head = torch.tensor([step, call, outline.numel(), data.numel()])
             for tensor in (head, outline, data):
                 self._send(tensor, ask.rank, ask.tag)
-            self._unsealed.append((ask, call))
+            # Not by this thread: its next call may wait for the rank that asks.
+            self._backend.seal(call, ask.rank, ask.tag)
         return given
-
-    def seal(self) -> None:
-        """Seals the states given before, where that can be. Never blocks for long."""
-        if not self._unsealed:
-            return
-        is_out = self._backend.standing != "member"
-        left = []
-        for ask, call in self._unsealed:
-            is_settled = self._backend.is_settled(call, ask.rank)
-            if is_settled or is_out:
-                seal = torch.tensor([_SEALED if is_settled else _NOTHING])
-                self._send(seal, ask.rank, ask.tag)
-            else:
-                left.append((ask, call))
-        self._unsealed = left
 
     def tell_failure(self, text: str, timeout_s: float) -> None:
         """All other ranks raise `text` at their next step boundary."""

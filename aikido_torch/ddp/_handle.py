@@ -22,8 +22,8 @@ from aikido_torch.ddp._backups import Backups, late_in
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._catch_up import CatchUp
-from aikido_torch.ddp._decide import Situation, StateCopy, decide
-from aikido_torch.ddp._exchange import Copied, Exchange
+from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
+from aikido_torch.ddp._exchange import Copied, Exchange, check_reachable
 from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
@@ -100,7 +100,8 @@ class Handle:
         self.served_copies = 0
         self.skipped_steps = 0
         self.carried_steps = 0
-        self._last_step_s, self._stepped_at = 0.0, time.monotonic()
+        self._own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
+        self._stepped_at = time.monotonic()
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._by_step: dict[int, StepCounters] = {}
         self._group = model.process_group
@@ -201,7 +202,7 @@ class Handle:
         repaired_from = self._state_check.at_boundary(
             (self.steps, self._backend.num_calls),
             self._candidates,
-            (self._copy or StateCopy()).timeout_s(self._last_step_s),
+            (self._copy or StateCopy()).timeout_s(self._own_steps_s),
             look=self._refuse,
             adopt=self._adopt,
         )
@@ -282,17 +283,19 @@ class Handle:
 
     def _return(self) -> int:
         """Copies until this rank is in the view with the state of a rank in it."""
-        wait_s = (self._copy or StateCopy()).timeout_s(self._last_step_s)
+        wait_s = (self._copy or StateCopy()).timeout_s(self._own_steps_s)
         deadline = time.monotonic() + self._backend.call_timeout.total_seconds()
         num_copies = 0
         while time.monotonic() < deadline:
             copied = None
             for rank in self._candidates():
                 # A step that went astray is as good as none.
-                copied = self._ask(rank, self.steps - 1, wait_s)
+                left_s = max(0.0, deadline - time.monotonic())
+                copied = self._ask(rank, self.steps - 1, min(wait_s, left_s))
                 if copied is not None:
                     break
             if copied is None:
+                check_reachable(self._backend)
                 wait_s = min(2 * wait_s, 60.0)
                 continue
             if self._adopt(copied) is None:
@@ -331,14 +334,14 @@ class Handle:
                 steps_held=min(behind, self._steps_held()),
                 gradient_bytes=sum(b.scratch.nbytes for b in self._buckets.values()),
                 state_bytes=self._state.nbytes() if may_copy else 0,
-                may_copy=may_copy,
+                may_copy=may_copy and not self._backend.is_waited_for,
             )
             decision = decide(rule, now)
             if decision.way == "none":
                 break  # what is missing comes while this rank trains on
             if decision.way == "copy":
                 may_copy = False  # once in a call: the rest is little
-                copied = self._fetch(rule.timeout_s(self._last_step_s))
+                copied = self._fetch(rule.timeout_s(self._own_steps_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) is not None else source
             for _ in range(decision.steps):
@@ -447,7 +450,6 @@ class Handle:
             notes = self._state_check.digest_notes
             take = partial(self._state.take, notes) if is_fit else None
             self.served_copies += len(self._exchange.answer(self.steps, take))
-            self._exchange.seal()
 
     def _check_current(self) -> None:
         if not self._skips:
@@ -489,8 +491,6 @@ class Handle:
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
             self._state_check.begin(self.steps)
-        if self._exchange is not None:
-            self._exchange.seal()
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
@@ -566,7 +566,7 @@ class Handle:
         stepped_together.on_step(self, is_own=way == "own")
         now = time.monotonic()
         if way == "own":
-            self._last_step_s = now - self._stepped_at
+            self._own_steps_s.append(now - self._stepped_at)
         self._stepped_at = now
         if collect:
             self._collect()

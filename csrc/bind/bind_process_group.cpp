@@ -246,6 +246,36 @@ straggler::Advice advice_of(const std::string& name) {
   throw py::value_error(concat("advice '", name, "'"));
 }
 
+// What ranks that give and copy states have to know of each other.
+void register_states(BackendClass& backend) {
+  backend
+      .def(
+          "seal",
+          [](AikidoBackend& self, uint64_t seq, int rank, int tag) {
+            self.communicator()->seal({Seq(seq), Rank(rank), tag});
+          },
+          py::arg("seq"), py::arg("rank"), py::arg("tag"),
+          py::call_guard<py::gil_scoped_release>(),
+          "Sends `rank` an int64 with this tag, whatever this thread does then: 1 as "
+          "soon as is_settled(seq, rank), -1 if this rank is out of the view before.")
+      .def_property_readonly(
+          "is_waited_for",
+          [](AikidoBackend& self) {
+            const py::gil_scoped_release release;
+            return self.communicator()->is_waited_for();
+          },
+          "Whether the others have called what they will not end without this rank.")
+      .def_property_readonly(
+          "gone",
+          [](AikidoBackend& self) {
+            std::vector<int> ranks;
+            const py::gil_scoped_release release;
+            for (const Rank r : self.communicator()->gone()) ranks.push_back(r.value);
+            return ranks;
+          },
+          "The ranks that have left or are lost.");
+}
+
 // How a rank that has copied the state of another one goes on from there.
 void register_returns(BackendClass& backend) {
   backend
@@ -435,6 +465,7 @@ void register_process_group(py::module_& m) {
       .def_property_readonly("counters", &counters);
   register_calls(backend);
   register_members(backend);
+  register_states(backend);
   register_returns(backend);
 }
 

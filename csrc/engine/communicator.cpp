@@ -329,6 +329,25 @@ RankSet Communicator::members() {
   engine_->run_and_wait([&] { members = group_->view().members; });
   return members;
 }
+void Communicator::seal(const Seal& seal) {
+  engine_->post([this, seal] { group_->seal(seal); });
+}
+
+bool Communicator::is_waited_for() {
+  bool is_waited_for = false;
+  engine_->run_and_wait([&] { is_waited_for = group_->is_waited_for(); });
+  return is_waited_for;
+}
+
+std::vector<Rank> Communicator::gone() {
+  std::vector<Rank> gone;
+  engine_->run_and_wait([&] {
+    for (int32_t r = 0; r < options_.size; ++r)
+      if (group_->has_gone(Rank(r))) gone.emplace_back(r);
+  });
+  return gone;
+}
+
 
 void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
   engine_->run_and_wait([&] { group_->set_hosts(hosts); });

@@ -52,6 +52,12 @@ class Communicator final : private transport::Doorkeeper {
   // no call may be made at the same time.
   Status pass_over(Seq seq);
   bool is_settled(Seq seq, Rank except);
+  // Group::seal(); behind the sends made here before. Never blocks.
+  void seal(const Seal& seal);
+  // Group::is_waited_for(), and those of whom nothing comes any more. They block as
+  // well.
+  bool is_waited_for();
+  std::vector<Rank> gone();
   // Who takes part in calls that may skip. Blocks as well.
   RankSet members();
   // Group::set_hosts(). Blocks as well. Requires: as many as ranks.

@@ -86,9 +86,19 @@ def test_a_wrong_rule_is_refused(arguments, text):
 
 
 @pytest.mark.parametrize(
-    ("timeout_ms", "last_step_s", "seconds"),
-    [(None, 0.1, 1), (None, 0.7, 1.4), (None, 60, 30), (700, 60, 0.7)],
+    ("timeout_ms", "own_steps_s", "seconds"),
+    [
+        (None, [], 1),
+        (None, [0.1], 1),
+        (None, [0.7], 1.4),
+        (None, [60], 30),
+        # The step in which this rank was late says nothing of the others.
+        (None, [0.7, 0.7, 60], 1.4),
+        (700, [60], 0.7),
+    ],
 )
-def test_a_rank_is_waited_for_as_long_as_two_steps(timeout_ms, last_step_s, seconds):
+def test_a_rank_is_waited_for_as_long_as_two_usual_steps(
+    timeout_ms, own_steps_s, seconds
+):
     rule = StateCopy(timeout_ms=timeout_ms)
-    assert rule.timeout_s(last_step_s) == pytest.approx(seconds)
+    assert rule.timeout_s(own_steps_s) == pytest.approx(seconds)

@@ -2,9 +2,10 @@
 # Copyright (c) the aikido authors
 """Messages between the exchanges of several ranks, over a mail of this process."""
 
+import pytest
 import torch
 
-from aikido_torch.ddp._exchange import Exchange
+from aikido_torch.ddp._exchange import Exchange, check_reachable
 from aikido_torch.ddp._state import Snapshot
 from aikido_torch.errors import PeerLostError
 
@@ -57,9 +58,24 @@ class Backend:
         self.num_calls = 40
         self.standing = "member"
         self.settled = 40
+        self.is_waited_for = False
+        self.gone = []
+        self.seals = []  # (seq, rank, tag)
 
-    def is_settled(self, seq, except_rank):
-        return seq <= self.settled
+    def seal(self, seq, rank, tag):
+        self.seals.append((seq, rank, tag))
+        self.send_seals()
+
+    def send_seals(self):
+        """As the progress thread does whenever something has changed."""
+        left = []
+        for seq, rank, tag in self.seals:
+            if seq <= self.settled or self.standing != "member":
+                word = 1 if seq <= self.settled else -1
+                self.send([torch.tensor([word])], rank, tag)
+            else:
+                left.append((seq, rank, tag))
+        self.seals = left
 
     def send(self, tensors, rank, tag):
         self.mail.messages.append((self.place[0], rank, tag, tensors[0].clone()))
@@ -95,7 +111,7 @@ def test_who_asks_gets_the_state_that_the_other_has_at_its_next_look():
     (ask,) = b.asks
     assert (ask.rank, ask.step) == (0, 3)
     assert b.answer(8, snapshot) == [ask]
-    copied = fetch.result(1.0, b.seal)
+    copied = fetch.result(1.0, lambda: None)
     assert (copied.rank, copied.step, copied.call) == (1, 8, 40)
     assert copied.snapshot.outline.tolist() == [7, 8]
     assert copied.snapshot.data.sum() == 100
@@ -110,7 +126,7 @@ def test_several_that_ask_share_one_snapshot():
     given = b.answer(8, lambda: taken.append(1) or snapshot())
     assert [(ask.rank, ask.step) for ask in given] == [(0, 3), (2, 7)]
     assert taken == [1]
-    steps = [fetch.result(1.0, b.seal) for fetch in fetches]
+    steps = [fetch.result(1.0, lambda: None) for fetch in fetches]
     # Who asks again has left its first question.
     assert [copied and copied.step for copied in steps] == [8, None, 8]
     assert all(fetch.is_over for fetch in fetches)
@@ -122,11 +138,11 @@ def test_a_state_is_of_no_use_before_the_others_have_all_that_is_in_it():
     b._backend.settled = 39
     b.look()
     b.answer(8, snapshot)
-    b.seal()
     assert not fetch.advance()
     assert fetch.has_head
+    # The giver itself may be in a call by now that waits for the one that asked.
     b._backend.settled = 40
-    b.seal()
+    b._backend.send_seals()
     assert fetch.result(1.0, lambda: None).step == 8
 
 
@@ -137,7 +153,7 @@ def test_a_donor_that_is_left_out_itself_takes_its_state_back():
     b.look()
     b.answer(8, snapshot)
     b._backend.standing = "refused"
-    b.seal()
+    b._backend.send_seals()
     assert fetch.result(5.0, lambda: None) is None
     assert fetch.is_over
 
@@ -173,10 +189,45 @@ def test_who_does_not_answer_in_time_is_left_and_its_answer_thrown_away():
     a.leave(fetch)
     b.look()
     b.answer(8, snapshot)
-    b.seal()
     a.look()
     assert fetch.is_over
     assert mail.messages == []
+
+
+def test_nobody_asks_long_who_is_waited_for_itself():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    looks = []
+
+    def look():
+        looks.append(1)
+        a._backend.is_waited_for = len(looks) == 3
+
+    assert fetch.result(30.0, look) is None
+    assert len(looks) == 3
+    # What has begun comes to its end: that takes nothing from those that wait.
+    again = a.ask(1, step=3)
+    b.look()
+    b._backend.settled = 39
+    b.answer(8, snapshot)
+
+    def settle():
+        b._backend.settled = 40
+        b._backend.send_seals()
+
+    a._backend.is_waited_for = True
+    assert again.advance() is False
+    assert again.result(30.0, settle).step == 8
+
+
+def test_without_anybody_to_ask_the_error_says_so():
+    _, (a, _, _) = exchanges()
+    a._backend.gone = [1]
+    check_reachable(a._backend)
+    a._backend.gone = [1, 2]
+    with pytest.raises(PeerLostError, match=r"rank 0 .* all 2 others have left") as why:
+        check_reachable(a._backend)
+    assert why.value.rank == 1
 
 
 def test_a_donor_that_dies_gives_nothing():
@@ -230,6 +281,7 @@ def test_a_patient_ask_is_answered_once_the_other_rank_is_ahead():
 def test_a_state_of_the_same_place_needs_no_seal():
     _, (a, b, _) = exchanges()
     fetch = a.ask(1, step=5, is_patient=True)
+    b._backend.settled = 39  # the seal comes later
     b.look()
     b.answer(6, snapshot)
     assert fetch.result(0.0, lambda: None, own_place=(6, 39)) is None

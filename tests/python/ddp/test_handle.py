@@ -55,6 +55,7 @@ class _Committed:
         self.committed_ahead = num_buckets * num_steps
         self.called_ahead = 0
         self.num_calls = 0
+        self.is_waited_for = False
 
     def all_reduce(self, tensor, *arguments):
         self.committed_ahead -= 1

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Ranks that are stopped or late while others need them: none dies or waits long."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import Options, ddp
+from aikido_torch.ddp import StateCopy
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import late, run_ranks, stop
+
+WIDTH = 256  # 256 KiB of weights
+SMALL_LOG = Options(straggler_log_bytes=1 << 20)  # of four steps
+
+
+def training(width=WIDTH, **arguments):
+    torch.manual_seed(0)
+    net = nn.Linear(width, width)
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    handle = ddp.register(model, optimizer=optimizer, **arguments)
+
+    def step(rank, number):
+        optimizer.zero_grad()
+        generator = torch.Generator().manual_seed(100 * number + rank)
+        model(torch.randn(2, width, generator=generator)).square().mean().backward()
+        optimizer.step()
+        late(0.005)
+
+    return net, handle, step
+
+
+def weights_after(rank, num_steps, at, pause, **arguments):
+    """The weights, and how long the slowest step took."""
+    net, handle, step = training(**arguments)
+    steps, was_late, slowest = 0, False, 0.0
+    while (steps := steps + handle.catch_up()) < num_steps:
+        if rank == 2 and steps >= at and not was_late:
+            was_late = True
+            pause()
+        begin = time.monotonic()
+        step(rank, steps)
+        slowest = max(slowest, time.monotonic() - begin)
+        steps += 1
+    return net.weight.detach().clone(), slowest
+
+
+def stop_with_a_small_log(rank, size):
+    found = weights_after(rank, 40, 10, lambda: stop(0.6))
+    dist.barrier()
+    return found
+
+
+def test_a_stopped_rank_is_waited_for_when_its_log_is_full():
+    found = run_ranks(3, stop_with_a_small_log, options=SMALL_LOG, group_timeout=20.0)
+    assert all(torch.equal(weights, found[0][0]) for weights, _ in found)
+    assert max(slowest for _, slowest in found[:2]) > 0.3  # they have waited
+
+
+def stop_near_the_end(rank, size):
+    return weights_after(rank, 30, 28, lambda: stop(0.6))
+
+
+def test_the_others_stay_for_a_rank_that_is_stopped_near_the_end():
+    found = run_ranks(3, stop_near_the_end, group_timeout=20.0)
+    assert all(torch.equal(weights, found[0][0]) for weights, _ in found)
+
+
+def copy_at_the_limit(rank, size):
+    policy = SkipStraggler(floor_ms=20, ceiling_ms=20, max_consecutive_skips=5)
+    return weights_after(
+        rank, 60, 10, lambda: late(1.0), policy=policy, copy=StateCopy(when="always")
+    )
+
+
+def test_nobody_asks_for_a_state_while_all_wait_for_the_one_that_asks():
+    found = run_ranks(3, copy_at_the_limit, group_timeout=20.0)
+    assert all(torch.equal(weights, found[0][0]) for weights, _ in found)
+    # No longer than it was late: to ask others in vain would take 2 s more.
+    assert max(slowest for _, slowest in found) < 2.5
+
+
+def leave_alone(rank, size):
+    policy = SkipStraggler(
+        floor_ms=20, ceiling_ms=20, max_consecutive_skips=10**6, log_full="leave"
+    )
+    _, handle, step = training(policy=policy)
+    steps = 0
+    begin = time.monotonic()
+    try:
+        while (steps := steps + handle.catch_up()) < 30:
+            if rank == 2 and steps == 8:
+                late(1.5)  # the others are through, and gone
+            begin = time.monotonic()
+            step(rank, steps)
+            steps += 1
+            begin = time.monotonic()
+    except RuntimeError as error:
+        return time.monotonic() - begin, str(error)
+    return None
+
+
+def test_a_rank_that_is_out_and_alone_says_so_at_once():
+    options = Options(straggler_log_bytes=1 << 20, shutdown_linger_ms=100)
+    took, text = run_ranks(3, leave_alone, options=options, group_timeout=20.0)[2]
+    assert took < 3.0
+    assert "have left or are lost" in text or "has left group" in text
