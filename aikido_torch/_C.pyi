@@ -501,6 +501,7 @@ class AikidoBackend(Backend):
         group_name: str,
         options: Mapping[str, str],
         connect: bool = True,
+        connect_timeout: timedelta | None = None,
     ) -> None: ...
     def send_message(
         self,

@@ -2,21 +2,37 @@
 # Copyright (c) the aikido authors
 """At which of its addresses this process tells the other ranks to reach it."""
 
+import functools
 import ipaddress
 import os
 import socket
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from aikido_torch import _C
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, TimedOutError
 from aikido_torch.options import Options
 
 # Reserved for documentation: whoever has a route to the outside has one to these, and
 # nothing is ever sent there.
 _OUTSIDE = ("192.0.2.1", "2001:db8::1")
 _LOOPBACK = "127.0.0.1"
+# Seconds for one connection to the store, which this process has talked to before.
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The ranks that make the first group of a process, and the store they meet at."""
+
+    store: Store
+    rank: int
+    size: int
+    timeout: timedelta
 
 
 def choose(
@@ -53,23 +69,136 @@ def is_loopback(host: str) -> bool:
     return (mapped or address).is_loopback
 
 
-def own_address(options: Options, store: Store | None) -> str:
+def own_address(
+    options: Options, store: Store | None, meeting: Meeting | None = None
+) -> str:
     """The numeric address at which the other ranks can reach this one.
+
+    Args:
+        options: may name the interface.
+        store: where the ranks meet.
+        meeting: the same store with the ranks that meet there, each of which calls
+            this. None: nobody is asked.
 
     Raises:
         ConfigError: there is no such interface as the options name.
+        TimedOutError: a rank has not come that might know the address of this one.
     """
+    is_asked = meeting is not None and tell(meeting)
     interface = options.value("socket_ifname")
     if interface:
         return _C.interface_address(str(interface))
-    peers = (_host_of(store), os.environ.get("MASTER_ADDR"), socket.gethostname())
+    if meeting is not None and is_asked and (told := ask(meeting)) is not None:
+        return told
+    peers = (host_of(store), os.environ.get("MASTER_ADDR"), socket.gethostname())
     return choose(((peer, _source(peer)) for peer in peers if peer), _outward_address)
 
 
-def _host_of(store: Store | None) -> str | None:
+def tell(meeting: Meeting) -> bool:
+    """Tells the other ranks at which address this one reaches the store, by its name.
+
+    A machine with several networks cannot know by itself which of them the others are
+    in, if its own name leads to loopback. The others know: their connections to the
+    store are there. Each rank of a group calls this, also one that needs no address
+    itself.
+
+    Returns:
+        Whether the store is on this machine, by a name that leads to loopback: `ask`.
+    """
+    host, port = host_of(meeting.store), port_of(meeting.store)
+    is_name = host is not None and not _is_numeric(host) and not is_loopback(host)
+    if not is_name or port is None or meeting.size == 1:
+        return False
+    reached = _reached_address(str(host), port)
+    meeting.store.set(_reached_key(meeting.rank), reached or "")
+    return reached is None
+
+
+def ask(meeting: Meeting) -> str | None:
+    """The address at which another machine has reached the store on this one.
+
+    Returns:
+        None: all ranks are on this machine.
+
+    Raises:
+        TimedOutError: a rank that has not come may be the one that knows.
+    """
+    deadline = time.monotonic() + meeting.timeout.total_seconds()
+    for rank in range(meeting.size):
+        if rank == meeting.rank:
+            continue
+        told = _read(meeting, rank, deadline)
+        if told and _is_here(told):
+            return told
+    return None
+
+
+def _reached_key(rank: int) -> str:
+    return f"store_reached_by/{rank}"
+
+
+def _read(meeting: Meeting, rank: int, deadline: float) -> str:
+    key = _reached_key(rank)
+    left = timedelta(seconds=max(0.001, deadline - time.monotonic()))
+    try:
+        meeting.store.wait([key], left)
+        return str(meeting.store.get(key).decode())
+    except RuntimeError as error:
+        raise TimedOutError(
+            f"Timed out on rank {meeting.rank} after "
+            f"{meeting.timeout.total_seconds():g} s while waiting for rank {rank}, "
+            f"which may know at which address this machine is reached: its own name "
+            f"{host_of(meeting.store)!r} leads to loopback; start all ranks, or set "
+            "AIKIDO_SOCKET_IFNAME to the interface that the ranks share.",
+            rank=rank,
+        ) from error
+
+
+@functools.cache
+def _reached_address(host: str, port: int) -> str | None:
+    """Where a connection to the store ends; None: on this machine, or nowhere."""
+    try:
+        with socket.create_connection((host, port), _CONNECT_S) as connection:
+            address = str(connection.getpeername()[0])
+    except OSError:
+        return None
+    # A link-local address means nothing on another machine.
+    return None if is_loopback(address) or "%" in address else address
+
+
+def _is_here(address: str) -> bool:
+    """Whether this machine has `address`: the store may be behind a translation."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bare(store: Store | None) -> Store | None:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
-    return getattr(store, "host", None)
+    return store
+
+
+def host_of(store: Store | None) -> str | None:
+    """Of a store that is served over TCP, as it was given; None: it is none."""
+    return getattr(_bare(store), "host", None)
+
+
+def port_of(store: Store | None) -> int | None:
+    """Of a store that is served over TCP; None: it is none."""
+    return getattr(_bare(store), "port", None)
 
 
 def _source(peer: str) -> str | None:

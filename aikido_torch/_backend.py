@@ -4,6 +4,7 @@
 
 import atexit
 import os
+import time
 import warnings
 import weakref
 from collections.abc import Callable
@@ -15,8 +16,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from aikido_torch import _C, _inner, _ipc, _links
-from aikido_torch._address import own_address
+from aikido_torch import _C, _address, _inner, _ipc, _links
+from aikido_torch._address import Meeting, own_address
 from aikido_torch._names import unknown_variables
 from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
@@ -136,10 +137,12 @@ def members_of_groups() -> dict[str, tuple[int, ...]]:
     return dict(_members)
 
 
-def _runtime(options: Options, store: Store) -> _C.Runtime:
+def _runtime(options: Options, store: Store, meeting: Meeting | None) -> _C.Runtime:
     runtime = _runtimes.get(os.getpid())
     if runtime is not None:
         _check_runtime_options(options)
+        if meeting is not None:
+            _address.tell(meeting)
         return runtime
     variables = [row["variable"] for row in _C.settings_table()]
     for sentence in unknown_variables(os.environ, variables):
@@ -147,7 +150,7 @@ def _runtime(options: Options, store: Store) -> _C.Runtime:
     values = {name: options.value(name) for name in _RUNTIME_OPTIONS}
     timeout = timedelta(milliseconds=int(values["transport_handshake_timeout_ms"]))
     runtime = _C.Runtime(
-        own_address(options, store),
+        own_address(options, store, meeting),
         timeout,
         int(values["transport_shared_memory_bytes"]),
         int(values["transport_credit_bytes"]),
@@ -182,8 +185,18 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     connect = not getattr(request, "enable_reconfigure", False)
     name = request.group_id or "default"
     _members[name] = tuple(request.global_ranks_in_group or range(size))
+    begin = time.monotonic()
+    # Without members yet there is nobody to ask.
+    meeting = Meeting(store, rank, size, request.timeout) if connect else None
+    runtime = _runtime(pg_options, store, meeting)
+
+    def time_left() -> timedelta:
+        """One deadline for all that the ranks do together before the group is there."""
+        left_s = request.timeout.total_seconds() - (time.monotonic() - begin)
+        return timedelta(seconds=max(left_s, 0.001))
+
     backend = _C.AikidoBackend(
-        runtime=_runtime(pg_options, store),
+        runtime=runtime,
         store=PrefixStore("aikido", store),
         rank=rank,
         size=size,
@@ -191,6 +204,7 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         group_name=name,
         options=pg_options.given(),
         connect=connect,
+        connect_timeout=time_left(),
     )
     if connect and (failure := backend.sharing_failure()):
         warnings.warn(
@@ -201,9 +215,9 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     _backends.add(backend)
     algorithm = pg_options.value("collectives_algorithm")
     if connect and algorithm in ("auto", "two_level"):
-        hosts = _links.find_hosts(backend, request.timeout)
+        hosts = _links.find_hosts(backend, time_left())
         if algorithm == "auto":
-            _links.measure(backend, hosts, request.timeout)
+            _links.measure(backend, hosts, time_left())
     return backend
 
 

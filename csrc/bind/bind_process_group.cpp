@@ -446,20 +446,26 @@ void register_process_group(py::module_& m) {
   BackendClass backend(m, "AikidoBackend",
                        "The c10d backend; made by init_process_group(\"aikido\").");
   backend
-      .def(py::init(
-               [](const std::shared_ptr<Runtime>& runtime,
-                  const c10::intrusive_ptr<::c10d::Store>& store, int rank, int size,
-                  std::chrono::milliseconds timeout, const std::string& group_name,
-                  const std::map<std::string, std::string>& options, bool connect) {
-                 AikidoBackend::Config config{group_name, timeout,
-                                              settings_from(options), connect};
-                 return c10::make_intrusive<AikidoBackend>(
-                     runtime->engine, runtime->finisher, store, rank, size,
-                     std::move(config));
-               }),
+      .def(py::init([](const std::shared_ptr<Runtime>& runtime,
+                       const c10::intrusive_ptr<::c10d::Store>& store, int rank,
+                       int size, std::chrono::milliseconds timeout,
+                       const std::string& group_name,
+                       const std::map<std::string, std::string>& options, bool connect,
+                       std::optional<std::chrono::milliseconds> connect_timeout) {
+             AikidoBackend::Config config{group_name, timeout, settings_from(options),
+                                          connect, connect_timeout};
+             return c10::make_intrusive<AikidoBackend>(runtime->engine,
+                                                       runtime->finisher, store, rank,
+                                                       size, std::move(config));
+           }),
            py::arg("runtime"), py::arg("store"), py::arg("rank"), py::arg("size"),
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
-           py::arg("connect") = true, py::call_guard<py::gil_scoped_release>())
+           py::arg("connect") = true, py::arg("connect_timeout") = py::none(),
+           py::call_guard<py::gil_scoped_release>())
+      .def("leave_after_rank_0", &AikidoBackend::leave_after_rank_0, py::arg("host"),
+           py::arg("port"), py::call_guard<py::gil_scoped_release>(),
+           "The store at `host` and `port` ends with this group on rank 0: shutdown() "
+           "returns behind that.")
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
       .def_property_readonly("called_ahead", &AikidoBackend::called_ahead)
       .def_property_readonly("counters", &counters);

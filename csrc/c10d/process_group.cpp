@@ -73,7 +73,8 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
   options.size = size;
   StoreAdapter adapter(store);
   auto connected = engine::Communicator::connect(
-      engine_, adapter, options, agreed_text(settings_.values), timeout());
+      engine_, adapter, options, agreed_text(settings_.values),
+      bounded(config.connect_timeout.value_or(config.timeout)));
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
   // Who changes the size of shards gets such shards, and all have changed it alike.

@@ -45,8 +45,9 @@ class AikidoBackend final : public ChangingBackend {
     // they are.
     bool connect = true;
   };
+    std::optional<Milliseconds> connect_timeout = {};  // empty: `timeout`
 
-  // Connects to all members; blocks until config.timeout at most. Throws Error.
+  // Connects to all members; blocks until config.connect_timeout at most. Throws Error.
   AikidoBackend(std::shared_ptr<engine::Engine> engine,
                 std::shared_ptr<Finisher> finisher,
                 c10::intrusive_ptr<::c10d::Store> store, int rank, int size,

@@ -27,6 +27,15 @@ std::pair<std::string, std::string> difference(const std::string& mine,
           theirs.substr(start, theirs.find(';', start) - start)};
 }
 
+// For ranks on other machines, which may not reach the address that this one gave out.
+std::string hint_of_reach(const std::string& host) {
+  const std::string interface = transport::interface_of(host);
+  if (interface.empty() || interface == "lo") return {};
+  return concat("; the others look for it at ", host, ", the address of interface ",
+                interface,
+                ": if they cannot reach that, set AIKIDO_SOCKET_IFNAME to another one");
+}
+
 GroupOptions traced(GroupOptions options, const Engine& engine) {
   options.recorder = engine.recorder().get();
   return options;
@@ -101,12 +110,12 @@ Status Communicator::wait_for_links(TimePoint deadline) {
     if (culprit == kNoRank) culprit = Rank(static_cast<int32_t>(r));
     who += concat(who.empty() ? "" : ", ", r);
   }
-  return {
-      Code::kTimedOut,
-      concat("group \"", options_.name, "\": Timed out on rank ", options_.self.value,
-             " while waiting for rank ", who, " to connect",
-             turned_away_.empty() ? "" : "; of one that dialled here: ", turned_away_),
-      culprit};
+  return {Code::kTimedOut,
+          concat("group \"", options_.name, "\": Timed out on rank ",
+                 options_.self.value, " while waiting for rank ", who, " to connect",
+                 turned_away_.empty() ? "" : "; of one that dialled here: ",
+                 turned_away_, hint_of_reach(engine_->address().host)),
+          culprit};
 }
 
 void Communicator::attach(Rank rank, transport::Connections connections) {

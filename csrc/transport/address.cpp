@@ -52,6 +52,19 @@ Result<Address> Address::parse(const std::string& text) {
   return Status(Code::kProtocol, "\"" + text + "\" is no address (\"host port\")");
 }
 
+std::string interface_of(const std::string& host) {
+  ifaddrs* raw = nullptr;
+  if (::getifaddrs(&raw) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
+  for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr) continue;
+    const int family = i->ifa_addr->sa_family;
+    const bool is_internet = family == AF_INET || family == AF_INET6;
+    if (is_internet && numeric_host(i->ifa_addr) == host) return i->ifa_name;
+  }
+  return {};
+}
+
 Result<std::string> interface_address(const std::string& names) {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) {

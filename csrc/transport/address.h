@@ -29,6 +29,10 @@ struct Address {
 // that this host has. kInvalidArgument names the interfaces that exist.
 Result<std::string> interface_address(const std::string& names);
 
+// The name of the interface of this host that has the numeric address `host`; empty:
+// none has it.
+std::string interface_of(const std::string& host);
+
 // The local address from which this host would talk to `peer` (a name or number): what
 // the kernel's routes say, without sending anything. kInvalidArgument when it does not
 // resolve.

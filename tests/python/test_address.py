@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import socket
+from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
 
 from aikido_torch import _C, Options, _address
-from aikido_torch.errors import ConfigError
+from aikido_torch.errors import ConfigError, TimedOutError
 
 OUTWARD = "10.0.0.5"
 
@@ -79,3 +80,107 @@ def test_an_interface_that_is_not_here_is_named():
         _C.interface_address("nosuch0")
     with pytest.raises(ConfigError, match="nosuch0"):
         _address.own_address(Options(socket_ifname="nosuch0"), dist.HashStore())
+
+
+def meetings(store, *addresses):
+    """One rank each: where it reaches the store, None: by loopback."""
+    limit = timedelta(milliseconds=200)
+    size = len(addresses)
+    return [_address.Meeting(store, r, size, limit) for r in range(size)]
+
+
+class NamedStore(dist.Store):
+    """The keys of one process, under the name of a machine."""
+
+    host, port = "node0", 29500
+
+    def __init__(self):
+        super().__init__()
+        self._values = {}
+
+    def set(self, key, value):
+        self._values[key] = value
+
+    def get(self, key):
+        return self._values[key].encode()
+
+    def wait(self, keys, timeout):
+        if missing := [key for key in keys if key not in self._values]:
+            raise RuntimeError(f"wait timeout after {timeout} for {missing}")
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """Says at which address the next rank reaches the store."""
+    monkeypatch.delenv("AIKIDO_SOCKET_IFNAME", raising=False)
+    monkeypatch.setenv("MASTER_ADDR", "node0")
+    monkeypatch.setattr(_address, "_source", {"node0": "127.0.0.1"}.get)
+    monkeypatch.setattr(_address, "_outward_address", lambda: "172.20.0.2")
+    monkeypatch.setattr(_address, "_is_here", {"10.9.0.2"}.__contains__)
+
+    def say(address):
+        monkeypatch.setattr(_address, "_reached_address", lambda host, port: address)
+
+    return say
+
+
+def test_the_store_is_on_this_machine_and_another_rank_knows_its_address(reached):
+    store = NamedStore()
+    first, neighbour, other = meetings(store, None, None, "10.9.0.2")
+    reached("10.9.0.2")
+    assert not _address.tell(other)
+    reached(None)
+    assert _address.tell(neighbour)
+    assert _address.own_address(Options(), store, first) == "10.9.0.2"
+    assert _address.own_address(Options(), store, neighbour) == "10.9.0.2"
+    # One that was given an interface asks nobody.
+    alone = meetings(NamedStore(), None, None)[0]
+    assert (
+        _address.own_address(Options(socket_ifname="lo"), alone.store, alone)
+        == "127.0.0.1"
+    )
+
+
+def test_an_address_that_this_machine_has_not_is_no_use(reached):
+    store = NamedStore()
+    first, other = meetings(store, None, "192.0.2.7")
+    reached("192.0.2.7")  # by a translation of addresses
+    _address.tell(other)
+    reached(None)
+    assert _address.own_address(Options(), store, first) == "172.20.0.2"
+
+
+def test_ranks_of_one_machine_take_an_address_of_it(reached):
+    store = NamedStore()
+    first, other = meetings(store, None, None)
+    reached(None)
+    _address.tell(other)
+    assert _address.own_address(Options(), store, first) == "172.20.0.2"
+
+
+def test_a_rank_that_does_not_say_how_it_reaches_the_store_is_named(reached):
+    store = NamedStore()
+    first, _ = meetings(store, None, None)
+    reached(None)
+    with pytest.raises(
+        TimedOutError, match=r"waiting for rank 1, which.*IFNAME"
+    ) as why:
+        _address.own_address(Options(), store, first)
+    assert why.value.rank == 1
+
+
+def test_a_store_that_was_given_by_number_needs_no_word(reached, monkeypatch):
+    monkeypatch.setattr(_address, "_reached_address", None)  # not called
+    for host in ("10.9.0.2", "fd00:9::2", "127.0.0.1", "localhost"):
+        store = NamedStore()
+        store.host = host
+        assert not _address.tell(meetings(store, None, None)[0])
+
+
+def test_a_connection_to_the_store_tells_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        _address._reached_address.cache_clear()
+        assert _address._reached_address("127.0.0.1", port) is None  # this machine
+    assert _address._is_here("127.0.0.1")
+    assert not _address._is_here("192.0.2.1")

@@ -30,6 +30,11 @@ TEST_CASE("the loopback interface has the loopback address") {
   CHECK(*address == "127.0.0.1");
 }
 
+TEST_CASE("an address of this host has an interface") {
+  CHECK(interface_of("127.0.0.1") == "lo");
+  CHECK(interface_of("192.0.2.1").empty());
+}
+
 TEST_CASE("of several interfaces the first that is there counts") {
   auto address = interface_address("nosuch7,lo,nosuch8");
   REQUIRE(address.is_ok());
