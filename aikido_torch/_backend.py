@@ -19,6 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from aikido_torch import _C, _address, _inner, _ipc, _links
 from aikido_torch._address import Meeting, own_address
 from aikido_torch._names import unknown_variables
+from aikido_torch._store_end import ends_with_rank_0
 from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
 
@@ -206,6 +207,11 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
         connect=connect,
         connect_timeout=time_left(),
     )
+    port = _address.port_of(store) or 0
+    is_default = not dist.is_initialized()
+    is_met_there = connect and is_default and port > 0 and size > 1
+    if is_met_there and ends_with_rank_0(store, rank, port) and rank > 0:
+        backend.leave_after_rank_0(port)
     if connect and (failure := backend.sharing_failure()):
         warnings.warn(
             f"rank {rank} talks through sockets {failure}; to always do so set "

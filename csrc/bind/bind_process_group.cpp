@@ -462,10 +462,10 @@ void register_process_group(py::module_& m) {
            py::arg("timeout"), py::arg("group_name"), py::arg("options"),
            py::arg("connect") = true, py::arg("connect_timeout") = py::none(),
            py::call_guard<py::gil_scoped_release>())
-      .def("leave_after_rank_0", &AikidoBackend::leave_after_rank_0, py::arg("host"),
-           py::arg("port"), py::call_guard<py::gil_scoped_release>(),
-           "The store at `host` and `port` ends with this group on rank 0: shutdown() "
-           "returns behind that.")
+      .def("leave_after_rank_0", &AikidoBackend::leave_after_rank_0, py::arg("port"),
+           py::call_guard<py::gil_scoped_release>(),
+           "The store at `port` ends with this group on rank 0: shutdown() returns "
+           "behind that.")
       .def_property_readonly("committed_ahead", &AikidoBackend::committed_ahead)
       .def_property_readonly("called_ahead", &AikidoBackend::called_ahead)
       .def_property_readonly("counters", &counters);

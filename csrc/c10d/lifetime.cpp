@@ -9,6 +9,12 @@
 #include "c10d/process_group.h"
 
 namespace aikido::adapter {
+namespace {
+
+// How long rank 0 may take from the end of its group to that of its store.
+constexpr Duration kStoreGrace = std::chrono::milliseconds(500);
+
+}  // namespace
 
 void AikidoBackend::abort() {
   if (engine_->is_forked()) return;
@@ -45,9 +51,11 @@ void AikidoBackend::abort() {
 void AikidoBackend::shutdown() {
   if (engine_->is_forked()) return;
   std::shared_ptr<engine::Communicator> joining;
+  bool was_aborted = false;
   {
     const std::lock_guard lock(mutex_);
     is_shut_down_ = true;
+    was_aborted = is_aborted_;
     joining = joining_.lock();
   }
   if (joining) {
@@ -63,6 +71,19 @@ void AikidoBackend::shutdown() {
   if (const auto communicator = communicator_.get())
     communicator->shutdown(std::max(Duration::zero(), end - SystemClock().now()));
   inner()->shutdown();
+  if (store_end_.port != 0 && !was_aborted)
+    store_end_.wait(std::min<Duration>(linger, kStoreGrace));
+}
+
+// Note [the end of the store]
+// Rank 0 serves the store of most jobs, and ends it with the default group. Another
+// rank that makes the next group at the same port before that would connect to the
+// store that is about to go, and fail with it. So it leaves after rank 0, and then
+// waits until its connection to the store is closed. Not for long: the program of rank
+// 0 may keep the store.
+void AikidoBackend::leave_after_rank_0(uint16_t port) {
+  store_end_ = {port};
+  if (const auto communicator = communicator_.get()) communicator->leave_after(Rank(0));
 }
 
 void AikidoBackend::shut_down_family() {
@@ -74,6 +95,9 @@ void AikidoBackend::shut_down_family() {
   for (const auto& child : children) {
     if (const auto alive = child.lock()) alive->shut_down_family();
   }
+  // The process ends: it makes no other group.
+  store_end_ = {};
+  if (const auto communicator = communicator_.get()) communicator->leave_after(kNoRank);
   shutdown();
 }
 

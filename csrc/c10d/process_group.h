@@ -25,6 +25,7 @@
 #include "c10d/finisher.h"
 #include "c10d/inner.h"
 #include "c10d/reduction_extras.h"
+#include "c10d/store_end.h"
 #include "c10d/tensor_check.h"
 #include "c10d/work.h"
 #include "engine/communicator.h"
@@ -44,8 +45,8 @@ class AikidoBackend final : public ChangingBackend {
     // Meet the other ranks through the store; else the first change_members() says who
     // they are.
     bool connect = true;
-  };
     std::optional<Milliseconds> connect_timeout = {};  // empty: `timeout`
+  };
 
   // Connects to all members; blocks until config.connect_timeout at most. Throws Error.
   AikidoBackend(std::shared_ptr<engine::Engine> engine,
@@ -69,6 +70,9 @@ class AikidoBackend final : public ChangingBackend {
   // Both may be called in any order, and again.
   void abort() override;
   void shutdown() override;
+  // Rank 0 serves the store, and ends it with this group: shutdown() returns behind
+  // that, within shutdown.linger_ms. Before shutdown().
+  void leave_after_rank_0(uint16_t port);
   // shutdown() of this group and of all that were made from it: at the end of a
   // process.
   void shut_down_family();
@@ -284,6 +288,7 @@ class AikidoBackend final : public ChangingBackend {
   std::shared_ptr<Inner> inner_;
   std::shared_ptr<Ipc> ipc_;
   bool is_aborted_ = false, is_shut_down_ = false;
+  StoreEnd store_end_;  // set before shutdown()
 
   std::atomic<Milliseconds> timeout_;
   std::unordered_map<uint64_t, Batch> batches_;  // by thread; guarded by mutex_

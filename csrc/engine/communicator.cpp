@@ -329,15 +329,6 @@ bool Communicator::is_settled(Seq seq, Rank except) {
   return is_settled;
 }
 
-void Communicator::advise(Rank rank, straggler::Advice advice) {
-  engine_->post([this, rank, advice] { group_->advise(rank, advice); });
-}
-
-RankSet Communicator::members() {
-  RankSet members;
-  engine_->run_and_wait([&] { members = group_->view().members; });
-  return members;
-}
 void Communicator::seal(const Seal& seal) {
   engine_->post([this, seal] { group_->seal(seal); });
 }
@@ -357,6 +348,15 @@ std::vector<Rank> Communicator::gone() {
   return gone;
 }
 
+void Communicator::advise(Rank rank, straggler::Advice advice) {
+  engine_->post([this, rank, advice] { group_->advise(rank, advice); });
+}
+
+RankSet Communicator::members() {
+  RankSet members;
+  engine_->run_and_wait([&] { members = group_->view().members; });
+  return members;
+}
 
 void Communicator::set_hosts(const std::vector<int32_t>& hosts) {
   engine_->run_and_wait([&] { group_->set_hosts(hosts); });
@@ -454,7 +454,11 @@ void Communicator::shutdown(Duration linger) {
   // Leaving ends the calls under way here, and with them what they still have to send:
   // others may need it, so it goes first, and so do the calls that others are still to
   // make: a caller that has dropped the work of a call relies on it nevertheless.
-  engine_->run_and_wait([this] { group_->ask_settled(); });
+  bool is_well = false;
+  engine_->run_and_wait([&] {
+    is_well = group_->failure().is_ok();
+    group_->ask_settled();
+  });
   // Apart: what is released is entered first, and the group is asked behind that.
   wait_until([this] { return num_held_ == 0; }, deadline);
   wait_until([this] { return !group_->is_busy() && group_->is_drained(); }, deadline);
@@ -463,6 +467,8 @@ void Communicator::shutdown(Duration linger) {
                                        "\" was shut down before the data of the call "
                                        "had come from its device")});
   wait_until([this] { return group_->is_drained(); }, deadline);
+  if (const Rank last = leaves_after_; is_well && last != kNoRank)
+    wait_until([&] { return group_->has_gone(last); }, deadline);
   engine_->run_and_wait([this] {
     engine_->listener().remove(this);
     group_->close_links();

@@ -90,6 +90,9 @@ class Communicator final : private transport::Doorkeeper {
   // over by then fails. Idempotent.
   // Nothing in a forked child: the group is its parent's.
   void shutdown(Duration linger);
+  // From now on shutdown() also waits until `rank` has left, within its limit: this
+  // rank needs nothing of it, but what it does next. kNoRank: nobody.
+  void leave_after(Rank rank) { leaves_after_ = rank; }
 
   const GroupOptions& options() const { return options_; }
   uint64_t num_calls() const;
@@ -186,6 +189,7 @@ class Communicator final : private transport::Doorkeeper {
   std::atomic<size_t> num_held_ = 0;  // those; read without the lock
   Epoch epoch_{1};
   bool is_shut_down_ = false;
+  std::atomic<Rank> leaves_after_ = kNoRank;
 };
 
 }  // namespace aikido::engine

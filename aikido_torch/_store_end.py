@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Whether the store of a job ends with the default group of rank 0.
+
+`init_process_group` with `env://` or `tcp://` serves the store in the process of rank
+0, for as long as the group lives there. A rank that makes the next group at the same
+port while rank 0 is still ending the first one would connect to the store that is about
+to go, and fail with it. So the other ranks leave such a group after rank 0 (`shutdown`
+of the backend).
+"""
+
+import os
+from pathlib import Path
+
+from torch.distributed.distributed_c10d import Store
+
+__all__ = ["ends_with_rank_0", "is_served_here"]
+
+_KEY = "store_ends_with_rank_0"
+_LISTENS = "0A"  # TCP_LISTEN
+
+
+def ends_with_rank_0(store: Store, rank: int, port: int) -> bool:
+    """Rank 0 says it, the others hear it, and wait for it as long as the store does.
+
+    Args:
+        store: of the default group.
+        rank: of this process in it.
+        port: of the store.
+    """
+    if rank == 0:
+        store.set(_KEY, "1" if is_served_here(port) else "0")
+    return bool(store.get(_KEY) == b"1")
+
+
+def is_served_here(port: int) -> bool:
+    """Whether a socket of this process listens at `port`."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    return any(_target(fd) in sockets for fd in Path("/proc/self/fd").iterdir())
+
+
+def _listening(port: int) -> list[str]:
+    """The inodes of sockets that listen at `port`, of all processes."""
+    inodes = []
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path("/proc/self/net", table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            # Columns: number, local address, remote address, state, ..., inode.
+            fields = line.split()
+            if fields[3] == _LISTENS and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.append(fields[9])
+    return inodes
+
+
+def _target(fd: Path) -> str:
+    try:
+        return os.readlink(fd)
+    except OSError:  # closed meanwhile
+        return ""
