@@ -118,6 +118,7 @@ def test_a_case_that_fails_has_rows_that_do_not_hold(tmp_path, monkeypatch):
 
 @pytest.mark.multiproc
 @pytest.mark.alone
+@pytest.mark.timeout(240)
 def test_the_short_form_measures_all_of_its_rows_and_they_hold(tmp_path):
     file = tmp_path / "rows.json"
     ended = run("--short", "--json", str(file))
