@@ -1,6 +1,7 @@
 # make demo   what aikido is for, on this machine        ARGS="--json FILE"
 #             as root: with hosts and a slow link between them, for a moment
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
+# make wheel  a wheel in dist/, for environments with the same torch and Python
 # make lint   what pre-commit runs
 # make clean  removes .venv and build
 # make help   this text
@@ -10,9 +11,10 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test lint clean help core-build core-test python-test
+.PHONY: demo test wheel lint clean help core-build core-test python-test
 
 TORCH ?= torch==2.15.0
+WHEELS ?= dist
 CXX_USED = $(if $(filter default,$(origin CXX)),c++,$(CXX))
 BIN := .venv/bin
 DONE := .venv/done
@@ -29,6 +31,10 @@ demo: $(DONE)/native
 test: $(DONE)/tools
 	$(MAKE) -j 2 core-build $(TORCH_DONE)
 	$(MAKE) core-test python-test
+
+# Compiles only what the editable installation has not compiled yet.
+wheel: $(TORCH_DONE)
+	$(BIN)/pip wheel --no-build-isolation --no-deps --wheel-dir $(WHEELS) .
 
 core-build: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 	$(BIN)/cmake -G Ninja -S . -B build/core -DCMAKE_CXX_COMPILER=$(CXX_USED) \
@@ -77,21 +83,26 @@ $(DONE)/venv:
 	touch $@
 
 $(DONE)/tools: $(DONE)/venv
-	$(BIN)/pip install --quiet "setuptools>=64" wheel "cmake>=3.22" ninja
+	$(BIN)/pip install "setuptools>=64" wheel "cmake>=3.22" ninja
 	touch $@
 
 # A different TORCH is a different step.
 TORCH_DONE := $(DONE)/$(shell printf %s '$(TORCH)' | tr -c 'a-zA-Z0-9.' _)
 $(TORCH_DONE): $(DONE)/tools
 	@echo "make: installing $(TORCH), which may take some minutes"
-	$(BIN)/pip install --quiet "$(TORCH)"
+	@$(watched); $(BIN)/pip install "$(TORCH)"
 	rm -f $(DONE)/torch* $(DONE)/native
 	touch "$@"
 
 $(DONE)/native: $(TORCH_DONE) $(SOURCES)
 	@echo "make: compiling the extension, which may take some minutes"
-	$(BIN)/pip install --quiet --no-build-isolation --editable ".[test]"
+	@$(watched); $(BIN)/pip install --no-build-isolation --editable ".[test]"
 	touch $@
+
+# Says every 10 s that the command behind it is at work, and ends with it.
+watched = (while sleep 10 >/dev/null 2>&1; do \
+    echo "make: $$SECONDS s, .venv holds $$(du -sh .venv | cut -f 1)"; done) & \
+  trap "kill $$!" EXIT
 
 # The tests and the extension share a core, which is compiled once with it. Not needed.
 $(DONE)/ccache: $(DONE)/catch2

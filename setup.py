@@ -7,11 +7,15 @@ Settings are the AIKIDO_* options of CMakeLists.txt, from the environment or fro
 the setup script and, for the sake of -C, the build backend named in pyproject.toml.
 """
 
+import contextlib
 import importlib.util
 import os
+import re
 import shutil
+import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from setuptools import Extension, build_meta, setup
@@ -61,6 +65,53 @@ def environment_with_torch():
     )
 
 
+def screen():
+    """Where a person sees what is written; use it in a `with`.
+
+    pip shows what a build prints only with -v, or when the build has failed. So this is
+    the standard error of pip itself, if that is a terminal or a pipe.
+    """
+    of_parent = f"/proc/{os.getppid()}/fd/2"
+    try:
+        there, here = os.stat(of_parent), os.fstat(2)
+        is_hidden = (there.st_ino, there.st_rdev) != (here.st_ino, here.st_rdev)
+        if is_hidden and not stat.S_ISREG(there.st_mode):
+            return open(of_parent, "w")
+    except OSError:
+        pass
+    return contextlib.nullcontext(sys.stdout)
+
+
+def show_progress(lines, file, *, pause_s=5, clock=time.monotonic):
+    """Copies ninja's lines to standard output, and to `file` how far it is.
+
+    A line of its own at the first file, at the last one, and every `pause_s` between.
+    """
+    begin = shown_s = clock()
+    for line in lines:
+        print(line, end="", flush=file is sys.stdout)
+        place = re.match(r"\[(\d+)/(\d+)\]", line)
+        if not place or file is sys.stdout:
+            continue
+        done, total = map(int, place.groups())
+        now = clock()
+        if done not in (1, total) and now - shown_s < pause_s:
+            continue
+        shown_s = now
+        text = f"{done} of {total} files, {100 * done // total} %, {now - begin:.0f} s"
+        print(f"aikido: compiled {text}", file=file, flush=True)
+
+
+def run(step, env):
+    """Runs a command, and shows what it prints. Raises SystemExit if it fails."""
+    env = env | {"NINJA_STATUS": "[%f/%t] "}
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(step, env=env, text=True, **out) as process, screen() as file:
+        show_progress(process.stdout, file)
+    if process.returncode:
+        raise SystemExit(f"This step failed: {' '.join(step)}")
+
+
 class BuildWithCMake(build_ext):
     def build_extension(self, ext):
         cmake, ninja = tool("cmake"), tool("ninja")
@@ -83,8 +134,7 @@ class BuildWithCMake(build_ext):
             [cmake, "--build", str(folder), "--target", "_C", "--parallel"],
         )
         for step in steps:
-            if subprocess.run(step, env=env).returncode:
-                raise SystemExit(f"This step failed: {' '.join(step)}")
+            run(step, env)
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         (built,) = (folder / "python").glob("_C.*")
