@@ -20,7 +20,7 @@ import typer
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
-from benchmarks.verdict_cases import pure
+from benchmarks.verdict_cases import live, pure
 
 PARTS = ("pure", "live")
 
@@ -45,6 +45,10 @@ def main(
         pure.show(counts)
         results += pure.judge(counts)
         results += pure.judge_alarms(pure.measure_alarms(alarms, seed))
+    if only in (None, "live"):
+        seen = live.measure()
+        live.show(seen)
+        results += live.judge(seen)
     common.report(results, json)
 
 

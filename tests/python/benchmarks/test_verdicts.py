@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from aikido_torch.trace import Culprit, Verdict, attribute
-from benchmarks.verdict_cases import pure
+from benchmarks.verdict_cases import live, pure
+from benchmarks.verdict_cases.training import Phase
 from benchmarks.verdict_cases.windows import (
     CAUSES,
     PATTERNS,
@@ -102,3 +103,42 @@ def test_the_bars_are_those_of_the_guarantee():
     assert (unable.value, unable.holds) == (0.02, False)
     few, many = pure.judge_alarms({"normal": (1, 500), "common": (2, 2000)})
     assert (few.holds, many.holds) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("phase", "said", "is_right"),
+    [
+        (Phase("none", ()), verdict("too short"), True),
+        (Phase("none", ()), verdict("compute", [1]), False),
+        (Phase("compute", (0, 1)), verdict("compute", [0, 1]), True),
+        (Phase("compute", (0, 1)), verdict("compute", [1]), False),
+        (Phase("loop", (1,)), verdict("compute", [1]), False),
+        (Phase("loop", (0, 1), in_turn=True), verdict("loop", [0, 1]), False),
+    ],
+)
+def test_a_phase_of_a_training_is_right_if_its_late_ranks_are_named(
+    phase, said, is_right
+):
+    seen = live.Seen("here", phase, said)
+    assert seen.is_right == is_right
+    assert live.judge([seen])[0].holds == is_right
+
+
+def test_each_cause_has_one_late_rank_half_of_them_and_each_in_turn():
+    planned = live.phases(4, "ddp")
+    assert len(planned) == 1 + 4 * 3
+    assert planned[1:4] == [
+        Phase("compute", (3,)),
+        Phase("compute", (0, 1)),
+        Phase("compute", (0, 1, 2, 3), in_turn=True),
+    ]
+    assert {phase.cause for phase in live.phases(2, "pipeline")} == {
+        "none", "compute", "loop", "host stopped",
+    }  # fmt: skip
+
+
+def test_a_phase_delays_its_ranks_in_its_steps():
+    turn = Phase("loop", (0, 1), in_turn=True)
+    late = [[turn.late_s("loop", rank, step) > 0 for rank in (0, 1)] for step in (0, 1)]
+    assert late == [[True, False], [False, True]]
+    assert turn.late_s("compute", 0, 0) == 0

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Verdicts on trainings of this machine whose ranks are late on purpose."""
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from aikido_torch.testing import run_ranks
+from aikido_torch.trace import Verdict, attribute, facts_of
+from benchmarks.common import Result
+from benchmarks.lab import Lab
+from benchmarks.tracing_cases import confusion, plan
+from benchmarks.verdict_cases.training import STEPS, Phase, train
+
+SIZES = (2, 4)
+WRAPPERS = ("ddp", "fsdp2", "pipeline")
+BAR = 0.99
+DEADLINE_S = 180.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A phase of a training, and what was said of it."""
+
+    where: str
+    phase: Phase
+    verdict: Verdict
+
+    @property
+    def is_right(self) -> bool:
+        """Nobody is named where nobody is late, else exactly the late ones are."""
+        if self.phase.cause == "none":
+            return not self.verdict.has_culprit
+        if self.verdict.cause != self.phase.cause:
+            return False
+        if self.phase.in_turn:
+            return self.verdict.pattern == "rotating"
+        return self.verdict.ranks == self.phase.ranks
+
+
+def phases(size: int, wrapper: str) -> list[Phase]:
+    """Nobody, one, half, and each in turn, for each cause."""
+    causes = ["compute", "loop", "host stopped"]
+    if wrapper != "pipeline":  # whose batches are given by the loop
+        causes.insert(1, "input")
+    found = [Phase("none", ())]
+    for cause in causes:
+        found.append(Phase(cause, (size - 1,)))
+        if size > 2:
+            found.append(Phase(cause, tuple(range(size // 2))))
+        found.append(Phase(cause, tuple(range(size)), in_turn=True))
+    return found
+
+
+def run(size: int, wrapper: str) -> list[Seen]:
+    """All phases of one training."""
+    planned = phases(size, wrapper)
+    ranks = run_ranks(size, train, wrapper, planned, deadline=DEADLINE_S)
+    where = f"{size} ranks, {wrapper}"
+    found = []
+    for number, phase in enumerate(planned):
+        facts = facts_of([dumps[number] for dumps in ranks])
+        found.append(Seen(where, phase, attribute(facts[-STEPS:])))
+    return found
+
+
+def run_network() -> list[Seen]:
+    """Slow links of one host of four; root is needed for that."""
+    planned = [
+        plan.Phase(cause, rank, 2.0 + i * (plan.LONG_S + plan.REST_S), plan.LONG_S)
+        for i, (cause, rank) in enumerate([("network out", 1), ("network in", 2)])
+    ]
+    windows = confusion.inject(planned)
+    return [
+        Seen("4 hosts, ddp", Phase(w.cause, (w.rank,)), w.verdict)
+        for w in windows
+        if w.rank is not None
+    ]
+
+
+def measure() -> list[Seen]:
+    """All of it, one training after the other."""
+    found = [
+        seen for size in SIZES for wrapper in WRAPPERS for seen in run(size, wrapper)
+    ]
+    if Lab.unavailable() is None:
+        found += run_network()
+    return found
+
+
+def show(all_seen: list[Seen]) -> None:
+    """Each phase, and the evidence of those that were judged wrongly."""
+    console = Console(width=110)
+    table = Table(title="injected on purpose, and said")
+    for name in ("where", "cause", "ranks", "said", "of ranks", "pattern", "right"):
+        table.add_column(name)
+    for seen in all_seen:
+        ranks = "in turn" if seen.phase.in_turn else str(seen.phase.ranks)
+        v = seen.verdict
+        table.add_row(
+            seen.where, seen.phase.cause, ranks, v.cause, str(v.ranks), v.pattern,
+            "yes" if seen.is_right else "[bold red]no[/]",
+        )  # fmt: skip
+    console.print(table)
+    for seen in all_seen:
+        if not seen.is_right:
+            console.print(f"{seen.where}, {seen.phase}: {seen.verdict.evidence}")
+
+
+def judge(all_seen: list[Seen]) -> list[Result]:
+    """A row for each training."""
+    results = []
+    for where in dict.fromkeys(seen.where for seen in all_seen):
+        own = [seen for seen in all_seen if seen.where == where]
+        results.append(
+            Result.judge(
+                f"live, {where}, {len(own)} phases: ranks and cause right",
+                unit="",
+                value=sum(seen.is_right for seen in own) / len(own),
+                reference=1.0,
+                bar=BAR,
+                better="higher",
+            )
+        )
+    return results

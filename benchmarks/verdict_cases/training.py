@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""One rank that trains in steps, all of them traced, and is late as it is told."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import pipeline, trace
+
+__all__ = ["STEPS", "Phase", "train"]
+
+STEPS = 18  # of a phase
+WORK_S, LATE_S, STOP_S = 0.012, 0.04, 0.2
+WIDTH = 64
+
+
+@dataclass(frozen=True)
+class Phase:
+    """For some steps ranks are late: those of `ranks`, or each in turn."""
+
+    cause: str
+    ranks: tuple[int, ...]
+    in_turn: bool = False
+
+    def late_s(self, cause: str, rank: int, step: int) -> float:
+        """How much longer a rank takes, for this cause, in a step of the phase."""
+        if cause != self.cause:
+            return 0.0
+        turn = self.ranks[step % len(self.ranks)] if self.ranks else -1
+        is_late = rank == turn if self.in_turn else rank in self.ranks
+        return LATE_S if is_late else 0.0
+
+
+class Late(torch.autograd.Function):
+    """Takes its time in the backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+        ctx.seconds = seconds
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        time.sleep(ctx.seconds)
+        return gradient, None
+
+
+class Slow(torch.nn.Module):
+    """A layer whose backward takes as long as `seconds` says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = WORK_S
+        self.linear = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return Late.apply(self.linear(x), self.seconds)
+
+
+class Batches:
+    """As many as are wanted, each after a while."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            time.sleep(0.001 + self.seconds)
+            yield torch.randn(4, WIDTH)
+
+
+def stop_for(seconds: float) -> None:
+    """Has this process stopped from outside."""
+    me = os.getpid()
+    command = f"kill -STOP {me}; sleep {seconds}; kill -CONT {me}"
+    with subprocess.Popen(["sh", "-c", command]) as stopper:
+        stopper.wait()
+
+
+def train(rank: int, size: int, wrapper: str, phases: list[Phase]) -> list[trace.Dump]:
+    """The dump of each phase, of one step more than a phase has."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    step = _step_of(wrapper, size)
+    dumps = []
+    for _ in range(3):
+        step(rank, Phase("none", ()), 0)
+    for phase in phases:
+        trace.start()
+        for number in range(STEPS + 1):
+            time.sleep(0.001 + phase.late_s("loop", rank, number))
+            if phase.late_s("host stopped", rank, number):
+                stop_for(STOP_S)
+            step(rank, phase, number)
+        trace.stop()
+        dumps.append(trace.take())
+    return dumps
+
+
+def _step_of(wrapper: str, size: int) -> Any:
+    if wrapper == "pipeline":
+        return _pipeline_step(size)
+    slow = Slow()
+    net = torch.nn.Sequential(slow, torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH))
+    if wrapper == "fsdp2":
+        from torch.distributed.fsdp import fully_shard
+
+        model: torch.nn.Module = fully_shard(net)
+    else:
+        model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batches = Batches()
+    trace.watch(model, optimizer, batches, control=False)
+    stream = iter(batches)
+
+    def step(rank: int, phase: Phase, number: int) -> None:
+        batches.seconds = phase.late_s("input", rank, number)
+        slow.seconds = WORK_S + phase.late_s("compute", rank, number)
+        optimizer.zero_grad()
+        model(next(stream)).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def _pipeline_step(size: int) -> Any:
+    stages = [Slow() for _ in range(size)]
+    micro_batches = size
+    pipe = pipeline.Pipeline(
+        stages,
+        schedule=pipeline.schedule("1f1b", stages=size, micro_batches=micro_batches),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        loss_fn=torch.nn.functional.mse_loss,
+    )
+    batch = torch.randn(4 * micro_batches, WIDTH)
+
+    def step(rank: int, phase: Phase, number: int) -> None:
+        late = phase.late_s("compute", rank, number)
+        stages[rank].seconds = (WORK_S + late) / micro_batches
+        pipe.train_step(batch, batch)
+
+    return step
