@@ -355,6 +355,7 @@ void Group::on_frame(Rank from, const FrameHeader& header) {
       return send_clock(from, trace_.on_heartbeat(header));
     case FrameKind::kGoodbye:
       peer(from).has_left = true;
+      trace_.news().on_left(from);
       return;
     case FrameKind::kAskCalled:
       return peer(from).on_asked(header.seq);

@@ -16,6 +16,7 @@ GroupNews::GroupNews(trace::Journal* journal, std::string group, Rank self,
       self_(self),
       late_(size),
       silent_(size),
+      left_(size),
       members_(RankSet::full(size)),
       owners_(RankSet::full(size)),
       stood_in_(static_cast<size_t>(size)) {}
@@ -50,6 +51,7 @@ void GroupNews::on_view(const membership::View& view) {
   const RankSet were_in = std::exchange(members_, view.members);
   for (int32_t r = 0; r < owners.world_size(); ++r) {
     const Rank rank(r);
+    if (left_.contains(rank)) continue;
     if (owned.contains(rank) && !owners.contains(rank))
       tell(EventKind::kShardsMoved, rank, by);
     if (were_in.contains(rank) && !view.has(rank)) tell(EventKind::kOut, rank);

@@ -32,6 +32,8 @@ class GroupNews {
   void on_late(Rank rank);
   // All that are silent now. Each once until it is heard again.
   void on_silent(const std::vector<Rank>& ranks);
+  // A member has said goodbye. Later views without it are no news: its work is done.
+  void on_left(Rank rank) { left_.insert(rank); }
   // Its connection is gone for the reason `why`.
   void on_lost(Rank rank, const Status& why);
   // A view is in force.
@@ -48,6 +50,7 @@ class GroupNews {
   const Rank self_;
   RankSet late_;
   RankSet silent_;
+  RankSet left_;
   RankSet members_;
   RankSet owners_;
   std::vector<std::optional<TimePoint>> stood_in_;  // by rank: the last time

@@ -108,6 +108,16 @@ TEST_CASE("a view tells whose shards went to whom, and who is out or back") {
   CHECK(t.take() == Lines{"shards_back 1", "back 3"});
 }
 
+TEST_CASE("a view without a member that has said goodbye is no news") {
+  Told t;
+  t.news.on_left(Rank(3));
+  t.news.on_view(view_of({0, 1, 2}, {0, 1, 2}));
+  CHECK(t.take().empty());
+  t.news.on_left(Rank(1));
+  t.news.on_view(view_of({0}, {0}));
+  CHECK(t.take() == Lines{"shards_moved 2 by 0", "out 2"});
+}
+
 TEST_CASE("stand-ins for a member are told when they begin, not each of them") {
   Told t;
   TimePoint now = TimePoint() + minutes(1);
