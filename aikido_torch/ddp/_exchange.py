@@ -39,7 +39,7 @@ __all__ = ["Ask", "Copied", "Exchange", "Fetch"]
 # Tags from here on are ours on the group: one for messages, the next ones for answers.
 _TAG = 0x61690000
 _TAGS_PER_MODEL = 0x100
-_NUM_MODELS = 0x100
+_NUM_MODELS = 0x100000
 _MESSAGE_BYTES = 2048
 _MOST_TOGETHER = 8
 _NOTHING = -1

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
-import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
@@ -23,11 +22,13 @@ from aikido_torch.ddp._agreement import (
 )
 from aikido_torch.ddp._backups import Backups, layout_of_sampler
 from aikido_torch.ddp._decide import StateCopy
+from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._report import CHECKS, Check
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
 
@@ -57,11 +58,12 @@ def register(
     """Installs the communication hook that averages gradients under `policy`.
 
     Call it once, after wrapping the model, on all ranks of its group with equal values.
-    The first two steps are strict, three with a static graph.
+    The first two steps are strict, three with a static graph. A dry run pickles the
+    state, reads it back and compares it; objects in `state` load a copy of theirs.
 
     Args:
-        model: wrapped over an aikido group.
-        optimizer: the one that the loop steps; `catch_up` steps it too.
+        model: wrapped over an aikido group; torch.compile or Fabric may be around it.
+        optimizer: the one that the loop steps, as `catch_up` does; bare or wrapped.
         policy: None is `SkipStraggler()`; log_full="leave" needs `state` to be whole.
         apply: what your loop does between the backward and the next zero_grad, and
             `catch_up` on the gradients that it replays: unscale, clip, step, update,
@@ -70,11 +72,10 @@ def register(
         state: what else decides how ranks go on, by name: schedulers, GradScaler,
             whatever has state_dict and load_state_dict; {}: nothing. A copy needs it:
             with `apply` or `after_step` and without `state` steps are only replayed.
-        copy: when the state is copied rather than steps replayed; None: `StateCopy()`.
-            torch's generators are copied if all ranks have equal ones at this call.
+        copy: when to copy, torch's generators too if they are equal; or `StateCopy()`.
         batches_per_step: of accumulated gradients.
         late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
-            this rank's next one; `aikido_torch.ddp` says how.
+            its next one (`aikido_torch.ddp`).
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
             generators are seeded in each step, and the handle counts from its steps.
         check: "warn" warns if the loop does more than was told here, and every
@@ -82,23 +83,23 @@ def register(
             "error" raises RanksDifferError; "off" checks nothing.
 
     Raises:
-        ConfigError: the model makes DDP run strict collectives in every step; the text
-            says what to change. Or an argument is wrong or differs between ranks.
+        ConfigError: all ranks would wait in every step again, a late rank could not be
+            served, or an argument is wrong or differs between ranks.
     """
+    model, optimizer = unwrap_model(model), unwrap_optimizer(optimizer)
     _check_model(model)
     _check_kinds(optimizer, policy, apply, after_step, state, copy)
     policy = SkipStraggler() if policy is None else policy
-    _check_optimizer(model, optimizer, policy, apply)
-    taken = _why_taken(model)
     rule = copy or StateCopy()
     is_whole = state is not None or (apply is None and after_step is None)
     backups = Backups(sampler, policy, backend_of(model.process_group).place)
     others = dict(state or {}) | backups.states()
+    refusal = _refusal(model, optimizer, apply, policy, others, state, is_whole)
     values = {"late": str(late), "batches_per_step": str(batches_per_step)}
-    values |= {"check": f"{check}, {check_every}", "model": taken or "free"}
+    values |= {"check": f"{check}, {check_every}", "model": refusal or "free"}
     values |= options_of(policy=policy, copy=rule)
     agreed = _agree(model, optimizer, sampler, others, values)
-    _check_choices(policy, late, batches_per_step, model.process_group, is_whole, taken)
+    _check_choices(policy, late, batches_per_step, model, is_whole, refusal)
     backups.check(policy, state or {}, batches_per_step=batches_per_step, late=late)
     has_rng = agreed.has_equal_generators
     whole = TrainingState(model.module, optimizer, others, has_rng=has_rng)
@@ -119,6 +120,32 @@ def register(
         carries_late=late == "carry",
     )
     return _installed(handle, model, backups)
+
+
+def _refusal(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer,
+    apply: Callable[[], object] | None,
+    policy: Policy,
+    others: Mapping[str, Stateful],
+    state: Mapping[str, Stateful] | None,
+    is_whole: bool,
+) -> str:
+    """Why this rank cannot register the model; "" if it can.
+
+    The ranks agree on it before they raise it: one that raised at once would leave the
+    others waiting.
+    """
+    skips = not isinstance(policy, WaitAll)
+    try:
+        check_gradients(model, skips=skips)
+        _check_optimizer(model, optimizer, policy, apply)
+        if skips and is_whole:
+            taken = TrainingState(model.module, optimizer, others, has_rng=False)
+            check_state(taken, state or {})
+    except ConfigError as error:
+        return str(error)
+    return _why_taken(model)
 
 
 def _audit(
@@ -240,7 +267,8 @@ def _check_model(model: DistributedDataParallel) -> None:
     if model.find_unused_parameters and not model.static_graph:
         raise ConfigError(
             "find_unused_parameters=True makes DDP all-reduce a map of used parameters "
-            "in every step, for which all ranks wait; use False, or static_graph=True."
+            "in every step, for which all ranks wait; use False, or static_graph=True. "
+            f"({where_to_set('find_unused_parameters', False)}.)"
         )
     # Its name since torch 2.14 is forward_sync_buffers; the old one still reads it.
     if model.broadcast_buffers and len(list(model.module.buffers())) > 0:
@@ -249,7 +277,8 @@ def _check_model(model: DistributedDataParallel) -> None:
             f"The model has buffers ({', '.join(names)}, ...) which DDP broadcasts in "
             "every forward, for which all ranks wait; wrap it with "
             "forward_sync_buffers=False (broadcast_buffers=False where torch has no "
-            "forward_sync_buffers)."
+            "forward_sync_buffers). "
+            f"({where_to_set('broadcast_buffers', False)}.)"
         )
     backend_of(model.process_group)
 
@@ -258,12 +287,12 @@ def _check_choices(
     policy: Policy,
     late: str,
     batches_per_step: int,
-    group: dist.ProcessGroup,
+    model: DistributedDataParallel,
     is_whole: bool,
-    taken: str,
+    refusal: str,
 ) -> None:
-    if taken:
-        raise ConfigError(taken)
+    if refusal:
+        raise ConfigError(refusal)
     is_whole_number = type(batches_per_step) is int
     if not is_whole_number or batches_per_step < 1:
         raise ConfigError(
@@ -272,7 +301,7 @@ def _check_choices(
         )
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
-    check_policy("register", policy, group)
+    check_policy("register", policy, model.process_group)
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '

@@ -102,27 +102,27 @@ class TrainingState:
 
         `notes` gives what `read` has as "notes"; nothing is applied of it.
         """
+        outline, tensors = pickled(self.parts() | {"notes": notes()})
+        data = torch.empty(bytes_of(tensors), dtype=torch.uint8)
+        for placed, tensor in tensors:
+            _bytes_at(data, placed).copy_(tensor.detach())
+        return Snapshot(torch.frombuffer(bytearray(outline), dtype=torch.uint8), data)
+
+    def parts(self) -> dict[str, Any]:
+        """What a snapshot is made from. The tensors are those of the training."""
         parts: dict[str, Any] = {
             "model": self._model(),
             "optimizer": self._groups(),
             "state": {name: o.state_dict() for name, o in self._others.items()},
-            "notes": notes(),
         }
         if self._has_rng:
             parts["rng"] = _generators()
-        stream = io.BytesIO()
-        pickler = _Pickler(stream)
-        pickler.dump(parts)
-        data = torch.empty(pickler.num_bytes, dtype=torch.uint8)
-        for placed, tensor in pickler.tensors:
-            _bytes_at(data, placed).copy_(tensor.detach())
-        outline = torch.frombuffer(bytearray(stream.getvalue()), dtype=torch.uint8)
-        return Snapshot(outline, data)
+        return parts
 
     def read(self, snapshot: Snapshot) -> dict[str, Any]:
         """What `apply` takes. The tensors lie in the snapshot where they can."""
-        stream = io.BytesIO(snapshot.outline.numpy().tobytes())
-        parts: dict[str, Any] = _Unpickler(stream, snapshot.data, self._device).load()
+        outline = snapshot.outline.numpy().tobytes()
+        parts: dict[str, Any] = unpickled(outline, snapshot.data, self._device)
         return parts
 
     def difference(self, parts: dict[str, Any]) -> Difference | None:
@@ -205,6 +205,24 @@ def _set_generators(states: dict[str, Any]) -> None:
     torch.set_rng_state(states["cpu"].clone())
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].clone(), torch.cuda.current_device())
+
+
+def pickled(value: Any) -> tuple[bytes, list[tuple["_Placed", torch.Tensor]]]:
+    """The outline of `value`, and its tensors with their places in the data."""
+    stream = io.BytesIO()
+    pickler = _Pickler(stream)
+    pickler.dump(value)
+    return stream.getvalue(), pickler.tensors
+
+
+def bytes_of(tensors: list[tuple["_Placed", torch.Tensor]]) -> int:
+    """Bytes of the data that has room for them all."""
+    return max((placed.offset + t.nbytes for placed, t in tensors), default=0)
+
+
+def unpickled(outline: bytes, data: torch.Tensor, device: torch.device) -> Any:
+    """What `pickled` was given. Its tensors lie in `data`, or are on `device`."""
+    return _Unpickler(io.BytesIO(outline), data, device).load()
 
 
 class _Pickler(pickle.Pickler):

@@ -302,3 +302,10 @@ def test_digests_reach_all_others():
         [(1, 95, "def")],
         [(0, 95, "abc")],
     )
+
+
+def test_many_models_of_one_group_have_tags_of_their_own():
+    mail = Mail(2)
+    for number in (0, 255, 256, 300, 70_000):
+        Exchange(Backend(mail, 0), number=number)
+    assert len({tag for _, _, tag, *_ in mail.receives}) == 5
