@@ -144,8 +144,6 @@ TEST_CASE("a call that is held back ends in time, and its text says for whom") {
   }
   const Bytes input = random_elements(call.dtype, call.count, 7);
   const auto held = cluster.allreduce(0, call, input, milliseconds(300));
-  // A strict call behind it does not wait for it, and a barrier does.
-  const Call strict = allreduce_call(DType::kFloat32, 10);
   const auto behind = cluster.barrier(0, milliseconds(200));
   cluster.run_for(milliseconds(250));
   CHECK_FALSE(held->is_done());
@@ -245,12 +243,10 @@ TEST_CASE(
   cluster.group(0).seal({Seq(3), Rank(2), 7});
   const auto word = cluster.receive(2, 0, 7, sizeof(int64_t));
   CHECK_FALSE(word->is_done());
-  // Rank 0 goes on to a call that waits for rank 2, which waits for the seal.
+  // Its giver only makes calls from here on.
   (void)call_all(cluster, call, {0, 1});
-  const auto next = call_all(cluster, call, {0, 1});
+  (void)call_all(cluster, call, {0, 1});
   REQUIRE(cluster.run_until_done({word}, milliseconds(1000)));
-  cluster.run_for(milliseconds(300));
-  CHECK_FALSE(next[0]->is_done());
   int64_t value = 0;
   std::memcpy(&value, word->output.data(), sizeof value);
   CHECK(value == 1);
