@@ -28,6 +28,7 @@ from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._step_policy import StepPolicy
 from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import (
     AikidoError,
@@ -35,12 +36,7 @@ from aikido_torch.errors import (
     PeerLostError,
     RetryLaterError,
 )
-from aikido_torch.straggler import (
-    Carry,
-    Policy,
-    StepCounters,
-    WaitAll,
-)
+from aikido_torch.straggler import Carry, Policy, StepCounters, WaitAll
 
 __all__ = ["Handle"]
 
@@ -106,7 +102,7 @@ class Handle:
         self._by_step: dict[int, StepCounters] = {}
         self._group = model.process_group
         self._backend = backend_of(model.process_group)
-        self._policy = policy.native()
+        self._policies = StepPolicy(policy)
         self._wait_all = WaitAll().native()
         self._optimizer = optimizer
         self._apply = apply
@@ -150,6 +146,10 @@ class Handle:
             first_step=self._first_step + self._strict_steps,
             reasons=audit.findings,
         )
+
+    @property
+    def _policy(self) -> _C.PolicyOptions:
+        return self._policies.native(len(self._buckets))
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:

@@ -3,6 +3,7 @@
 """Checks a model and installs the hook."""
 
 import itertools
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -25,9 +26,10 @@ from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
-from aikido_torch.ddp._report import CHECKS, Check
+from aikido_torch.ddp._report import CHECKS, Check, user_line
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._step_policy import why_nobody_is_skipped
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
@@ -302,6 +304,9 @@ def _check_choices(
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
     check_policy("register", policy, model.process_group)
+    size = backend_of(model.process_group).place[1]
+    if text := why_nobody_is_skipped(policy, size):
+        warnings.warn_explicit(text, UserWarning, *user_line())
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""A policy as a training step sees it, and what is said of one that skips nobody."""
+
+from dataclasses import replace
+
+from aikido_torch import _C
+from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler
+
+__all__ = ["StepPolicy", "why_nobody_is_skipped"]
+
+# The most that the engine takes (csrc/straggler/policy.cpp).
+_MOST_SKIPS = 1_000_000
+
+
+class StepPolicy:
+    """A policy whose limit on skips in a row counts steps, as its user does.
+
+    The engine counts calls, of which each step has one for each bucket.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._native: dict[int, _C.PolicyOptions] = {}
+
+    def native(self, calls_per_step: int) -> _C.PolicyOptions:
+        """The policy of a step with so many calls."""
+        if calls_per_step not in self._native:
+            policy = self._policy
+            if isinstance(policy, SkipStraggler):
+                most = policy.max_consecutive_skips * max(1, calls_per_step)
+                policy = replace(policy, max_consecutive_skips=min(_MOST_SKIPS, most))
+            self._native[calls_per_step] = policy.native()
+        return self._native[calls_per_step]
+
+
+def why_nobody_is_skipped(policy: Policy, size: int) -> str:
+    """Of a policy that needs everybody in a group of `size`; "" if it does not."""
+    if not isinstance(policy, SkipStraggler) or size == 1:
+        return ""
+    if isinstance(policy, ActiveBackup) and policy.backups > 0:
+        return ""
+    if policy.min_contributors is None and size == 2:
+        return (
+            "register: of two ranks none is skipped, since more than half of them have "
+            "to contribute to each step; start three ranks or more, or give "
+            "SkipStraggler(min_contributors=1), with which either goes on alone."
+        )
+    if policy.min_contributors == size:
+        return (
+            f"register: min_contributors is {size} in a group of {size} ranks, so "
+            "nobody is ever skipped; give a smaller one, or leave it out."
+        )
+    return ""
