@@ -57,9 +57,12 @@ void Uplink::on_events(uint32_t) {
   ask();
 }
 
+bool Uplink::has_more(const Entry& entry) const {
+  return entry.sender->has_begun() || !entry.sender->scheduler().is_empty();
+}
+
 bool Uplink::can_start(const Entry& entry) const {
-  return !entry.sender->is_blocked() &&
-         (entry.sender->has_begun() || !entry.sender->scheduler().is_empty());
+  return !entry.sender->is_blocked() && has_more(entry);
 }
 
 // What all links have on their way. Without a bound it matters for the rate alone.
@@ -70,8 +73,7 @@ void Uplink::look() {
     return;
   looked_ = now;
   for (const Entry& e : entries_) {
-    const bool waits = e.sender->has_begun() || !e.sender->scheduler().is_empty();
-    credit_.on_look(e.flow, e.sender->outstanding(), waits, now);
+    credit_.on_look(e.flow, e.sender->outstanding(), has_more(e), now);
   }
   credit_.end_look(now);
   const size_t credit = credit_.credit();
@@ -171,8 +173,11 @@ void Uplink::flush() {
       note_written(*entry, entry->sender->write_chunk(its.bytes), its.is_question);
     }
   }
-  const bool is_left = std::any_of(entries_.begin(), entries_.end(),
-                                   [&](const Entry& e) { return can_start(e); });
+  bool is_left = false;
+  for (const Entry& e : entries_) {
+    is_left = is_left || can_start(e);
+    if (!has_more(e)) credit_.on_written_out(e.flow);
+  }
   if (is_left) wake_after(total >= kTurnBytes ? Duration(1) : next_look(total > 0));
 }
 

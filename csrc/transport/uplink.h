@@ -88,6 +88,7 @@ class Uplink final : private Flushable, private FdHandler {
   std::optional<Priority> ahead() const;
   UplinkCredit::Grant grant(const Entry& entry, std::optional<Priority> ahead) const;
   Choice choose(std::optional<Priority> ahead);
+  bool has_more(const Entry& entry) const;
   bool can_start(const Entry& entry) const;
   bool all_are_equal() const;
   void count_inversion(const Entry& chosen, std::optional<Priority> ahead);

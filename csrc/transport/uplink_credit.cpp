@@ -51,6 +51,7 @@ void UplinkCredit::remove(size_t link) {
 void UplinkCredit::on_written(size_t link, size_t bytes, bool is_question) {
   if (bytes == 0) return;
   book(flows_[link], bytes);
+  burst_left_ -= std::min(burst_left_, bytes);
   if (!is_question) return;
   asker_ = link;
   question_end_ = written_;
@@ -107,6 +108,16 @@ void UplinkCredit::end_look(TimePoint now) {
   } else {
     credit_ = has_learnt_ ? credit_of(total_.bytes_per_s()) : kMost;
   }
+  if (std::exchange(is_resting_, false) && outstanding_ <= least_)
+    burst_left_ = burst_of(total_.bytes_per_s());
+}
+
+void UplinkCredit::on_written_out(size_t link) {
+  flows_[link].waits = false;
+  flows_[link].meter.pause();
+  is_resting_ = std::none_of(flows_.begin(), flows_.end(),
+                             [](const Flow& flow) { return flow.waits; });
+  if (is_resting_) total_.pause();
 }
 
 // It is not the bound that keeps something from leaving, but what has left before.
@@ -186,6 +197,13 @@ size_t UplinkCredit::credit_of(double bytes_per_s) const {
   return static_cast<size_t>(steps_ * credit);
 }
 
+// Note [short transfers]
+size_t UplinkCredit::burst_of(double bytes_per_s) const {
+  if (!has_learnt_ || credit_ == kNoBound || fixed_ > 0) return 0;
+  const auto worth = static_cast<size_t>(bytes_per_s * to_seconds(aim_.burst));
+  return worth > credit_ ? worth : 0;
+}
+
 size_t UplinkCredit::chunk_bytes() const {
   return credit_ == kNoBound ? kNoBound
                              : std::max(kLeastChunk, credit_ / aim_.num_chunks);
@@ -210,6 +228,8 @@ size_t UplinkCredit::room(size_t link, Standing standing) const {
 
 UplinkCredit::Grant UplinkCredit::next_chunk(size_t link, Standing standing) const {
   const size_t whole = chunk_bytes();
+  if (burst_left_ >= kLeastChunk && !flows_[link].is_stuck)
+    return {std::max(whole, burst_left_), false};
   if (room(link, standing) >= whole / 2) return {whole, false};
   const bool is_asked = left_ < question_end_ && !flows_[asker_].is_stuck;
   const bool may_ask = fixed_ == 0 && is_still_ && !is_asked &&

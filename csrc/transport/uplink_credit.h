@@ -37,6 +37,16 @@
 // nothing has for kStill, a link on which little is on its way may send a least chunk
 // beyond the credit, one link at a time: its acknowledgement tells.
 //
+// Note [short transfers]
+// A transfer that the uplink carries in a few milliseconds gains nothing from a bound:
+// its last byte leaves as soon with it as without it. But the bound costs a wake-up for
+// each part of it, and where the processor is busy each of these comes milliseconds
+// late, while the link rests. So behind a rest of the uplink, in which nothing waited
+// here and next to nothing was on its way, the first bytes go at once: as many as the
+// uplink carries in the time `burst` of the aim. A transfer that is longer is bounded
+// from there on, and a slow uplink carries less in that time than the least credit.
+// Where something may be urgent there is no such burst.
+//
 // A link whose peer takes little must not use up the credit of all. So none gets more
 // than twice what its own rate is worth, its part of the least credit, or a chunk,
 // without which it would never have a turn. Only what is more urgent than all that the
@@ -63,6 +73,8 @@ class RateMeter {
   // `delivered`: bytes, since the beginning. `waits`: more is there, and may not go.
   // Returns the rate of a sample that has ended, in which more waited all the time.
   std::optional<double> look(uint64_t delivered, bool waits, TimePoint now);
+  // From now until the next look nothing waits: that time is of no sample.
+  void pause() { is_busy_ = false; }
   // 0: not known yet.
   double bytes_per_s() const { return rate_; }
 
@@ -77,13 +89,15 @@ class UplinkCredit {
  public:
   // What is on its way may take so long, and is so many chunks: while something may be
   // urgent, and where stale bytes are all that would be in the way. Fewer bytes take
-  // more headers, and keep the link less full.
+  // more headers, and keep the link less full. `burst`: see Note [short transfers].
   struct Aim {
     Duration residence;
     size_t num_chunks;
+    Duration burst;
   };
-  static constexpr Aim kUrgent{std::chrono::microseconds(500), 4};
-  static constexpr Aim kStale{std::chrono::milliseconds(1), 2};
+  static constexpr Aim kUrgent{std::chrono::microseconds(500), 4, Duration::zero()};
+  static constexpr Aim kStale{std::chrono::milliseconds(1), 2,
+                              std::chrono::milliseconds(4)};
   // At least that, and so many full segments: with fewer the acknowledgements of a peer
   // come by its timer.
   static constexpr size_t kLeast = 12 << 10;
@@ -122,7 +136,10 @@ class UplinkCredit {
   // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
   explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
 
-  void set_aim(const Aim& aim) { aim_ = aim; }
+  void set_aim(const Aim& aim) {
+    aim_ = aim;
+    if (aim.burst == Duration::zero()) burst_left_ = 0;
+  }
 
   // A link, by the number that is returned; numbers are used again.
   size_t add(size_t segment_bytes);
@@ -134,6 +151,8 @@ class UplinkCredit {
   // it. To be told of each link, then end_look().
   void on_look(size_t link, size_t outstanding, bool waits, TimePoint now);
   void end_look(TimePoint now);
+  // All that the link had has been written: nothing of it waits until more comes.
+  void on_written_out(size_t link);
 
   size_t credit() const { return credit_; }  // kNoBound: there is no bound
   size_t chunk_bytes() const;                // longest that is to be sent
@@ -171,6 +190,7 @@ class UplinkCredit {
     std::deque<Chunk> chunks{};  // not acknowledged
   };
   size_t credit_of(double bytes_per_s) const;
+  size_t burst_of(double bytes_per_s) const;
   void book(Flow& flow, size_t bytes);
 
   // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
@@ -207,6 +227,8 @@ class UplinkCredit {
   size_t asker_ = 0;                // by this one
   size_t least_ = kLeast;
   size_t num_waiting_ = 0;  // links on which something moves
+  bool is_resting_ = true;  // nothing has waited since the last writes
+  size_t burst_left_ = 0;   // bytes that may go beyond the credit
   std::vector<Flow> flows_;
   uint64_t gone_ = 0;  // written to links that were removed
   RateMeter total_;

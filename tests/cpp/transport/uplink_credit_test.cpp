@@ -30,6 +30,7 @@ struct Net {
     std::deque<std::pair<TimePoint, double>> coming{};  // acknowledgements
     double acknowledged = 0, written = 0;
     bool has_more = true;
+    double end = 1e18;     // of what it has to send
     Duration more_trip{};  // of its acknowledgements
     bool is_full(double room) const { return written - acknowledged >= room; }
   };
@@ -59,15 +60,39 @@ struct Net {
       const size_t at = (last + i) % links.size();
       Link& l = links[at];
       const auto [most, is_question] = credit.next_chunk(l.flow);
-      const size_t bytes = std::min<size_t>(most, 256 << 10);
+      const size_t bytes =
+          std::min({most, size_t{256} << 10, static_cast<size_t>(l.end - l.written)});
       if (!l.has_more || l.is_full(room) || bytes == 0) continue;
       credit.on_written(l.flow, bytes, is_question);
       l.written += static_cast<double>(bytes);
+      if (l.written >= l.end) end_of(l);
       queue.emplace_back(at, static_cast<double>(bytes));
       last = at;
       return true;
     }
     return false;
+  }
+  void end_of(Link& l) {
+    l.has_more = false;
+    credit.on_written_out(l.flow);
+  }
+  // Nobody has anything to send from now on, and looks only when there is more.
+  void rest(Duration time) {
+    for (Link& l : links) end_of(l);
+    for (const TimePoint end = now + time; now < end; now += microseconds(20))
+      pass(microseconds(20));
+  }
+  // Each link has so much to send. Returns how long it took to leave the uplink.
+  Duration send(double bytes) {
+    const TimePoint begin = now;
+    for (Link& l : links) {
+      l.has_more = true;
+      l.end = l.written + bytes;
+    }
+    const auto has_more = [](const Link& l) { return l.has_more; };
+    while (std::any_of(links.begin(), links.end(), has_more)) run(Duration(1));
+    for (; queued() > 0; now += microseconds(20)) pass(microseconds(20));
+    return now - begin;
   }
   void pass(Duration step) {
     for (double left = uplink * to_seconds(step); left > 0 && !queue.empty();) {
@@ -133,6 +158,69 @@ TEST_CASE("a rate is that of the time in which something waited") {
   now += RateMeter::kSample;
   meter.look(100'100 + 50'000, true, now);
   CHECK(meter.bytes_per_s() == 0.75 * full);
+}
+
+TEST_CASE("a time in which nothing waited is of no sample") {
+  RateMeter meter;
+  TimePoint now{};
+  meter.look(0, true, now);
+  now += RateMeter::kSample;
+  meter.look(100'000, true, now);
+  const double full = meter.bytes_per_s();
+  // All was written behind that look, and something is there again much later.
+  meter.pause();
+  now += 4 * RateMeter::kSample;
+  CHECK_FALSE(meter.look(120'000, true, now).has_value());
+  CHECK(meter.bytes_per_s() == full);
+}
+
+TEST_CASE("rests between transfers do not count as a slow link") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.credit.set_aim(UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  for (int i = 0; i < 100; ++i) {
+    net.rest(milliseconds(15));
+    net.send(60'000);
+  }
+  CHECK(net.credit.bytes_per_s() > 0.9 * 200 * kMbit);
+  CHECK(net.credit.bytes_per_s() < 1.2 * 200 * kMbit);
+}
+
+TEST_CASE("a short transfer behind a rest goes at once, a long one has its bound") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.credit.set_aim(UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  net.rest(milliseconds(20));
+  const double worth = to_seconds(UplinkCredit::kStale.burst) * 200 * kMbit;
+  for (auto& l : net.links) l = {l.flow, l.rate, 0, {}, l.acknowledged, l.written};
+  net.run(Duration(1));  // a single look
+  CHECK(net.queued() > 0.8 * worth);  // some of it has left
+  CHECK(net.queued() < 1.2 * worth + 30'000);
+  for (int ms = 0; ms < 50; ++ms) {
+    net.run(milliseconds(1));
+    if (ms > 6) CHECK(net.queued() < 1.5 * double(net.credit.credit()));
+  }
+}
+
+TEST_CASE("no short transfer goes at once while something may be urgent") {
+  Net net(3, 200 * kMbit, microseconds(150));
+  net.credit.set_aim(UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  net.rest(milliseconds(20));
+  net.credit.set_aim(UplinkCredit::kUrgent);
+  for (auto& l : net.links) l.has_more = true;
+  net.run(Duration(1));
+  CHECK(net.queued() < 20'000);
+}
+
+TEST_CASE("a slow link has its bound behind a rest, too") {
+  Net net(3, 10 * kMbit, microseconds(150));
+  net.credit.set_aim(UplinkCredit::kStale);
+  net.run(milliseconds(1000));
+  net.rest(milliseconds(100));
+  for (auto& l : net.links) l.has_more = true;
+  net.run(Duration(1));
+  CHECK(net.queued() <= 1.5 * double{UplinkCredit::kLeast} + 3 * 5800);
 }
 
 TEST_CASE("the credit fills a link of any rate, and holds what is urgent up shortly") {
