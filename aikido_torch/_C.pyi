@@ -36,6 +36,7 @@ class PolicyOptions:
         max_consecutive_skips: int,
         warmup_operations: int,
         slack: float,
+        worth: float,
         divisor: str,
         masks: str,
         log_full: str,

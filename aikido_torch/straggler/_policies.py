@@ -71,9 +71,10 @@ class SkipStraggler(Policy):
     """Goes on without ranks that are late; all ranks get the same result.
 
     The clock starts when `min_contributors` have arrived, so that nobody is skipped
-    when everybody is slow. How long the others wait then is learnt, per rank and size,
-    from recent arrivals: as long as waiting costs less than the lost contribution is
-    worth. The defaults are right for most people.
+    when everybody is slow. How long the others wait then is learnt from recent
+    operations: the rule is taken that would have made most progress, which is
+    contributions per second. Where waiting for all ranks makes more progress, the
+    policy waits. The defaults are right for most people.
 
     Attributes:
         min_contributors: contributions without which nothing ends; None is more than
@@ -84,8 +85,12 @@ class SkipStraggler(Policy):
             ceiling has to be below the timeout of the call; None is 10 s, or half of
             that timeout where it is not longer.
         max_consecutive_skips: after so many skips in a row the group waits for it.
-        warmup_operations: arrivals to see before a deadline is below the ceiling.
+        warmup_operations: operations of a size that wait up to the ceiling, before
+            deadlines are made from what was seen.
         slack: head-room over the lag that a deadline is made from, at least 1.
+        worth: of a contribution that is left out, from 0 (nothing is lost without it)
+            to 1 (every sample counts): with 1 the policy makes as many contributions
+            per second as it can, with less it prefers more steps per second.
         divisor: "contributors" divides a mean by those who are in it, "world" by all.
         masks: "shard": each shard of a tensor is closed by itself, so a late rank may
             be in some of them. "bucket": a rank is in the whole result or in none of
@@ -106,8 +111,9 @@ class SkipStraggler(Policy):
     floor_ms: float = 20.0
     ceiling_ms: float | None = None
     max_consecutive_skips: int = 100
-    warmup_operations: int = 8
+    warmup_operations: int = 3
     slack: float = 1.5
+    worth: float = 1.0
     divisor: Literal["contributors", "world"] = "contributors"
     masks: Literal["shard", "bucket"] = "shard"
     log_full: Literal["wait", "leave"] = "wait"
@@ -117,7 +123,7 @@ class SkipStraggler(Policy):
         for name in ("min_contributors", *_COUNTS):
             if (value := getattr(self, name)) is not None or name in _COUNTS:
                 _check_whole(title, name, value)
-        for name in ("floor_ms", "ceiling_ms", "slack"):
+        for name in ("floor_ms", "ceiling_ms", "slack", "worth"):
             if (value := getattr(self, name)) is not None or name != "ceiling_ms":
                 _check_number(title, name, value)
         for name in ("divisor", "masks", "log_full"):
@@ -157,8 +163,8 @@ class ActiveBackup(SkipStraggler):
             send, and a call fails on every rank, with the names, where a backup has
             other bits than its primary.
         min_contributors: as with `SkipStraggler`, of the data shards.
-        floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, divisor,
-            masks, log_full: as with `SkipStraggler`.
+        floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, worth,
+            divisor, masks, log_full: as with `SkipStraggler`.
 
     Raises:
         ConfigError: as with `SkipStraggler`.
@@ -237,6 +243,7 @@ def _skip_options(policy: SkipStraggler, **backups: Any) -> _C.PolicyOptions:
         max_consecutive_skips=policy.max_consecutive_skips,
         warmup_operations=policy.warmup_operations,
         slack=policy.slack,
+        worth=policy.worth,
         divisor=policy.divisor,
         masks=policy.masks,
         log_full=policy.log_full,

@@ -46,7 +46,7 @@ Duration duration_of(const char* policy, const char* name, double ms) {
 
 PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceiling_ms,
                         int64_t max_consecutive_skips, int64_t warmup_operations,
-                        double slack, const std::string& divisor,
+                        double slack, double worth, const std::string& divisor,
                         const std::string& masks, const std::string& log_full,
                         std::optional<int64_t> backups, const std::string& mode,
                         bool verify_shadows) {
@@ -63,6 +63,7 @@ PolicyOptions make_skip(int32_t min_contributors, double floor_ms, double ceilin
   options.max_consecutive_skips = clamp(max_consecutive_skips);
   options.warmup_operations = clamp(warmup_operations);
   options.slack = slack;
+  options.worth = worth;
   options.divisor =
       chosen<straggler::Divisor>(policy, "divisor", divisor, {"contributors", "world"});
   options.masks = chosen<straggler::Masks>(policy, "masks", masks, {"shard", "bucket"});
@@ -91,9 +92,10 @@ void register_straggler(py::module_& m) {
       .def_static("skip", &make_skip, py::kw_only(), py::arg("min_contributors"),
                   py::arg("floor_ms"), py::arg("ceiling_ms"),
                   py::arg("max_consecutive_skips"), py::arg("warmup_operations"),
-                  py::arg("slack"), py::arg("divisor"), py::arg("masks"),
-                  py::arg("log_full"), py::arg("backups") = py::none(),
-                  py::arg("mode") = "shadow", py::arg("verify_shadows") = false)
+                  py::arg("slack"), py::arg("worth"), py::arg("divisor"),
+                  py::arg("masks"), py::arg("log_full"),
+                  py::arg("backups") = py::none(), py::arg("mode") = "shadow",
+                  py::arg("verify_shadows") = false)
       .def(
           "check",
           [](const PolicyOptions& o, int32_t world_size) {

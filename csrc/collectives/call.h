@@ -98,7 +98,7 @@ Status validate(const Call& call, int32_t size);
 
 // Members of a group whose calls may skip: the mask must fit into the first frame.
 inline constexpr int32_t kMaxPartialSize = 1024;
-// 16 bytes, 8 for each dimension, and 40 for a policy other than WaitAll.
+// 16 bytes, 8 for each dimension, and 48 for a policy other than WaitAll.
 inline constexpr size_t kMaxCallBytes =
     16 + 8 * Shape::kMaxDims + straggler::kEncodedPolicyBytes;
 

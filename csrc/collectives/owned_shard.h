@@ -53,12 +53,12 @@ class OwnedShard {
   void tell_progress(TimePoint now, Received&& received) {
     const auto due = policy->progress_due();
     if (!due || now < *due) return;
-    straggler::Policy::Progress here;
-    for (size_t r = 0; r < sources_.size(); ++r) {
-      here.push_back(received(Rank(static_cast<int32_t>(r))));
-      if (here.back()) *here.back() += sources_[r].bytes;
-    }
-    policy->on_progress(std::move(here), bytes_, now);
+    policy->on_progress(progress(received), bytes_, now);
+  }
+  // Tells the policy of the close; `received` as above.
+  template <class Received>
+  void tell_close(TimePoint now, Received&& received) {
+    policy->on_close(progress(received), bytes_, now);
   }
   // When that is due, or the policy is to be asked.
   [[nodiscard]] std::optional<TimePoint> next_look() const {
@@ -85,6 +85,15 @@ class OwnedShard {
     bool is_whole = false;
     bool is_twice = false;  // with a mutation only
   };
+  template <class Received>
+  straggler::Policy::Progress progress(Received& received) const {
+    straggler::Policy::Progress here;
+    for (size_t r = 0; r < sources_.size(); ++r) {
+      here.push_back(received(Rank(static_cast<int32_t>(r))));
+      if (here.back()) *here.back() += sources_[r].bytes;
+    }
+    return here;
+  }
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   const Source& source(Rank rank) const {
     return sources_[static_cast<size_t>(rank.value)];

@@ -190,6 +190,7 @@ class PartialAllreduce final : public Operation {
 
   void fold_ahead(int32_t s);
   void send_ahead(int32_t s);
+  std::optional<uint64_t> received_of(Rank from, int32_t s) const;
   void close_if_due(int32_t s);
   bool is_heard(int32_t s);
   void close(int32_t s, const straggler::Decision& decision);
@@ -269,8 +270,8 @@ class PartialAllreduce final : public Operation {
   RankSet computed_;                          // whose callers came late
   std::vector<Shard> shards_;                 // by index
   int32_t shards_left_ = 0;
-  bool is_partial_ = false;  // some shard is not full
-  bool is_charged_ = false;  // some shard of it
+  bool is_partial_ = false;     // some shard is not full
+  bool is_charged_ = false;     // some shard of it
   RankSet moved_;               // owned a shard of it, and was too slow
   bool is_input_gone_ = false;  // a result that counts no more was written over it
   std::vector<Sending> sending_;
@@ -283,8 +284,7 @@ class PartialAllreduce final : public Operation {
   bool was_committed_ = false, is_passed_ = false;
   // By rank: the frame that is being written to our memory, as code_of() it.
   std::vector<int32_t> receiving_;
-  // When the last thing happened that a missing owner can be measured against, and what
-  // the pace since then says of the only result that is missing.
+  // Since when a missing owner can be measured, and what the pace says of its result.
   TimePoint ready_at_{};
   std::optional<straggler::Pace> pace_;
   straggler::Pace::Finding found_{};

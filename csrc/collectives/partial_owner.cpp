@@ -195,18 +195,22 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   return earliest;
 }
 
+// Bytes of a frame of the contribution of `from` to shard s that is coming in; nothing:
+// its link brings something else.
+std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) const {
+  const auto bytes = host_->num_received(from, FrameKind::kContrib, seq_.value);
+  const bool is_of_it =
+      receiving_[static_cast<size_t>(from.value)] == code_of(FrameKind::kContrib, s);
+  return is_of_it || bytes == 0 ? std::optional(bytes) : std::nullopt;
+}
+
 void PartialAllreduce::close_if_due(int32_t s) {
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || own->is_closed || host_->is_promised()) return;
   if (shard(s).owner != host_->self() || is_over() || has_failed()) return;
   if (own->backups != nullptr) ask_backups(s);
   const TimePoint now = host_->clock().now();
-  own->tell_progress(now, [&](Rank r) -> std::optional<uint64_t> {
-    const auto bytes = host_->num_received(r, FrameKind::kContrib, seq_.value);
-    const bool is_of_it =
-        receiving_[static_cast<size_t>(r.value)] == code_of(FrameKind::kContrib, s);
-    return is_of_it || bytes == 0 ? bytes : std::nullopt;
-  });
+  own->tell_progress(now, [&](Rank r) { return received_of(r, s); });
   const straggler::Decision decision = own->policy->decide(now);
   // Somebody may get time again while others are asked whether they are there.
   own->is_due = decision.closes();
@@ -250,7 +254,6 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.mask = own.policy->arrived();
   if (own.backups != nullptr) {
     own.stand_ins = own.backups->stand_ins();
-    own.backups->on_closed(host_->clock().now());
     if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
     const size_t room =
         max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
@@ -262,6 +265,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.reason = decision.reason;
   mine.deadline = told_deadline(decision.deadline);
   own.is_closed = true;
+  own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
   // As a rule all own something, and nobody has to be looked up.
   if (std::ssize(host_->view().cuts.back().owners) < host_->size())
     participants_.for_each([&](Rank r) {

@@ -285,19 +285,22 @@ void PartialReduceScatter::close_if_due() {
   if (is_held_up()) return;
   if (!own_ || !is_started() || is_over() || has_failed() || !takes_part()) return;
   const TimePoint now = host_->clock().now();
-  own_->tell_progress(now, [&](Rank r) -> std::optional<uint64_t> {
-    const auto bytes = host_->num_received(r, FrameKind::kContrib, seq_.value);
-    return receiving_.contains(r) || bytes == 0 ? bytes : std::nullopt;
-  });
+  own_->tell_progress(now, [&](Rank r) { return received_of(r); });
   const straggler::Decision decision = own_->policy->decide(now);
   if (decision.closes()) close(decision);
   finish_if_done();
+}
+
+std::optional<uint64_t> PartialReduceScatter::received_of(Rank from) const {
+  const auto bytes = host_->num_received(from, FrameKind::kContrib, seq_.value);
+  return receiving_.contains(from) || bytes == 0 ? std::optional(bytes) : std::nullopt;
 }
 
 void PartialReduceScatter::close(const straggler::Decision& decision) {
   verdict_ = {own_->policy->arrived(), decision.reason,
               told_deadline(decision.deadline)};
   is_closed_ = true;
+  own_->tell_close(host_->clock().now(), [&](Rank r) { return received_of(r); });
   if (!(verdict_.mask == givers_)) own_->folded = 0;
   fold(own_bytes_, verdict_.mask);
   let_go();

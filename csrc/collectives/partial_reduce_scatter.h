@@ -97,6 +97,7 @@ class PartialReduceScatter final : public Operation {
   void fold_ahead();
   bool is_held_up() const;
   void close_if_due();
+  std::optional<uint64_t> received_of(Rank from) const;
   void close(const straggler::Decision& decision);
   void finish_if_done();
   Outcome make_outcome() const;

@@ -82,10 +82,11 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!can_tell && !may_restore) return std::nullopt;
   // It may wait for somebody who is in time here, and for how long it has not said; for
   // one that gets no time here too.
-  if (is_partial_) waited = std::max(waited, call_.policy.floor);
+  if (!call_.policy.rebalance)
+    waited = std::max(waited, group_policy_.grace(call_.bytes()));
   participants_.for_each([&](Rank r) {
     if (r != host_->self())
-      waited = std::max(waited, group_policy_.deadline_of(r, call_.bytes()));
+      waited = std::max(waited, group_policy_.deadline_of(r, seq_, call_.bytes()));
   });
   waited += group_policy_.stand_in_patience(call_.bytes());
   // A single owner has nobody to be compared with.

@@ -19,7 +19,7 @@ namespace {
 // behind the mask is, for each of them, its data shard as u16, and then each member
 // that is out as u16.
 constexpr size_t kHeadBytes = 8;
-constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kLogFull);
+constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kWaitingPays);
 
 template <typename T>
 void sort_each_once(std::vector<T>& values) {

@@ -109,7 +109,9 @@ void ActiveBackup::stand_in(Rank rank, int32_t d, TimePoint now) {
   count(Rank(d), now);
 }
 
-void ActiveBackup::on_closed(TimePoint now) {
+void ActiveBackup::on_close(const Progress& /*here*/, uint64_t /*total*/,
+                            TimePoint now) {
+  history_.on_own_close(seq_, bytes_, seen_, t_q_.value_or(now), now);
   // Where the primary has come meanwhile, it was not given up for being slow.
   for (const Backup& b : backups_)
     if (b.state == State::kAsked &&

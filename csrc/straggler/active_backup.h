@@ -53,6 +53,8 @@ class ActiveBackup final : public Policy {
   // Primaries and backups. An arrival is that of a primary with its own data.
   void expect(const RankSet& members) override;
   void on_arrival(Rank rank, TimePoint now) override;
+  // What was asked for and is not here was given up.
+  void on_close(const Progress& here, uint64_t total, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }
@@ -65,8 +67,6 @@ class ActiveBackup final : public Policy {
   void on_copy(Rank backup, TimePoint now);
   // Whom to ask for their contributions now: call it before decide().
   [[nodiscard]] std::vector<Rank> ask(TimePoint now);
-  // The shard is closed: what was asked for and is not here was given up.
-  void on_closed(TimePoint now);
 
   // Of `arrived()`, ascending.
   const std::vector<StandIn>& stand_ins() const { return stand_ins_; }

@@ -10,6 +10,12 @@ void CallTimes::on_called(Rank rank, TimePoint now) {
   if (called_.insert(rank)) in_order_.emplace_back(rank, now);
 }
 
+TimePoint CallTimes::time_of(Rank rank) const {
+  return std::find_if(in_order_.begin(), in_order_.end(),
+                      [&](const auto& one) { return one.first == rank; })
+      ->second;
+}
+
 TimePoint CallTimes::time_of_call(int32_t quorum) const {
   return in_order_[static_cast<size_t>(quorum) - 1].second;
 }

@@ -37,6 +37,9 @@ class CallTimes {
 
   bool has_called(Rank rank) const { return called_.contains(rank); }
 
+  // Requires: it has called.
+  TimePoint time_of(Rank rank) const;
+
   // c_q for K = `quorum`. Requires: so many have called.
   TimePoint time_of_call(int32_t quorum) const;
 

@@ -7,124 +7,139 @@
 #include "base/check.h"
 
 namespace aikido::straggler {
-namespace {
 
-// Sums the cost of deadlines over one set of lags, for deadlines that never go down.
-class CostOfDeadline {
- public:
-  CostOfDeadline(std::span<const Duration> lags, Duration price)
-      : lags_(lags), price_(price) {}
-
-  Duration at(Duration deadline) {
-    while (num_met_ < lags_.size() && lags_[num_met_] <= deadline)
-      waited_ += lags_[num_met_++];
-    return waited_ +
-           (deadline + price_) * static_cast<int64_t>(lags_.size() - num_met_);
-  }
-
- private:
-  std::span<const Duration> lags_;
-  Duration price_;
-  size_t num_met_ = 0;
-  Duration waited_{0};
-};
-
-// slack * lag, at most the ceiling.
-Duration with_slack(Duration lag, const PolicyOptions& options) {
-  const double scaled = static_cast<double>(lag.count()) * options.slack;
-  if (scaled >= static_cast<double>(options.ceiling.count())) return options.ceiling;
-  return Duration(static_cast<int64_t>(scaled));
-}
-
-// The cheapest of the deadlines that it is offered, in ascending order.
-class Cheapest {
- public:
-  explicit Cheapest(CostOfDeadline& cost) : cost_(cost) {}
-
-  void offer(Duration deadline) {
-    if (const Duration c = cost_.at(deadline); c <= lowest_) {
-      lowest_ = c;
-      deadline_ = deadline;
-    }
-  }
-  Duration deadline() const { return deadline_; }
-  Duration cost() const { return lowest_; }
-
- private:
-  CostOfDeadline& cost_;
-  Duration lowest_ = Duration::max();
-  Duration deadline_{0};
-};
-
-}  // namespace
-
-Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor) {
+Duration price_of_loss(Duration period, int32_t world_size, Duration floor,
+                       double worth) {
   AIKIDO_CHECK(world_size >= 1, "world_size=", world_size);
-  return std::max(median_period / kDiscount / world_size, floor);
-}
-
-Duration grace_of(Duration price, const PolicyOptions& options) {
-  return std::clamp(price, options.floor, options.ceiling);
-}
-
-bool is_regularly_late(const Window& lags, Duration grace) {
-  const auto sorted = lags.sorted();
-  const auto beyond =
-      sorted.end() - std::upper_bound(sorted.begin(), sorted.end(), grace);
-  return beyond >= kRegularlyLate && lags.longest_of_last(kRecovered) > grace;
-}
-
-Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
-                           const PolicyOptions& options) {
-  AIKIDO_CHECK(!lags.empty(), "no lags");
-  const Duration grace = grace_of(price, options);
-  CostOfDeadline cost(lags, price);
-  Cheapest below(cost);
-  below.offer(Duration::zero());
-  for (const Duration lag : lags) {
-    const Duration deadline = with_slack(lag, options);
-    if (deadline >= grace) break;
-    below.offer(deadline);
-  }
-  return cost.at(grace) <= below.cost() ? grace : below.deadline();
+  return std::max(scaled(period, worth / world_size), floor);
 }
 
 Deadlines::Deadlines(const PolicyOptions& options, const History& history)
-    : options_(options), history_(history) {}
+    : options_(options),
+      history_(history),
+      rule_{Duration::zero(), RankSet(history.world_size())},
+      typical_(static_cast<size_t>(history.world_size())),
+      grants_(static_cast<size_t>(history.world_size())) {}
 
-Deadlines::Answer Deadlines::of(Rank rank, uint64_t bytes) {
-  const Answer made = made_of(rank, bytes);
-  return {std::min(made.deadline, longest_), made.is_warming_up};
+Duration Deadlines::grace(uint64_t bytes) const {
+  // With backups a skip loses no data, but the time until another one has sent them.
+  const double worth = options_.backups > 0 ? options_.worth / 2 : options_.worth;
+  const Duration price = price_of_loss(history_.recent().period(bytes),
+                                       history_.world_size(), options_.floor, worth);
+  return std::clamp(price, options_.floor, options_.ceiling);
 }
 
-Duration Deadlines::for_quorum(int32_t num_missing, uint64_t bytes) const {
-  const Duration as_a_rule = with_slack(history_.median_after_half(bytes), options_);
-  return std::min(std::max(num_missing * grace_of(price(bytes), options_), as_a_rule),
-                  longest_);
-}
-
-Duration Deadlines::price(uint64_t bytes) const {
-  return price_of_loss(history_.median_period(bytes), history_.world_size(),
-                       options_.floor);
-}
-
-Deadlines::Answer Deadlines::made_of(Rank rank, uint64_t bytes) {
-  const Window& lags = history_.lags(rank, bytes);
-  if (lags.size() < options_.warmup_operations) return {options_.ceiling, true};
-  const auto n = static_cast<size_t>(history_.world_size());
-  const size_t index = History::size_class(bytes) * n + static_cast<size_t>(rank.value);
-  if (index >= cache_.size()) cache_.resize((index / n + 1) * n);
-  Cached& cached = cache_[index];
-  const Duration price = this->price(bytes);
-  if (cached.version != lags.version() || cached.price != price) {
-    cached.version = lags.version();
-    cached.price = price;
-    const Duration grace = grace_of(price, options_);
-    cached.deadline = is_regularly_late(lags, grace)
-                          ? cheapest_deadline(lags.sorted(), price, options_)
-                          : grace;
+Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) {
+  const RecentOperations& recent = history_.recent();
+  if (recent.num_closed(bytes) < options_.warmup_operations)
+    return {std::min(options_.ceiling, longest_), Why::kWarmingUp};
+  const Duration grace = this->grace(bytes);
+  if (options_.backups > 0) {  // Note [which rule]
+    const bool is_late = recent.shortest_of_few(rank) > grace;
+    return is_late ? Answer{Duration::zero(), Why::kDropped}
+                   : Answer{std::min(grace, longest_), Why::kGrace};
   }
-  return {cached.deadline, false};
+  look(bytes);
+  if (waits_) {
+    const Duration all = scaled(recent.longest_lag(), options_.slack);
+    return {std::min(std::clamp(all, grace, options_.ceiling), longest_),
+            Why::kWaitingPays};
+  }
+  Answer answer{grace, Why::kGrace};
+  if (!is_well_) {
+    answer = {rule_.deadline, Why::kRule};
+    if (rule_.dropped.contains(rank) && recent.longest_of_few(rank) > grace)
+      answer = {Duration::zero(), Why::kDropped};
+  }
+  if (const auto granted = re_entry(rank, seq, bytes);
+      granted && *granted > answer.deadline)
+    answer = {*granted, Why::kReEntry};
+  answer.deadline = std::min({answer.deadline, options_.ceiling, longest_});
+  return answer;
+}
+
+// Note [re-entry]
+std::optional<Duration> Deadlines::re_entry(Rank rank, Seq seq, uint64_t bytes) {
+  const auto i = static_cast<size_t>(rank.value);
+  Grant& grant = grants_[i];
+  if (grant.last > Seq(0) && grant.last < seq) {  // what became of the last one
+    if (history_.last_skipped(rank) >= grant.last) {
+      const auto doublings = std::min(grant.num_failures++, kMostDoublings);
+      grant.not_before = Seq(grant.last.value + (kGrantAfter << doublings));
+    } else {
+      grant.num_failures = 0;
+    }
+    grant.last = Seq(0);
+  }
+  const Duration late = history_.recent().late_start(rank, seq);
+  const Duration grace = this->grace(bytes);
+  if (late == Duration::zero() || seq < grant.not_before || typical_[i] > grace)
+    return std::nullopt;
+  grant.last = seq;
+  return scaled(late, options_.slack) + grace;
+}
+
+// Chooses the rule anew where it is time.
+void Deadlines::look(uint64_t bytes) {
+  const RecentOperations& recent = history_.recent();
+  const size_t num = recent.num_closed();
+  const size_t num_new = num - looked_at_;
+  const bool is_early = num < 2 * kEvery && num_new > 0;
+  if (num_new < kEvery && !is_early) return;
+  looked_at_ = num;
+  const bool was_well = is_well_;
+  if (recent.is_empty()) {
+    is_well_ = true;
+    return;
+  }
+  is_well_ = recent.is_complete() && recent.longest_lag() <= grace(bytes);
+  if (is_well_ && was_well && regret_ <= 0) return;
+  const auto n = history_.world_size();
+  const WaitModel model(recent, grace(bytes), options_.worth, options_.slack,
+                        fewest_of(options_, n));
+  add_regret(model, num_new);
+  for (int32_t r = 0; r < n; ++r)
+    typical_[static_cast<size_t>(r)] = model.typical(Rank(r));
+  rule_ = model.best(options_.ceiling);
+}
+
+// Note [bound of the regret]
+void Deadlines::add_regret(const WaitModel& model, size_t num_new) {
+  const auto& past = model.past();
+  // Those that are so old that late members have told when they called.
+  const size_t num = std::min(num_new, past.size());
+  const size_t end = past.size() > kEvery ? past.size() - kEvery : 0;
+  if (end == 0) return;
+  const size_t begin = end > num ? end - num : 0;
+  double bytes = 0, in = 0, time = 0, wait_all_time = 0;
+  const int32_t n = history_.world_size();
+  for (size_t i = begin; i < end; ++i) {
+    const PastOperation& op = past[i];
+    bytes += static_cast<double>(op.bytes);
+    in += static_cast<double>(op.bytes) * (1 - options_.worth * (n - op.num_in) / n);
+    time += static_cast<double>((op.to_quorum + op.waited).count());
+    Duration longest{0};
+    for (size_t r = 0; r < op.delays.size(); ++r)
+      longest = std::max(longest, model.delay(i, r));
+    wait_all_time += static_cast<double>((op.to_quorum + longest).count());
+  }
+  if (bytes == 0 || wait_all_time == 0) return;
+  const double by_wait_all = bytes / wait_all_time * time * (1 - kAllowed);
+  const double operations =
+      (by_wait_all - in) / (bytes / static_cast<double>(end - begin));
+  regret_ = std::max(regret_ + operations, -kMostCredit);
+  waits_ = regret_ > kMostRegret || (waits_ && regret_ > kMostRegret / 2);
+}
+
+Duration Deadlines::for_quorum(int32_t num_missing, uint64_t bytes) {
+  if (options_.backups == 0) look(bytes);
+  const Duration as_a_rule = scaled(history_.median_after_half(bytes), options_.slack);
+  Duration deadline = std::max(num_missing * grace(bytes), as_a_rule);
+  if (!is_well_) deadline = std::max(deadline, rule_.deadline);
+  if (waits_)
+    deadline =
+        std::max(deadline, scaled(history_.recent().longest_lag(), options_.slack));
+  return std::min({deadline, options_.ceiling, longest_});
 }
 
 }  // namespace aikido::straggler

@@ -2,98 +2,110 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Note [what waiting is worth]
-// How long after the quorum is it worth to wait for a member? Our design: both sides of
-// the bargain are measured in time. An operation with a deadline d that meets a lag
-// costs min(lag, d) of waiting and, if lag > d, the lost contribution. Its price is
-//     c = max(median period of operations / (kDiscount n), floor)
-// A step without one of n members loses the n-th part of its samples, but not of its
-// progress: the mean gradient of the others points nearly where that of all does. The
-// discount is our choice. With it n = 4 members wait for one that takes up to an eighth
-// longer than the others, in every step, and go on without one that takes longer.
+// How long an owner waits for a missing member after the quorum (our design). One
+// object per group, for the progress thread; no clock.
 //
-// To wait for longer than c is never worth it, and of a member of which no long lags
-// are known, or only rare ones, nothing says that it comes later: it has c, the grace.
-// One that is regularly late would let the others wait through the grace in vain again
-// and again: of the last lags kRegularlyLate are beyond it, and one of the last
-// kRecovered since it was forgiven (ownership.h). Its deadline is the one that would
-// have cost least over these lags: the grace, slack times a lag below it, or 0.
+// Note [price of a loss]
+// A lost contribution of one of n members is worth `worth` n-th parts of a period, at
+// least `floor`. To wait longer than that for one contribution alone is never worth it.
+// This price is the grace: the deadline while all members come within it.
 //
-// It is robust. A deadline is chosen over the grace only if it is cheaper, so on
-// average a member delays the others by no more than 2 c per operation however late it
-// is, and its own lags cannot stretch that. What slows all members moves t_q, leaves
-// the lags as they were and skips nobody. A lag up to the grace never leads to a skip,
-// unless longer ones do, or it was on its way and not to be expected so soon (skip.h).
+// Note [which rule]
+// As soon as a member is later than the grace, the rule is chosen that would have made
+// most progress over the recent operations (wait_model.h): one deadline for all, and
+// members that get no time until their last few lags are within the grace. The choice
+// is made anew every kEvery operations. With backups a skip loses no data, so members
+// have the grace, and no time while each of their last few lags is beyond it.
 //
-// One thread, no clock.
+// Note [re-entry]
+// A member that was skipped and calls that operation after its close begins the next
+// operation late, although it computes as fast as the others. Without a longer wait it
+// stays late in each following operation. So the owners grant it one wait of its late
+// start, after which it is in step. If it misses the operation all the same, the next
+// grant comes after kGrantAfter operations, and after twice as many each further time.
+//
+// Note [bound of the regret]
+// No prediction is sure. So the contributions that WaitAll would have made in the same
+// time, less kAllowed of them, are compared with those that are in the sums. When the
+// difference exceeds kMostRegret full operations, the owner waits for everybody, as
+// long as for the longest lag of the window, until the difference is half of that.
+// Whatever the delays are, the loss against WaitAll is therefore bounded by kAllowed of
+// the progress and a constant. What was gained counts for at most kMostCredit
+// operations.
 
 #include <cstdint>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "straggler/history.h"
 #include "straggler/policy.h"
+#include "straggler/wait_model.h"
 
 namespace aikido::straggler {
 
-// What the n-th part of the samples is worth: that part of a period, divided by this.
-inline constexpr int kDiscount = 2;
-// Lags beyond the grace, of the last Window::kWindow, that make a member regularly
-// late,
-inline constexpr int kRegularlyLate = 4;
-// until so many in a row are within.
-inline constexpr size_t kRecovered = 16;
-
-// c of the note. Requires: world_size >= 1.
-Duration price_of_loss(Duration median_period, int32_t world_size, Duration floor);
-
-// How long a member has of which nothing bad is known: the price, within [floor,
-// ceiling].
-Duration grace_of(Duration price, const PolicyOptions& options);
-
-// Whether a member with these lags is regularly late.
-bool is_regularly_late(const Window& lags, Duration grace);
-
-// The deadline with the lowest cost over `lags`, of these: 0, slack * lag for each of
-// them below the grace, and the grace. Of those that cost the same the longest, but the
-// grace only if it is cheaper than all others. Requires: `lags` ascending, not empty,
-// none negative; price >= floor; validated options. O(size).
-Duration cheapest_deadline(std::span<const Duration> lags, Duration price,
-                           const PolicyOptions& options);
+// Note [price of a loss]. Requires: world_size >= 1.
+Duration price_of_loss(Duration period, int32_t world_size, Duration floor,
+                       double worth);
 
 // The deadlines of all members, made from a history and kept until it changes.
 class Deadlines {
  public:
+  static constexpr size_t kEvery = 8;         // operations
+  static constexpr uint64_t kGrantAfter = 8;  // operations
+  static constexpr uint32_t kMostDoublings = 6;
+  static constexpr double kAllowed = 0.02;
+  static constexpr double kMostRegret = 2;  // full operations
+  static constexpr double kMostCredit = 4;
+
   // `history` must outlive it. Requires: validated options.
   Deadlines(const PolicyOptions& options, const History& history);
 
+  enum class Why : uint8_t {
+    kGrace,       // nobody has been later than that
+    kRule,        // chosen by the wait model
+    kDropped,     // it gets no time
+    kReEntry,     // it is granted one wait
+    kWarmingUp,   // too few operations are known: the ceiling
+    kWaitingPays  // skipping has lost too much progress
+  };
   struct Answer {
     Duration deadline{0};
-    bool is_warming_up = false;  // fewer than warmup_operations lags: the ceiling
+    Why why = Why::kGrace;
   };
-  // For an operation of `bytes`. O(1), or O(window) after a change.
-  Answer of(Rank rank, uint64_t bytes);
+  // For operation `seq` of `bytes`. O(1), or O(window) every kEvery operations.
+  Answer of(Rank rank, Seq seq, uint64_t bytes);
+  // What a member always gets that is not dropped.
+  Duration grace(uint64_t bytes) const;
   // For how long half of the members wait for one of `num_missing` (skip.h): what is
   // lost without all of them, and at least slack times what a quorum takes as a rule.
-  Duration for_quorum(int32_t num_missing, uint64_t bytes) const;
+  Duration for_quorum(int32_t num_missing, uint64_t bytes);
   // No deadline is longer than this, whatever the options say.
   void limit(Duration longest) { longest_ = longest; }
+  // Contributions that WaitAll would have made and that are not in the sums, beyond
+  // what is allowed, in full operations.
+  double regret() const { return regret_; }
 
  private:
-  Answer made_of(Rank rank, uint64_t bytes);
-  Duration price(uint64_t bytes) const;
-
-  struct Cached {
-    uint64_t version = 0;  // of the lags; 0 before the first
-    Duration price{0};
-    Duration deadline{0};
+  struct Grant {
+    Seq last;        // operation it was granted for; 0: none, or it has come
+    Seq not_before;  // the next one
+    uint32_t num_failures = 0;
   };
+  void look(uint64_t bytes);
+  void add_regret(const WaitModel& model, size_t num_new);
+  std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes);
 
   PolicyOptions options_;
   const History& history_;
   Duration longest_ = Duration::max();
-  std::vector<Cached> cache_;  // by size class, then rank
+  size_t looked_at_ = 0;  // closed operations then
+  bool is_well_ = true;   // nobody is later than the grace
+  WaitRule rule_;
+  std::vector<Duration> typical_;  // delays, by rank
+  std::vector<Grant> grants_;      // by rank
+  double regret_ = 0;
+  bool waits_ = false;
 };
 
 }  // namespace aikido::straggler

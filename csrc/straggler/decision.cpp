@@ -41,6 +41,10 @@ std::string_view name_of(Reason reason) {
       return "limiter";
     case Reason::kLogFull:
       return "log_full";
+    case Reason::kReEntry:
+      return "re_entry";
+    case Reason::kWaitingPays:
+      return "waiting_pays";
   }
   return "unknown";
 }
@@ -80,6 +84,12 @@ std::string explain(const Decision& decision) {
       return concat(head, "the log of results kept for ", who,
                     decision.closes() ? " is full, so it is left out."
                                       : " is full, so it must be in.");
+    case Reason::kReEntry:
+      return concat(head, who, " was skipped before and is granted one wait of ",
+                    ms(decision.deadline), " after the quorum.");
+    case Reason::kWaitingPays:
+      return concat(head, "waiting would have made more progress lately, so ", who,
+                    " has until ", ms(decision.deadline), " after the quorum.");
   }
   return head + "for an unknown reason.";
 }

@@ -30,7 +30,9 @@ enum class Reason : uint8_t {
   kWarmingUp,       // too little is known of a missing member: it has up to the ceiling
   kLimiter,         // a missing member was skipped as often in a row as is allowed
   // Either.
-  kLogFull,  // the log of results kept for a missing member has no room left
+  kLogFull,      // the log of results kept for a missing member has no room left
+  kReEntry,      // a member that was skipped started late and is granted one wait
+  kWaitingPays,  // skipping has lost progress, so the owner waits for all for a while
 };
 
 // "known_behind" and the like, as logs, the trace and Python print it.

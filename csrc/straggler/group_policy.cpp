@@ -13,7 +13,7 @@ namespace aikido::straggler {
 GroupPolicy::GroupPolicy(const PolicyOptions& options, std::shared_ptr<ResultLog> log)
     : options_(options),
       ceiling_(options.ceiling),
-      history_(std::move(log), options.floor),
+      history_(std::move(log), options.floor, options.worth),
       deadlines_(options, history_),
       times_(options),
       owner_watch_(options),

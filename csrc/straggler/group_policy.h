@@ -9,23 +9,21 @@
 // Note [how lateness is decided]
 // Each shard has one owner, and only the owner decides. Its clock starts at t_q, when
 // the K-th contribution is here, so what slows down everyone skips nobody. A member's
-// lag is its arrival after t_q; the last 64 lags are kept per member and size class,
-// those of contributions that came too late included, so a member that has recovered is
-// noticed. Its deadline is what would have cost least over these lags, where a lost
-// contribution costs the n-th part of a period and waiting costs the time waited
-// (deadline.h, Note [what waiting is worth]). The shard closes when the deadline of the
-// last missing member is over. A member known to be behind, skipped in an operation
-// that it has not called yet, gets no time: one late step costs the others one deadline
-// and not one per bucket. Two bounds stand above all deadlines and make the group wait:
-// skips in a row of one member, and bytes of results kept for it. The first operations
-// of a size class wait up to the ceiling while nothing is known. Decisions depend on
-// events and their times alone: the same input gives the same answers.
+// lag is its arrival after t_q. From the last 64 operations the rule is chosen that
+// would have made most progress: one deadline for all, and members that get no time
+// (deadline.h, wait_model.h). The shard closes when the deadline of the last missing
+// member is over. A member known to be behind, skipped in an operation that it has not
+// called yet, gets no time: one late step costs the others one deadline and not one per
+// bucket. Two bounds stand above all deadlines and make the group wait: skips in a row
+// of one member, and bytes of results kept for it. The first operations of a size class
+// wait up to the ceiling while nothing is known. Decisions depend on events and their
+// times alone: the same input gives the same answers.
 //
 // How an owner uses it:
 //   call of an operation    policy = group.start(seq, bytes)           per owned shard
 //   a contribution is whole policy->on_arrival(rank, now); decide(now)
 //   nothing happens         decide(now) at next_look()
-//   decide() says close     mask = policy->arrived(); drop the policy
+//   decide() says close     mask = policy->arrived(); on_close(); drop the policy
 // and every member, for what it learns on the way:
 //   a result is final       group.history().on_committed(seq, mask, bytes)
 //   it came after the close group.history().on_late_arrival(seq, rank, now)
@@ -81,9 +79,11 @@ class GroupPolicy {
   Duration ceiling() const { return ceiling_; }
 
   // For how long an owner may wait for `rank` in an operation of `bytes`.
-  Duration deadline_of(Rank rank, uint64_t bytes) {
-    return deadlines_.of(rank, bytes).deadline;
+  Duration deadline_of(Rank rank, Seq seq, uint64_t bytes) {
+    return deadlines_.of(rank, seq, bytes).deadline;
   }
+  // And at least, of what another owner may know otherwise.
+  Duration grace(uint64_t bytes) const { return deadlines_.grace(bytes); }
   // And for a contribution of a backup that it has asked for.
   Duration stand_in_patience(uint64_t bytes) const {
     return options_.has_stand_ins() ? times_.patience(bytes, Duration::zero())

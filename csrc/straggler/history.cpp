@@ -57,14 +57,16 @@ Duration Window::longest_of_last(size_t count) const {
   return longest;
 }
 
-History::History(std::shared_ptr<ResultLog> log, Duration floor)
+History::History(std::shared_ptr<ResultLog> log, Duration floor, double worth)
     : log_(std::move(log)),
       world_size_(log_->world_size()),
       participants_(RankSet::full(world_size_)),
       floor_(floor),
+      worth_(worth),
       members_(static_cast<size_t>(world_size_)),
       classes_(kNumClasses),
       call_lags_(world_size_),
+      window_(world_size_),
       recent_(kNumRecent) {}
 
 void History::set_members(const RankSet& members) {
@@ -77,6 +79,7 @@ void History::set_members(const RankSet& members) {
     m.called = std::max(m.called, log_->last());
   });
   participants_ = members;
+  window_.forget_late_starts();
 }
 
 void History::forgive(Rank rank, Seq seq) {
@@ -86,6 +89,7 @@ void History::forgive(Rank rank, Seq seq) {
   m.late = m.late_before = 0;
   for (const auto& c : classes_)
     if (c) c->lags[static_cast<size_t>(rank.value)].forgive();
+  window_.forgive(rank);
 }
 
 void History::forget_skips(Rank rank) {
@@ -102,6 +106,7 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
   if (op.is_committed)
     op.known.for_each_missing([&](Rank rank) { --member(rank).num_owed; });
   const size_t index = size_class(bytes);
+  window_.on_quorum(seq, bytes, t_q);
   op = Recent{seq, index, t_q, RankSet(world_size_), RankSet(world_size_), false};
   SizeClass& c = class_at(index);
   if (c.has_quorum)
@@ -109,6 +114,12 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
   c.last_quorum = t_q;
   c.has_quorum = true;
   first.for_each([&](Rank rank) { record(op, rank, t_q); });
+}
+
+void History::on_own_close(Seq seq, uint64_t bytes, const RankSet& mask, TimePoint t_q,
+                           TimePoint now) {
+  if (find(seq) == nullptr) on_quorum(seq, bytes, t_q, mask);
+  window_.on_closed(seq, mask, now);
 }
 
 void History::on_quorum_after_half(uint64_t bytes, Duration lag) {
@@ -130,6 +141,7 @@ void History::on_too_slow(Seq seq, Rank rank, Duration lag) {
 void History::on_called(Rank rank, Seq seq, TimePoint now) {
   ++version_;
   note_called(rank, seq);
+  window_.on_called(rank, seq, now);
   call_lags_.on_called(rank, seq, now);
   Member& m = member(rank);
   if (m.news == seq && is_rest(rank, seq)) {
@@ -231,10 +243,6 @@ Seq History::called(Rank rank) const {
   return member(rank).called;
 }
 
-size_t History::size_class(uint64_t bytes) {
-  return bytes == 0 ? 0 : static_cast<size_t>(std::bit_width(bytes) - 1) / 2;
-}
-
 History::Member& History::member(Rank rank) {
   AIKIDO_CHECK(rank.value >= 0 && rank.value < world_size_, "rank ", rank.value,
                " of a world of ", world_size_);
@@ -263,8 +271,9 @@ void History::record(Recent& op, Rank rank, TimePoint now) {
   Window& lags = c.lags[static_cast<size_t>(rank.value)];
   const Duration lag = std::clamp(now - op.t_q, Duration::zero(), kLongestLag);
   lags.push(lag);
+  window_.on_lag(op.seq, rank, lag);
   if (op.seq <= member(rank).forgiven) lags.forgive();
-  if (lag > price_of_loss(c.periods.median(), world_size_, floor_)) return;
+  if (lag > price_of_loss(c.periods.median(), world_size_, floor_, worth_)) return;
   op.little.insert(rank);
   // A run of late operations begins after this one.
   Member& m = member(rank);
@@ -286,7 +295,8 @@ bool History::is_rest(Rank rank, Seq seq) const {
   const Recent& op = recent_[seq.value % kNumRecent];
   const SizeClass* c = op.seq == seq ? classes_[op.size_class].get() : nullptr;
   const Duration period = c != nullptr ? c->periods.median() : Duration::zero();
-  return call_lags_.is_rest(rank, seq, price_of_loss(period, world_size_, floor_));
+  return call_lags_.is_rest(rank, seq,
+                            price_of_loss(period, world_size_, floor_, worth_));
 }
 
 // What is not known of those that are missing at the commit.

@@ -29,6 +29,7 @@
 #include "base/rank_set.h"
 #include "base/types.h"
 #include "straggler/call_lags.h"
+#include "straggler/recent_operations.h"
 #include "straggler/result_log.h"
 
 namespace aikido::straggler {
@@ -63,8 +64,9 @@ class History {
   static constexpr size_t kNumRecent = 256;
 
   // `log`: of the group; is told of the same events. `floor`: of the price of a loss
-  // (deadline.h).
-  explicit History(std::shared_ptr<ResultLog> log, Duration floor = Duration::zero());
+  // (deadline.h), `worth` of a contribution.
+  explicit History(std::shared_ptr<ResultLog> log, Duration floor = Duration::zero(),
+                   double worth = 1);
 
   int32_t world_size() const { return world_size_; }
 
@@ -91,6 +93,10 @@ class History {
   // committed without it, its lag is taken from this notice if it is not known yet. To
   // be heard from without having called is something else.
   void on_called(Rank rank, Seq seq, TimePoint now);
+  // A shard of `seq` that is owned here was closed with `mask`; told before the commit.
+  // `t_q`: of the quorum, or of the fewest contributions that were enough (skip.h).
+  void on_own_close(Seq seq, uint64_t bytes, const RankSet& mask, TimePoint t_q,
+                    TimePoint now);
   // `bytes` of a result of `seq` go to those that have not called. It may be given up.
   void on_closed(Seq seq, uint64_t bytes) { log_->on_closed(seq, bytes); }
   // A result of `seq` with the contributions of `mask` is final and kept for those that
@@ -147,9 +153,11 @@ class History {
   // Another one with every event that may change an answer, of the log, too.
   uint64_t version() const { return version_ + log_->version(); }
   const RankSet& members() const { return participants_; }
+  // The last operations, for the choice of a deadline.
+  const RecentOperations& recent() const { return window_; }
 
-  // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1).
-  static size_t size_class(uint64_t bytes);
+  // recent_operations.h
+  static size_t size_class(uint64_t bytes) { return straggler::size_class(bytes); }
 
  private:
   struct Member {
@@ -196,9 +204,11 @@ class History {
   int32_t world_size_;
   RankSet participants_;
   Duration floor_;
+  double worth_;
   std::vector<Member> members_;
   std::vector<std::unique_ptr<SizeClass>> classes_;
   CallLags call_lags_;
+  RecentOperations window_;
   std::vector<Recent> recent_;  // operation seq is at seq % kNumRecent
 };
 

@@ -13,7 +13,7 @@ uint32_t Ownership::doublings(Rank rank) const {
 }
 
 uint64_t Ownership::operations_to_trial() const {
-  return uint64_t{kTrialCost} * kDiscount * members_.size();
+  return uint64_t{kTrialCost} * kTrialMargin * members_.size();
 }
 
 bool Ownership::has_waited(Rank rank, const Now& now, uint32_t quarters) const {

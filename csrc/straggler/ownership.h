@@ -13,8 +13,8 @@
 // calls later than the others and is skipped again. So one that has only kept up, that
 // is called the last operations, gets its shards for a trial. A trial that fails costs
 // the others about kTrialCost operations, and each operation that it is not in costs
-// the kDiscount n-th part of one (deadline.h): it waits until that is as much, and at
-// least kTrialAfter, since a failure takes its time to be seen also where operations
+// the n-th part of one (deadline.h): it waits until that is kTrialMargin as much, and
+// at least kTrialAfter, since a failure takes its time to be seen also where operations
 // are short. Each wait after a failure is twice the one before. A trial holds if it
 // lasts as long as that; the next wait is the shortest again. Where full sums
 // are all there is, everybody keeps up, and only being in time counts.
@@ -55,6 +55,7 @@ class Ownership {
   static constexpr uint32_t kLateRun = 4;
   static constexpr uint32_t kReturnAfter = 16;  // operations
   static constexpr uint32_t kTrialCost = 4;     // operations
+  static constexpr uint32_t kTrialMargin = 2;
   static constexpr Duration kTrialAfter = std::chrono::seconds(1);
   static constexpr uint32_t kMaxDoublings = 8;
 

@@ -144,6 +144,8 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
                   concat("between 1 and ", kMostWarmup));
   if (!(o.slack >= 1 && o.slack <= kMostSlack))
     return refuse(o, "slack", concat(o.slack), concat("between 1 and ", kMostSlack));
+  if (!(o.worth >= 0 && o.worth <= 1))
+    return refuse(o, "worth", concat(o.worth), "between 0 and 1");
   return Status::ok();
 }
 
@@ -188,7 +190,7 @@ std::string to_string(const PolicyOptions& o) {
                 ", ceiling_ms=", to_ms(o.ceiling),
                 ", max_consecutive_skips=", o.max_consecutive_skips,
                 ", warmup_operations=", o.warmup_operations, ", slack=", o.slack,
-                ", divisor=\"",
+                ", worth=", o.worth, ", divisor=\"",
                 o.divisor == Divisor::kContributors ? "contributors" : "world",
                 "\", masks=\"", o.masks == Masks::kShard ? "shard" : "bucket", "\"",
                 o.log_full == LogFull::kLeave ? ", log_full=\"leave\"" : "", ")");
@@ -211,6 +213,7 @@ EncodedPolicy encode(const PolicyOptions& o) {
   out.put(static_cast<uint16_t>(o.warmup_operations));
   out.put(static_cast<uint16_t>(o.backups));
   out.put(std::bit_cast<uint64_t>(o.slack));
+  out.put(std::bit_cast<uint64_t>(o.worth));
   return bytes;
 }
 
@@ -244,6 +247,7 @@ Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyByt
   o.warmup_operations = in.get<uint16_t>();
   o.backups = in.get<uint16_t>();
   o.slack = std::bit_cast<double>(in.get<uint64_t>());
+  o.worth = std::bit_cast<double>(in.get<uint64_t>());
   return o;
 }
 

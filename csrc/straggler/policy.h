@@ -61,10 +61,14 @@ struct PolicyOptions {
   Duration ceiling = std::chrono::seconds(10);
   // Skips in a row of one member after which the group waits for it: 1 .. 1,000,000.
   uint32_t max_consecutive_skips = 100;
-  // Observed lags of a member before its deadline is shorter than the ceiling: 1 .. 64.
-  uint32_t warmup_operations = 8;
+  // Operations of a size that wait up to the ceiling, before deadlines are made from
+  // what was seen: 1 .. 64.
+  uint32_t warmup_operations = 3;
   // Head-room of a deadline over the lag that it is made from: 1 .. 100.
   double slack = 1.5;
+  // Worth of a contribution that is left out, in contributions: 0 .. 1 (deadline.h,
+  // Note [price of a loss]).
+  double worth = 1;
   LogFull log_full = LogFull::kWait;  // kSkip only
   // kSkip only. The last so many ranks are backups, the others primaries: 0 .. half of
   // the members. min_contributors then counts data shards.
@@ -111,9 +115,9 @@ std::string to_string(const PolicyOptions& options);
 
 // The wire form, little endian: kind u8, divisor u8, flags u8, masks u8,
 // min_contributors i32, floor ns i64, ceiling ns i64, max_consecutive_skips u32,
-// warmup_operations u16, backups u16, slack f64. Flags: bit 0 is rebalance, bit 1
-// LogFull::kLeave, bits 2 and 3 the backup mode, bit 4 verify_shadows.
-inline constexpr size_t kEncodedPolicyBytes = 40;
+// warmup_operations u16, backups u16, slack f64, worth f64. Flags: bit 0 is rebalance,
+// bit 1 LogFull::kLeave, bits 2 and 3 the backup mode, bit 4 verify_shadows.
+inline constexpr size_t kEncodedPolicyBytes = 48;
 using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
 EncodedPolicy encode(const PolicyOptions& options);
 // kProtocol when one of the first four bytes is something else. Does not check ranges:
@@ -153,6 +157,11 @@ class Policy {
   [[nodiscard]] virtual std::optional<TimePoint> progress_due() const {
     return std::nullopt;
   }
+
+  // The shard is closed now, with arrived(); `here` and `total` as in on_progress().
+  // Once, and nothing else is called afterwards.
+  virtual void on_close(const Progress& /*here*/, uint64_t /*total*/,
+                        TimePoint /*now*/) {}
 
   // What to do at `now`. With the same arrivals, progress and history the answer is the
   // same, and once it is close, it is close at every later time.

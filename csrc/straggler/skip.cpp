@@ -81,6 +81,27 @@ void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   found_after_ = after;
 }
 
+// Note [lag of a contribution that is cut off]
+TimePoint Skip::estimated_arrival(Rank rank, uint64_t here, uint64_t total,
+                                  TimePoint now) const {
+  const TimePoint called = calls_.time_of(rank);
+  const double part = here == 0 ? 0.5
+                                : static_cast<double>(here) /
+                                      static_cast<double>(std::max(here, total));
+  return called + scaled(now - called, 1 / part);
+}
+
+void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
+  const TimePoint t_q = t_q_.value_or(t_half_.value_or(now));
+  history_.on_own_close(seq_, bytes_, arrived_, t_q, now);
+  expected_.for_each([&](Rank r) {
+    if (arrived_.contains(r) || !calls_.has_called(r)) return;
+    const auto i = static_cast<size_t>(r.value);
+    const uint64_t bytes = i < here.size() ? here[i].value_or(0) : 0;
+    history_.on_too_slow(seq_, r, estimated_arrival(r, bytes, total, now) - t_q);
+  });
+}
+
 // How long half of the members wait for another one; empty: until it comes.
 std::optional<Terms> Skip::half() const {
   if (t_q_ || !t_half_ || needs_quorum_ || arrived_.covers(expected_))
@@ -127,8 +148,9 @@ Decision Skip::decide(TimePoint now) const {
   decision.rank = t.rank;
   if (t.is_open_ended || now < *t_q_ + t.deadline) return decision;
   decision.verdict = Verdict::kClose;
-  const bool had_time =
-      t.reason == Reason::kWithinDeadline || t.reason == Reason::kWarmingUp;
+  const bool had_time = t.reason == Reason::kWithinDeadline ||
+                        t.reason == Reason::kWarmingUp ||
+                        t.reason == Reason::kWaitingPays;
   if (had_time) decision.reason = Reason::kDeadline;
   return decision;
 }

@@ -29,6 +29,12 @@
 // which its link has had something else to bring, this says nothing: its caller or its
 // machine may be late, and catch up.
 //
+// Note [lag of a contribution that is cut off]
+// At the close, a member that has called may have sent a part of its contribution. The
+// rest is cancelled, so the arrival is never seen. Its lag is estimated from the rate
+// since its call; of a member of which nothing is here, the time since its call is
+// doubled.
+//
 // Only the progress thread calls it. It feeds the group's history with the quorum and
 // with every arrival that it is told of, and looks at it afresh in each answer.
 
@@ -58,6 +64,7 @@ class Skip final : public Policy {
   void on_arrival(Rank rank, TimePoint now) override;
   void on_progress(Progress here, uint64_t total, TimePoint now) override;
   [[nodiscard]] std::optional<TimePoint> progress_due() const override;
+  void on_close(const Progress& here, uint64_t total, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }
@@ -66,13 +73,15 @@ class Skip final : public Policy {
  private:
   Duration time_left(Rank rank, Duration deadline, int32_t count, TimePoint time) const;
   Terms longest() const;
+  TimePoint estimated_arrival(Rank rank, uint64_t here, uint64_t total,
+                              TimePoint now) const;
   std::optional<Terms> half() const;
 
   int32_t quorum_;
   int32_t fewest_;
   bool needs_quorum_ = false;
   History& history_;
-  const Deadlines& deadlines_;
+  Deadlines& deadlines_;
   TermsOf terms_;
   CallTimes calls_;
   Seq seq_;

@@ -12,9 +12,11 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/ownership.cpp
   straggler/policy.cpp
   straggler/rebalance.cpp
+  straggler/recent_operations.cpp
   straggler/result_log.cpp
   straggler/skip.cpp
   straggler/stand_in_times.cpp
   straggler/terms.cpp
   straggler/uplink.cpp
-  straggler/wait_all.cpp)
+  straggler/wait_all.cpp
+  straggler/wait_model.cpp)

@@ -3,6 +3,16 @@
 #include "straggler/terms.h"
 
 namespace aikido::straggler {
+namespace {
+
+Reason reason_of(Deadlines::Why why, Duration deadline) {
+  if (why == Deadlines::Why::kWarmingUp) return Reason::kWarmingUp;
+  if (why == Deadlines::Why::kReEntry) return Reason::kReEntry;
+  if (why == Deadlines::Why::kWaitingPays) return Reason::kWaitingPays;
+  return deadline == Duration::zero() ? Reason::kExpectedLate : Reason::kWithinDeadline;
+}
+
+}  // namespace
 
 TermsOf::TermsOf(const PolicyOptions& options, const History& history,
                  Deadlines& deadlines, Seq seq, uint64_t bytes, const RankSet& had_time)
@@ -31,11 +41,8 @@ Terms TermsOf::of(Rank rank) const {
     return {false, Reason::kKnownBehind, Duration::zero(), rank};
   if (had_time_.contains(rank) || options_.backup_mode == BackupMode::kNPlusB)
     return {false, Reason::kDeadline, Duration::zero(), rank};
-  const auto [deadline, is_warming_up] = deadlines_.of(rank, bytes_);
-  if (is_warming_up) return {false, Reason::kWarmingUp, deadline, rank};
-  if (deadline == Duration::zero())
-    return {false, Reason::kExpectedLate, deadline, rank};
-  return {false, Reason::kWithinDeadline, deadline, rank};
+  const auto [deadline, why] = deadlines_.of(rank, seq_, bytes_);
+  return {false, reason_of(why, deadline), deadline, rank};
 }
 
 }  // namespace aikido::straggler

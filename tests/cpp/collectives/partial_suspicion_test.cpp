@@ -15,6 +15,7 @@ struct Settled {
                    Duration floor = milliseconds(5), size_t chunk_bytes = 16 << 10)
       : cluster({.size = 4, .chunk_bytes = chunk_bytes}) {
     call.policy.floor = floor;
+    call.policy.worth = 0.5;
     cluster.set_all_delays(milliseconds(1));
     cluster.set_all_rates(bytes_per_second);
     for (int op = 0; op < num_ops; ++op) run_operation(cluster, call, {});
@@ -52,8 +53,8 @@ struct Settled {
 
 TEST_CASE("nobody is suspected who waits for a member that is in time elsewhere") {
   Settled s(10);
-  // Rank 1 alone gets the bytes of the last one late, and has until the ceiling.
-  s.cluster.network.set_rate(Rank(kLate), Rank(1), 3'000'000);
+  // Rank 1 alone gets the bytes of the last one late, by less than the grace.
+  s.cluster.network.set_rate(Rank(kLate), Rank(1), 8'000'000);
   for (int op = 0; op < 3; ++op) run_operation(s.cluster, s.call, {});
   CHECK(owns(s.cluster, 1));
 }

@@ -58,7 +58,7 @@ struct Shards {
   }
   // What all members learn, a second later.
   void commit(double t) {
-    policy->on_closed(at(t));
+    policy->on_close({}, kBytes, at(t));
     RankSet in_time = policy->arrived();
     RankSet covered(size);
     for (const auto& [data_shard, backup] : policy->stand_ins()) {
@@ -120,8 +120,8 @@ TEST_CASE("with nobody late nobody is asked, and the backup is not waited for") 
 TEST_CASE("a backup is asked when its primary has no time left, and counts for it") {
   Shards s(backed_up());
   s.warm_up();
-  const double grace =
-      to_ms(s.group.deadline_of(Rank(2), kBytes));  // a period, divided by 2 n
+  const double grace = to_ms(
+      s.group.deadline_of(Rank(2), Seq(1000), kBytes));  // a period, divided by 2 n
   REQUIRE(grace > 20);
   s.begin();
   s.arrive(0, 0);
@@ -211,7 +211,7 @@ TEST_CASE("a quorum that only backups can complete is asked for") {
   options.min_contributors = 3;
   Shards s(options, 5);  // three primaries, of which two are late
   s.warm_up();
-  const double grace = to_ms(s.group.deadline_of(Rank(2), kBytes));
+  const double grace = to_ms(s.group.deadline_of(Rank(2), Seq(1000), kBytes));
   s.begin();
   s.offer(3, 1, 0);
   s.offer(4, 2, 0);
@@ -279,7 +279,7 @@ TEST_CASE("one that was asked has a patience, and what it needed is learnt") {
   CHECK(d.closes());
   CHECK(d.reason == Reason::kDeadline);
   CHECK(s.policy->arrived().count() == 2);
-  s.policy->on_closed(s.at(1200));
+  s.policy->on_close({}, kBytes, s.at(1200));
   CHECK(s.group.stand_in_patience(kBytes) == ms(1200));  // 1.5 x 800
 }
 
@@ -339,7 +339,7 @@ TEST_CASE("two late with one backup: one is covered") {
 TEST_CASE("a backup that has not called has time as a member has") {
   Shards s(backed_up());
   s.warm_up();
-  const double grace = to_ms(s.group.deadline_of(kBackup, kBytes));
+  const double grace = to_ms(s.group.deadline_of(kBackup, Seq(1000), kBytes));
   s.begin();
   s.arrive(0, 0);
   s.arrive(1, 0);

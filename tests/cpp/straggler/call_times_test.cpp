@@ -67,6 +67,7 @@ TEST_CASE("a shard closes with its quorum when somebody has not even called") {
     auto policy = group.start(Seq(seq), kBytes);
     for (int32_t r = 0; r < 4; ++r) policy->on_called(Rank(r), start);
     for (int32_t r = 0; r < 4; ++r) policy->on_arrival(Rank(r), start + ms(122));
+    policy->on_close({}, kBytes, start + ms(122));
     group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
   }
   auto policy = group.start(Seq(21), kBytes);

@@ -8,187 +8,216 @@
 namespace aikido::straggler {
 namespace {
 
-using testing::Dice;
 using testing::kBytes;
 using testing::log_of;
 using testing::ms;
 using testing::skip_options;
+using Why = Deadlines::Why;
 
-std::vector<Duration> lags(std::vector<std::pair<int, double>> counts) {
-  std::vector<Duration> all;
-  for (auto [count, lag_ms] : counts)
-    all.insert(all.end(), static_cast<size_t>(count), ms(lag_ms));
-  std::sort(all.begin(), all.end());
-  return all;
+TEST_CASE("a lost contribution costs its worth of a period, at least the floor") {
+  CHECK(price_of_loss(ms(400), 4, ms(20), 1) == ms(100));
+  CHECK(price_of_loss(ms(400), 4, ms(20), 0.5) == ms(50));
+  CHECK(price_of_loss(ms(400), 8, ms(20), 1) == ms(50));
+  CHECK(price_of_loss(ms(0.3), 8, ms(20), 1) == ms(20));
+  CHECK(price_of_loss(ms(400), 8, ms(20), 0) == ms(20));
 }
 
-TEST_CASE(
-    "a lost contribution costs half the n-th part of a period, at least the floor") {
-  CHECK(price_of_loss(ms(400), 4, ms(20)) == ms(50));
-  CHECK(price_of_loss(ms(400), 8, ms(20)) == ms(25));
-  CHECK(price_of_loss(ms(0.3), 8, ms(20)) == ms(20));
-}
-
-TEST_CASE("the deadline is what would have cost least") {
-  struct Row {
-    const char* name;
-    std::vector<Duration> lags;
-    double price_ms, deadline_ms;
-  };
-  const Row rows[] = {
-      {"nothing but zero", lags({{64, 0}}), 20, 20},
-      {"the grace is the price", lags({{64, 0}}), 100, 100},
-      {"up to the ceiling", lags({{64, 0}}), 50'000, 10'000},
-      {"worth it", lags({{60, 1}, {4, 19}}), 20, 20},
-      {"one long lag is not", lags({{63, 1}, {1, 300}}), 100, 1.5},
-      {"always too late", lags({{64, 300}}), 100, 0},
-      {"always late, but worth it", lags({{64, 90}}), 100, 100},
-      {"the price decides", lags({{64, 90}}), 80, 0},
-      {"mostly late, sometimes just so", lags({{54, 300}, {10, 0.5}}), 100, 0.75},
-      {"mostly late, else among the first", lags({{54, 300}, {10, 0}}), 100, 0},
-      {"nothing beyond the grace", lags({{40, 1}, {21, 60}}), 100, 100},
-      {"ties go to the grace", lags({{1, 20}}), 20, 20},
-      {"beyond the ceiling", lags({{8, 12'000}}), 20'000, 0},
-  };
-  for (const Row& row : rows) {
-    INFO(row.name);
-    CHECK(to_ms(cheapest_deadline(row.lags, ms(row.price_ms), skip_options())) ==
-          Approx(row.deadline_ms));
-  }
-}
-
-Duration cost(const std::vector<Duration>& all, Duration d, Duration price) {
-  Duration sum{0};
-  for (Duration lag : all) sum += lag > d ? d + price : lag;
-  return sum;
-}
-
-TEST_CASE("no other allowed deadline is cheaper, for lags of any kind") {
-  Dice dice(7);
-  const PolicyOptions options = skip_options();
-  for (int i = 0; i < 2000; ++i) {
-    std::vector<Duration> all;
-    const double late = dice.uniform();
-    for (uint64_t k = dice.below(64) + 1; k > 0; --k)
-      all.push_back(ms(dice.exponential(3) +
-                       (dice.uniform() < late ? dice.exponential(150) : 0)));
-    std::sort(all.begin(), all.end());
-    const Duration price = ms(20 + dice.exponential(50));
-    const Duration best = cheapest_deadline(all, price, options);
-    const Duration grace = grace_of(price, options);
-    std::vector<Duration> others = {grace, Duration::zero()};
-    for (Duration lag : all) {
-      const auto d = Duration(static_cast<int64_t>(1.5 * double(lag.count())));
-      if (d < grace) others.push_back(d);
-    }
-    bool is_best = best <= grace;
-    for (Duration d : others) is_best &= cost(all, best, price) <= cost(all, d, price);
-    CHECK(is_best);
-    // On average nobody costs the others more than that.
-    CHECK(cost(all, best, price) / static_cast<int64_t>(all.size()) <= 2 * price);
-  }
-}
-
-TEST_CASE("late again and again, until it is in time for long") {
-  const auto window = [](std::vector<std::pair<int, double>> counts) {
-    Window all;
-    for (auto [count, lag_ms] : counts)
-      for (int i = 0; i < count; ++i) all.push(ms(lag_ms));
-    return all;
-  };
-  CHECK_FALSE(is_regularly_late(window({}), ms(20)));
-  CHECK_FALSE(is_regularly_late(window({{40, 20}}), ms(20)));
-  CHECK_FALSE(is_regularly_late(window({{40, 1}, {3, 300}}), ms(20)));
-  CHECK(is_regularly_late(window({{40, 1}, {4, 300}}), ms(20)));
-  CHECK(is_regularly_late(window({{60, 300}, {15, 1}}), ms(20)));
-  CHECK_FALSE(is_regularly_late(window({{60, 300}, {16, 1}}), ms(20)));
-  CHECK(is_regularly_late(window({{60, 300}, {16, 1}, {1, 300}}), ms(20)));
-  Window forgiven = window({{60, 300}});
-  const auto version = forgiven.version();
-  forgiven.forgive();
-  CHECK(forgiven.version() != version);
-  CHECK_FALSE(is_regularly_late(forgiven, ms(20)));
-  for (int i = 0; i < 15; ++i) forgiven.push(ms(1));
-  CHECK_FALSE(is_regularly_late(forgiven, ms(20)));
-  forgiven.push(ms(300));
-  CHECK(is_regularly_late(forgiven, ms(20)));
-}
-
-TEST_CASE("slack and floor scale the answer") {
-  PolicyOptions options = skip_options();
-  options.slack = 3;
-  const auto mostly_late = lags({{54, 300}, {10, 20}});
-  CHECK(cheapest_deadline(mostly_late, ms(2000), options) == ms(2000));
-  CHECK(cheapest_deadline(lags({{30, 300}, {30, 20}}), ms(100), options) == ms(60));
-  options.floor = ms(500);
-  CHECK(cheapest_deadline(lags({{64, 50}}), ms(500), options) == ms(500));
-}
-
+// Four members; three are the quorum. Member 3 calls with them, and its contribution is
+// `lag` later, as behind a slow link.
 struct Fed {
   PolicyOptions options = skip_options();
-  History history{log_of(4, UINT64_MAX)};
+  History history{log_of(4, UINT64_MAX), options.floor, options.worth};
   Deadlines deadlines{options, history};
   uint64_t seq = 0;
-  TimePoint now{};
+  TimePoint closed_at{};
 
-  // An operation to whose owner member 3 never delivers.
-  void feed_without_3(double period_ms) {
-    RankSet first(4);
-    for (int32_t r = 0; r < 3; ++r) first.insert(Rank(r));
-    history.on_quorum(Seq(++seq), kBytes, now += ms(period_ms), first);
+  // Each operation takes `period_ms` until the quorum. The owner waits for member 3 up
+  // to its deadline.
+  Deadlines::Answer feed(double lag_ms, double period_ms, uint64_t bytes = kBytes) {
+    RankSet mask(4);
+    for (int32_t r = 0; r < 3; ++r) mask.insert(Rank(r));
+    const TimePoint t_q = closed_at + ms(period_ms);
+    ++seq;
+    for (int32_t r = 0; r < 4; ++r) history.on_called(Rank(r), Seq(seq), t_q);
+    history.on_quorum(Seq(seq), bytes, t_q, mask);
+    const auto answer = deadlines.of(Rank(3), Seq(seq), bytes);
+    const bool is_in = ms(lag_ms) <= answer.deadline;
+    closed_at = t_q + std::min(ms(lag_ms), answer.deadline);
+    if (is_in) {
+      history.on_arrival(Seq(seq), Rank(3), t_q + ms(lag_ms));
+      mask.insert(Rank(3));
+    }
+    history.on_own_close(Seq(seq), bytes, mask, t_q, closed_at);
+    if (!is_in) history.on_too_slow(Seq(seq), Rank(3), ms(lag_ms));
+    history.on_committed(Seq(seq), mask, bytes);
+    return answer;
   }
-
-  void feed(double lag_ms, double period_ms, uint64_t bytes = kBytes) {
-    RankSet first(4);
-    for (int32_t r = 0; r < 3; ++r) first.insert(Rank(r));
-    now += ms(period_ms);
-    history.on_quorum(Seq(++seq), bytes, now, first);
-    history.on_arrival(Seq(seq), Rank(3), now + ms(lag_ms));
+  void feed_many(int count, double lag_ms, double period_ms) {
+    for (int i = 0; i < count; ++i) feed(lag_ms, period_ms);
   }
 };
 
-TEST_CASE("a member has the ceiling until enough lags of the class are known") {
+TEST_CASE("the first operations of a size wait up to the ceiling") {
   Fed fed;
-  for (int i = 0; i < 8; ++i) {
-    const auto answer = fed.deadlines.of(Rank(3), kBytes);
-    CHECK(answer.is_warming_up);
+  for (int i = 0; i < 3; ++i) {
+    const auto answer = fed.feed(1, 400);
+    CHECK(answer.why == Why::kWarmingUp);
     CHECK(answer.deadline == fed.options.ceiling);
-    fed.feed(1, 400);
   }
-  CHECK_FALSE(fed.deadlines.of(Rank(3), kBytes).is_warming_up);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
-  CHECK(fed.deadlines.of(Rank(3), kBytes * 4).is_warming_up);
-  CHECK(fed.deadlines.of(Rank(3), kBytes / 4).is_warming_up);
+  CHECK(fed.feed(1, 400).why == Why::kGrace);
+  for (const uint64_t bytes : {kBytes * 4, kBytes / 4}) {
+    INFO(bytes);
+    CHECK(fed.deadlines.of(Rank(3), Seq(9), bytes).why == Why::kWarmingUp);
+  }
 }
 
-TEST_CASE("deadlines follow new lags, new periods, and the size class asked for") {
+TEST_CASE("three full operations behind a bad link are lost, and no more") {
   Fed fed;
-  for (int i = 0; i < 64; ++i) fed.feed(40, 400);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
-  for (int i = 0; i < 64; ++i) fed.feed(300, 400);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(0));
-  for (int i = 0; i < 64; ++i) fed.feed(300, 4000);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(500));
-  for (int i = 0; i < 64; ++i) fed.feed(2, 400, 16);
-  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(50));
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(500));
-  CHECK(fed.deadlines.of(Rank(2), kBytes).deadline == ms(500));
+  double waited_ms = 0;
+  for (int i = 0; i < 20; ++i)
+    waited_ms += std::min(2266.0, to_ms(fed.feed(2266, 234).deadline));
+  CHECK(waited_ms <= 3 * 2266 + 20 * 78);  // and a grace in each of the others
+  CHECK(waited_ms >= 3 * 2266);
 }
 
-TEST_CASE("a new period changes the deadline of a member without new lags") {
+TEST_CASE("one long lag of the first operations skips nobody afterwards") {
   Fed fed;
-  for (int i = 0; i < 64; ++i) fed.feed(1, 400);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
-  for (int i = 0; i < 64; ++i) fed.feed_without_3(800);
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(100));
+  fed.feed(5000, 400);
+  for (int i = 0; i < 30; ++i) {
+    const auto answer = fed.feed(60, 400);
+    CHECK(answer.deadline >= ms(60));
+  }
 }
 
-TEST_CASE("equally long histories of two size classes are kept apart") {
+TEST_CASE("while nobody is later than the grace, the grace is the deadline") {
   Fed fed;
-  for (int i = 0; i < 64; ++i) fed.feed(60, 400, 16);
-  for (int i = 0; i < 64; ++i) fed.feed(1, 400);
-  CHECK(fed.deadlines.of(Rank(3), 16).deadline == ms(0));
-  CHECK(fed.deadlines.of(Rank(3), kBytes).deadline == ms(50));
+  fed.feed_many(64, 1, 400);
+  const auto answer = fed.feed(1, 400);
+  CHECK(answer.why == Why::kGrace);
+  CHECK(to_ms(answer.deadline) == Approx(100).epsilon(0.02));
+  fed.feed_many(64, 1, 800);
+  CHECK(to_ms(fed.feed(1, 800).deadline) == Approx(200).epsilon(0.02));
+}
+
+TEST_CASE("the grace of a small operation is less than that of a large one") {
+  Fed fed;
+  for (int i = 0; i < 64; ++i) {
+    fed.feed(0, 300, 16 * kBytes);
+    fed.feed(0, 300, kBytes);
+  }
+  const auto large = fed.deadlines.of(Rank(3), Seq(fed.seq + 1), 16 * kBytes);
+  const auto small = fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes);
+  CHECK(to_ms(large.deadline) == Approx(600 * 16.0 / 17 / 4).epsilon(0.02));
+  CHECK(small.deadline == fed.options.floor);
+}
+
+TEST_CASE("a member that is always late is waited for when that makes more progress") {
+  struct Row {
+    double lag_ms;
+    bool is_waited_for;
+  };
+  // Of 4 members with a period of 400 ms: 4 / (400 + lag) against 3 / 400.
+  for (const Row& row : {Row{48, true}, Row{100, true}, Row{120, true}, Row{150, false},
+                         Row{200, false}, Row{400, false}, Row{4000, false}}) {
+    INFO(row.lag_ms << " ms");
+    Fed fed;
+    fed.feed_many(100, row.lag_ms, 400);
+    const auto answer = fed.feed(row.lag_ms, 400);
+    CHECK((answer.deadline >= ms(row.lag_ms)) == row.is_waited_for);
+    if (!row.is_waited_for) {
+      CHECK(answer.why == Why::kDropped);
+      CHECK(answer.deadline == Duration::zero());
+    }
+  }
+}
+
+TEST_CASE("with half the worth, waiting pays for half of the lag") {
+  for (const auto& [lag_ms, is_waited_for] :
+       {std::pair(45.0, true), std::pair(90.0, false)}) {
+    INFO(lag_ms << " ms");
+    Fed other;
+    other.options.worth = 0.5;
+    Deadlines deadlines(other.options, other.history);
+    other.feed_many(64, lag_ms, 400);
+    const auto answer = deadlines.of(Rank(3), Seq(other.seq + 1), kBytes);
+    CHECK((answer.deadline >= ms(lag_ms)) == is_waited_for);
+  }
+}
+
+TEST_CASE("a member that has recovered has the grace after a few lags") {
+  Fed fed;
+  fed.feed_many(64, 1000, 400);
+  CHECK(fed.feed(1000, 400).why == Why::kDropped);
+  fed.feed_many(RecentOperations::kFew, 0.5, 400);
+  CHECK(fed.feed(0.5, 400).deadline > ms(50));
+}
+
+TEST_CASE("a member that gets a new chance is waited for at once") {
+  Fed fed;
+  fed.feed_many(64, 1000, 400);
+  fed.history.forgive(Rank(3), Seq(fed.seq));
+  CHECK(fed.feed(1000, 400).deadline > ms(50));
+}
+
+TEST_CASE("no deadline is longer than the limit") {
+  Fed fed;
+  fed.deadlines.limit(ms(30));
+  for (int i = 0; i < 20; ++i) CHECK(fed.feed(1, 400).deadline == ms(30));
+}
+
+// Member 3 stalls once, calls the operation that it missed `late_ms` after the close,
+// and computes as fast as the others from then on.
+struct Returning : Fed {
+  Deadlines::Answer miss_then_ask(double late_ms) {
+    ++seq;
+    end(false);
+    history.on_called(Rank(3), Seq(seq), closed_at + ms(late_ms));
+    ++seq;  // and computes it while the others do
+    return deadlines.of(Rank(3), Seq(seq), kBytes);
+  }
+  void end(bool is_in) {
+    RankSet mask(4), first(4);
+    for (int32_t r = 0; r < 3; ++r) first.insert(Rank(r));
+    const TimePoint t_q = closed_at + ms(400);
+    first.for_each([&](Rank r) { history.on_called(r, Seq(seq), t_q); });
+    history.on_quorum(Seq(seq), kBytes, t_q, first);
+    mask = first;
+    if (is_in) {
+      mask.insert(Rank(3));
+      history.on_arrival(Seq(seq), Rank(3), t_q);
+    }
+    closed_at = t_q;
+    history.on_own_close(Seq(seq), kBytes, mask, t_q, closed_at);
+    history.on_committed(Seq(seq), mask, kBytes);
+  }
+};
+
+TEST_CASE("a member that was skipped and starts late is granted one wait") {
+  Returning fed;
+  fed.feed_many(32, 1, 400);
+  const auto answer = fed.miss_then_ask(250);
+  CHECK(answer.why == Why::kReEntry);
+  CHECK(answer.deadline >= ms(250));
+  CHECK(answer.deadline <= ms(500));
+}
+
+TEST_CASE("a grant in vain is not given again for a while") {
+  Returning fed;
+  fed.feed_many(32, 1, 400);
+  REQUIRE(fed.miss_then_ask(250).why == Why::kReEntry);
+  fed.end(false);
+  CHECK(fed.miss_then_ask(250).why != Why::kReEntry);
+  fed.end(false);
+  fed.feed_many(Deadlines::kGrantAfter, 1, 400);
+  CHECK(fed.miss_then_ask(250).deadline >= ms(250));
+  fed.end(true);
+  CHECK(fed.miss_then_ask(250).deadline >= ms(250));  // after one that has paid
+}
+
+TEST_CASE("a member that computes longer in each operation is granted nothing") {
+  Fed fed;
+  fed.feed_many(100, 300, 400);
+  for (int i = 0; i < 20; ++i) CHECK(fed.feed(300, 400).why != Why::kReEntry);
 }
 
 }  // namespace

@@ -38,6 +38,7 @@ TEST_CASE("the policies of one group share what is known of the members") {
     CHECK(decision.reason == (i <= 2 ? Reason::kWarmingUp : Reason::kWithinDeadline));
     CHECK(decision.deadline == (i <= 2 ? options.ceiling : options.floor));
     policy->on_arrival(Rank(2), now);
+    policy->on_close({}, 100, now);
     group.history().on_committed(Seq(i), policy->arrived(), 100);
   }
 }
@@ -48,7 +49,7 @@ TEST_CASE("a ceiling that no call lives to see is half of its time-out") {
   options.kind = Kind::kSkip;
   GroupPolicy group(options, log_of(3, 1000));
   CHECK(group.ceiling() == seconds(10));
-  const auto deadline = [&] { return group.deadline_of(Rank(1), 100); };
+  const auto deadline = [&] { return group.deadline_of(Rank(1), Seq(1000), 100); };
   for (const auto& [timeout, longest] :
        {std::pair{1800, 10'000}, std::pair{11, 10'000}, std::pair{10, 5'000},
         std::pair{4, 2'000}, std::pair{1800, 10'000}}) {

@@ -166,8 +166,8 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
     uint32_t late_run;
   };
   const Row row =
-      GENERATE(Row{20, 99, false, 0}, Row{20, 99, true, 0}, Row{20, 101, false, 3},
-               Row{20, 101, true, 3}, Row{150, 101, false, 0}, Row{150, 151, true, 3});
+      GENERATE(Row{20, 199, false, 0}, Row{20, 199, true, 0}, Row{20, 201, false, 3},
+               Row{20, 201, true, 3}, Row{250, 201, false, 0}, Row{250, 251, true, 3});
   CAPTURE(row.floor, row.lag, row.is_first);
   History history(log_of(4, UINT64_MAX), ms(row.floor));
   const auto play = [&](uint64_t seq, double lag, bool is_first) {
@@ -194,7 +194,7 @@ TEST_CASE("in a row are only those in which it was late by more than the grace")
 }
 
 TEST_CASE("what is left of a lateness is no lateness of its own") {
-  // The late one calls 400 ms after the others, then 150, and again.
+  // The late one calls 600 ms after the others, then 250, and again.
   for (const bool is_known_first : {false, true}) {
     CAPTURE(is_known_first);
     History history(log_of(4, UINT64_MAX), ms(20));
@@ -209,13 +209,13 @@ TEST_CASE("what is left of a lateness is no lateness of its own") {
     };
     uint64_t seq = 0;
     for (uint32_t stalls = 1; stalls <= 3; ++stalls) {
-      play(++seq, 400);
+      play(++seq, 600);
       CHECK(history.late_run(kLate) == stalls);
-      play(++seq, 150);
+      play(++seq, 250);
       CHECK(history.late_run(kLate) == stalls);
     }
     CHECK(history.consecutive_skips(kLate) == 6);
-    play(++seq, 150);  // as late as before
+    play(++seq, 250);  // as late as before
     CHECK(history.late_run(kLate) == 4);
   }
 }

@@ -57,8 +57,8 @@ struct Played {
   bool skipped(int32_t rank) const { return !mask.contains(Rank(rank)); }
 };
 
-// The members that arrive up to the close are in; the others are told to the history as
-// late arrivals, as if before the next operation.
+// All members call at the start; the members that arrive up to the close are in. What
+// the others have sent by then is cut off. So a lag says nothing of the next operation.
 inline Played play(GroupPolicy& group, uint64_t seq, TimePoint start,
                    const Delays& delays, uint64_t bytes = kBytes) {
   std::vector<std::pair<Duration, Rank>> order;
@@ -69,6 +69,11 @@ inline Played play(GroupPolicy& group, uint64_t seq, TimePoint start,
   Played played;
   TimePoint now = start;
   auto next = order.begin();
+  for (size_t r = 0; r < delays.size(); ++r) {
+    const Rank rank(static_cast<int32_t>(r));
+    group.history().on_called(rank, Seq(seq), start);
+    policy->on_called(rank, start);
+  }
   for (;;) {
     played.decision = policy->decide(now);
     if (played.decision.closes()) break;
@@ -88,9 +93,14 @@ inline Played play(GroupPolicy& group, uint64_t seq, TimePoint start,
   played.mask = policy->arrived();
   played.closed_at = now;
   if (policy->quorum_time()) played.waited = now - *policy->quorum_time();
+  Policy::Progress here;
+  for (const Duration delay : delays) {
+    const double part = static_cast<double>((now - start).count()) /
+                        static_cast<double>(std::max<int64_t>(delay.count(), 1));
+    here.push_back(static_cast<uint64_t>(std::min(1.0, part) * 1e15));
+  }
+  policy->on_close(here, uint64_t{1'000'000'000'000'000}, now);
   group.history().on_committed(Seq(seq), played.mask, bytes);
-  for (; next != order.end(); ++next)
-    group.history().on_late_arrival(Seq(seq), next->second, start + next->first);
   return played;
 }
 

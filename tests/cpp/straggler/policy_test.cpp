@@ -51,6 +51,10 @@ TEST_CASE("options out of range are refused with argument, value and range") {
        "SkipStraggler: warmup_operations is 0 but must be between 1 and 64."},
       {[](auto& o) { o.warmup_operations = 65; },
        "SkipStraggler: warmup_operations is 65 but must be between 1 and 64."},
+      {[](auto& o) { o.worth = -0.1; },
+       "SkipStraggler: worth is -0.1 but must be between 0 and 1."},
+      {[](auto& o) { o.worth = 1.5; },
+       "SkipStraggler: worth is 1.5 but must be between 0 and 1."},
       {[](auto& o) { o.slack = 0.5; },
        "SkipStraggler: slack is 0.5 but must be between 1 and 100."},
       {[](auto& o) { o.slack = std::numeric_limits<double>::quiet_NaN(); },
@@ -235,8 +239,8 @@ TEST_CASE("options print as a Python user writes them") {
   options.min_contributors = 3;
   CHECK(to_string(options) ==
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=10000, "
-        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, "
-        "divisor=\"contributors\", masks=\"shard\")");
+        "max_consecutive_skips=100, warmup_operations=3, slack=1.5, "
+        "worth=1, divisor=\"contributors\", masks=\"shard\")");
   options.divisor = Divisor::kWorld;
   options.floor = std::chrono::microseconds(2500);
   CHECK(to_string(options).find("floor_ms=2.5,") != std::string::npos);
@@ -301,8 +305,9 @@ TEST_CASE("the wire form of the default skip policy does not change") {
         "002d310100000000"
         "00e40b5402000000"
         "64000000"
-        "08000000"
-        "000000000000f83f");
+        "03000000"
+        "000000000000f83f"
+        "000000000000f03f");
   options.masks = Masks::kBucket;
   CHECK(hex(encode(options)).substr(0, 8) == "01010001");
   options = {};
@@ -316,7 +321,7 @@ TEST_CASE("the wire form of the default skip policy does not change") {
   options.backup_mode = BackupMode::kReplicate;
   options.verify_shadows = true;
   CHECK(hex(encode(options)).substr(0, 8) == "01001c00");
-  CHECK(hex(encode(options)).substr(56, 8) == "08000200");
+  CHECK(hex(encode(options)).substr(56, 8) == "03000200");
 }
 
 TEST_CASE("one may leave for a full log where a majority and a quorum are left") {

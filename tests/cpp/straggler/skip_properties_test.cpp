@@ -150,6 +150,7 @@ class Run {
     const auto policy = std::move(open_.extract(seq).mapped());
     const Decision d = policy->decide(now_);
     const RankSet mask = policy->arrived();
+    policy->on_close({}, kBytes, now_);
     log_ += concat(seq, " ", now_.time_since_epoch().count(), " ", explain(d), "\n");
     if (!d.closes()) fail("does not close");
     if (mask.count() < fewest_of(s_.options, s_.n)) fail("below the quorum");

@@ -34,7 +34,7 @@ def test_the_engine_prints_them_as_python_does():
     assert repr(WaitAll(rebalance=True)) == "WaitAll(rebalance=True)"
     assert repr(SkipStraggler(min_contributors=3, ceiling_ms=1500.5).native()) == (
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=1500.5, "
-        'max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor="contributo'
+        'max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, divisor="contributo'
         'rs", masks="shard")'
     )
     assert repr(SkipStraggler().native()).startswith(
@@ -47,8 +47,8 @@ def test_the_engine_prints_them_as_python_does():
     assert 'masks="bucket")' in repr(SkipStraggler(masks="bucket").native())
     assert repr(SkipStraggler(min_contributors=2, divisor="world")) == (
         "SkipStraggler(min_contributors=2, floor_ms=20.0, ceiling_ms=None, "
-        "max_consecutive_skips=100, warmup_operations=8, slack=1.5, divisor='world', "
-        "masks='shard', log_full='wait')"
+        "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1.0, "
+        "divisor='world', masks='shard', log_full='wait')"
     )
 
 
