@@ -36,7 +36,9 @@ def show_properties(module: ModuleType) -> None:
     """
     for name in module.__all__:
         kind = getattr(module, name)
-        if not isinstance(kind, type) or kind.__repr__ is not object.__repr__:
+        if not isinstance(kind, type):
+            continue
+        if kind.__repr__ is not object.__repr__:  # type: ignore[comparison-overlap]
             continue
         if kind.__module__.endswith("._C"):
             properties = [n for n, v in vars(kind).items() if isinstance(v, property)]

@@ -196,8 +196,8 @@ def call_badly(rank, size):
 def test_bad_arguments_are_named_before_anything_is_sent():
     policy = (
         "SkipStraggler(min_contributors=None, floor_ms=60, ceiling_ms=60, "
-        'max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, divisor="contributo'
-        'rs", masks="shard")'
+        "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, "
+        'divisor="contributors", masks="shard")'
     )
     for rank, (texts, after) in enumerate(run_ranks(2, call_badly)):
         here = f"on rank {rank}"

@@ -143,11 +143,11 @@ def test_a_stub_that_differs_is_named():
         "        slack: float,\n": (
             "",
             "PolicyOptions.skip takes ['min_contributors', 'floor_ms', 'ceiling_ms', "
-            "'max_consecutive_skips', 'warmup_operations', 'slack', 'worth', 'divisor', "
-            "'masks', 'log_full', 'backups', 'mode', 'verify_shadows'], in the "
-            "stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
-            "'max_consecutive_skips', 'warmup_operations', 'worth', 'divisor', 'masks', "
-            "'log_full', 'backups', 'mode', 'verify_shadows']",
+            "'max_consecutive_skips', 'warmup_operations', 'slack', 'worth', "
+            "'divisor', 'masks', 'log_full', 'backups', 'mode', 'verify_shadows'], in "
+            "the stub ['min_contributors', 'floor_ms', 'ceiling_ms', "
+            "'max_consecutive_skips', 'warmup_operations', 'worth', 'divisor', "
+            "'masks', 'log_full', 'backups', 'mode', 'verify_shadows']",
         ),
     }
     for before, (after, breach) in changes.items():

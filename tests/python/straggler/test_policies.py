@@ -34,8 +34,8 @@ def test_the_engine_prints_them_as_python_does():
     assert repr(WaitAll(rebalance=True)) == "WaitAll(rebalance=True)"
     assert repr(SkipStraggler(min_contributors=3, ceiling_ms=1500.5).native()) == (
         "SkipStraggler(min_contributors=3, floor_ms=20, ceiling_ms=1500.5, "
-        'max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, divisor="contributo'
-        'rs", masks="shard")'
+        "max_consecutive_skips=100, warmup_operations=3, slack=1.5, worth=1, "
+        'divisor="contributors", masks="shard")'
     )
     assert repr(SkipStraggler().native()).startswith(
         "SkipStraggler(min_contributors=None, floor_ms=20, ceiling_ms=10000, "
