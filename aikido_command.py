@@ -15,7 +15,7 @@ import typer
 
 __all__ = ["COMMANDS", "app", "main"]
 
-# Name: module that has an `app`, and what it does.
+# Command, with the module of its `app` and a description.
 COMMANDS = {
     "doctor": (
         "aikido_torch.doctor",

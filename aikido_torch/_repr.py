@@ -14,7 +14,7 @@ _short.maxlist = _short.maxtuple = _short.maxdict = 4
 
 
 def show_attributes(kind: type, *names: str) -> None:
-    """Gives a class a repr that has these attributes, or what these methods return."""
+    """Gives a class a repr of these attributes and results of these methods."""
 
     def text_of(self: Any) -> str:
         # An object that is still being made has not got all of them.

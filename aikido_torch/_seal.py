@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def seal(file: BinaryIO) -> None:
-    """Appends the checksum of what is in a file, which is open to read and write."""
+    """Appends the checksum of its content to a file open for reading and writing."""
     file.seek(0, os.SEEK_END)
     digest = _digest(file, file.tell())
     file.seek(0, os.SEEK_END)

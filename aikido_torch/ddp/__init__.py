@@ -21,8 +21,8 @@ A rank for which the others cannot keep more results is waited for, or with
 `SkipStraggler(log_full="leave")` left out: its step is thrown away, and `catch_up()`
 copies the state of a rank that is in and takes part again.
 
-What the loop does and `register` was not told of is warned of on all ranks, and ranks
-compare digests of their states every so many steps: one that differs copies the state
+All ranks warn of changes by the loop that `register` was not told of. Ranks compare
+digests of their states every `check_every` steps. A rank that differs copies the state
 of the others. `register(check=...)` makes errors of both, or switches them off.
 
 A gradient that came too late is lost with `register(late="drop")`, the default. With

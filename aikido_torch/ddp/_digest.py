@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Digests of what a training step changes: parameters, optimizer state and options.
+"""Digests of the parameters, the optimizer state and the optimizer options.
 
 Equal bits have equal digests. Buffers are left out: those of batch normalisation differ
 between ranks in a healthy training.

@@ -96,8 +96,9 @@ class StepAudit:
             after_backward(self._at_end_of_backward)
 
     def on_catch_up(self) -> None:
-        """At the beginning of `catch_up`: what was noted in a step that the loop has
-        left out is forgotten.
+        """Forgets the notes of a step that the loop has left out.
+
+        Called at the beginning of `catch_up`.
         """
         self._gradients = None
         if self._has_apply or self._has_after_step:

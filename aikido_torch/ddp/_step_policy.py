@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""A policy as a training step sees it, and what is said of one that skips nobody."""
+"""Policy of a training step, and the warning for a policy that skips nobody."""
 
 from dataclasses import replace
 

@@ -267,7 +267,7 @@ class Sums:
             self._finish(self._bucket_of[id(parameter)])
 
     def read(self, parameter: torch.Tensor, *, of_gradient: bool) -> bool:
-        """Waits for what somebody reads: the value, or the gradient of a parameter.
+        """Waits until the value or the gradient of a parameter may be read.
 
         Returns:
             Whether this has waited for gradients, as `wait_for_gradients` does.
