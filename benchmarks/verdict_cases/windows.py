@@ -63,7 +63,7 @@ def can_tell(cell: Cell) -> bool:
 
     Steady and drifting: the delay is 1.5 times that which a t test with known culprits
     finds in 99 of 100 windows at 1 false alarm in 1,000 windows. The factor pays for
-    unknown culprits. Once: 30 times the noise where the window has 160 values, 60 times
+    unknown culprits. Once: 25 times the noise where the window has 160 values, 60 times
     where it has 40. Rotating: 5 times the noise from 50 steps on, 8 times from 20 steps
     on (of two ranks 12 times), else 20 times, and of two ranks not at all.
     """
@@ -72,7 +72,7 @@ def can_tell(cell: Cell) -> bool:
     ratio = cell.delay / cell.noise
     if cell.pattern == "once":
         values = cell.size * cell.steps
-        return values >= 40 and ratio >= (30 if values >= 160 else 60)
+        return values >= 40 and ratio >= (25 if values >= 160 else 60)
     if cell.pattern == "rotating":
         if cell.culprits > 1:
             return False
