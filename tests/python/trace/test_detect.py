@@ -141,6 +141,31 @@ def test_noise_alone_names_nobody(shape):
     assert len(alarms) <= 1, alarms
 
 
+@pytest.mark.parametrize(
+    ("columns", "rows", "noises"),
+    [(8, 20, 25), (4, 50, 25), (8, 50, 25), (64, 20, 25), (2, 20, 60), (8, 5, 60)],
+)
+def test_one_long_row_is_found_far_outside_of_normal_noise(columns, rows, noises):
+    rng = np.random.default_rng(4)
+    hits, total = 0, 150 if columns < 64 else 40
+    for _ in range(total):
+        table = 0.09 + 0.002 * rng.standard_normal((rows, columns))
+        table[rows // 2, 0] += 0.002 * noises
+        hits += seen(table) == ("transient", {0})
+    assert hits >= 0.98 * total
+
+
+def test_the_largest_value_of_heavy_tails_is_seldom_taken_for_a_loss():
+    rng = np.random.default_rng(5)
+    alarms = []
+    for columns, rows in ((4, 50), (8, 10), (8, 20), (8, 50)):
+        for _ in range(500):
+            noise = rng.standard_t(4, (rows, columns)) / math.sqrt(2)
+            if seen(np.maximum(0.09 + 0.03 * noise, 0.01))[1]:
+                alarms.append((columns, rows))
+    assert len(alarms) <= 3, alarms
+
+
 def test_some_of_the_slow_are_never_named_alone():
     """Either the whole set is told, or the window is too short."""
     rng = np.random.default_rng(3)
