@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from aikido_torch import _C
 from aikido_torch._backend import recorder_of_process
 from aikido_torch.errors import AikidoError, ConfigError
 from aikido_torch.pipeline._adapt import Adapt, Adapter, Change
@@ -86,6 +87,10 @@ class Pipeline:
         policy: who is waited for when replicas add up gradients; None is everybody.
             One that skips has masks="bucket", and stages with replicas have parameters
             of float32 or of float64 alone.
+        plan: what `partition` made, with the stages of the schedule. Verdicts of
+            `aikido_torch.trace` then compare stages with its times, so that a stage
+            that was planned to take longer is no culprit; None compares them with each
+            other.
 
     Raises:
         ConfigError: the schedule is not valid, fits neither stages nor group, or is
@@ -102,8 +107,10 @@ class Pipeline:
         group: dist.ProcessGroup | None = None,
         policy: Policy | None = None,
         adapt: Adapt | None = None,
+        plan: _C.Plan | None = None,
     ) -> None:
         _check(stages, schedule)
+        planned_s = _planned(plan, len(stages))
         check_loss_function(loss_fn)
         self.schedule = schedule
         self.adaptations: list[Change] = []
@@ -133,7 +140,10 @@ class Pipeline:
             self._ranks.make_equal(s, run.module)
         channel = GroupChannel(self._ranks.messages, self._ranks.replicas, policy)
         is_ours = self._ranks.is_aikido
-        self._teller = Teller(recorder_of_process() if is_ours else None)
+        self._teller = Teller(
+            recorder_of_process() if is_ours else None,
+            {s: planned_s[s] for s in self._runs if planned_s},
+        )
         self._executor = Executor(count, self._runs, channel, self._teller)
         self._set_program()
         self._is_running = False
@@ -456,6 +466,22 @@ class Pipeline:
         if is_mine or isinstance(error, ConfigError):  # what this rank did itself
             raise error
         raise failure.error() from error
+
+
+def _planned(plan: _C.Plan | None, num_stages: int) -> list[float]:
+    """Seconds of each stage on one machine; empty without a plan."""
+    if plan is None:
+        return []
+    if not isinstance(plan, _C.Plan):
+        raise ConfigError(
+            f"plan is a {type(plan).__name__}; pass what pipeline.partition returns."
+        )
+    if len(plan.stages) != num_stages:
+        raise ConfigError(
+            f"the plan has {len(plan.stages)} stages and there are {num_stages} "
+            "modules; pass the plan that the model was cut by."
+        )
+    return [stage.compute_s for stage in plan.stages]
 
 
 def _check(stages: Sequence[Any], schedule: Schedule) -> None:

@@ -4,11 +4,11 @@
 
 Each section has the name "KIND stage S micro-batch M", such as "forward stage 1
 micro-batch 3"; `trace` reads it back. "pipeline run" is one run of the schedule, and
-one step of the trace.
+one step of the trace. "planned stage S: N ns" is what the plan says that a stage takes.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from aikido_torch import _C
@@ -23,10 +23,16 @@ class Teller:
 
     Args:
         recorder: of the process; None tells nobody.
+        planned_s: seconds that the plan has for the stages of this rank, by stage.
     """
 
-    def __init__(self, recorder: _C.Recorder | None = None) -> None:
+    def __init__(
+        self,
+        recorder: _C.Recorder | None = None,
+        planned_s: Mapping[int, float] | None = None,
+    ) -> None:
         self._recorder = recorder
+        self._planned_s = dict(planned_s or {})
         self._names: dict[str, int] = {}
 
     def begin(self) -> int:
@@ -53,6 +59,8 @@ class Teller:
         yield
         if begun:
             self._section(_RUN, begun)
+            for stage, seconds in self._planned_s.items():
+                self._section(f"planned stage {stage}: {seconds * 1e9:.0f} ns", begun)
         # Hooks of `trace.watch` on an optimizer have counted it already.
         if self._recorder.step == step:
             self._recorder.next_step()

@@ -34,7 +34,7 @@ __all__ = ["attribute", "attribute_joined", "attribute_windows"]
 
 # What a verdict "none" rules out, as a share of a step.
 VISIBLE_SHARE = 0.2
-# Shortest stop that counts; the thread that sees stops looks a hundred times a second.
+# Shortest stop that counts.
 _LEAST_STOP_S = 0.002
 # Patterns in the order in which a verdict prefers them.
 _ORDER: tuple[Pattern, ...] = ("steady", "drifting", "rotating", "transient")
@@ -72,6 +72,9 @@ def attribute(window: Sequence[StepFacts]) -> Verdict:
     work = raw - _table(window, ranks, lambda own: own.stopped_in_work_s)
     work = np.maximum(work, 0.0)
     step_s = _step_without_losses(window, raw, work)
+    # Work that cannot be told from a stop says nothing of its rank.
+    unsure = _table(window, ranks, lambda own: own.unsure_s)
+    work = np.where(unsure >= LEAST_SHARE * step_s, math.nan, work)
     own = find(work, step_s)
     losses = _stops(stopped, ranks, step_s)
     if not losses:  # what a stop has delayed is late because of it
@@ -154,7 +157,14 @@ def _step_without_losses(
 
 
 def _stops(stopped: _Table, ranks: list[int], step_s: float) -> list[Loss]:
-    late = stopped >= max(LEAST_SHARE * step_s, _LEAST_STOP_S)
+    """Ranks that stood still while others ran.
+
+    When all stand still at once, as on a machine that sleeps, nobody waits for anybody.
+    """
+    half = stopped.shape[1] - stopped.shape[1] // 2
+    usual = np.nan_to_num(np.sort(stopped, axis=1)[:, :half].mean(axis=1))
+    more = stopped - usual[:, None] * (stopped.shape[1] > 1)
+    late = (stopped >= max(LEAST_SHARE * step_s, _LEAST_STOP_S)) & (more > stopped / 2)
     if not late.any():
         return []
     found = []

@@ -20,6 +20,9 @@ from aikido_torch.trace._verdict import Part
 
 __all__ = ["LinkStep", "RankStep", "StepFacts", "facts_of"]
 
+# A stop is known with this error: it begins at the last look of the thread that sees
+# stops, and that thread looks so often (csrc/trace/stop_watch.h).
+_LOOK_NS = 40_000_000
 # Of shorter payloads mostly the header is timed.
 _LEAST_BYTES = 4096
 # Parts of a step in which a rank is busy, whatever calls are under way: name of the
@@ -40,23 +43,29 @@ class RankStep:
         work_s: from the results of the step before to the last call of this one,
             without waiting in between; what the rank alone is to blame for.
         input_s: of it, waiting for data.
-        stopped_s: of the whole step, the process did not run.
+        stopped_s: of the whole step, the process did not run. A stop whose beginning
+            reaches into the step before counts in the step that has most of it.
         stopped_in_work_s: of work_s.
+        unsure_s: error of stopped_in_work_s, and so of what is left of the work.
         length_s: from the results of the step before to those of this one.
         parts: seconds of work_s by part of the step: "input", "forward", "backward",
             "optimizer", and "loop" for the code between them. Empty where no parts
             were recorded.
         stages: of a pipeline: seconds of computing for one micro-batch, by stage that
             the rank has.
+        planned_s: what its plan says that each of these stages takes, of any unit of
+            work; empty without a plan.
     """
 
     work_s: float
     input_s: float = 0.0
     stopped_s: float = 0.0
     stopped_in_work_s: float = 0.0
+    unsure_s: float = 0.0
     length_s: float = 0.0
     parts: Mapping[Part, float] = field(default_factory=dict)
     stages: Mapping[int, float] = field(default_factory=dict)
+    planned_s: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,8 @@ class Timeline:
 def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
     """The steps of a rank of a pipeline: what it computes, and what it does between."""
     found = {}
-    stops = Timeline(s for s in dump.spans if s.kind == Kind.STOP)
+    stopped = [s for s in dump.spans if s.kind == Kind.STOP]
+    stops = Timeline(stopped)
     sections = [s for s in dump.spans if s.kind == Kind.SECTION]
     runs = {s.step: s for s in sections if dump.names[s.name] == RUN}
     for step, work in stage_works(dump).items():
@@ -152,7 +162,8 @@ def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
         parts["loop"] = max(0.0, parts["loop"] - in_loop)
         found[step] = RankStep(
             work_s=sum(parts.values()),
-            stopped_s=stops.within(begin, end) / 1e9,
+            stopped_s=_stopped(stopped, begin, end) / 1e9,
+            unsure_s=_unsure(stopped, begin, end) / 1e9,
             length_s=(end - begin) / 1e9,
             parts=parts,
             stages={
@@ -160,6 +171,7 @@ def _pipeline_steps(dump: Dump) -> dict[int, RankStep]:
                 / max(1, work.num_micro_batches.get(stage, 0))
                 for stage, by_part in work.stages.items()
             },
+            planned_s=work.planned_s,
         )
     return found
 
@@ -203,12 +215,37 @@ def _rank_steps(dump: Dump) -> dict[int, RankStep]:
         found[step] = RankStep(
             work_s=work_s,
             input_s=data.within(begin, last_call) / 1e9,
-            stopped_s=stops.within(begin, max(end, last_call)) / 1e9,
+            stopped_s=_stopped(stopped, begin, max(end, last_call)) / 1e9,
             stopped_in_work_s=stops.within(begin, last_call) / 1e9,
+            unsure_s=_unsure(stopped, begin, last_call) / 1e9,
             length_s=(max(end, last_call) - begin) / 1e9,
             parts=parts,
         )
     return found
+
+
+def _overlap(span: Span, begin: int, end: int) -> int:
+    """Nanoseconds of a span between two times."""
+    return max(0, min(span.end_ns, end) - max(span.begin_ns, begin))
+
+
+def _stopped(stops: list[Span], begin: int, end: int) -> int:
+    """Nanoseconds of a step in which the process did not run.
+
+    A piece of a stop that is shorter than the error of its beginning counts only if it
+    is the largest piece.
+    """
+    total = 0
+    for stop in stops:
+        inside = _overlap(stop, begin, end)
+        if inside >= _LOOK_NS or 2 * inside >= stop.end_ns - stop.begin_ns:
+            total += inside
+    return total
+
+
+def _unsure(stops: list[Span], begin: int, end: int) -> int:
+    """Nanoseconds between two times by which stops may be wrong."""
+    return sum(min(_overlap(stop, begin, end), _LOOK_NS) for stop in stops)
 
 
 def _parts(

@@ -5,21 +5,22 @@
 Ranks of a pipeline do different work, so three tables are looked at: the replicas of
 each stage against each other, the stages against each other (each by its fastest
 replica, for one micro-batch, with the micro-batches shared by the replicas), and the
-time between two runs of the schedule, of all ranks. A plan that cuts a model unevenly
-shows as a slow stage, which is what it is.
+time between two runs of the schedule, of all ranks. Where the trace has the times of a
+plan, a stage is slow if it takes more of the time than the plan has for it. Without a
+plan an uneven cut shows as a slow stage, which is what it is.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aikido_torch.trace._detect import Pattern, Slow, find
-from aikido_torch.trace._facts import StepFacts
+from aikido_torch.trace._detect import LEAST_SHARE, Pattern, Slow, find
+from aikido_torch.trace._facts import RankStep, StepFacts
 from aikido_torch.trace._verdict import Part
 
 __all__ = ["PipelineLoss", "PipelineLosses", "pipeline_losses"]
@@ -60,7 +61,7 @@ def pipeline_losses(
             for stage in step.stages:
                 holders[stage].add(rank)
     tables = {
-        stage: _stage_table(window, sorted(own), stage)
+        stage: _stage_table(window, sorted(own), stage, step_s)
         for stage, own in sorted(holders.items())
     }
     losses: list[PipelineLoss] = []
@@ -78,9 +79,10 @@ def pipeline_losses(
     if len(holders) > 1:
         stages = sorted(holders)
         costs = np.stack(
-            [np.nanmin(tables[s], axis=1) / len(holders[s]) for s in stages], axis=1
+            [_fastest(tables[s]) / len(holders[s]) for s in stages], axis=1
         )
-        usual = float(np.nanmedian(np.nanmin(costs, axis=1)))
+        costs = costs / _planned_shares(window, stages, holders)
+        usual = float(np.nanmedian(_fastest(costs)))
         found = find(costs, usual)
         visible = max(visible, _share(found.visible_s, usual))
         for slow in found.slow:
@@ -93,7 +95,9 @@ def pipeline_losses(
     loops = np.array(
         [
             [
-                f.ranks[r].parts.get("loop", math.nan) if r in f.ranks else math.nan
+                f.ranks[r].parts.get("loop", math.nan)
+                if r in f.ranks and _is_sure(f.ranks[r], step_s)
+                else math.nan
                 for r in ranks
             ]
             for f in window
@@ -107,17 +111,42 @@ def pipeline_losses(
     return PipelineLosses(losses, visible * step_s)
 
 
+def _fastest(table: NDArray[Any]) -> NDArray[Any]:
+    """The least of each row; NaN where nothing is known."""
+    least: NDArray[Any] = np.where(np.isfinite(table), table, math.inf).min(axis=1)
+    return np.where(np.isfinite(least), least, math.nan)
+
+
+def _planned_shares(
+    window: Sequence[StepFacts], stages: Sequence[int], holders: Mapping[int, set[int]]
+) -> NDArray[Any]:
+    """What the plan has for each stage, by the mean of them; 1 without a plan."""
+    planned: dict[int, float] = {}
+    for facts in window:
+        for own in facts.ranks.values():
+            planned |= own.planned_s
+    each = np.array([planned.get(s, 0.0) / len(holders[s]) for s in stages])
+    return each / each.mean() if (each > 0).all() else np.ones(len(stages))
+
+
+def _is_sure(own: RankStep, step_s: float) -> bool:
+    """Whether stops leave no doubt of what the rank did."""
+    return own.unsure_s < LEAST_SHARE * step_s
+
+
 def _share(visible_s: float, usual_s: float) -> float:
     return visible_s / usual_s if usual_s > 0 else math.inf
 
 
 def _stage_table(
-    window: Sequence[StepFacts], ranks: list[int], stage: int
+    window: Sequence[StepFacts], ranks: list[int], stage: int, step_s: float
 ) -> NDArray[Any]:
     return np.array(
         [
             [
-                f.ranks[r].stages.get(stage, math.nan) if r in f.ranks else math.nan
+                f.ranks[r].stages.get(stage, math.nan)
+                if r in f.ranks and _is_sure(f.ranks[r], step_s)
+                else math.nan
                 for r in ranks
             ]
             for f in window

@@ -22,6 +22,7 @@ __all__ = ["PipelineSummary", "StageSummary", "StageWork", "pipeline_of", "stage
 
 RUN = "pipeline run"
 _NAME = re.compile(r"([a-z_]+) stage (\d+)(?: micro-batch (\d+))?")
+_PLANNED = re.compile(r"planned stage (\d+): (\d+) ns")
 # The part of the step of what a stage computes.
 _PARTS: dict[str, Part] = {
     "forward": "forward",
@@ -58,12 +59,14 @@ class StageWork:
         before_s: from the end of the run before to the begin of this one.
         stages: by stage: seconds by part, without stops.
         num_micro_batches: by stage: how many forwards this rank did.
+        planned_s: by stage: what the plan says that it takes on one machine.
     """
 
     length_s: float
     before_s: float = 0.0
     stages: dict[int, dict[Part, float]] = field(default_factory=dict)
     num_micro_batches: dict[int, int] = field(default_factory=dict)
+    planned_s: dict[int, float] = field(default_factory=dict)
 
     @property
     def busy_s(self) -> float:
@@ -89,6 +92,8 @@ def stage_works(dump: Dump) -> dict[int, StageWork]:
     for span in dump.spans:
         if span.kind != Kind.SECTION or span.step not in found:
             continue
+        if planned := _PLANNED.fullmatch(dump.names[span.name]):
+            found[span.step].planned_s[int(planned[1])] = int(planned[2]) / 1e9
         label = label_of(dump.names[span.name])
         if label is None or label.kind not in _PARTS:
             continue

@@ -3,6 +3,7 @@
 """One rank that trains in steps, all of them traced, and is late as it is told."""
 
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import pipeline, trace
@@ -130,11 +132,39 @@ def _step_of(wrapper: str, size: int) -> Any:
     return step
 
 
+def _plan_of(stages: list[Slow], rank: int, rows: int) -> Any:
+    """Of what the ranks measure of their stages; the last one has the loss as well."""
+    x = torch.randn(rows, WIDTH, requires_grad=True)
+    taken = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        y = stages[rank](x)
+        if rank + 1 == len(stages):
+            y = torch.nn.functional.mse_loss(y, x.detach())
+        y.sum().backward()
+        taken.append(1e3 * (time.perf_counter() - begin))
+    stages[rank].zero_grad()
+    told = torch.zeros(len(stages), dtype=torch.float64)
+    told[rank] = statistics.median(taken)
+    dist.all_reduce(told)
+    none = [0.0] * len(stages)
+    profile = pipeline.chain(
+        forward_ms=told.tolist(), backward_ms=none, activation_bytes=none,
+        parameter_bytes=none,
+    )  # fmt: skip
+    return pipeline.partition(
+        profile, machines=len(stages), bandwidth=1e9, straight=True
+    )
+
+
 def _pipeline_step(size: int) -> Any:
     stages = [Slow() for _ in range(size)]
     micro_batches = size
+    for stage in stages:
+        stage.seconds = WORK_S / micro_batches
     pipe = pipeline.Pipeline(
         stages,
+        plan=_plan_of(stages, dist.get_rank(), 4),
         schedule=pipeline.schedule("1f1b", stages=size, micro_batches=micro_batches),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
         loss_fn=torch.nn.functional.mse_loss,

@@ -70,9 +70,11 @@ def staged_rank(
     steps: int = 2,
     gap: float = 10,
     sent: str = "",
+    planned: float = 0,
 ) -> Dump:
     """One of a pipeline: runs of 50 ms, each of two micro-batches and an optimizer of
-    1 ms; `gap` ms between two runs. `sent`: "send_activation", for example."""
+    1 ms; `gap` ms between two runs. `sent`: "send_activation", for example. `planned`:
+    ms that a plan has for the stage."""
     names = ["pipeline run", f"step stage {stage}"]
     spans = []
 
@@ -87,6 +89,8 @@ def staged_rank(
     for step in range(steps):
         begin = at = step * (50 + gap)
         add("pipeline run", begin, 50, step)
+        if planned:
+            add(f"planned stage {stage}: {planned * 1e6:.0f} ns", begin, 50, step)
         for micro_batch in range(2):
             place = f"stage {stage} micro-batch {micro_batch}"
             at = add(f"forward {place}", at, forward, step)

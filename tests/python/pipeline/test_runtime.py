@@ -110,3 +110,19 @@ def test_what_is_no_schedule_is_refused():
         ConfigError, match=r"^schedule is a str; pass what pipeline\.sched"
     ):
         make(schedule="1f1b")
+
+
+def plan_of(stages):
+    each = [1.0] * stages
+    profile = pipeline.chain(
+        forward_ms=each, backward_ms=each, activation_bytes=each, parameter_bytes=each
+    )
+    return pipeline.partition(profile, machines=stages, bandwidth=1e9, straight=True)
+
+
+def test_a_plan_has_the_stages_of_the_modules(group_of_one):
+    make(plan=plan_of(3)).close()
+    with pytest.raises(ConfigError, match="plan has 2 stages and there are 3 modules"):
+        make(plan=plan_of(2))
+    with pytest.raises(ConfigError, match="plan is a list; pass what"):
+        make(plan=[1, 2, 3])

@@ -26,6 +26,17 @@ def test_what_is_done_is_recorded_with_stage_micro_batch_and_step():
     )
 
 
+def test_the_times_of_a_plan_are_recorded_with_each_run():
+    recorder = _C.Recorder()
+    teller = Teller(recorder, {2: 0.0035})
+    with teller.run():
+        recorder.arm()
+    with teller.run():
+        pass
+    names = [name for name, _ in taken(recorder)]
+    assert sorted(names) == ["pipeline run", "planned stage 2: 3500000 ns"]
+
+
 def test_nothing_is_recorded_while_disarmed_but_steps_are_counted():
     recorder = _C.Recorder()
     teller = Teller(recorder)

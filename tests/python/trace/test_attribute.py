@@ -327,3 +327,34 @@ def test_windows_that_are_too_short_are_joined():
     assert verdicts[0].cause == "none"
     assert verdicts[0].last_step > 4
     assert verdicts[-1].last_step == 39
+
+
+def test_ranks_that_all_stand_still_at_once_delay_nobody():
+    steps = [step(i, [0.05, 0.05]) for i in range(5)]
+    steps[2] = step(2, [0.25, 0.26], stops={0: 0.2, 1: 0.21})
+    assert not attribute(steps).has_culprit
+    steps[3] = step(3, [0.05, 0.25], stops={1: 0.2})
+    assert (attribute(steps).cause, attribute(steps).rank) == ("host stopped", 1)
+
+
+def test_work_that_a_stop_hides_makes_no_other_rank_slow():
+    """Too much was taken off the work of ranks 0 and 1."""
+    stopped = RankStep(
+        work_s=0.2, stopped_s=0.2, stopped_in_work_s=0.2, unsure_s=0.04, length_s=0.25
+    )
+    well = RankStep(work_s=0.03, length_s=0.25)
+    ranks = {0: stopped, 1: stopped, 2: well, 3: well}
+    verdict = attribute([StepFacts(i, ranks) for i in range(8)])
+    assert (verdict.cause, verdict.ranks) == ("host stopped", (0, 1))
+
+
+def test_a_stall_of_all_does_not_hide_whom_the_others_wait_for():
+    steps = []
+    for i in range(18):
+        works = [0.02 + 0.04 * (i % 2 == r) for r in (0, 1)]
+        steps.append(step(i, works, length=0.061))
+    stalled = {
+        r: RankStep(0.12 + 0.04 * r, 0, 0.14, 0.12, 0.04, length_s=0.2) for r in (0, 1)
+    }
+    steps[4] = StepFacts(4, stalled)
+    assert attribute(steps).pattern == "rotating"

@@ -90,6 +90,25 @@ def test_a_stop_is_counted_in_the_step_and_in_its_work():
     assert facts.ranks[0].stopped_in_work_s == 0.01
 
 
+def stopped_rank(begin, end):
+    """Three steps, from 20 to 120, to 520 and to 620 ms, and a stop."""
+    calls = [call(5, 10, 20), call(6, 110, 120), call(7, 510, 520), call(8, 610, 620)]
+    return dump(0, [*calls, span(Kind.STOP, begin, end)], names=NAMES)
+
+
+def test_a_stop_counts_in_the_step_that_has_most_of_it():
+    # It began at some time in its first 40 ms: the one that looks slept till then.
+    steps = facts_of([stopped_rank(90, 500)])
+    assert [f.ranks[0].stopped_s for f in steps] == [0.0, 0.38, 0.0]
+    steps = facts_of([stopped_rank(60, 500)])
+    assert [f.ranks[0].stopped_s for f in steps] == pytest.approx([0.06, 0.38, 0.0])
+
+
+def test_work_beside_a_stop_is_known_up_to_the_error_of_the_stop():
+    steps = facts_of([stopped_rank(90, 500)])
+    assert [f.ranks[0].unsure_s for f in steps] == pytest.approx([0.02, 0.04, 0.0])
+
+
 def test_calls_that_were_made_ahead_say_nothing_of_work():
     ahead = dump(0, [call(5, 10, 20), call(6, 12, 30)], names=NAMES)
     assert facts_of([ahead]) == []

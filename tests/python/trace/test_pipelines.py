@@ -2,16 +2,16 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.trace import attribute, facts_of
-from harness.traces import staged_rank
+from aikido_torch.trace import Kind, attribute, facts_of
+from harness.traces import span, staged_rank
 
 
-def verdict_of(*forwards, stages, gaps=(), steps=8):
+def verdict_of(*forwards, stages, gaps=(), steps=8, planned=()):
     """One rank for each time of a forward; its stage, and the time between runs."""
     ranks = [
         staged_rank(
             rank, stage=stage, forward=forward, backward=6, steps=steps,
-            gap=gaps[rank] if gaps else 10,
+            gap=gaps[rank] if gaps else 10, planned=planned[stage] if planned else 0,
         )
         for rank, (forward, stage) in enumerate(zip(forwards, stages, strict=True))
     ]  # fmt: skip
@@ -29,6 +29,33 @@ def test_a_slow_stage_is_named_with_its_rank():
     assert (culprit.stage, culprit.part) == (1, "forward")
     assert culprit.lost_s == pytest.approx(0.006)
     assert "for a micro-batch of stage 1" in verdict.evidence
+
+
+def test_a_stage_that_was_planned_to_take_longer_is_no_culprit():
+    # Twice what the plan says, as on other machines, but in its proportions.
+    assert verdict_of(3, 9, 3, stages=(0, 1, 2)).ranks == (1,)
+    planned = (4.5, 7.5, 4.5)
+    verdict = verdict_of(3, 9, 3, stages=(0, 1, 2), planned=planned)
+    assert verdict.cause == "none"
+
+
+def test_a_stage_that_takes_more_than_its_plan_is_named():
+    verdict = verdict_of(3, 3, 3, stages=(0, 1, 2), planned=(9, 5, 9))
+    assert (verdict.cause, verdict.ranks) == ("compute", (1,))
+
+
+def test_a_plan_is_for_one_of_the_replicas_of_a_stage():
+    forwards, stages = (3, 12, 12), (0, 1, 1)
+    assert verdict_of(*forwards, stages=stages, planned=(9, 18)).cause == "none"
+    assert verdict_of(*forwards, stages=stages, planned=(9, 12)).ranks == (1, 2)
+
+
+def test_what_a_stop_hides_says_nothing_of_a_stage():
+    ranks = [staged_rank(r, stage=r, forward=3, backward=6, steps=8) for r in (0, 1)]
+    for number in range(8):  # a forward of rank 1 stands still, and so does its stop
+        ranks[1].spans.append(span(Kind.STOP, 60 * number, 60 * number + 45))
+    verdict = attribute(facts_of(ranks))
+    assert (verdict.cause, verdict.ranks) == ("host stopped", (1,))
 
 
 def test_a_slow_replica_is_compared_with_those_of_its_stage():
