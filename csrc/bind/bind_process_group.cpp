@@ -384,6 +384,10 @@ void register_members(BackendClass& backend) {
       .def_property_readonly("group_name", &AikidoBackend::group_name)
       .def_property_readonly("epoch", &AikidoBackend::epoch,
                              "The number of the present view, 0 before the first.")
+      .def("set_end_hook", &AikidoBackend::set_end_hook, py::arg("hook"),
+           "The first shutdown() calls `hook` with shutdown.linger_ms before it ends "
+           "anything, and raises at its end what that has raised. Not after abort(), "
+           "and not at the end of a process.")
       .def("shut_down_family", &AikidoBackend::shut_down_family,
            py::call_guard<py::gil_scoped_release>(),
            "Shuts down this group and all that were made from it.")

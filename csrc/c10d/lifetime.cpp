@@ -3,6 +3,8 @@
 // How a group ends, by order or by force, and what is known of its failures.
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <utility>
 
 #include "c10d/ipc.h"
@@ -48,10 +50,28 @@ void AikidoBackend::abort() {
   inner()->abort(why);
 }
 
+void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
+  const std::lock_guard lock(mutex_);
+  end_hook_.swap(hook);
+}
+
 void AikidoBackend::shutdown() {
   if (engine_->is_forked()) return;
-  std::shared_ptr<engine::Communicator> joining;
+  const Milliseconds linger(settings_.values.shutdown_linger_ms);
+  std::function<void(Milliseconds)> hook;
   bool was_aborted = false;
+  {
+    const std::lock_guard lock(mutex_);
+    hook.swap(end_hook_);
+    was_aborted = is_aborted_;
+  }
+  std::exception_ptr failure;
+  try {
+    if (hook && !was_aborted) hook(linger);
+  } catch (...) {
+    failure = std::current_exception();  // thrown below
+  }
+  std::shared_ptr<engine::Communicator> joining;
   {
     const std::lock_guard lock(mutex_);
     is_shut_down_ = true;
@@ -64,7 +84,6 @@ void AikidoBackend::shutdown() {
                            getRank(), " while its members were changing"),
                     Rank(getRank())});
   }
-  const Milliseconds linger(settings_.values.shutdown_linger_ms);
   const TimePoint end = SystemClock().now() + linger;
   ipc()->wait_for_calls(linger);
   IpcCall::purge();
@@ -73,6 +92,7 @@ void AikidoBackend::shutdown() {
   inner()->shutdown();
   if (store_end_.port != 0 && !was_aborted)
     store_end_.wait(std::min<Duration>(linger, kStoreGrace));
+  if (failure) std::rethrow_exception(failure);
 }
 
 // Note [the end of the store]
@@ -95,8 +115,9 @@ void AikidoBackend::shut_down_family() {
   for (const auto& child : children) {
     if (const auto alive = child.lock()) alive->shut_down_family();
   }
-  // The process ends: it makes no other group.
+  // The process ends: it makes no other group, and has not asked for an end in order.
   store_end_ = {};
+  set_end_hook({});
   if (const auto communicator = communicator_.get()) communicator->leave_after(kNoRank);
   shutdown();
 }

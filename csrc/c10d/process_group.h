@@ -70,11 +70,12 @@ class AikidoBackend final : public ChangingBackend {
   // Both may be called in any order, and again.
   void abort() override;
   void shutdown() override;
+  // The first shutdown() begins with `hook`, given shutdown.linger_ms, and rethrows.
+  void set_end_hook(std::function<void(Milliseconds)> hook);
   // Rank 0 serves the store, and ends it with this group: shutdown() returns behind
   // that, within shutdown.linger_ms. Before shutdown().
   void leave_after_rank_0(uint16_t port);
-  // shutdown() of this group and of all that were made from it: at the end of a
-  // process.
+  // shutdown() of this group and of all that were made from it: a process ends.
   void shut_down_family();
   // TIMEOUT once a collective has passed its deadline here; SUCCESS again after abort()
   // of this rank or a change of the members.
@@ -173,9 +174,8 @@ class AikidoBackend final : public ChangingBackend {
   void registerOnCompletionHook(Listeners::InfoHook&& hook) override;
   void waitForPendingWorks() override;
 
-  // Operations committed ahead of this member's next call.
+  // Operations ahead of this member's next call: committed, or called by another one.
   uint64_t committed_ahead() const { return communicator_->committed_ahead(); }
-  // Operations that another member has called ahead of it.
   uint64_t called_ahead() const { return communicator_->called_ahead(); }
   const Current& communicator() const { return communicator_; }
   Milliseconds timeout() const;
@@ -211,8 +211,7 @@ class AikidoBackend final : public ChangingBackend {
   class Attempt;  // to make a call (attempt.h)
   Attempt collective(const char* call, size_t num_calls = 1);
   Attempt message(const char* call);
-  // Takes the number of a collective that this rank will not make; returns it, 0 where
-  // there is no group.
+  // Takes and returns the number of a collective that this rank does not make, or 0.
   uint64_t refuse(const Status& why);
   // What a call is to torch, and to the profiler.
   struct Title {
@@ -283,6 +282,7 @@ class AikidoBackend final : public ChangingBackend {
   std::weak_ptr<engine::Communicator> joining_;
   std::set<int64_t> used_uuids_;
   std::map<int64_t, AbortHook> abort_hooks_;
+  std::function<void(Milliseconds)> end_hook_;
   std::map<std::string, int> num_children_;  // by name
   std::vector<c10::weak_intrusive_ptr<AikidoBackend>> children_;
   std::shared_ptr<Inner> inner_;
