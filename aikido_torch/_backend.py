@@ -38,6 +38,8 @@ _RUNTIME_OPTIONS = (
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
 # Ranks in the job of the members of each group, by its name, also when it has ended.
 _members: dict[str, tuple[int, ...]] = {}
+# What groups were made with, by name; those split from another one are missing.
+_given: dict[str, Options] = {}
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
 # all that is committed there is taken for its buckets.
 catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
@@ -79,6 +81,11 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
             "on 'aikido'; make it with new_group(backend='aikido')."
         )
     return backend
+
+
+def option_of(backend: _C.AikidoBackend, option: str) -> int | str:
+    """The value of an option in the group of `backend`."""
+    return _given.get(backend.group_name, Options()).value(option)
 
 
 def backend_while_standing(
@@ -185,6 +192,7 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
     # Since torch 2.14; then it has no members before its first reconfigure.
     connect = not getattr(request, "enable_reconfigure", False)
     name = request.group_id or "default"
+    _given[name] = pg_options
     _members[name] = tuple(request.global_ranks_in_group or range(size))
     begin = time.monotonic()
     # Without members yet there is nobody to ask.

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Policy of a training step, and the warning for a policy that skips nobody."""
+"""Policy of a training step, and warnings for a policy that cannot skip."""
 
 from dataclasses import replace
 
 from aikido_torch import _C
 from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler
 
-__all__ = ["StepPolicy", "why_nobody_is_skipped"]
+__all__ = ["StepPolicy", "why_nobody_is_skipped", "why_the_log_is_small"]
 
 # The most that the engine takes (csrc/straggler/policy.cpp).
 _MOST_SKIPS = 1_000_000
+# Steps that a log should hold, at least and as a rule.
+_LEAST_STEPS, _GOOD_STEPS = 4, 20
 
 
 class StepPolicy:
@@ -52,3 +54,26 @@ def why_nobody_is_skipped(policy: Policy, size: int) -> str:
             "nobody is ever skipped; give a smaller one, or leave it out."
         )
     return ""
+
+
+def why_the_log_is_small(policy: Policy, gradient_bytes: int, log_bytes: int) -> str:
+    """Of a log that holds few steps, so that others wait all the same; else "".
+
+    Args:
+        gradient_bytes: of one step, which is what a late rank misses in it.
+        log_bytes: what the others keep of that, `straggler.log_bytes`.
+    """
+    if not isinstance(policy, SkipStraggler) or policy.log_full == "leave":
+        return ""
+    num_steps = log_bytes // max(1, gradient_bytes)
+    if num_steps >= min(_LEAST_STEPS, policy.max_consecutive_skips):
+        return ""
+    wanted = _GOOD_STEPS * gradient_bytes
+    return (
+        f"register: one step of this model has {gradient_bytes} bytes of gradients, "
+        f"and other ranks keep {log_bytes} bytes of results for a late rank, so they "
+        f"wait for a rank that is more than {num_steps} steps late. Set "
+        f"AIKIDO_STRAGGLER_LOG_BYTES={wanted}, or give the group "
+        f"Options(straggler_log_bytes={wanted}), for {_GOOD_STEPS} steps; or use "
+        'log_full="leave".'
+    )

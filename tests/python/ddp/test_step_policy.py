@@ -2,7 +2,11 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._step_policy import StepPolicy, why_nobody_is_skipped
+from aikido_torch.ddp._step_policy import (
+    StepPolicy,
+    why_nobody_is_skipped,
+    why_the_log_is_small,
+)
 from aikido_torch.straggler import ActiveBackup, SkipStraggler, WaitAll
 
 
@@ -36,3 +40,36 @@ def test_a_policy_that_needs_everybody_is_questioned(policy, size, text):
     said = why_nobody_is_skipped(policy, size)
     assert said.startswith(text)
     assert bool(said) == bool(text)
+
+
+@pytest.mark.parametrize(
+    ("policy", "gradient_bytes", "log_bytes", "num_steps"),
+    [
+        (SkipStraggler(), 100, 99, 0),
+        (SkipStraggler(), 100 << 20, 256 << 20, 2),
+        (SkipStraggler(), 4 << 30, 256 << 20, 0),
+        (ActiveBackup(backups=1), 100, 300, 3),
+        (SkipStraggler(max_consecutive_skips=3), 100, 250, 2),
+    ],
+)
+def test_a_log_that_holds_few_steps_is_told(
+    policy, gradient_bytes, log_bytes, num_steps
+):
+    text = why_the_log_is_small(policy, gradient_bytes, log_bytes)
+    assert f"has {gradient_bytes} bytes of gradients" in text
+    assert f"keep {log_bytes} bytes of results" in text
+    assert f"wait for a rank that is more than {num_steps} steps late" in text
+    assert f"AIKIDO_STRAGGLER_LOG_BYTES={20 * gradient_bytes}" in text
+
+
+@pytest.mark.parametrize(
+    ("policy", "log_bytes"),
+    [
+        (SkipStraggler(), 400),
+        (SkipStraggler(max_consecutive_skips=2), 200),
+        (SkipStraggler(log_full="leave"), 1),
+        (WaitAll(), 1),
+    ],
+)
+def test_a_log_that_is_large_enough_or_not_waited_for_is_not_told(policy, log_bytes):
+    assert why_the_log_is_small(policy, 100, log_bytes) == ""
