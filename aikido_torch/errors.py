@@ -80,7 +80,25 @@ class ProtocolError(AikidoError):
 
 
 class RanksDifferError(AikidoError):
-    """Ranks have other parameters than others, or will have: correct the loop."""
+    """Ranks have other parameters than others, or will have: correct the loop.
+
+    Attributes:
+        step: optimizer steps that the state has behind it in which the ranks differ;
+            None: they do not differ yet.
+        tensor: the first tensor or option that differs; None: it is not known.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rank: int | None = None,
+        step: int | None = None,
+        tensor: str | None = None,
+    ) -> None:
+        super().__init__(message, rank=rank)
+        self.step = step
+        self.tensor = tensor
 
 
 class InternalError(AikidoError):

@@ -24,6 +24,7 @@ copies the state of a rank that is in and takes part again.
 All ranks warn of changes by the loop that `register` was not told of. Ranks compare
 digests of their states every `check_every` steps. A rank that differs copies the state
 of the others. `register(check=...)` makes errors of both, or switches them off.
+`Handle.close()` compares the states after the last step.
 
 A gradient that came too late is lost with `register(late="drop")`, the default. With
 `late="carry"` it is added, element by element, to what this rank gives to the same

@@ -12,8 +12,9 @@ only `Fetch.result` waits, with a deadline.
                          <---------   seal: all others have the results in it; from
                                       the progress thread, while the giver trains on
     or                   <---------   head (nothing): it is not ahead itself
-    FAILED(text)         --------->   to all: the state does not fit here
+    FAILED(text)         --------->   to all: the state does not fit here, or differs
     DIGEST(step, digest) --------->   to all, every so many steps
+    END(number, ..)      --------->   to all, after the last step
 
 A patient ask is answered as soon as the rank is ahead, instead of with nothing.
 
@@ -32,7 +33,12 @@ import torch.distributed as dist
 
 from aikido_torch import _C
 from aikido_torch.ddp._state import Snapshot
-from aikido_torch.errors import AikidoError, PeerLostError
+from aikido_torch.errors import (
+    AikidoError,
+    ConfigError,
+    PeerLostError,
+    RanksDifferError,
+)
 
 __all__ = ["Ask", "Copied", "Exchange", "Fetch"]
 
@@ -213,8 +219,9 @@ class Exchange:
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
         self._digests: list[tuple[int, int, str]] = []
+        self._ends: list[tuple[int, int, int, str]] = []
         self.asks: list[Ask] = []
-        self.failure: str | None = None
+        self.failure: AikidoError | None = None
         # Several, so that messages that come together are here together.
         self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
 
@@ -238,7 +245,10 @@ class Exchange:
     def _take(self, message: bytes) -> None:
         fields = json.loads(message.rstrip(b"\0"))
         if "failure" in fields:
-            self.failure = fields["failure"]
+            self.failure = _failure_of(**fields)
+        elif "end" in fields:
+            keys = ("end", "rank", "step", "digest")
+            self._ends.append(tuple(fields[key] for key in keys))
         elif "digest" in fields:
             self._digests.append((fields["rank"], fields["step"], fields["digest"]))
         else:
@@ -270,6 +280,18 @@ class Exchange:
         """(rank, step, digest) of those that have come since the last call."""
         taken, self._digests = self._digests, []
         return taken
+
+    def tell_end(self, number: int, step: int, digest: str) -> None:
+        """All other ranks get it from `take_ends`. Never blocks."""
+        own, _ = self._backend.place
+        fields = {"rank": own, "step": step, "digest": digest, "end": number}
+        self._tell_others(fields)
+
+    def take_ends(self, number: int) -> list[tuple[int, int, str]]:
+        """(rank, step, digest) of the n-th ends that have come, each once."""
+        taken = [end for end in self._ends if end[0] == number]
+        self._ends = [end for end in self._ends if end[0] > number]
+        return [(rank, step, digest) for _, rank, step, digest in taken]
 
     def ask(self, rank: int, step: int, *, is_patient: bool = False) -> Fetch:
         """Begins a copy of the state of `rank`, of more than `step` steps.
@@ -327,16 +349,33 @@ class Exchange:
             self._backend.seal(call, ask.rank, ask.tag)
         return given
 
-    def tell_failure(self, text: str, timeout_s: float) -> None:
-        """All other ranks raise `text` at their next step boundary."""
-        limit = _MESSAGE_BYTES - 32
-        while len(json.dumps(text)) > limit:
-            text = text[: len(text) // 2] + " ..."
-        self._tell_others({"failure": text})
+    def tell_failure(
+        self, error: ConfigError | RanksDifferError, timeout_s: float
+    ) -> None:
+        """All other ranks raise `error` at their next step boundary."""
+        fields: dict[str, Any] = {"failure": str(error)}
+        if isinstance(error, RanksDifferError):
+            fields |= {"rank": error.rank, "step": error.step, "tensor": error.tensor}
+        while len(json.dumps(fields)) > _MESSAGE_BYTES:
+            key = max(("failure", "tensor"), key=lambda k: len(fields.get(k) or ""))
+            fields[key] = fields[key][: len(fields[key]) // 2] + " ..."
+        self._tell_others(fields)
         deadline = time.monotonic() + timeout_s
         while self._sent and time.monotonic() < deadline:
             self.look()
             time.sleep(_LOOK_S)
+
+
+def _failure_of(
+    failure: str,
+    rank: int | None = None,
+    step: int | None = None,
+    tensor: str | None = None,
+) -> AikidoError:
+    """What another rank has told by `tell_failure`."""
+    if step is None:
+        return ConfigError(failure)
+    return RanksDifferError(failure, rank=rank, step=step, tensor=tensor)
 
 
 def _message(fields: dict[str, Any]) -> torch.Tensor:

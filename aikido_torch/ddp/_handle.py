@@ -23,11 +23,13 @@ from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._catch_up import CatchUp
 from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
+from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._exchange import Copied, Exchange, check_reachable
 from aikido_torch.ddp._report import Check
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._step_book import StepBook
 from aikido_torch.ddp._step_policy import StepPolicy
 from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import (
@@ -47,8 +49,6 @@ _SUM = dist.ReduceOp(dist.ReduceOp.SUM)
 # nothing is skipped before.
 _STRICT_STEPS = 2
 _STRICT_STEPS_OF_STATIC_GRAPH = 3
-_MOST_OUTCOMES = 100_000
-_MOST_STEPS = 10_000
 # Ranks that are asked for their state before the steps are replayed after all.
 _MOST_ASKED = 2
 # Copies after which a rank that is refused all the same gives up.
@@ -98,8 +98,7 @@ class Handle:
         self.carried_steps = 0
         self._own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
         self._stepped_at = time.monotonic()
-        self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
-        self._by_step: dict[int, StepCounters] = {}
+        self._book = StepBook()
         self._group = model.process_group
         self._backend = backend_of(model.process_group)
         self._policies = StepPolicy(policy)
@@ -120,7 +119,6 @@ class Handle:
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
         self._in_buckets: set[int] = set()
-        self._running: list[tuple[int, _C.AikidoWork]] = []  # with their step
         self._last_skipped = -1
         self._exchange: Exchange | None = None
         self._goal = ANY_STEP  # of this catch_up
@@ -146,6 +144,7 @@ class Handle:
             first_step=self._first_step + self._strict_steps,
             reasons=audit.findings,
         )
+        self._end_check = end_check_of(self, self._exchange, self._state_check)
 
     @property
     def _policy(self) -> _C.PolicyOptions:
@@ -155,13 +154,13 @@ class Handle:
     def outcomes(self) -> deque[_C.Outcome]:
         """How the bucket operations ended; see the class."""
         self._collect()
-        return self._outcomes
+        return self._book.outcomes
 
     @property
     def by_step(self) -> list[StepCounters]:
         """What happened in each step; see the class."""
         self._collect()
-        return list(self._by_step.values())
+        return list(self._book.by_step.values())
 
     def catch_up(self) -> CatchUp:
         """Applies every step that is committed but was not taken part in here.
@@ -205,6 +204,7 @@ class Handle:
             (self._copy or StateCopy()).timeout_s(self._own_steps_s),
             look=self._refuse,
             adopt=self._adopt,
+            read=lambda copied: self._state.read(copied.snapshot),
         )
         source = source if repaired_from is None else repaired_from
         self._answer()
@@ -244,6 +244,24 @@ class Handle:
             self.catch_up()
             time.sleep(_LOOK_S)
         work.wait()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Catches up a last time and compares the states of all ranks after that.
+
+        For the end of a training, on all ranks, before the model is tested or saved. A
+        rank that differs copies the state of the others. `destroy_process_group` does
+        the same with a timeout of `shutdown.linger_ms`, unless this was done.
+
+        Args:
+            timeout_s: to wait for other ranks; None: that of the group's calls.
+
+        Raises:
+            RanksDifferError: with `check="error"`, and whatever `catch_up` raises.
+        """
+        self.catch_up()
+        if self._end_check is not None:
+            most_s = self._backend.call_timeout.total_seconds()
+            self._end_check.run(self, most_s if timeout_s is None else timeout_s)
 
     # ---- coming back ----
 
@@ -394,7 +412,8 @@ class Handle:
         """
         own, size = self._backend.place
         others = [(own + i) % size for i in range(1, size)]
-        late = late_in(self._outcomes[-1]) if self._outcomes else set()
+        outcomes = self._book.outcomes
+        late = late_in(outcomes[-1]) if outcomes else set()
         return sorted(others, key=lambda rank: rank in late)
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
@@ -412,8 +431,9 @@ class Handle:
                 f"nothing was copied; give all ranks the same {argument}."
             )
             assert self._exchange is not None
-            self._exchange.tell_failure(text, timeout_s=2.0)
-            raise ConfigError(text)
+            failure = ConfigError(text)
+            self._exchange.tell_failure(failure, timeout_s=2.0)
+            raise failure
         if (copied.step, copied.call) != (self.steps, self._backend.num_calls):
             try:
                 self._backend.pass_over(copied.call)
@@ -429,14 +449,13 @@ class Handle:
             tell_passed(self._optimizer)
         return parts
 
-    # ---- for others that come back ----
-
+    # ---- for others ----
     def _look(self) -> None:
         if self._exchange is None:
             return
         self._exchange.look()
         if self._exchange.failure is not None:
-            raise ConfigError(self._exchange.failure)
+            raise self._exchange.failure
 
     def _refuse(self) -> None:
         """While it waits itself, it is no one to copy from."""
@@ -478,7 +497,7 @@ class Handle:
         work = self._backend.all_reduce(
             tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard
         )
-        self._running.append((self.steps, work))
+        self._book.start(self.steps, work)
         return work
 
     def _on_forward(self, module: torch.nn.Module, _: object) -> None:
@@ -559,7 +578,7 @@ class Handle:
         copied_from: int | None = None,
         collect: bool = True,
     ) -> None:
-        counters = self._counters(self.steps)
+        counters = self._book.counters(self.steps)
         counters.way, counters.copied_from = way, copied_from
         self._backups.end_step(self.steps, is_own=way == "own")
         self.steps += 1
@@ -571,30 +590,10 @@ class Handle:
         if collect:
             self._collect()
 
-    def _counters(self, step: int) -> StepCounters:
-        if step not in self._by_step:
-            self._by_step[step] = StepCounters(step)
-            if len(self._by_step) > _MOST_STEPS:
-                del self._by_step[next(iter(self._by_step))]
-        return self._by_step[step]
-
     def _collect(self) -> None:
         own, _ = self._backend.place
-        left = []
-        for step, work in self._running:
-            if not work.is_completed():
-                left.append((step, work))
-                continue
-            try:
-                outcome = work.outcome()
-            except AikidoError:
-                continue  # its step has raised this, or went astray
-            if outcome is None:
-                continue
-            self._outcomes.append(outcome)
-            self._counters(step).add(outcome)
+        for step, outcome in self._book.collect():
             self._backups.add(step, outcome)
             if own in outcome.skipped and step > self._last_skipped:
                 self._last_skipped = step
                 self.skipped_steps += 1
-        self._running = left

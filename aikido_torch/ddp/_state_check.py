@@ -33,6 +33,7 @@ from aikido_torch.errors import RanksDifferError
 __all__ = ["StateCheck"]
 
 _log = logging.getLogger("aikido")
+_Notes = dict[int, dict[str, int]]  # parts of digests, by step
 # Steps from a digest until a rank that differs has the state of another one: the
 # digests come after one, the answer after one more, on a slow link after some more.
 _REPAIR_STEPS = 5
@@ -51,7 +52,10 @@ class StateCheck:
         reasons: what the loop is known to do besides; may grow.
 
     Attributes:
+        is_on: anything is compared.
+        raises: a difference is an error.
         num_repairs: states that this rank has copied because it differed.
+        failure: what is raised at the next boundary, or was raised at the last one.
     """
 
     def __init__(
@@ -69,7 +73,7 @@ class StateCheck:
         self._optimizer = optimizer
         check, every = checking
         self._exchange_of = exchange
-        self._is_on, self._raises = check != "off", check == "error"
+        self.is_on, self.raises = check != "off", check == "error"
         self._own, size = place
         self._interval = every - _REPAIR_STEPS if every > 2 * _REPAIR_STEPS else every
         self._first_step = first_step
@@ -81,14 +85,14 @@ class StateCheck:
         self._equal_at = 0  # the last digest that was as the others'
         self._verdict: Verdict | None = None  # this rank differs
         self._fetch: Fetch | None = None
-        self._failure: str | None = None
+        self.failure: RanksDifferError | None = None
         self._repaired_at = -1
         self._num_asked = 0
         self.num_repairs = 0
 
     @property
     def _exchange(self) -> Exchange | None:
-        return self._exchange_of() if self._is_on else None
+        return self._exchange_of() if self.is_on else None
 
     # ---- digests ----
 
@@ -117,10 +121,20 @@ class StateCheck:
         if digesting is None or exchange is None:
             return
         digest = digesting.result()
-        self._digests = {s: self._digests[s] for s in sorted(self._digests)[-1:]}
-        self._digests[digest.step] = digest
+        self._keep(digest)
         self._votes.add(self._own, digest.step, digest.total)
         exchange.tell_digest(digest.step, digest.total)
+
+    def _keep(self, digest: StateDigest) -> None:
+        self._digests = {s: self._digests[s] for s in sorted(self._digests)[-1:]}
+        self._digests[digest.step] = digest
+
+    def digest_now(self, step: int) -> StateDigest:
+        """Of the state after `step` steps; blocks for it."""
+        self.finish()
+        digest = Digesting(step, self._names, self._optimizer).result()
+        self._keep(digest)
+        return digest
 
     def on_replay(self, step: int) -> None:
         """Before a replay of `step`."""
@@ -133,7 +147,7 @@ class StateCheck:
         if self._digesting is not None:
             self._digesting.finish()
 
-    def digest_notes(self) -> dict[int, dict[str, int]]:
+    def digest_notes(self) -> _Notes:
         """The parts of the own digests by step, for a rank that copies the state."""
         return {step: dict(d.parts) for step, d in self._digests.items()}
 
@@ -147,6 +161,7 @@ class StateCheck:
         *,
         look: Callable[[], None],
         adopt: Callable[[Copied], dict[str, Any] | None],
+        read: Callable[[Copied], dict[str, Any]],
     ) -> int | None:
         """Between two steps. Returns the rank whose state was copied, if one was.
 
@@ -159,6 +174,7 @@ class StateCheck:
             look: called while this rank waits.
             adopt: puts a state in place and returns its parts; None: it is older than
                 what this rank has.
+            read: returns the parts of a state and leaves this rank's as it is.
 
         Raises:
             RanksDifferError: this rank differs, and that is an error.
@@ -171,8 +187,9 @@ class StateCheck:
         if self._fetch is not None and place[0] > self._fetch.step:
             copied = self._fetch.result(timeout_s, look, own_place=place)
             exchange.leave(self._fetch)
-            parts = None if copied is None else adopt(copied)
-            if copied is not None and parts is not None:
+            if self.raises:
+                self._fail(exchange, None if copied is None else read(copied)["notes"])
+            elif copied is not None and (parts := adopt(copied)) is not None:
                 source = copied.rank
                 self._note_repair(copied, parts["notes"])
             else:
@@ -184,11 +201,13 @@ class StateCheck:
                 donor = donors[self._num_asked % len(donors)]
                 self._num_asked += 1
                 self._fetch = exchange.ask(donor, place[0], is_patient=True)
+            elif self.raises:
+                self._fail(exchange, None)
         return source
 
     def _look(self, exchange: Exchange) -> None:
-        if self._failure is not None:
-            raise RanksDifferError(self._failure)
+        if self.failure is not None:
+            raise self.failure
         for rank, step, digest in exchange.take_digests():
             self._votes.add(rank, step, digest)
         for verdict in self._votes.decide():
@@ -196,11 +215,27 @@ class StateCheck:
                 self._num_replayed, self._equal_at = 0, verdict.step
             elif verdict.step > self._repaired_at:
                 self._verdict = verdict
-        if self._verdict is not None and self._raises:
-            # Raised one step later, when the others have heard of it.
-            self._failure = self._sentence(self._verdict, None)
-            exchange.tell_failure(self._failure, timeout_s=0.0)
-            self._verdict = None
+
+    def _fail(self, exchange: Exchange, notes: _Notes | None) -> None:
+        """Prepares the error, which is raised one step later: all have heard of it."""
+        verdict = self._verdict
+        assert verdict is not None
+        first = self.first_difference(verdict, notes or {})
+        self.failure = RanksDifferError(
+            self.sentence(verdict, first),
+            rank=self._own,
+            step=verdict.step,
+            tensor=first,
+        )
+        exchange.tell_failure(self.failure, timeout_s=0.0)
+        self._verdict = None
+
+    def first_difference(self, verdict: Verdict, notes: _Notes) -> str | None:
+        """Between the own digest and the notes of a rank; None: not known."""
+        theirs, own = notes.get(verdict.step), self._digests.get(verdict.step)
+        if theirs is None or own is None:
+            return None
+        return own.first_difference(StateDigest(verdict.step, theirs))
 
     def _note_silence(self, rank: int, timeout_s: float) -> None:
         assert self._verdict is not None
@@ -213,16 +248,12 @@ class StateCheck:
             timeout_s,
         )
 
-    def _note_repair(self, copied: Copied, notes: dict[int, dict[str, int]]) -> None:
+    def _note_repair(self, copied: Copied, notes: _Notes) -> None:
         verdict = self._verdict
         assert verdict is not None
-        theirs, own = notes.get(verdict.step), self._digests.get(verdict.step)
-        first = None
-        if theirs is not None and own is not None:
-            first = own.first_difference(StateDigest(verdict.step, theirs))
         _log.warning(
             "%s The state of rank %d was copied at step %d.",
-            self._sentence(verdict, first),
+            self.sentence(verdict, self.first_difference(verdict, notes)),
             copied.rank,
             copied.step,
         )
@@ -230,7 +261,8 @@ class StateCheck:
         self._num_replayed, self._equal_at = 0, copied.step
         self.num_repairs += 1
 
-    def _sentence(self, verdict: Verdict, first: str | None) -> str:
+    def sentence(self, verdict: Verdict, first: str | None) -> str:
+        """What is wrong, with the first difference and the likely reason."""
         agreed = ", ".join(map(str, verdict.agreed))
         where = "" if first is None else f" The first difference is in {first}."
         return (
@@ -239,16 +271,16 @@ class StateCheck:
         )
 
     def _reason(self) -> str:
+        found = "; ".join(self._reasons)
+        reasons = f" ({found})" if found else ""
         if self._num_replayed == 0:
             return (
                 f"since step {self._equal_at} this rank has replayed nothing, so its "
-                "loop changes parameters or options in another way than the others, or "
-                "its processor computes with other rounding."
+                "loop changes parameters, gradients or options in another way than the "
+                f"others{reasons}, or its processor computes with other rounding."
             )
-        text = (
+        return (
             f"since step {self._equal_at} this rank has replayed "
             f"{self._num_replayed} steps, and its loop does something in a step that "
-            "aikido_torch.ddp.register was not told of"
+            f"aikido_torch.ddp.register was not told of{reasons}."
         )
-        reasons = "; ".join(self._reasons)
-        return f"{text} ({reasons})." if reasons else f"{text}."

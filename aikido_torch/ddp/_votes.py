@@ -3,9 +3,10 @@
 """Which ranks differ from the majority, from the digests that all have sent. Pure."""
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 
-__all__ = ["Verdict", "Votes"]
+__all__ = ["Ends", "Verdict", "Votes"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,50 @@ class Votes:
     def _is_enough(self, votes: dict[int, str]) -> bool:
         most = max([*votes.values()].count(digest) for digest in votes.values())
         return len(votes) == self._size or 2 * most > self._size
+
+
+class Ends:
+    """The digests after the last step, of which each rank has sent one or several.
+
+    The last one of a rank counts. A rank that does not compare its state has sent none
+    and says so: its digest is empty.
+
+    Args:
+        own: this rank.
+        size: number of ranks.
+    """
+
+    def __init__(self, own: int, size: int) -> None:
+        self._own, self._size = own, size
+        self._ends: dict[int, tuple[int, str]] = {}
+
+    def add(self, rank: int, step: int, digest: str) -> None:
+        """Rank `rank` has `digest` after `step` steps."""
+        self._ends[rank] = step, digest
+
+    def awaited(self, gone: Collection[int]) -> list[int]:
+        """Ranks of which nothing has come, without those that have left."""
+        return [r for r in range(self._size) if r not in self._ends and r not in gone]
+
+    def ahead(self) -> tuple[int, list[int]]:
+        """The highest number of steps that a rank has told, and the ranks with it."""
+        compared = {rank: step for rank, (step, digest) in self._ends.items() if digest}
+        most = max(compared.values(), default=-1)
+        return most, sorted(rank for rank in compared if compared[rank] == most)
+
+    def verdict(self, gone: Collection[int]) -> Verdict | None:
+        """On the ranks with the most steps.
+
+        None: this rank is none of them, or it is not clear yet. That takes equal
+        digests of more than half of the ranks that have not left, or all digests.
+        """
+        most, ranks = self.ahead()
+        if self._own not in ranks:
+            return None
+        verdict = _verdict(most, {rank: self._ends[rank][1] for rank in ranks})
+        num_present = self._size - len(set(gone) - set(self._ends))
+        is_clear = 2 * len(verdict.agreed) > num_present or not self.awaited(gone)
+        return verdict if is_clear else None
 
 
 def _verdict(step: int, votes: dict[int, str]) -> Verdict:

@@ -124,3 +124,53 @@ def test_a_lost_store_is_no_time_out_and_buries_nothing_under_a_stack():
     text = str(caught.value)
     assert 'the rendezvous store failed while "token" was waited for: ' in text
     assert text.endswith("the server hung up")
+
+
+def test_a_group_calls_a_hook_once_before_it_ends():
+    calls = []
+
+    def hook(linger):
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor)  # the group is whole
+        calls.append((linger.total_seconds(), tensor.tolist()))
+
+    options = Options(shutdown_linger_ms=1500)
+    dist.init_process_group(
+        "aikido", store=dist.HashStore(), rank=0, world_size=1, pg_options=options
+    )
+    backend = _backend.backend_of(None)
+    backend.set_end_hook(lambda _: calls.append("replaced"))
+    backend.set_end_hook(hook)
+    dist.destroy_process_group()
+    backend.shutdown()
+    assert calls == [(1.5, [1.0, 1.0])]
+
+
+def test_the_error_of_a_hook_comes_when_the_group_has_ended(group_of_one):
+    def hook(_):
+        raise ConfigError("of the hook")
+
+    backend = _backend.backend_of(group_of_one)
+    backend.set_end_hook(hook)
+    with pytest.raises(ConfigError, match="of the hook"):
+        dist.destroy_process_group()
+    with pytest.raises(RuntimeError):
+        dist.all_reduce(torch.ones(1))
+
+
+@pytest.mark.parametrize("end", ["abort", "shut_down_family"])
+def test_a_group_that_is_aborted_or_ends_with_its_process_calls_no_hook(
+    group_of_one, end
+):
+    backend = _backend.backend_of(group_of_one)
+    backend.set_end_hook(pytest.fail)
+    getattr(backend, end)()
+    dist.destroy_process_group()
+
+
+def test_the_options_of_a_group_are_known_by_its_backend(group_of_one):
+    backend = _backend.backend_of(group_of_one)
+    assert _backend.option_of(backend, "shutdown_linger_ms") == 5000
+    group = dist.new_group(pg_options=Options(straggler_log_bytes=1 << 20))
+    backend = _backend.backend_of(group)
+    assert _backend.option_of(backend, "straggler_log_bytes") == 1 << 20

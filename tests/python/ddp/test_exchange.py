@@ -7,7 +7,7 @@ import torch
 
 from aikido_torch.ddp._exchange import Exchange, check_reachable
 from aikido_torch.ddp._state import Snapshot
-from aikido_torch.errors import PeerLostError
+from aikido_torch.errors import ConfigError, PeerLostError, RanksDifferError
 
 
 class Work:
@@ -246,15 +246,42 @@ def test_a_donor_that_dies_gives_nothing():
 
 def test_a_failure_is_told_to_all_others_shortened_if_need_be():
     _, (a, b, c) = exchanges()
-    a.tell_failure("it does not fit", timeout_s=1.0)
+    a.tell_failure(ConfigError("it does not fit"), timeout_s=1.0)
     for other in (b, c):
         other.look()
-        assert other.failure == "it does not fit"
+        assert isinstance(other.failure, ConfigError)
+        assert str(other.failure) == "it does not fit"
     assert a.failure is None
-    c.tell_failure("x" * 5000, timeout_s=1.0)
+    c.tell_failure(ConfigError("x" * 5000), timeout_s=1.0)
     a.look()
-    assert a.failure.startswith("xxx")
-    assert a.failure.endswith(" ...")
+    assert str(a.failure).startswith("xxx")
+    assert str(a.failure).endswith(" ...")
+
+
+@pytest.mark.parametrize("name", ["layer.weight", "layer." * 400])
+def test_a_difference_is_told_with_its_rank_step_and_tensor(name):
+    _, (a, b, _) = exchanges()
+    told = RanksDifferError(f"rank 0 differs in {name}", rank=0, step=95, tensor=name)
+    a.tell_failure(told, timeout_s=1.0)
+    b.look()
+    found = b.failure
+    assert isinstance(found, RanksDifferError)
+    assert (found.rank, found.step) == (0, 95)
+    assert found.tensor.startswith("layer.")
+    assert str(found).startswith("rank 0 differs in layer.")
+    if len(name) < 100:
+        assert (found.tensor, str(found)) == (told.tensor, str(told))
+
+
+def test_the_end_of_a_training_is_told_by_number():
+    _, (a, b, _) = exchanges()
+    a.tell_end(1, 60, "abc")
+    a.tell_end(2, 80, "")
+    b.look()
+    assert b.take_ends(1) == [(0, 60, "abc")]
+    assert b.take_ends(1) == []
+    assert b.take_ends(2) == [(0, 80, "")]
+    assert b.take_digests() == []
 
 
 def test_models_on_one_group_do_not_hear_each_other():

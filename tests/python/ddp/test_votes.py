@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 import pytest
 
-from aikido_torch.ddp._votes import Verdict, Votes
+from aikido_torch.ddp._votes import Ends, Verdict, Votes
 
 
 def votes_of(own, digests, step=100):
@@ -60,3 +60,55 @@ def test_a_majority_is_decided_once():
     votes = votes_of(0, "aaba")
     assert len(votes.decide()) == 1
     assert votes.decide() == []
+
+
+def ends_of(own, ends):
+    """From (steps, digest) of each rank; None: nothing has come."""
+    found = Ends(own, len(ends))
+    for rank, end in enumerate(ends):
+        if end is not None:
+            found.add(rank, *end)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ends", "gone", "agreed", "differing"),
+    [
+        ([(60, "a")] * 3, (), (0, 1, 2), ()),
+        ([(60, "a"), (60, "b"), (60, "a")], (), (0, 2), (1,)),
+        ([(60, "b"), (60, "a"), (60, "a")], (), (1, 2), (0,)),
+        ([(60, "a"), (60, "b")], (), (0,), (1,)),
+        # More than half need not wait for the rest, and a rank that has left is none.
+        ([(60, "a"), (60, "a"), None], (), (0, 1), ()),
+        ([None, (60, "b"), (60, "c")], (0,), (1,), (2,)),
+        ([(60, ""), (60, "b"), (60, "c")], (0,), (1,), (2,)),
+        # A rank with fewer steps is compared with nobody.
+        ([(60, "a"), (57, "b"), (60, "a")], (), (0, 2), ()),
+    ],
+)
+def test_the_ranks_with_the_most_steps_are_compared(ends, gone, agreed, differing):
+    for own in (*agreed, *differing):
+        verdict = Verdict(60, agreed, differing)
+        assert ends_of(own, ends).verdict(gone) == verdict
+
+
+@pytest.mark.parametrize(
+    ("own", "ends"),
+    [
+        (1, [None, (60, "b"), (60, "c")]),
+        (0, [(60, "a"), None, None]),
+        (1, [(60, "a"), (57, "a"), (60, "a")]),
+        (0, [(60, ""), (60, "a"), (60, "a")]),
+    ],
+)
+def test_without_a_majority_or_the_most_steps_there_is_no_verdict(own, ends):
+    assert ends_of(own, ends).verdict(()) is None
+
+
+def test_the_last_end_of_a_rank_counts_and_silence_is_awaited():
+    ends = ends_of(0, [(60, "a"), (60, "b"), None])
+    assert ends.awaited(()) == [2]
+    assert ends.awaited((2,)) == []
+    ends.add(1, 60, "a")
+    assert ends.verdict(()) == Verdict(60, (0, 1), ())
+    assert ends.ahead() == (60, [0, 1])

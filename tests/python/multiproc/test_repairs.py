@@ -2,15 +2,21 @@
 # Copyright (c) the aikido authors
 """A rank whose state differs is found by its digest, and copies that of the others."""
 
+import contextlib
+import gc
 import logging
+import time
 
 import pytest
 import torch
+import torch._dynamo  # once, before ranks are forked
 import torch.distributed as dist
-from multiproc.test_replayed_steps import Training, bits
+from multiproc.test_replayed_steps import Adversarial, Training, bits
+from torch import nn
 
+from aikido_torch.errors import RanksDifferError
 from aikido_torch.straggler import SkipStraggler
-from aikido_torch.testing import run_ranks
+from aikido_torch.testing import die, late, run_ranks, stop
 
 EVERY = 8
 CHANGED_IN = 9
@@ -41,6 +47,7 @@ class Changed(Training):
 
     def __init__(self, rank, odd, what, **told):
         self.odd, self.what, self.more = odd, what, told
+        self.was_changed = False
         super().__init__(rank)
 
     def prepare(self):
@@ -55,16 +62,28 @@ class Changed(Training):
             elif self.what == "rate":
                 self.optimizer.param_groups[0]["lr"] *= 2
 
+    def may_change(self, step):
+        """Whether it is time, once."""
+        is_due = step >= CHANGED_IN and self.rank == self.odd and not self.was_changed
+        self.was_changed |= is_due
+        return is_due
+
+    def step(self, step):
+        self.optimizer.zero_grad()
+        self.loss(step).backward()
+        if self.what == "gradient" and self.may_change(step):
+            nn.utils.clip_grad_norm_(self.net.parameters(), 1e-3)
+        self.optimizer.step()
+
     def run(self):
-        lines, by_step, step, was_changed = Lines(), {}, 0, False
+        lines, by_step, step = Lines(), {}, 0
         while (step := step + self.handle.catch_up()) < STEPS:
             by_step[step] = bits(*self.net.parameters())
-            if step >= CHANGED_IN and self.rank == self.odd and not was_changed:
-                was_changed = True
+            if self.what != "gradient" and self.may_change(step):
                 self.change()
             self.step(step)
             step += 1
-        dist.barrier()
+        self.handle.close()
         logging.getLogger("aikido").removeHandler(lines)
         return by_step, lines.texts
 
@@ -74,7 +93,7 @@ def train(rank, size, cases):
 
 
 # The first tensor that differs some steps later.
-FIRST = {"weight": "weight", "state": "bias", "rate": "weight"}
+FIRST = {"weight": "weight", "state": "bias", "rate": "weight", "gradient": "weight"}
 
 
 @pytest.mark.beside
@@ -99,3 +118,176 @@ def test_no_difference_lives_longer_than_so_many_steps(size):
         assert line.startswith(f"rank {odd} had another state than rank ")
         assert f"The first difference is in {FIRST[what]}. Likely reason: since" in line
         assert "this rank has replayed nothing" in line
+        assert ("(changed gradients)" in line) == (what == "gradient")
+
+
+class _Failing(Changed):
+    """Of which a difference is an error."""
+
+    def run(self):
+        try:
+            by_step, lines = super().run()
+        except RanksDifferError as error:
+            return error.rank, error.step, error.tensor, str(error)
+        return max(by_step), tuple(lines)
+
+
+def fail(rank, size, odd):
+    # The first steps' audit does not see a state that has changed.
+    return _Failing(rank, odd, "state", check="error").run()
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("odd", [0, 2])
+def test_a_difference_is_an_error_on_all_ranks_with_rank_step_and_tensor(odd):
+    by_rank = run_ranks(3, fail, odd)
+    assert len(set(by_rank)) == 1
+    rank, step, tensor, text = by_rank[0]
+    assert (rank, step, tensor) == (odd, 16, "bias")
+    others = [rank for rank in range(3) if rank != odd]
+    assert text.startswith(
+        f"rank {odd} had another state than rank {others[0]}, {others[1]} before step "
+        "16. The first difference is in bias. Likely reason: since step "
+    )
+
+
+class Linked(Adversarial):
+    """Two models that one loop steps; the second one differs on one rank."""
+
+    def __init__(self, rank, odd, which):
+        self.odd, self.which = odd, which
+        super().__init__(rank)
+
+    def prepare(self):
+        super().prepare(check_every=EVERY, policy=PATIENT)
+        self.told = {"check_every": EVERY, "policy": PATIENT}
+
+    def run(self):
+        lines, step, nets = Lines(), 0, (self.net, self.other)
+        while (step := step + self.handle.catch_up()) < STEPS:
+            assert self.other_handle.catch_up() == 0
+            if step == CHANGED_IN and self.rank == self.odd:
+                with torch.no_grad():
+                    nets[self.which].bias[1] += 1
+            self.step(step)
+            step += 1
+        logging.getLogger("aikido").removeHandler(lines)
+        return [bits(*net.parameters()) for net in nets], lines.texts
+
+
+LAST = 7  # steps, of which no digest is taken
+
+
+class Ending(Changed):
+    """One rank changes its state after the last digest of the training."""
+
+    def run(self):
+        self.lines, step = Lines(), 0
+        while (step := step + self.handle.catch_up()) < LAST:
+            if step == LAST - 2 and self.rank == self.odd:
+                self.change()
+            self.step(step)
+            step += 1
+
+
+def end(rank, size, odd, check, way):
+    """Returns the parameters and what was said, raised or logged."""
+    training = Ending(rank, odd, "state", check=check)
+    training.run()
+    try:
+        if way == "close":
+            training.handle.close()
+            dist.barrier()
+        dist.destroy_process_group()
+    except RanksDifferError as error:
+        return bits(*training.net.parameters()), [str(error)]
+    return bits(*training.net.parameters()), training.lines.texts
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("way", ["close", "destroy"])
+def test_the_last_steps_are_compared_at_the_end_and_repaired(way):
+    by_rank = run_ranks(3, end, 0, "warn", way)
+    assert len({found for found, _ in by_rank}) == 1
+    assert [len(texts) for _, texts in by_rank] == [1, 0, 0]
+    (line,) = by_rank[0][1]
+    assert line.startswith("rank 0 had another state than rank 1, 2 before step 7. The")
+    assert "first difference is in bias. Likely reason: since step 0 " in line
+    assert line.endswith("The state of rank 1 was copied.")
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("way", ["close", "destroy"])
+def test_a_difference_in_the_last_steps_is_an_error_on_all_ranks(way):
+    by_rank = run_ranks(3, end, 2, "error", way)
+    assert len({found for found, _ in by_rank}) == 2
+    assert len({tuple(texts) for _, texts in by_rank}) == 1
+    assert by_rank[0][1][0].startswith("rank 2 had another state than rank 0, 1 before")
+
+
+def end_apart(rank, size, how):
+    """Leaves after another time or in another way than the others."""
+    training = Ending(rank, None, "weight")
+    training.run()
+    begin = time.monotonic()
+    if rank == 1:
+        if how == "late":
+            late(0.5)
+        elif how == "stopped":
+            stop(0.5)
+        elif how == "dead":
+            die()
+        elif how == "gone":
+            del training
+            gc.collect()
+        else:
+            with contextlib.suppress(ValueError):
+                try:
+                    raise ValueError("of the loop")
+                finally:
+                    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    return time.monotonic() - begin
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("how", ["late", "stopped", "dead", "gone", "raising"])
+def test_at_the_end_nobody_waits_longer_than_for_the_others(how):
+    by_rank = run_ranks(3, end_apart, how, may_die=(1,) if how == "dead" else ())
+    # The time to linger is 5 s: nobody has waited as long.
+    assert all(took < 3.0 for took in by_rank if took is not None), by_rank
+    if how in ("late", "stopped"):
+        assert by_rank[0] > 0.3
+
+
+def disagree(rank, size):
+    """One rank raises in its step, and leaves."""
+    training = Changed(rank, 2, "rate", check="error")
+    try:
+        training.run()
+    except RanksDifferError as error:
+        return str(error)
+    return training.handle.steps
+
+
+@pytest.mark.beside
+def test_a_rank_whose_loop_raises_leaves_the_others_to_go_on():
+    by_rank = run_ranks(3, disagree, group_timeout=20.0)
+    assert by_rank[:2] == [STEPS, STEPS]
+    assert by_rank[2].startswith("Options of the optimizer change between two steps")
+
+
+def train_linked(rank, size, cases):
+    return [Linked(rank, *case).run() for case in cases]
+
+
+@pytest.mark.beside
+def test_each_of_several_models_in_one_loop_is_repaired():
+    cases = [(0, 0), (2, 1)]
+    by_rank = run_ranks(3, train_linked, cases, deadline=100.0)
+    for i, (odd, _) in enumerate(cases):
+        assert len({tuple(found[i][0]) for found in by_rank}) == 1
+        lines = [found[i][1] for found in by_rank]
+        assert [rank for rank in range(3) if lines[rank]] == [odd]
+        assert "The first difference is in bias." in lines[odd][0]

@@ -236,7 +236,7 @@ class LoopsOwnCount(Untold):
 class Adversarial(Training):
     """Two models with a handle each. The loop counts its iterations once."""
 
-    def prepare(self):
+    def prepare(self, **told):
         self.other = nn.Linear(8, 8)
         self.second = DistributedDataParallel(
             self.other, process_group=dist.new_group()
@@ -245,9 +245,18 @@ class Adversarial(Training):
             self.optimizer,
             torch.optim.AdamW(self.other.parameters(), lr=0.01),
         ]
+        told = {"policy": POLICY, **told}
         self.other_handle = ddp.register(
-            self.second, optimizer=self.optimizers[1], policy=POLICY
+            self.second, optimizer=self.optimizers[1], **told
         )
+
+    def step(self, step):
+        models = (self.model, self.second)
+        for model, optimizer in zip(models, self.optimizers, strict=True):
+            optimizer.zero_grad()
+            model(self.batch(step)).square().mean().backward()
+            optimizer.step()
+            late(0.01)
 
     def run(self):
         step, was_late, handles = 0, False, (self.handle, self.other_handle)
@@ -265,13 +274,7 @@ class Adversarial(Training):
                 while self.handle._steps_held() < STEPS - step:
                     late(0.0005)
                 continue
-            for model, optimizer in zip(
-                (self.model, self.second), self.optimizers, strict=True
-            ):
-                optimizer.zero_grad()
-                model(self.batch(step)).square().mean().backward()
-                optimizer.step()
-                late(0.01)
+            self.step(step)
             step += 1
         both = [*self.net.parameters(), *self.other.parameters()]
         return sum(handle.replayed_steps for handle in handles), bits(*both)

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Calls under way with their steps, and what has become of those that have ended."""
+
+from collections import deque
+
+from aikido_torch import _C
+from aikido_torch.errors import AikidoError
+from aikido_torch.straggler import StepCounters
+
+__all__ = ["StepBook"]
+
+_MOST_OUTCOMES = 100_000
+_MOST_STEPS = 10_000
+
+
+class StepBook:
+    """For the thread that trains.
+
+    Attributes:
+        outcomes: of calls that have ended, oldest first, the last 100,000.
+        by_step: the same added up for each step, the last 10,000.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[tuple[int, _C.AikidoWork]] = []
+        self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
+        self.by_step: dict[int, StepCounters] = {}
+
+    def start(self, step: int, work: _C.AikidoWork) -> None:
+        """A call of `step` is under way."""
+        self._running.append((step, work))
+
+    def counters(self, step: int) -> StepCounters:
+        """Those of `step`, to be written to."""
+        if step not in self.by_step:
+            self.by_step[step] = StepCounters(step)
+            if len(self.by_step) > _MOST_STEPS:
+                del self.by_step[next(iter(self.by_step))]
+        return self.by_step[step]
+
+    def collect(self) -> list[tuple[int, _C.Outcome]]:
+        """The calls that have ended since the last time, with their steps."""
+        ended, left = [], []
+        for step, work in self._running:
+            if not work.is_completed():
+                left.append((step, work))
+                continue
+            try:
+                outcome = work.outcome()
+            except AikidoError:
+                continue  # its step has raised this, or went astray
+            if outcome is None:
+                continue
+            self.outcomes.append(outcome)
+            self.counters(step).add(outcome)
+            ended.append((step, outcome))
+        self._running = left
+        return ended
