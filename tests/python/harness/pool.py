@@ -10,7 +10,7 @@ import signal
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,9 +30,11 @@ class MemberLostError(RuntimeError):
 class Member:
     """One process, as its parent sees it."""
 
-    def __init__(self, folder: Path, number: int, port: int) -> None:
+    def __init__(
+        self, folder: Path, number: int, port: int, preload: Sequence[str]
+    ) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(_PRELOAD))
+        context.set_forkserver_preload([*_PRELOAD, *preload])
         self._pipe, theirs = context.Pipe()
         self._stack_file = folder / f"stack-{number}"
         self._process = context.Process(
@@ -81,9 +83,14 @@ class Member:
 
 
 class Pool:
-    """Members, and a store that outlives each of them. Any thread may take some."""
+    """Members, and a store that outlives each of them. Any thread may take some.
 
-    def __init__(self) -> None:
+    Args:
+        preload: further modules to import before the fork.
+    """
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._preload = preload
         self._folder = tempfile.TemporaryDirectory(prefix="aikido-pool-")
         self._store = dist.TCPStore("127.0.0.1", 0, is_master=True)
         self._lock = threading.Lock()
@@ -104,7 +111,9 @@ class Pool:
             while len(self._idle) < count:
                 self._num_started += 1
                 folder = Path(self._folder.name)
-                self._idle.append(Member(folder, self._num_started, self._store.port))
+                port = self._store.port
+                member = Member(folder, self._num_started, port, self._preload)
+                self._idle.append(member)
             taken, self._idle = self._idle[:count], self._idle[count:]
         return taken
 
