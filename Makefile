@@ -24,10 +24,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 SOURCES := $(shell find csrc cuda -type f 2>/dev/null) CMakeLists.txt setup.py \
            pyproject.toml
 
-demo: $(DONE)/native
+# What is downloaded comes while the core compiles, which does not need it.
+demo: $(DONE)/tools
+	$(MAKE) -j 2 $(DONE)/core $(TORCH_DONE)
+	$(MAKE) $(DONE)/native
 	$(BIN)/python benchmarks/demo.py $(ARGS)
 
-# What is downloaded comes while the core compiles, which does not need it.
 test: $(DONE)/tools
 	$(MAKE) -j 2 core-build $(TORCH_DONE)
 	$(MAKE) core-test python-test
@@ -93,6 +95,18 @@ $(TORCH_DONE): $(DONE)/tools
 	@$(watched); $(BIN)/pip install "$(TORCH)"
 	rm -f $(DONE)/torch* $(DONE)/native
 	touch "$@"
+
+# The core, where setup.py will build the extension: torch is not there yet.
+$(DONE)/core: $(DONE)/tools $(SOURCES)
+	@minor=$$(sed -nE 's/^torch==([0-9]+\.[0-9]+).*/\1/p' <<< "$(TORCH)"); \
+	if [ -n "$$minor" ] && [ ! -e $(DONE)/native ]; then \
+	  tag=$$($(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)'); \
+	  echo "make: compiling the core while torch comes"; \
+	  $(BIN)/cmake -G Ninja -S . -B "build/$$tag-torch$$minor" \
+	    -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=OFF; \
+	  $(BIN)/cmake --build "build/$$tag-torch$$minor" --target aikido_core; \
+	fi
+	touch $@
 
 $(DONE)/native: $(TORCH_DONE) $(SOURCES)
 	@echo "make: compiling the extension, which may take some minutes"

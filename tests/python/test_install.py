@@ -63,6 +63,16 @@ def test_no_text_names_the_package_of_another_project():
             assert not wrong.search(path.read_text()), name
 
 
+# ---- make ----------------------------------------------------------------------------
+
+
+def test_the_core_compiles_while_torch_is_downloaded(tmp_path):
+    told = run("make", "-n", "demo", f"DONE={tmp_path}")
+    assert re.search(rf"-j 2 {tmp_path}/core {tmp_path}/torch", told)
+    assert told.index("--target aikido_core") < told.index("--no-build-isolation")
+    assert '-B "build/$tag-torch$minor"' in told  # where setup.py goes on with it
+
+
 # ---- Configuring ---------------------------------------------------------------------
 
 
