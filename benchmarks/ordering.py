@@ -16,6 +16,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from benchmarks import common
 from benchmarks.ordering_cases import (
+    conv,
     crossover,
     ddp,
     forward,
@@ -31,6 +32,7 @@ CASES = [
     *urgent_tuning.CASES,
     *crossover.CASES,
     *ddp.CASES,
+    *conv.CASES,
     *forward.CASES,
 ]
 

@@ -9,11 +9,13 @@ from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, graph_of
 from aikido_torch.ordering import plan_iteration
 
-__all__ = ["Layout", "by_module", "planned"]
+__all__ = ["Layout", "by_module", "plain", "planned"]
 
 Kinds = Mapping[str, object]
 
 _BUCKET_S = 1e-3  # what a bucket is worth, at least
+# Of DistributedDataParallel: its first bucket, and each other one.
+_FIRST_BYTES, _MOST_BYTES = 1 << 20, 25 << 20
 _MOST_ATOMS = 256  # finding an order takes the cube of them
 
 
@@ -57,6 +59,22 @@ def by_module(ready: Sequence[str], uses: Sequence[str], kinds: Kinds) -> Layout
         else:
             groups.append([name])
     return Layout(tuple(map(tuple, groups)), _places(groups, uses))
+
+
+def plain(ready: Sequence[str], num_bytes: Mapping[str, int], kinds: Kinds) -> Layout:
+    """The buckets of DistributedDataParallel, sent in the order of their readiness."""
+    buckets: list[list[str]] = []
+    size, most = 0, _FIRST_BYTES
+    for name in ready:
+        is_full = size >= most or (buckets and kinds[name] != kinds[buckets[-1][-1]])
+        if not buckets or is_full:
+            most = _MOST_BYTES if buckets else _FIRST_BYTES
+            buckets.append([])
+            size = 0
+        buckets[-1].append(name)
+        size += num_bytes[name]
+    places = tuple(range(len(buckets)))
+    return Layout(tuple(map(tuple, buckets)), places, name="plain buckets")
 
 
 def planned(

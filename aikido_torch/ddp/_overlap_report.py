@@ -57,11 +57,18 @@ def show(
     lines = [
         f"plan: {layout.name}; iteration: predicted {predicted}, "
         f"measured {_ms(seconds)}{before}; computing {_ms(iteration.compute_s)}",
-        f"an allreduce takes {_ms(link.alpha_s)} and {1e9 * link.beta_s:.3g} ns a byte",
+        f"an allreduce takes {_ms(link.alpha_s)} and {1e9 * link.beta_s:.3g} ns a byte"
+        + _give_or_take(measured.uncertainty),
     ]
+    if measured.trial.verdict:
+        lines.append(measured.trial.verdict)
     for name, simulated_s in layout.candidates.items():
         lines.append(f"simulated: {_ms(simulated_s)} with {name}")
     console.print("\n".join(lines), soft_wrap=True, highlight=False, markup=False)
+
+
+def _give_or_take(uncertainty: float | None) -> str:
+    return "" if uncertainty is None else f", give or take {uncertainty:.0%}"
 
 
 def message_cost(link: _C.LinkCost, members: int) -> _C.LinkCost:

@@ -29,7 +29,7 @@ from aikido_torch.ddp._agreement import (
 from aikido_torch.ddp._awaited import claim
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
-from aikido_torch.ddp._layout import Layout, by_module, planned
+from aikido_torch.ddp._layout import Layout, by_module, plain, planned
 from aikido_torch.ddp._overlap_checks import (
     check_arguments,
     check_eager,
@@ -68,7 +68,9 @@ class OverlappedDataParallel(nn.Module):
     its sum is here, and the next forward waits for a parameter where it needs it. So
     the sums have the time of the next forward as well, and go in the order in which it
     needs them. After some steps buckets and order are planned by what was measured
-    (`aikido_torch.ordering`), and again when the rate of the links changes.
+    (`aikido_torch.ordering`), and again when the rate of the links changes. The plan is
+    measured for some steps, then the buckets of DistributedDataParallel are, and the
+    faster of the two stays.
 
     The numbers are those of DistributedDataParallel over aikido with the same
     optimizer, bit for bit; over another backend sums may round differently.
@@ -527,18 +529,41 @@ class OverlappedDataParallel(nn.Module):
     def _plan_anew(self) -> None:
         """All ranks adopt what rank 0 plans, for the rank that computes longest."""
         self.synchronize()
-        self._retune.add_link(probe(self._group))
-        seen = gather(self._retune.iteration, self._group)
-        layout = self._planned(seen) if self._backend.place[0] == 0 else None
-        layout = gather(layout, self._group)[0]
-        if layout is not None:
-            is_equal = layout.sends_as(self._layout)
-            self._retune.planned(layout.predicted_s, is_equal=is_equal)
+        is_trial = self._retune.trial.is_due
+        layout = self._tried() if is_trial else self._newly_planned()
         self._adopt(layout or self._layout)  # and the policy from now on
         # Who has asked for it goes on to do so until here.
         self._sums.was_signalled = False
         self._ended.clear()
         self._watch.step()  # what this took is no iteration
+
+    def _tried(self) -> Layout:
+        """Plain buckets after a plan, and then the faster of the two."""
+        trial = self._retune.trial
+        layout: Layout = gather(trial.next(), self._group)[0]
+        trial.adopted(layout)
+        self._retune.tried(layout.predicted_s or 0.0)
+        return layout
+
+    def _newly_planned(self) -> Layout | None:
+        self._retune.add_link(probe(self._group))
+        seen = gather((self._retune.iteration, self._retune.sums), self._group)
+        self._retune.add_transfers([sums for _, sums in seen])
+        is_first = self._backend.place[0] == 0
+        own = self._planned([own for own, _ in seen]) if is_first else None
+        layout: Layout | None = gather(own, self._group)[0]
+        if layout is None or layout.predicted_s is None:
+            return None
+        trial = self._retune.trial
+        is_rejected = trial.has_rejected(layout)
+        is_equal = is_rejected or layout.sends_as(self._layout)
+        self._retune.planned(layout.predicted_s, is_equal=is_equal)
+        if is_rejected:
+            return None
+        if not is_equal:
+            ready = [name for bucket in layout.buckets for name in bucket]
+            trial.begin(layout, plain(ready, self._bytes, self._kinds))
+        return layout
 
     def _planned(self, seen: Sequence[Iteration]) -> Layout | None:
         link = self._retune.link

@@ -3,10 +3,17 @@
 """When the sums of a model are planned anew. Pure: what was seen in, a wish out.
 
 Note [what a sum takes]
-Sums share the link, so the time of each says little. But k sums of B bytes keep it busy
-for T seconds in an iteration, from when one is sent to when all that were sent are
-here: as if each had taken T / k for B / k bytes, which the fit of the link gets. One
-sample for each iteration: many small sums would outvote the large one that counts.
+The time of a call has more in it than its transfer: the rank waits for ranks that
+call later, and the sum waits behind others on the link. Two fits are made.
+
+1. Of calls on this rank alone, to notice that the links have another rate: k sums of
+   B bytes keep the link busy for T seconds in an iteration, as if each had taken T / k
+   for B / k bytes. One sample for each iteration: many small sums would outvote the
+   large one that counts.
+2. Of transfers, for plans: once all ranks compare what they saw (`transfer_time`), the
+   call of the rank that called last tells of each sum how long it took from then, or
+   from the end of the sum before it, whichever was later. Sums of a probe, which has
+   the links for itself, are transfers too.
 """
 
 import statistics
@@ -15,8 +22,9 @@ from collections.abc import Iterable, Sequence
 
 from aikido_torch import _C
 from aikido_torch.ddp._iteration import Iteration, typical
+from aikido_torch.ddp._trial import Trial
 
-__all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_time"]
+__all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_time", "transfer_time"]
 
 # (begin, end, bytes) of one sum; seconds of any clock.
 Sum = tuple[float, float, int]
@@ -38,7 +46,10 @@ class Retune:
     """
 
     def __init__(self) -> None:
-        self._fit = _C.LinkFit()
+        self._fit = _C.LinkFit()  # of calls
+        self._transfers = _C.LinkFit()
+        self._samples: deque[tuple[float, float]] = deque(maxlen=4 * _RECENT)
+        self._sums: deque[list[Sum]] = deque(maxlen=_RECENT)
         self._changes = 0  # of the link's rate, at the last plan
         self._iterations: deque[Iteration] = deque(maxlen=_RECENT)
         self._before: tuple[Iteration, ...] = ()  # seen with the plan before
@@ -47,13 +58,31 @@ class Retune:
         self._rate_pause = _RECENT  # the same because of another rate
         self._num_equal = 0  # plans in a row that changed nothing
         self._sum_bytes = 0.0  # of a typical sum
-        self._alpha_s, self._beta_s = 0.0, 0.0  # of the link at the last plan
+        self._alpha_s, self._beta_s = 0.0, 0.0  # of calls at the last plan
+        self.trial = Trial()
         self.predicted_s: float | None = None
 
     @property
     def link(self) -> _C.LinkCost | None:
-        """As it was seen; None before the first sum."""
-        return self._fit.link
+        """What transfers take; of calls until some were seen; None before the first."""
+        return self._transfers.link or self._fit.link
+
+    @property
+    def uncertainty(self) -> float | None:
+        """Median share by which transfers differ from `link`; None before the first."""
+        link = self._transfers.link
+        if link is None or not self._samples:
+            return None
+        said = [link.time_s(num_bytes) for num_bytes, _ in self._samples]
+        seen = [seconds for _, seconds in self._samples]
+        return statistics.median(
+            abs(a - b) / max(a, b, 1e-9) for a, b in zip(said, seen, strict=True)
+        )
+
+    @property
+    def sums(self) -> list[list[Sum]]:
+        """Of the last iterations since the last plan, for `add_transfers`."""
+        return list(self._sums)
 
     @property
     def measured_s(self) -> float | None:
@@ -79,15 +108,29 @@ class Retune:
         """Transfers of (bytes, seconds) alone on the link."""
         for num_bytes, seconds in samples:
             self._fit.add(bytes=num_bytes, seconds=seconds)
+            self._add_transfer(num_bytes, seconds)
+
+    def add_transfers(self, seen: Sequence[Sequence[Sequence[Sum]]]) -> None:
+        """What `sums` is on each rank, by rank."""
+        for of_iteration in zip(*seen, strict=False):
+            sample = transfer_time(of_iteration)
+            if sample is not None:
+                self._add_transfer(*sample)
+
+    def _add_transfer(self, num_bytes: float, seconds: float) -> None:
+        self._transfers.add(bytes=num_bytes, seconds=seconds)
+        self._samples.append((num_bytes, seconds))
 
     def add(self, iteration: Iteration, sums: Sequence[Sum]) -> None:
         """An iteration is over, and these are the sums of the one before."""
         self._iterations.append(iteration)
         self._since += 1
+        self.trial.add(iteration.seconds)
         if sums:
-            sample = busy_time(sums)
-            self._sum_bytes = sample[0]
-            self.add_link([sample])
+            self._sums.append(list(sums))
+            num_bytes, seconds = busy_time(sums)
+            self._sum_bytes = num_bytes
+            self._fit.add(bytes=num_bytes, seconds=seconds)
 
     @property
     def wants_plan(self) -> bool:
@@ -98,6 +141,8 @@ class Retune:
         """
         if self.predicted_s is None or self.measured_s is None:
             return False
+        if self.trial.is_on:
+            return self.trial.is_due
         if self._since < _RECENT:
             return False
         if self._num_equal >= _ENOUGH:
@@ -107,23 +152,36 @@ class Retune:
         off = abs(self.measured_s - self.predicted_s) > _OFF * self.predicted_s
         return off and self._since >= self._pause
 
+    def tried(self, predicted_s: float) -> None:
+        """A side of the trial is over, and another layout is adopted."""
+        self.predicted_s = predicted_s
+        self._begin()
+
     def planned(self, predicted_s: float, *, is_equal: bool = False) -> None:
         """There is a new plan. `is_equal`: buckets and their places stay the same."""
         if self.predicted_s is not None and self._fit.changes == self._changes:
             self._pause *= 2  # it did not help to plan anew
         self._num_equal = self._num_equal + 1 if is_equal else 0
         self._rate_pause = 2 * self._rate_pause if is_equal else _RECENT
-        if self.link is not None:
-            self._alpha_s, self._beta_s = self.link.alpha_s, self.link.beta_s
+        if self._fit.changes != self._changes:
+            self.trial.forget()
+        if (calls := self._fit.link) is not None:
+            self._alpha_s, self._beta_s = calls.alpha_s, calls.beta_s
         self.predicted_s = predicted_s
         self._changes = self._fit.changes
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is seen from now on is of another layout."""
+        self._sums.clear()
         self._since = 0
         self._before = tuple(self._seen)
         self._iterations.clear()
 
     @property
     def _has_other_cost(self) -> bool:
-        now_s = 0.0 if self.link is None else self.link.time_s(self._sum_bytes)
+        calls = self._fit.link
+        now_s = 0.0 if calls is None else calls.time_s(self._sum_bytes)
         then_s = self._alpha_s + self._beta_s * self._sum_bytes
         return max(now_s, then_s) > _OTHER_COST * min(now_s, then_s)
 
@@ -135,3 +193,22 @@ def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:
         busy_s += max(0.0, end - max(begin, until))
         until = max(until, end)
     return sum(num_bytes for _, _, num_bytes in sums) / len(sums), busy_s / len(sums)
+
+
+def transfer_time(by_rank: Sequence[Sequence[Sum]]) -> tuple[float, float] | None:
+    """(bytes, seconds) as of one transfer, from the sums of an iteration on each rank.
+
+    None if the ranks do not tell of the same sums.
+    """
+    ranks = [sorted(sums) for sums in by_rank]
+    if not ranks[0] or len({tuple(b for _, _, b in sums) for sums in ranks}) != 1:
+        return None
+    total_s = 0.0
+    for calls in zip(*ranks, strict=True):
+        # The last one to call has waited for nobody.
+        last = min(range(len(ranks)), key=lambda r: calls[r][1] - calls[r][0])
+        begin, end, _ = calls[last]
+        ends = (other for _, other, _ in ranks[last] if other < end)
+        total_s += end - max(begin, max(ends, default=begin))
+    count = len(ranks[0])
+    return sum(num_bytes for _, _, num_bytes in ranks[0]) / count, total_s / count

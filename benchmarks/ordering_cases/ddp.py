@@ -27,7 +27,9 @@ VGG_SHARES = (
 EMBEDDING_SHARES = ((0.02, 0.90), *((0.14, 0.0143) for _ in range(7)))
 TOTAL_BYTES = 2_400 * KB
 PLANNED_MBIT = (100.0, 200.0, 500.0)
-CHANGED_STEPS = 30  # after the rate has changed: noticed, planned and measured
+CHANGED_STEPS = 60  # after the rate has changed: noticed, planned, tried and measured
+# Steps of OverlappedDataParallel until its plan has been tried beside plain buckets.
+TRIAL_STEPS = 24
 
 
 def model_of(
@@ -59,7 +61,13 @@ def arms(model: str, *, steps: int) -> list[Training]:
         for backend in ("gloo", "aikido")
         for bucket in BUCKETS_MB
     ]
-    ours = Training(name="overlapped", model=model, arm="overlapped", steps=steps)
+    ours = Training(
+        name="overlapped",
+        model=model,
+        arm="overlapped",
+        warm_up=TRIAL_STEPS,
+        steps=steps,
+    )
     return [*ddp, ours]
 
 
@@ -133,7 +141,14 @@ def planner(case: Case, context: Context) -> list[Row]:
         name = f"{mbit:g} Mbit/s"
         models[name] = model_of(VGG_SHARES, compute_ms=compute_ms, total_bytes=total)
         trainings.append(
-            Training(name=name, model=name, arm="overlapped", steps=10, mbit=mbit)
+            Training(
+                name=name,
+                model=name,
+                arm="overlapped",
+                warm_up=TRIAL_STEPS,
+                steps=10,
+                mbit=mbit,
+            )
         )
     with ddp_runs.lab_of(NUM_HOSTS, mbit=MBIT) as lab:
         repeats = context.pick(2, 5)
@@ -165,7 +180,7 @@ def rate_change(case: Case, context: Context) -> list[Row]:
         name="overlapped",
         model="model",
         arm="overlapped",
-        steps=15 + CHANGED_STEPS,
+        steps=TRIAL_STEPS + 15 + CHANGED_STEPS,
         mbit=2 * MBIT,
         later_mbit=MBIT,
         later=CHANGED_STEPS,

@@ -77,6 +77,7 @@ class Trainer:
             layout = self.overlapped.layout
             seen["predicted_ms"] = 1e3 * (layout.predicted_s or math.nan)
             seen["plan"] = layout.name
+            seen["compute_ms"] = 1e3 * self.overlapped._retune.iteration.compute_s
             seen["num_plans"] = sum(x.predicted_s is not None for x in plans)
         return seen | {"fingerprint": fingerprint(self._net)}
 

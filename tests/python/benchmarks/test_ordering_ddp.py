@@ -5,7 +5,7 @@
 import pytest
 
 from aikido_torch import ordering
-from benchmarks.ordering_cases import ddp, ddp_plan, ddp_runs, forward
+from benchmarks.ordering_cases import conv, ddp, ddp_plan, ddp_runs, forward
 from benchmarks.ordering_cases.ddp_plan import Training
 from benchmarks.ordering_cases.ddp_runs import Record
 from benchmarks.straggler_cases.case import CaseError
@@ -107,3 +107,19 @@ def test_forwards_go_in_the_order_of_tac_at_the_ratio_they_say(shape, ratio):
     else:  # the longest computing first, as nothing else is between
         times = [turn.compute_ms[number] for number in turn.order]
         assert times != sorted(times)
+
+
+@pytest.mark.parametrize(("megabytes", "compute_ms"), conv.LOOPS)
+def test_no_iteration_is_shorter_than_its_computing_or_its_transfers(
+    megabytes, compute_ms
+):
+    total_bytes = round(megabytes * 1e6)
+    layers = ddp.model_of(conv.SHARES, compute_ms=compute_ms, total_bytes=total_bytes)
+    transfer_ms = 1e3 * ddp_plan.link_s(
+        layers,
+        num_ranks=conv.NUM_HOSTS,
+        bytes_per_s=conv.MBIT * 1e6 / 8 * ddp.GOODPUT,
+    )
+    bound = conv.bound_ms(layers)
+    assert max(compute_ms, transfer_ms) <= bound * 1.001
+    assert bound < compute_ms + transfer_ms

@@ -3,7 +3,7 @@
 import pytest
 
 from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._layout import by_module, planned
+from aikido_torch.ddp._layout import by_module, plain, planned
 from aikido_torch.ordering import LinkCost
 
 NAMES = ("in.weight", "in.bias", "mid.weight", "out.weight", "out.bias")
@@ -87,3 +87,15 @@ def test_large_models_are_planned_in_coarse_pieces():
     layout = planned(seen, sizes, LinkCost(alpha_s=0.0, beta_s=1.0), kinds)
     assert len(layout.buckets) <= 256
     assert sum(map(len, layout.buckets)) == 2000
+
+
+def test_plain_buckets_are_those_of_distributed_data_parallel():
+    sizes = dict(zip(NAMES, (30 << 20, 8, 700_000, 600_000, 8), strict=True))
+    layout = plain(READY, sizes, ALIKE)
+    assert layout.buckets == (
+        ("out.bias", "out.weight", "mid.weight"),
+        ("in.bias", "in.weight"),
+    )
+    assert layout.places == (0, 1)
+    kinds = ALIKE | {"out.weight": "float64"}
+    assert len(plain(READY, SIZES, kinds).buckets) == 3

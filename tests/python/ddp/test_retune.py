@@ -3,7 +3,8 @@
 import pytest
 
 from aikido_torch.ddp._iteration import Iteration
-from aikido_torch.ddp._retune import Retune, busy_time
+from aikido_torch.ddp._layout import Layout
+from aikido_torch.ddp._retune import Retune, busy_time, transfer_time
 
 SIZES = (4_000, 30_000, 130_000, 500_000)
 
@@ -46,6 +47,9 @@ def test_nothing_is_wanted_before_the_first_plan_or_without_a_reason():
 def test_another_rate_of_the_link_is_a_reason():
     retune = planned()
     assert run(retune, 100, beta_s=4e-6) == 8
+    # Only transfers tell what the links take now: calls may have waited.
+    assert retune.link.beta_s == pytest.approx(1e-6)
+    retune.add_link([(size, 0.001 + 4e-6 * size) for size in SIZES])
     retune.planned(1.0)
     assert run(retune, 100, beta_s=4e-6) is None
     assert retune.link.beta_s == pytest.approx(4e-6)
@@ -128,3 +132,61 @@ def test_the_measured_time_is_of_late():
 )
 def test_a_busy_link_is_as_good_as_its_mean_sum(sums, time):
     assert busy_time(sums) == time
+
+
+@pytest.mark.parametrize(
+    ("ranks", "time"),
+    [
+        # Rank 1 calls 3 s later, by a clock of its own.
+        ([[(0.0, 5.0, 10)], [(103.0, 105.0, 10)]], (10, 2.0)),
+        # The second sum waits for the end of the first.
+        ([[(0.0, 2.0, 10), (1.0, 5.0, 30)]] * 2, (20, 2.5)),
+        # Each rank is late with one of them.
+        (
+            [[(0.0, 4.0, 10), (7.0, 8.0, 30)], [(3.0, 4.0, 10), (5.0, 8.0, 30)]],
+            (20, 1.0),
+        ),
+        # The more urgent one goes first.
+        ([[(0.0, 5.0, 10), (1.0, 3.0, 30)]] * 2, (20, 2.0)),
+        ([[(0.0, 5.0, 10)], [(0.0, 5.0, 20)]], None),
+        ([[], []], None),
+    ],
+)
+def test_a_transfer_begins_when_the_last_has_called_and_the_link_is_free(ranks, time):
+    assert transfer_time(ranks) == time
+
+
+def test_costs_of_a_plan_are_those_of_transfers_whoever_is_late():
+    """Calls of rank 0 take 20 ms more, for which rank 1 is to blame."""
+    retune = planned(beta_s=6e-8)
+    of_ranks = [[], []]
+    for number in range(8):
+        size = SIZES[number % 4]
+        took = 0.001 + 6e-8 * size
+        of_ranks[0].append([(0.0, 0.02 + took, size)])
+        of_ranks[1].append([(50.02, 50.02 + took, size)])
+        retune.add(iteration(), of_ranks[0][-1])
+    assert retune.sums == of_ranks[0]
+    retune.add_transfers(of_ranks)
+    assert retune.link.alpha_s == pytest.approx(0.001, rel=0.01)
+    assert retune.link.beta_s == pytest.approx(6e-8, rel=0.01)
+    assert retune.uncertainty == pytest.approx(0, abs=1e-6)
+
+
+def test_the_uncertainty_is_how_far_transfers_lie_from_their_fit():
+    retune = Retune()
+    assert retune.uncertainty is None
+    for number in range(32):
+        size = SIZES[number % 4]
+        factor = 1.2 if number // 4 % 2 else 0.8
+        retune.add_link([(size, factor * (0.001 + 1e-6 * size))])
+    assert 0.1 < retune.uncertainty < 0.35
+
+
+def test_a_trial_comes_before_all_other_reasons_for_a_plan():
+    retune = planned()
+    retune.trial.begin(
+        Layout((("a",), ("b",)), (1, 0), 1.0), Layout((("a", "b"),), (0,))
+    )
+    assert run(retune, 100, seconds=1.5) == 9
+    assert retune.trial.is_due

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Whether a plan is as fast as plain buckets, by trying both. Pure.
+
+A plan is simulated, and a simulation may be wrong. So each new plan is measured for
+some iterations, then plain buckets are for as many, and the faster of the two stays. A
+plan whose prediction is off has to be faster by more than the noise of such a
+comparison.
+"""
+
+import statistics
+from dataclasses import replace
+
+from aikido_torch.ddp._layout import Layout
+
+__all__ = ["Trial"]
+
+_ITERATIONS = 8  # of each side, after one that changes over
+_OFF = 0.1  # share by which an iteration may take longer than predicted
+_CLEARLY = 0.95  # of the time of plain buckets: what a plan that is off has to take
+
+
+class Trial:
+    """Of one plan after another; the same calls are made on all ranks.
+
+    Attributes:
+        verdict: a sentence on the last plan that was tried; empty before.
+    """
+
+    def __init__(self) -> None:
+        self._plan: Layout | None = None  # under trial
+        self._plain: Layout | None = None
+        self._rejected: Layout | None = None
+        self._taken: dict[bool, list[float]] = {}
+        self._is_plain = False
+        self._num_since = 0
+        self.verdict = ""
+
+    @property
+    def is_on(self) -> bool:
+        """A plan is under trial."""
+        return self._plan is not None
+
+    @property
+    def is_due(self) -> bool:
+        """`next` is to be asked, on all ranks."""
+        return self.is_on and self._num_since > _ITERATIONS
+
+    def begin(self, plan: Layout, plain: Layout) -> None:
+        """The plan is adopted from now on."""
+        self._plan = None if plan.sends_as(plain) else plan
+        self._plain = plain
+        self._taken = {False: [], True: []}
+        self._is_plain, self._num_since = False, 0
+
+    def has_rejected(self, plan: Layout) -> bool:
+        """It was slower than plain buckets, and nothing has changed since."""
+        return self._rejected is not None and plan.sends_as(self._rejected)
+
+    def forget(self) -> None:
+        """The links have changed: a rejected plan may be tried again."""
+        self._rejected = None
+
+    def add(self, seconds: float) -> None:
+        """An iteration has taken so long. The first of a side counts for neither."""
+        self._num_since += 1
+        if self.is_on and self._num_since > 1:
+            self._taken[self._is_plain].append(seconds)
+
+    def next(self) -> Layout:
+        """What rank 0 adopts now. Requires: `is_due`."""
+        assert self._plan is not None
+        assert self._plain is not None
+        if self._is_plain and self._is_plan_better:
+            return self._plan
+        # Nobody has simulated plain buckets: until they are measured, as the plan.
+        return replace(self._plain, predicted_s=self._middle_s(self._is_plain))
+
+    def adopted(self, layout: Layout) -> None:
+        """What rank 0 took is adopted on all ranks."""
+        assert self._plan is not None
+        assert self._plain is not None
+        self._num_since = 0
+        if not self._is_plain:
+            self._is_plain = True
+            return
+        plan_s, plain_s = (self._middle_s(is_plain) for is_plain in (False, True))
+        is_plain = layout.sends_as(self._plain)
+        self._rejected = self._plan if is_plain else None
+        used = "plain buckets are" if is_plain else "the plan is"
+        self.verdict = (
+            f"the plan took {1e3 * plan_s:.1f} ms and plain buckets took "
+            f"{1e3 * plain_s:.1f} ms: {used} used"
+        )
+        self._plan = None
+
+    @property
+    def _is_plan_better(self) -> bool:
+        assert self._plan is not None
+        plan_s, plain_s = self._middle_s(False), self._middle_s(True)
+        predicted_s = self._plan.predicted_s
+        is_off = predicted_s is not None and plan_s > (1 + _OFF) * predicted_s
+        return plan_s <= (_CLEARLY if is_off else 1.0) * plain_s
+
+    def _middle_s(self, is_plain: bool) -> float:
+        """Mean without the shortest and the longest."""
+        ordered = sorted(self._taken[is_plain])
+        return statistics.mean(ordered[1:-1] or ordered)
