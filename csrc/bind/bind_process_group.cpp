@@ -198,6 +198,10 @@ void register_calls(BackendClass& backend) {
            py::call_guard<py::gil_scoped_release>(),
            "The next collective, which this rank finds wrong: raises ConfigError, and "
            "the others hear why.")
+      .def("leave_out_call", &AikidoBackend::leave_out_call, py::arg("why"),
+           py::arg("tells"), py::call_guard<py::gil_scoped_release>(),
+           "Takes the number of the next collective, which this rank does not make. If "
+           "tells, it fails for the others with ConfigError.")
       .def(
           "all_reduce",
           [](AikidoBackend& self, const at::Tensor& tensor, const ::c10d::ReduceOp& op,

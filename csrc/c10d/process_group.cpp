@@ -229,6 +229,13 @@ void AikidoBackend::refuse_call(const std::string& call, const std::string& why)
              Rank(site.rank)});
 }
 
+void AikidoBackend::leave_out_call(const std::string& why, bool tells) {
+  check_process();
+  const Status status(Code::kInvalidArgument, why, Rank(getRank()));
+  if (const auto communicator = communicator_.get())
+    communicator->refuse(status, tells);
+}
+
 uint64_t AikidoBackend::refuse(const Status& why) {
   const auto communicator = communicator_.get();
   if (!communicator || engine_->is_forked()) return 0;

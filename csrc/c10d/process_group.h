@@ -104,6 +104,8 @@ class AikidoBackend final : public ChangingBackend {
   // A collective that the caller has found wrong before it came here: it takes its
   // number, and the others hear why, as from one that is refused here. Throws.
   [[noreturn]] void refuse_call(const std::string& call, const std::string& why);
+  // Takes the number of the next collective, as Group::refuse().
+  void leave_out_call(const std::string& why, bool tells);
 
   // ---- reductions
   WorkPtr allreduce(Tensors& tensors, const ::c10d::AllreduceOptions& opts) override;

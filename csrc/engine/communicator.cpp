@@ -250,12 +250,12 @@ void Communicator::take_up(Called called) {
   group_->end_turn();
 }
 
-uint64_t Communicator::refuse(const Status& why) {
+uint64_t Communicator::refuse(const Status& why, bool tells) {
   uint64_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    enter(nullptr, [this, why] {
-      group_->refuse(why);
+    enter(nullptr, [this, why, tells] {
+      group_->refuse(why, tells);
       group_->end_turn();
     });
     number = ++num_calls_;

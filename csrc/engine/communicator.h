@@ -67,9 +67,9 @@ class Communicator final : private transport::Doorkeeper {
   // waits for release(), and so do the calls after it, sends as well: all members take
   // calls up in the order of their numbers.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
-  // A collective that its caller refuses to make: takes a number, which is returned,
-  // and fails at all.
-  uint64_t refuse(const Status& why);
+  // A collective that its caller does not make: takes a number, which is returned, and
+  // fails here; if `tells`, at all members.
+  uint64_t refuse(const Status& why, bool tells = true);
   void send(collectives::SendCall&& call);
   // The same without a hold, and past the calls that wait for their data.
   void send_ahead(collectives::SendCall&& call);

@@ -166,13 +166,13 @@ void Group::call(Call call, collectives::LocalCall local, Duration timeout) {
   update_known();
 }
 
-void Group::refuse(const Status& why) {
+void Group::refuse(const Status& why, bool tells) {
   const Seq seq(called_ + 1);
   const auto it = active_.find(seq.value);
   if (it != active_.end()) {
-    fail(*it->second.operation, why, closed_.is_ok());
+    fail(*it->second.operation, why, tells && closed_.is_ok());
   } else {
-    if (closed_) tell_abort(seq, why);
+    if (tells && closed_) tell_abort(seq, why);
     ++num_failed_ahead_;
     active_.emplace(seq.value, Active{failed_operation(seq, why), {}});
   }

@@ -74,9 +74,9 @@ class Group final : public transport::Timed,
   // The next collective of the local member. Completes or fails before `timeout` is
   // over. Requires: collectives::validate(call) is ok.
   void call(collectives::Call call, collectives::LocalCall local, Duration timeout);
-  // The next collective as well, which the local member has refused to make, and knows
-  // why: takes its number, and tells the others, for whom it fails with `why`.
-  void refuse(const Status& why);
+  // The next collective as well, which the local member does not make: takes its
+  // number. If `tells`, the others hear of it, and it fails with `why` for them too.
+  void refuse(const Status& why, bool tells = true);
   void send(collectives::SendCall&& call);
   void receive(collectives::ReceiveCall&& call);
 
