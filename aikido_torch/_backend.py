@@ -36,6 +36,13 @@ _RUNTIME_OPTIONS = (
     "transport_credit_bytes",
 )
 _backends: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
+# Those whose members did not meet at a store.
+_without_store: "weakref.WeakSet[_C.AikidoBackend]" = weakref.WeakSet()
+# Groups on which `register` reduces buckets, by the group of the model.
+_bucket_backends: (
+    "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.WeakSet[_C.AikidoBackend]]"
+)
+_bucket_backends = weakref.WeakKeyDictionary()
 # Ranks in the job of the members of each group, by its name, also when it has ended.
 _members: dict[str, tuple[int, ...]] = {}
 # What groups were made with, by name; those split from another one are missing.
@@ -108,6 +115,26 @@ def backend_while_standing(
         return backend if backend is known() else None
 
     return standing
+
+
+def options_of(backend: _C.AikidoBackend) -> Options | None:
+    """What `backend` was made with; None: a group made from another one."""
+    return _given.get(backend.group_name)
+
+
+def was_met_at_store(backend: _C.AikidoBackend) -> bool:
+    """Whether the present members met at the store of torch."""
+    return backend not in _without_store and backend.epoch == 1
+
+
+def note_bucket_backend(of: _C.AikidoBackend, buckets: _C.AikidoBackend) -> None:
+    """`register` reduces the buckets of a model on the group `of` by `buckets`."""
+    _bucket_backends.setdefault(of, weakref.WeakSet()).add(buckets)
+
+
+def with_bucket_backends(backend: _C.AikidoBackend) -> list[_C.AikidoBackend]:
+    """`backend`, and those by which the buckets of models on it are reduced."""
+    return [backend, *_bucket_backends.get(backend, ())]
 
 
 def recorder_of_process() -> _C.Recorder:
@@ -227,6 +254,8 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
             stacklevel=1,
         )
     _backends.add(backend)
+    if not connect:
+        _without_store.add(backend)
     algorithm = pg_options.value("collectives_algorithm")
     if connect and algorithm in ("auto", "two_level"):
         hosts = _links.find_hosts(backend, time_left())

@@ -116,7 +116,12 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
             for _ in range(missed.batches_to_skip):
                 next(batches)
             step += missed
-        if rank == 0 and snapshots.take_if_due(step, time.monotonic() - begin):
+            # On all ranks, so that none is taken past such a step.
+            is_due = handle.every(plan.snapshot_steps)
+        else:
+            is_due = True
+        seconds = time.monotonic() - begin
+        if rank == 0 and is_due and snapshots.take_if_due(step, seconds):
             emit(step=step)
     end = time.monotonic()
 

@@ -5,8 +5,9 @@
 ```python
 model = DistributedDataParallel(net)
 handle = aikido_torch.ddp.register(model, policy=SkipStraggler(), optimizer=optimizer)
-while step < steps:
-    step += handle.catch_up()
+while (step := step + handle.catch_up()) < steps:
+    if handle.every(10):
+        ...  # collectives of your own: log, evaluate, save
     ...
 ```
 
@@ -16,6 +17,10 @@ next from where it was, it would be late for ever and all its work thrown away.
 runs on the committed gradients, without forward or backward, or, when that is fewer
 bytes, the state of another rank is copied. Either way the rank is bit-identical with
 the others again.
+
+Buckets are reduced on a group of their own. Calls of the loop on the model's group do
+not keep a late rank from catching up, and those that are not in each step belong where
+`every(n)` is true: behind the same steps on all ranks, also on one that catches up.
 
 A rank for which the others cannot keep more results is waited for, or with
 `SkipStraggler(log_full="leave")` left out: its step is thrown away, and `catch_up()`

@@ -16,16 +16,18 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, catching_up_on
+from aikido_torch._backend import catching_up_on
 from aikido_torch._steps import tell_passed
-from aikido_torch.ddp._backups import Backups, late_in
+from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
 from aikido_torch.ddp._catch_up import CatchUp
 from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
 from aikido_torch.ddp._end_check import end_check_of
-from aikido_torch.ddp._exchange import Copied, Exchange, check_reachable
+from aikido_torch.ddp._exchange import Copied, Exchange
+from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._report import Check
+from aikido_torch.ddp._return import return_by_copy
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
@@ -35,7 +37,6 @@ from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
-    PeerLostError,
     RetryLaterError,
 )
 from aikido_torch.straggler import Carry, Policy, StepCounters, WaitAll
@@ -51,8 +52,6 @@ _STRICT_STEPS = 2
 _STRICT_STEPS_OF_STATIC_GRAPH = 3
 # Ranks that are asked for their state before the steps are replayed after all.
 _MOST_ASKED = 2
-# Copies after which a rank that is refused all the same gives up.
-_MOST_RETURNS = 8
 _LOOK_S = 0.001
 
 
@@ -94,13 +93,17 @@ class Handle:
         self.replayed_steps = 0
         self.copied_steps = 0
         self.served_copies = 0
-        self.skipped_steps = 0
         self.carried_steps = 0
         self._own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
         self._stepped_at = time.monotonic()
-        self._book = StepBook()
         self._group = model.process_group
-        self._backend = backend_of(model.process_group)
+        self._skips = not isinstance(policy, WaitAll)
+        self._calls = LoopCalls(
+            model.process_group, number=number, skips=self._skips, check=checking[0]
+        )
+        weakref.finalize(self, self._calls.closing())
+        self._backend = self._calls.buckets
+        self._book = StepBook(self._backend.place[0])
         self._policies = StepPolicy(policy)
         self._wait_all = WaitAll().native()
         self._optimizer = optimizer
@@ -119,10 +122,8 @@ class Handle:
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
         self._in_buckets: set[int] = set()
-        self._last_skipped = -1
         self._exchange: Exchange | None = None
         self._goal = ANY_STEP  # of this catch_up
-        self._skips = not isinstance(policy, WaitAll)
         # Rather than be waited for, a rank is left out and copies the state.
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
         # A step was not what the others made of it: what is here is nobody's state.
@@ -162,6 +163,34 @@ class Handle:
         self._collect()
         return list(self._book.by_step.values())
 
+    @property
+    def skipped_steps(self) -> int:
+        """Steps without (part of) this rank's own gradient; see the class."""
+        return self._book.skipped_steps
+
+    def every(self, n: int) -> bool:
+        """Whether this is a step in which all ranks do the same besides training.
+
+        True behind n steps, 2 n and so on, on all ranks with the same parameters:
+        `catch_up` takes no rank past such a step. So collectives are safe there, to
+        log, evaluate or save:
+
+        ```python
+        while (step := step + handle.catch_up()) < steps:
+            if handle.every(10):
+                dist.all_reduce(mean_loss)
+            ...
+        ```
+
+        Ask in each step, at the same place of the loop, on all ranks. The question may
+        be before or behind the step. What waits for all ranks in each step waits for a
+        late rank in each step: then nothing is gained by skipping it.
+
+        Raises:
+            ConfigError: n is no whole number, or below 1.
+        """
+        return self._calls.is_due(n, self.steps)
+
     def catch_up(self) -> CatchUp:
         """Applies every step that is committed but was not taken part in here.
 
@@ -176,10 +205,8 @@ class Handle:
         This waits until it does, as long as the group's calls do. The step in which it
         learnt of that was thrown away; it counts, as one that was copied later.
 
-        The steps applied have passed for this rank: what your loop does in every step
-        besides, such as an all_reduce of the loss for a log, has to be done for them
-        too, or the ranks end up in different calls. Better do it every so many steps,
-        behind a barrier.
+        The steps applied have passed for this rank, without what your loop does in them
+        besides. What all ranks have to do belongs where `every(n)` is true.
 
         Returns:
             The number of optimizer steps applied, as an int that also says how; 0 for
@@ -196,7 +223,8 @@ class Handle:
         self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
-        self._goal = stepped_together.begin(self)
+        limit = self._calls.begin(self.steps)
+        self._goal = min(stepped_together.begin(self), limit)
         source = self._come_back()
         repaired_from = self._state_check.at_boundary(
             (self.steps, self._backend.num_calls),
@@ -207,6 +235,7 @@ class Handle:
             read=lambda copied: self._state.read(copied.snapshot),
         )
         source = source if repaired_from is None else repaired_from
+        self._calls.end(self.steps)
         self._answer()
         self._audit.on_top(has_moved=self.steps > before)
         return CatchUp(
@@ -226,14 +255,13 @@ class Handle:
         for it there would wait for each other. Call it where `catch_up` may be called.
 
         Args:
-            group: another one than the model's, of the same ranks and any backend: a
-                rank that is behind has calls to make in that one first.
+            group: of the same ranks as the model's, of any backend.
 
         Raises:
-            ConfigError: it is the model's.
+            ConfigError: the buckets are reduced in it.
             Whatever `catch_up` or the barrier raises.
         """
-        if group is self._group:
+        if group is self._group and not self._calls.has_own_group:
             raise ConfigError(
                 "barrier: this is the group of the model, in which a rank that is "
                 "behind still has gradients to reduce; make another one, as by "
@@ -270,23 +298,35 @@ class Handle:
             return 0
         return self._backend.committed_ahead // len(self._buckets)
 
+    def _steps_to_take(self) -> int:
+        """Of `_steps_held`, those that `every` and the calls of the loop allow."""
+        limit = self._calls.allowed(self.steps, self._steps_begun())
+        return min(self._steps_held(), limit - self.steps)
+
+    def _steps_begun(self) -> int:
+        """Steps from here on behind which another rank has begun the next one."""
+        if not self._is_laid_out():
+            return 0
+        return max(0, self._backend.called_ahead - 1) // len(self._buckets)
+
     def _steps_behind(self) -> int:
         """That other ranks have behind them, whether or not their results are here.
 
         They do not call the next step before. A slow link may have many results still
         to bring, so those that are here do not tell how far it is.
         """
-        if not self._is_laid_out():
-            return 0
-        called = max(0, self._backend.called_ahead - 1) // len(self._buckets)
-        return max(self._steps_held(), called)
+        return max(self._steps_held(), self._steps_begun())
+
+    def _limit(self) -> int:
+        """The step to which this catch_up may go."""
+        return min(self._goal, self._calls.limit(self.steps, self._steps_begun()))
 
     def _come_back(self) -> int | None:
         """Until nothing is missing any more. Returns whose state was copied."""
         source = None
         while True:
             if self._must_copy():
-                source = self._return()
+                source = return_by_copy(self)
             try:
                 copied_from = self._catch_up_held()
             except AikidoError:
@@ -299,54 +339,12 @@ class Handle:
         is_refused = self._leaves and self._backend.standing == "refused"
         return self._is_astray or is_refused
 
-    def _return(self) -> int:
-        """Copies until this rank is in the view with the state of a rank in it."""
-        wait_s = (self._copy or StateCopy()).timeout_s(self._own_steps_s)
-        deadline = time.monotonic() + self._backend.call_timeout.total_seconds()
-        num_copies = 0
-        while time.monotonic() < deadline:
-            copied = None
-            for rank in self._candidates():
-                # A step that went astray is as good as none.
-                left_s = max(0.0, deadline - time.monotonic())
-                copied = self._ask(rank, self.steps - 1, min(wait_s, left_s))
-                if copied is not None:
-                    break
-            if copied is None:
-                check_reachable(self._backend)
-                wait_s = min(2 * wait_s, 60.0)
-                continue
-            if self._adopt(copied) is None:
-                continue
-            self._is_astray = False
-            while self._backend.standing == "returning":
-                self._refuse()
-                time.sleep(_LOOK_S)
-                if time.monotonic() > deadline:
-                    break
-            if self._backend.standing == "member":
-                return copied.rank
-            num_copies += 1
-            if num_copies == _MOST_RETURNS:
-                raise PeerLostError(
-                    f"catch_up: this rank has copied the state of another one "
-                    f"{num_copies} times and was refused each time: the others produce "
-                    "results faster than this rank can copy, or a connection of it is "
-                    "broken; see straggler.log_bytes, or reconfigure."
-                )
-        raise RetryLaterError(
-            "catch_up: this rank was left out while it was late, and no rank gave its "
-            f"state within {self._backend.call_timeout.total_seconds():.0f} s; the "
-            "others answer in their own catch_up: are they still training, or do they "
-            "wait for this rank in a strict call?"
-        )
-
     def _catch_up_held(self) -> int | None:
         source = None
         rule = self._copy or StateCopy(when="never")
         may_copy = self._copy is not None and self._exchange is not None
-        may_copy = may_copy and self._goal == ANY_STEP  # a copy may be behind the goal
-        while behind := min(self._steps_behind(), self._goal - self.steps):
+        may_copy = may_copy and self._limit() == ANY_STEP  # a copy may be behind it
+        while (behind := min(self._steps_behind(), self._limit() - self.steps)) > 0:
             now = Situation(
                 steps_behind=behind,
                 steps_held=min(behind, self._steps_held()),
@@ -378,6 +376,7 @@ class Handle:
         # Before apply(), as in an own step: there the hook of its backward has done it.
         self._end_step("replayed")
         self.replayed_steps += 1
+        self._calls.on_replayed(self.steps, self._book.outcomes[-1])
         gradients = gradients_from(
             list(self._buckets.values()),
             are_views=self._are_views,
@@ -406,15 +405,7 @@ class Handle:
         return copied
 
     def _candidates(self) -> list[int]:
-        """Whom to ask, best first: who was in time the last time, the next ranks first.
-
-        By rank from here on, so that several who are late ask different ones.
-        """
-        own, size = self._backend.place
-        others = [(own + i) % size for i in range(1, size)]
-        outcomes = self._book.outcomes
-        late = late_in(outcomes[-1]) if outcomes else set()
-        return sorted(others, key=lambda rank: rank in late)
+        return self._book.by_lateness(self._backend.place[1])
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
         """Puts the state in place and returns its parts.
@@ -442,8 +433,7 @@ class Handle:
         self._state_check.finish()
         self._state.apply(parts)
         while self.steps < copied.step:
-            self._last_skipped = self.steps
-            self.skipped_steps += 1
+            self._book.note_skipped(self.steps)
             self._end_step("copied", copied.rank)
             self.copied_steps += 1
             tell_passed(self._optimizer)
@@ -506,6 +496,7 @@ class Handle:
     def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_current()
+            self._calls.on_hook(self.steps)
             self._collect()
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
@@ -522,6 +513,7 @@ class Handle:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
         if bucket.is_last():
+            after_backward(self._calls.check)
             self._audit.on_backward(self.steps, None if strict else self._in_buckets)
             self._state_check.on_last_hook()
             if strict:
@@ -535,7 +527,9 @@ class Handle:
             self._end_step("own", collect=False)
 
         def goes_astray() -> bool:
-            if strict or not self._was_left_out(work):
+            if self._calls.has_failed:
+                return True  # raised at the end of the backward, with the reason
+            if strict or not (self._leaves and self._book.was_left_out(work)):
                 return False
             # This step is lost, and catch_up repairs what comes of it.
             self._is_astray = True
@@ -545,16 +539,6 @@ class Handle:
         hooked = _C.hook_work(work, bucket.buffer(), goes_astray)
         future: torch.futures.Future[torch.Tensor] = hooked.get_future()
         return future
-
-    def _was_left_out(self, work: _C.AikidoWork) -> bool:
-        """Whether the call failed because this rank itself is out and is to copy."""
-        if not self._leaves:
-            return False
-        try:
-            work.outcome()
-        except PeerLostError as error:
-            return error.rank == self._backend.place[0]
-        return False
 
     def _start_carrying(self, bucket: GradBucket) -> _C.AikidoWork:
         carry = self._carries[bucket.index()]
@@ -591,9 +575,5 @@ class Handle:
             self._collect()
 
     def _collect(self) -> None:
-        own, _ = self._backend.place
         for step, outcome in self._book.collect():
             self._backups.add(step, outcome)
-            if own in outcome.skipped and step > self._last_skipped:
-                self._last_skipped = step
-                self.skipped_steps += 1

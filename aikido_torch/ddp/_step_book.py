@@ -5,7 +5,8 @@
 from collections import deque
 
 from aikido_torch import _C
-from aikido_torch.errors import AikidoError
+from aikido_torch.ddp._backups import late_in
+from aikido_torch.errors import AikidoError, PeerLostError
 from aikido_torch.straggler import StepCounters
 
 __all__ = ["StepBook"]
@@ -17,12 +18,19 @@ _MOST_STEPS = 10_000
 class StepBook:
     """For the thread that trains.
 
+    Args:
+        rank: this one, in the group of the model.
+
     Attributes:
+        skipped_steps: those in which (part of) this rank's own gradient was left out.
         outcomes: of calls that have ended, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._last_skipped = -1
+        self.skipped_steps = 0
         self._running: list[tuple[int, _C.AikidoWork]] = []
         self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self.by_step: dict[int, StepCounters] = {}
@@ -38,6 +46,29 @@ class StepBook:
             if len(self.by_step) > _MOST_STEPS:
                 del self.by_step[next(iter(self.by_step))]
         return self.by_step[step]
+
+    def note_skipped(self, step: int) -> None:
+        """This rank's gradient was left out of `step`."""
+        if step > self._last_skipped:
+            self._last_skipped = step
+            self.skipped_steps += 1
+
+    def was_left_out(self, work: _C.AikidoWork) -> bool:
+        """Whether a failed call failed because this rank itself is out."""
+        try:
+            work.outcome()
+        except PeerLostError as error:
+            return error.rank == self._rank
+        return False
+
+    def by_lateness(self, size: int) -> list[int]:
+        """The other ranks of the group: those first that were in time the last time.
+
+        By rank from this one on, so that several late ranks ask different ones.
+        """
+        others = [(self._rank + i) % size for i in range(1, size)]
+        late = late_in(self.outcomes[-1]) if self.outcomes else set()
+        return sorted(others, key=lambda rank: rank in late)
 
     def collect(self) -> list[tuple[int, _C.Outcome]]:
         """The calls that have ended since the last time, with their steps."""
@@ -55,5 +86,7 @@ class StepBook:
             self.outcomes.append(outcome)
             self.counters(step).add(outcome)
             ended.append((step, outcome))
+            if self._rank in outcome.skipped:
+                self.note_skipped(step)
         self._running = left
         return ended

@@ -29,8 +29,8 @@ class Stepped(Protocol):
 
     steps: int
 
-    def _steps_held(self) -> int:
-        """Steps of others that could be applied now."""
+    def _steps_to_take(self) -> int:
+        """Steps of others that could be applied now, and may be."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Together:
         stepped = {h: p for h, p in self._paces.items() if p.per_iteration > 0}
         if len(stepped) < 2 or not all(pace.is_steady for pace in paces):
             return
-        count = min(h._steps_held() // p.per_iteration for h, p in stepped.items())
+        count = min(h._steps_to_take() // p.per_iteration for h, p in stepped.items())
         for handle, pace in stepped.items():
             pace.goal = handle.steps + count * pace.per_iteration
 

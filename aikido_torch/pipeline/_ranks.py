@@ -2,18 +2,12 @@
 # Copyright (c) the aikido authors
 """The process groups of a pipeline, and what its ranks agree on before it runs.
 
-Note [names of groups]
-torch names a group by the number of groups made so far, and ranks that make a group
-together have to agree on the name. With use_local_synchronization=True only members
-make the group and count it. A later group of all ranks would then have another name on
-members than on others, and all of them would wait for ever. So a group that only
-members make is named after a number that its ranks agree on, and the count stays as it
-was.
+The names of the groups follow Note [names of groups] in `_own_groups`.
 """
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +16,7 @@ from torch import nn
 
 from aikido_torch import _C
 from aikido_torch._backend import backend_of
+from aikido_torch._own_groups import counted_from
 from aikido_torch.errors import AbortedError, AikidoError, ConfigError
 from aikido_torch.options import Options
 from aikido_torch.pipeline._schedule import Schedule
@@ -171,7 +166,7 @@ class Ranks:
         is_local = not self._is_default
         # The members of several groups may be the same, with other purposes.
         name = self._salt + is_of_messages
-        with _counted_from(name) if is_local else contextlib.nullcontext():
+        with counted_from(name) if is_local else contextlib.nullcontext():
             made = dist.new_group(
                 members,
                 timeout=backend.call_timeout if backend is not None else None,
@@ -185,18 +180,6 @@ class Ranks:
     def _all_stages(self) -> str:
         counts = [len(ranks) for ranks in self._schedule.stages]
         return f"stages with {', '.join(map(str, counts))}"
-
-
-@contextlib.contextmanager
-def _counted_from(number: int) -> Iterator[None]:
-    """torch counts groups from there meanwhile, and as before afterwards."""
-    world = dist.distributed_c10d._world
-    before = world.group_count
-    world.group_count = number
-    try:
-        yield
-    finally:
-        world.group_count = before
 
 
 def _unasked() -> Options:

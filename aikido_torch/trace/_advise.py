@@ -17,6 +17,7 @@ from aikido_torch._backend import (
     backend_of,
     backend_while_standing,
     recorder_of_process,
+    with_bucket_backends,
 )
 from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.trace._advice import Advice, Memory, advice_of
@@ -73,8 +74,9 @@ def _tell(
         dist.get_global_rank(group, rank) if group is not None else rank
         for rank in range(backend.place[1])
     ]
-    for rank, member in enumerate(members):
-        backend.advise(rank, said.get(member, "none"))
+    for each in with_bucket_backends(backend):
+        for rank, member in enumerate(members):
+            each.advise(rank, said.get(member, "none"))
     return {member: said[member] for member in members if member in said}
 
 

@@ -11,12 +11,17 @@ import atexit
 import logging
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch.distributed as dist
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._backend import (
+    backend_of,
+    recorder_of_process,
+    with_bucket_backends,
+)
 from aikido_torch._rows import MemberEvent
 from aikido_torch.errors import AikidoError
 
@@ -63,6 +68,8 @@ _MEMBER_NEWS = {
     "back": (logging.INFO, "member_back", "takes part again", {}),
     "lost": (logging.ERROR, "death", "", {}),
 }
+# Of these a group of buckets tells nothing: the model's group has the same members.
+_OF_CONNECTIONS = ("silent", "lost")
 # As dashboards count them, by the kind of the event.
 event_names = {kind: name for kind, (_, name, _, _) in _MEMBER_NEWS.items()}
 
@@ -177,6 +184,13 @@ def _times(told: _News, times: int) -> _News:
     return replace(told, values={**told.values, "times": times})
 
 
+def is_of(event: MemberEvent, group: str, names: Collection[str]) -> bool:
+    """Whether to tell of `event` for `group`, whose buckets go by the other names."""
+    if event["group"] == group:
+        return True
+    return event["group"] in names and event["kind"] not in _OF_CONNECTIONS
+
+
 def look(backend: _C.AikidoBackend) -> Seen:
     """A look at the counters of a group."""
     counters = backend.counters
@@ -234,7 +248,9 @@ class EventLog:
         self._logger, self._group, self._look_s = logger, group, look_s
         self._backend = backend_of(group)
         self._name = self._backend.group_name
-        self._before = look(self._backend)
+        # Of each group, by its name: that one, and those of the buckets of models.
+        self._before: dict[str, Seen] = {}
+        self._before = {b.group_name: look(b) for b in self._backends()}
         self._recorder = recorder_of_process()
         past = self._recorder.events(0)
         self._last = past[-1]["number"] if past else 0
@@ -245,6 +261,9 @@ class EventLog:
         )
         self._thread.start()
         atexit.register(self.close)
+
+    def _backends(self) -> list[_C.AikidoBackend]:
+        return with_bucket_backends(self._backend)
 
     def close(self) -> None:
         """Tells what is new, and ends. Idempotent."""
@@ -261,9 +280,12 @@ class EventLog:
             except AikidoError:
                 is_over = True
             # Those of a group that has ended are still there.
-            after = look(self._backend)
-            told = news(self._backend.place[0], self._before, after)
-            self._before = after
+            told = []
+            for backend in self._backends():
+                after, name = look(backend), backend.group_name
+                before = self._before.get(name, Seen(epoch=after.epoch))
+                told += news(backend.place[0], before, after)
+                self._before[name] = after
             now = time.monotonic()
             for each in self._member_news(now, is_end=is_over) + told:
                 extra = {"aikido": {"event": each.event, **each.values}}
@@ -275,7 +297,7 @@ class EventLog:
         told = []
         for event in self._recorder.events(self._last):
             self._last = event["number"]
-            if event["group"] != self._name:
+            if not is_of(event, self._name, self._before):
                 continue
             each = news_of(event)
             # Nobody dies twice.

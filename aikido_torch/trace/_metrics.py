@@ -11,15 +11,19 @@ Units are seconds and bytes.
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from aikido_torch import _C
-from aikido_torch._backend import backend_of, recorder_of_process
+from aikido_torch._backend import (
+    backend_of,
+    recorder_of_process,
+    with_bucket_backends,
+)
 from aikido_torch.errors import AikidoError, ConfigError, UnsupportedError
-from aikido_torch.trace._log import event_names
+from aikido_torch.trace._log import event_names, is_of
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -81,6 +85,18 @@ _COUNTERS = {
         "time of messages from the first chunk to the last, without pauses",
     ),
 }
+# The others are of the process.
+_OF_GROUP = (
+    "operations",
+    "partial_operations",
+    "skipped_own",
+    "failures",
+    "stale_frames",
+    "cancelled_bytes",
+    "given_bytes",
+    "inner_operations",
+    "ipc_operations",
+)
 _GAUGES = {
     "credit_bytes": (
         "aikido_send_credit_bytes",
@@ -193,7 +209,13 @@ class _Collector:
             made.add_metric(values, value)
             return made
 
+        # Calls that may skip are made in the groups of the buckets.
+        backends = with_bucket_backends(backend)
         counters = dict(backend.counters)
+        for each in backends[1:]:
+            for key, value in dict(each.counters).items():
+                if key in _OF_GROUP:
+                    counters[key] = int(str(counters[key])) + int(str(value))
         for key, (name, text) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)
             value = float(str(counters[key]))
@@ -206,14 +228,15 @@ class _Collector:
             "what befell members of the group, as log lines name it",
             labels=[*labels, "event", "cause"],
         )
-        for kind, number in self._events_of(backend.group_name).items():
+        names = [each.group_name for each in backends]
+        for kind, number in self._events_of(backend.group_name, names).items():
             events.add_metric([*values, event_names[kind], kind], number)
         yield events
         yield gauge("aikido_group_size", "ranks of the group", size)
         yield gauge(
             "aikido_step", "of the training, as watch counts", self._recorder.step
         )
-        is_member = float(backend.standing == "member")
+        is_member = float(all(each.standing == "member" for each in backends))
         yield gauge("aikido_member", "1: takes part in calls that may skip", is_member)
         yield gauge(
             "aikido_trace_armed", "1: a trace is taken", self._recorder.is_armed
@@ -227,11 +250,11 @@ class _Collector:
             yield gauge("aikido_clock_offset_seconds", text, clock[1] / 1e9)
             yield gauge("aikido_clock_error_seconds", "of that offset", clock[3] / 1e9)
 
-    def _events_of(self, group: str) -> dict[str, int]:
+    def _events_of(self, group: str, names: Collection[str] = ()) -> dict[str, int]:
         """How often each kind was until now; the journal holds the last 4096 only."""
         with self._lock:
             for event in self._recorder.events(self._last):
                 self._last = event["number"]
-                if event["group"] == group:
+                if is_of(event, group, names):
                     self._kinds[event["kind"]] += 1
             return {kind: self._kinds[kind] for kind in event_names}

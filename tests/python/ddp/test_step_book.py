@@ -33,7 +33,7 @@ def test_a_call_counts_once_when_it_has_ended(monkeypatch):
     monkeypatch.setattr(
         _step_book.StepCounters, "add", lambda self, o: counted.append((self.step, o))
     )
-    book, outcome = StepBook(), outcome_of()
+    book, outcome = StepBook(0), outcome_of()
     works = [Work(outcome), Work(None), Work(PeerLostError("gone"))]
     for step, work in enumerate(works):
         book.start(step, work)
@@ -49,8 +49,50 @@ def test_a_call_counts_once_when_it_has_ended(monkeypatch):
 
 def test_only_the_last_steps_are_kept(monkeypatch):
     monkeypatch.setattr(_step_book, "_MOST_STEPS", 3)
-    book = StepBook()
+    book = StepBook(0)
     for step in range(5):
         assert book.counters(step).step == step
     assert book.counters(4) is book.by_step[4]
     assert list(book.by_step) == [2, 3, 4]
+
+
+def ended(book, step, outcome):
+    work = Work(outcome)
+    work.is_over = True
+    book.start(step, work)
+    book.collect()
+    return work
+
+
+def late_outcome(*skipped):
+    return SimpleNamespace(
+        skipped=list(skipped),
+        stand_ins=[],
+        reason="deadline",
+        deadline_ms=1.0,
+        cancelled_bytes=0,
+    )
+
+
+def test_a_step_without_the_own_gradient_counts_once():
+    book = StepBook(1)
+    for step, skipped in ((3, 0), (4, 1), (4, 1)):
+        ended(book, step, late_outcome(skipped))
+    assert book.skipped_steps == 1
+    for step in (4, 5, 6, 5):
+        book.note_skipped(step)
+    assert book.skipped_steps == 3
+
+
+def test_a_rank_is_left_out_where_the_failure_is_its_own():
+    book = StepBook(2)
+    assert book.was_left_out(Work(PeerLostError("out", rank=2)))
+    assert not book.was_left_out(Work(PeerLostError("lost", rank=1)))
+    assert not book.was_left_out(Work(late_outcome()))
+
+
+def test_ranks_that_were_in_time_come_first():
+    book = StepBook(1)
+    assert book.by_lateness(4) == [2, 3, 0]
+    ended(book, 0, late_outcome(2, 1))
+    assert book.by_lateness(4) == [3, 0, 2]

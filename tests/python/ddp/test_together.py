@@ -14,7 +14,7 @@ class Model:
         self.together, self.steps, self.held = together, 0, 0
         together.add(self)
 
-    def _steps_held(self):
+    def _steps_to_take(self):
         return self.held
 
     def step(self, count=1):

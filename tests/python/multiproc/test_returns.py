@@ -12,7 +12,6 @@ from torch import nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
-from aikido_torch._backend import backend_of
 from aikido_torch.ddp import StateCopy
 from aikido_torch.options import Options
 from aikido_torch.straggler import SkipStraggler
@@ -55,7 +54,7 @@ def train(rank, size, name, way):
     handle = ddp.register(
         model, optimizer=optimizer, policy=POLICY, copy=StateCopy(timeout_ms=700)
     )
-    backend = backend_of(None)
+    backend = handle._backend
     end = dist.new_group()
     step, took, standings, back_s = 0, [], set(), 0.0
     away_at = AWAY_AT

@@ -63,8 +63,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "trace": (*_LEAVES, "_backend"),
     "ordering": (*_LEAVES, "pipeline"),  # its profiler times the layers of a model
     "rebalance": (*_LEAVES, "straggler"),
-    "pipeline": (*_LEAVES, "_backend", "_calls", "_seal", "straggler"),
-    "ddp": (*_LEAVES, "_backend", "ordering", "straggler"),
+    "pipeline": (*_LEAVES, "_backend", "_calls", "_own_groups", "_seal", "straggler"),
+    "ddp": (*_LEAVES, "_backend", "_own_groups", "ordering", "straggler"),
 }
 TOP_PACKAGES = ("testing",)
 

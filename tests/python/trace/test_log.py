@@ -147,7 +147,8 @@ def test_after_a_pause_without_any_it_is_told_at_once_again():
 def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, caplog):
     caplog.set_level(logging.INFO, logger="aikido")
     log = log_events(look_s=3600)
-    log._before = Seen(epoch=log._before.epoch, skipped=-2)
+    ((name, seen),) = log._before.items()
+    log._before = {name: Seen(epoch=seen.epoch, skipped=-2)}
     log.close()
     log.close()
     assert not log._thread.is_alive()
@@ -162,7 +163,8 @@ def test_what_happened_until_the_end_is_logged_with_its_values(group_of_one, cap
 def test_what_its_group_has_counted_at_last_is_logged(group_of_one, caplog):
     caplog.set_level(logging.INFO, logger="aikido")
     log = log_events(look_s=0.2)
-    log._before = Seen(epoch=log._before.epoch, failed=-3)
+    ((name, seen),) = log._before.items()
+    log._before = {name: Seen(epoch=seen.epoch, failed=-3)}
     dist.destroy_process_group()
     log._thread.join(timeout=20)
     assert caplog.messages == ["aikido failed: calls failed; rank=0 calls=3 total=0"]

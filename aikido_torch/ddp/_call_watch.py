@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Finds ranks that make a call of the loop in different steps, and names the call.
+
+Note [calls in different steps]
+The buckets of a model and the calls of the loop are numbered in groups of their own, so
+the engine does not see that one rank calls where another one trains. What holds in each
+loop: all ranks have made the same calls before the backward of a step begins. So each
+rank writes down how many it has made by then (`Counts`), and tells:
+
+    a rank that stands still for a second      its next step, and its calls
+    each rank in every 25th step               the step, and its calls before it
+
+A rank that has begun the step of the first kind without one of these calls never makes
+it in time, so all ranks would wait for each other. It says so: the call fails on all
+ranks with a text that names ranks, steps and the line of the loop. A rank that has gone
+past steps and finds too few calls by the second kind leaves out those that are missing.
+"""
+
+import atexit
+import json
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from aikido_torch import _C
+from aikido_torch.errors import AikidoError
+
+__all__ = ["CallWatch", "Counts", "Place"]
+
+# Beside those of `_exchange`.
+_TAG = 0x61680000
+_NUM_TAGS = 0x10000
+_MESSAGE_BYTES = 1024
+_MOST_TOGETHER = 8
+_LOOK_S = 0.25
+_CLOSE_S = 1.0
+_STILL_S = 1.0  # until a rank tells where it stands
+_SURE_S = 1.0  # until a call that is missing is an error
+_MOST_HOOKS = 4096
+_TOLD_STEPS = 25
+_SHOWN_BYTES = 200  # of a line
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is.
+
+    Attributes:
+        rank: in the group of the model.
+        step: the next one whose backward it begins, or has just begun.
+        calls: that it has made before that.
+        where: the call that it is in, and its line; "" where that is not known.
+        is_still: it makes no progress there.
+    """
+
+    rank: int
+    step: int
+    calls: int
+    where: str = ""
+    is_still: bool = True
+
+
+class Counts:
+    """The calls that this rank had made when each backward began."""
+
+    def __init__(self) -> None:
+        self._hooks: deque[tuple[int, int]] = deque(maxlen=_MOST_HOOKS)
+
+    def on_hook(self, step: int, calls: int) -> None:
+        """The backward of `step` begins, behind so many calls."""
+        self._hooks.append((step, calls))
+
+    def at(self, step: int) -> int | None:
+        """The calls before `step`; None: this rank did not do that step itself."""
+        found = self._first_from(step)
+        return found[1] if found is not None and found[0] == step else None
+
+    def lacks(self, place: Place) -> int | None:
+        """The step that this rank has begun without a call of `place`; None: none."""
+        found = self._first_from(place.step)
+        return found[0] if found is not None and found[1] < place.calls else None
+
+    def _first_from(self, step: int) -> tuple[int, int] | None:
+        if not self._hooks or step < self._hooks[0][0]:
+            return None
+        found = None
+        for hook in reversed(self._hooks):
+            if hook[0] < step:
+                break
+            found = hook
+        return found
+
+
+class CallWatch:
+    """One rank's end, with a thread of its own.
+
+    Args:
+        calls: the backend of the model's group, on which the loop calls.
+        buckets: the backend that carries the messages.
+        number: equal on all ranks; another one for each watch on `buckets`.
+        at_end: called by its thread once `ended` is set.
+
+    Attributes:
+        ended: ends the thread.
+        failure: a call was made in different steps; what ranks have to raise.
+    """
+
+    def __init__(
+        self,
+        calls: _C.AikidoBackend,
+        buckets: _C.AikidoBackend,
+        *,
+        number: int,
+        at_end: Callable[[], None],
+    ) -> None:
+        self._calls, self._buckets = calls, buckets
+        self._tag = _TAG + number % _NUM_TAGS
+        self._thread_id = threading.get_ident()  # of the training
+        self._next_step = 0
+        self._counts = Counts()
+        self._lock = threading.Lock()  # of _counts
+        self._told: list[Place] = []
+        self._regular_told = -1
+        self.failure = ""
+        self.ended = threading.Event()
+        self._sending = threading.Lock()
+        self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
+        self._sent: list[tuple[torch.Tensor, Any]] = []
+        self._still_since = time.monotonic()
+        self._last: tuple[int, int] = (-1, -1)
+        self._last_told: tuple[int, int] = (-1, -1)
+        self._suspects: dict[int, tuple[Place, float]] = {}
+        self._thread = threading.Thread(
+            target=_run,
+            args=(weakref.ref(self), self.ended, at_end),
+            name="aikido-calls",
+            daemon=True,
+        )
+        self._thread.start()
+        # A thread that holds Python's lock at the end of the process would break it.
+        atexit.register(_close, weakref.WeakMethod(self.close))
+
+    # ---- the thread that trains ----
+
+    def on_hook(self, step: int) -> int:
+        """The backward of `step` begins. Returns how many calls were made before it."""
+        calls = self._calls.num_calls
+        with self._lock:
+            self._counts.on_hook(step, calls)
+        self._next_step = step + 1
+        is_due = step % _TOLD_STEPS == 0 and calls != self._regular_told
+        if is_due:
+            self._regular_told = calls
+            self._tell({"place": [self._own, step, calls, "", False]})
+        return calls
+
+    def on_moved(self, steps: int) -> None:
+        """This rank has gone past steps, to behind `steps` of them."""
+        self._next_step = steps
+
+    def missing(self) -> int:
+        """How many calls this rank lacks, by what others had made before a step."""
+        told, self._told = self._told, []
+        with self._lock:
+            own = [(self._counts.at(place.step), place) for place in told]
+        lacking = [place.calls - count for count, place in own if count is not None]
+        return max([0, *lacking])
+
+    def close(self) -> None:
+        """Ends the thread, and waits for it. Idempotent."""
+        self.ended.set()
+        self._thread.join(timeout=_CLOSE_S)
+
+    # ---- its own thread ----
+
+    @property
+    def _own(self) -> int:
+        return int(self._buckets.place[0])
+
+    def _listen(self) -> tuple[torch.Tensor, Any]:
+        tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+        backend: Any = self._buckets
+        return tensor, backend.recv_anysource([tensor], self._tag)
+
+    def _tell(self, fields: dict[str, Any]) -> None:
+        text = json.dumps(fields).encode()[:_MESSAGE_BYTES]
+        tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
+        tensor[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        own, size = self._buckets.place
+        backend: Any = self._buckets
+        with self._sending:
+            self._sent = [s for s in self._sent if not s[1].is_completed()]
+            for rank in range(size):
+                if rank == own:
+                    continue
+                try:
+                    work = backend.send([tensor], rank, self._tag)
+                except AikidoError:
+                    return  # the next call of the training tells why
+                self._sent.append((tensor, work))
+
+    def look(self) -> bool:
+        """One turn of the thread. Returns whether there is another one."""
+        while self._incoming[0][1].is_completed():
+            tensor, work = self._incoming.pop(0)
+            try:
+                work.wait()
+            except AikidoError:
+                return False  # the group has ended, or a rank is lost
+            self._take(tensor.numpy().tobytes())
+            self._incoming.append(self._listen())
+        if not self.failure:
+            self._tell_if_still(time.monotonic())
+            self._judge(time.monotonic())
+        return not self.failure
+
+    def _take(self, message: bytes) -> None:
+        fields = json.loads(message.rstrip(b"\0"))
+        if "failure" in fields:
+            self._fail(fields["failure"])
+            return
+        place = Place(*fields["place"])
+        if not place.is_still:
+            self._told = [*self._told[-_MOST_TOGETHER:], place]
+        else:
+            self._suspects[place.rank] = (place, time.monotonic())
+
+    def _tell_if_still(self, now: float) -> None:
+        here = (self._next_step, self._calls.num_calls)
+        if here != self._last:
+            self._last, self._still_since = here, now
+        elif now - self._still_since >= _STILL_S and here != self._last_told:
+            self._last_told = here
+            where = call_of(self._thread_id)
+            self._tell({"place": [self._own, *here, where, True]})
+
+    def _judge(self, now: float) -> None:
+        for rank, (place, since) in list(self._suspects.items()):
+            with self._lock:
+                step = self._counts.lacks(place)
+            missing = place.calls - self._calls.num_calls
+            if step is None or missing <= 0:
+                # It may begin that step without the call later on.
+                self._suspects[rank] = (place, now)
+            elif now - since >= _SURE_S:
+                self._refuse(place, step, missing)
+                return
+
+    def _refuse(self, place: Place, step: int, missing: int) -> None:
+        own = self._own
+        call = place.where or "a call"
+        text = (
+            f'call {place.calls} of group "{self._calls.group_name}" is {call} on rank '
+            f"{place.rank}, before the backward of step {place.step}; rank {own} has "
+            f"begun the backward of step {step} without it, so they would wait for "
+            "each other. catch_up() takes a late rank past steps, and so past the "
+            "calls that the loop makes in some of them. Make these calls where "
+            "handle.every(n) is true, which all ranks see at the same step, instead "
+            "of where step % n == 0; or on all ranks in each step."
+        )
+        self._tell({"failure": text})
+        for _ in range(missing):
+            self._calls.leave_out_call(text, True)
+        self._fail(text)
+
+    def _fail(self, text: str) -> None:
+        self.failure = text
+        # Whoever waits for a bucket that will not come hears why.
+        self.ended.wait(2 * _LOOK_S)
+        self._buckets.abort()
+
+
+# The last reference to a handle may go in any thread and in the middle of a step, so
+# what takes long at its end is done here.
+def _run(
+    watch: "weakref.ref[CallWatch]", ended: threading.Event, at_end: Callable[[], None]
+) -> None:
+    goes_on = True
+    while goes_on and not ended.wait(_LOOK_S):
+        alive = watch()
+        goes_on = alive is not None and alive.look()
+        del alive
+    ended.wait()
+    at_end()
+
+
+def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:
+    if (alive := close()) is not None:
+        alive()
+
+
+def call_of(thread_id: int) -> str:
+    """The function of torch.distributed that a thread is in, and its caller's line."""
+    frame = sys._current_frames().get(thread_id)
+    name = ""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("torch.distributed"):
+            function = frame.f_code.co_name
+            name = name if function in ("wrapper", "wait") else function
+        elif name:
+            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            return f"{name} at {place}"[:_SHOWN_BYTES]
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What a handle knows of the calls that the loop makes besides the buckets."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch._backend import backend_of, note_bucket_backend
+from aikido_torch._own_groups import close, group_beside, why_no_group_beside
+from aikido_torch.ddp._agreement import gather
+from aikido_torch.ddp._backups import late_in
+from aikido_torch.ddp._call_watch import CallWatch
+from aikido_torch.ddp._every import Every
+from aikido_torch.ddp._report import Check, report, user_line
+from aikido_torch.ddp._strict_calls import StrictCalls
+from aikido_torch.errors import ConfigError
+
+__all__ = ["LoopCalls"]
+
+_LEFT_OUT = (
+    'rank {rank} of group "{group}" leaves out this call: catch_up() took it past the '
+    "step. Make the call where handle.every(n) is true."
+)
+_MISSED = (
+    "catch_up() has taken this rank past steps in which your loop calls on the model's "
+    'group "{name}". Other ranks have made {count} calls there that this rank has not '
+    "made, and calls since then may have got data of an earlier step. Make calls that "
+    "are not made in each step where handle.every(n) is true, instead of where "
+    "step % n == 0: catch_up() goes past no such step."
+)
+
+
+def _nothing() -> None:
+    pass
+
+
+class LoopCalls:
+    """One handle's part. For the thread that trains.
+
+    All ranks of `group` make it.
+
+    Args:
+        group: of the model.
+        number: of the model; equal on all ranks.
+        skips: the policy may skip; else the buckets stay on `group`.
+        check: of `register`.
+
+    Attributes:
+        buckets: the backend that reduces the buckets.
+        why_shared: why that is the one of `group`, although the policy may skip; or "".
+    """
+
+    def __init__(
+        self, group: dist.ProcessGroup, *, number: int, skips: bool, check: Check
+    ) -> None:
+        self._check = check
+        self._has_moved = self._has_reported = False
+        self._every = Every()
+        self._strict = StrictCalls()
+        self._watch: CallWatch | None = None
+        self._own_group: dist.ProcessGroup | None = None
+        self._calls = self.buckets = backend_of(group)
+        self._top = self._made_before = 0
+        self.why_shared = ""
+        _, size = self._calls.place
+        if not skips or size == 1:
+            return
+        self.why_shared = max(gather(why_no_group_beside(group), group))
+        if self.why_shared:
+            self._warn()
+            return
+        self._own_group = group_beside(group, number=number)
+        self.buckets = backend_of(self._own_group)
+        note_bucket_backend(self._calls, self.buckets)
+        self._watch = CallWatch(
+            self._calls,
+            self.buckets,
+            number=number,
+            at_end=partial(close, self._own_group),
+        )
+
+    def _warn(self) -> None:
+        text = (
+            "register: the buckets of this model stay on the model's group, since "
+            f"{self.why_shared}. Each call of your loop on that group (broadcast, "
+            "all_reduce, barrier) keeps a late rank from catching up. Make these calls "
+            "where handle.every(n) is true, or on another group."
+        )
+        warnings.warn_explicit(text, UserWarning, *user_line())
+
+    def closing(self) -> Callable[[], None]:
+        """What ends the group, soon and in a thread. It does not keep this object."""
+        return _nothing if self._watch is None else self._watch.ended.set
+
+    def check(self) -> None:
+        """Raises what the watch has found."""
+        if self._watch is not None and self._watch.failure:
+            raise ConfigError(self._watch.failure)
+
+    @property
+    def has_own_group(self) -> bool:
+        """Whether the buckets are reduced on a group of their own."""
+        return self._own_group is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `check` raises."""
+        return self._watch is not None and bool(self._watch.failure)
+
+    def is_due(self, n: int, steps: int) -> bool:
+        """`Handle.every`."""
+        is_due = self._every.is_due(n, steps)
+        if is_due:
+            self._strict.on_meeting()
+        return is_due
+
+    # ---- catch_up ----
+
+    def begin(self, steps: int) -> int:
+        """`catch_up` begins. Returns the step that it may go to at most."""
+        self.check()
+        self._every.on_catch_up()
+        if self._watch is not None:
+            self._repair(self._watch.missing())
+        self._top, self._made_before = steps, self._calls.num_calls
+        self._strict.on_top(steps, self._made_before)
+        return self._every.limit(steps)
+
+    def allowed(self, steps: int, begun: int) -> int:
+        """The step that a `catch_up` which begins now may go to."""
+        return min(self._every.limit(steps), self._limit(steps, begun, moved=0))
+
+    def limit(self, steps: int, begun: int) -> int:
+        """The step that this `catch_up` may go to, for the calls of the loop.
+
+        Args:
+            steps: behind this rank.
+            begun: of those from here on, behind which others have begun another one.
+        """
+        return self._limit(steps, begun, moved=steps - self._top)
+
+    def _limit(self, steps: int, begun: int, *, moved: int) -> int:
+        if self._watch is None:
+            return sys.maxsize
+        ahead = self._calls.called_ahead
+        more = self._strict.limit(moved=moved, begun=begun, ahead=ahead)
+        return sys.maxsize if more == sys.maxsize else steps + more
+
+    def on_replayed(self, steps: int, outcome: _C.Outcome) -> None:
+        """A step was replayed, and ended so."""
+        if late_in(outcome) <= {self._calls.place[0]}:
+            self._strict.note_in_time(steps - self._top)
+
+    def end(self, steps: int) -> None:
+        """`catch_up` ends."""
+        calls = self._calls.num_calls
+        moved = steps - self._top
+        count = self._strict.on_moved(moved=moved, made=calls - self._made_before)
+        if self._watch is not None and moved > 0:
+            self._leave_out(count, tells=not self._strict.are_free)
+            self._watch.on_moved(steps)
+            self._has_moved = True
+        self._strict.end_top(steps, self._calls.num_calls)
+
+    def _leave_out(self, count: int, *, tells: bool) -> None:
+        rank, _ = self._calls.place
+        text = _LEFT_OUT.format(rank=rank, group=self._calls.group_name)
+        for _ in range(count):
+            self._calls.leave_out_call(text, tells)
+
+    def _repair(self, missing: int) -> None:
+        """Others have made so many calls more before a step that this rank did."""
+        if missing <= 0 or not self._has_moved:
+            return
+        self._leave_out(missing, tells=False)
+        if not self._has_reported:
+            self._has_reported = True
+            report(
+                _MISSED.format(count=missing, name=self._calls.group_name), self._check
+            )
+
+    # ---- the backward ----
+
+    def on_hook(self, step: int) -> None:
+        """The backward of `step` begins."""
+        self._every.on_backward()
+        if self._watch is not None:
+            self.check()
+            self._strict.on_hook(self._watch.on_hook(step))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The way back of a rank that the others went on without."""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from aikido_torch.ddp._decide import StateCopy
+from aikido_torch.ddp._exchange import Copied, check_reachable
+from aikido_torch.errors import PeerLostError, RetryLaterError
+
+__all__ = ["Returning", "return_by_copy"]
+
+# Copies after which a rank that is refused all the same gives up.
+_MOST_RETURNS = 8
+_LOOK_S = 0.001
+
+
+class Returning(Protocol):
+    """The handle of a rank that is out."""
+
+    steps: int
+    _backend: Any
+    _copy: StateCopy | None
+    _own_steps_s: deque[float]
+    _is_astray: bool
+
+    def _candidates(self) -> Sequence[int]:
+        """Ranks to copy from, the best first."""
+
+    def _ask(self, rank: int, step: int, timeout_s: float) -> Copied | None:
+        """The state of `rank`, if it gives it in time."""
+
+    def _adopt(self, copied: Copied) -> dict[str, Any] | None:
+        """Puts a state in place and returns its parts; None: it is too old."""
+
+    def _refuse(self) -> None:
+        """Takes in messages, and gives its state to nobody."""
+
+
+def return_by_copy(handle: Returning) -> int:
+    """Copies until the rank is in the view with the state of a rank in it.
+
+    Returns that rank.
+
+    Raises:
+        RetryLaterError: no rank gave its state within the time-out of calls.
+        PeerLostError: no rank is left, or the rank is refused again and again.
+    """
+    wait_s = (handle._copy or StateCopy()).timeout_s(handle._own_steps_s)
+    deadline = time.monotonic() + handle._backend.call_timeout.total_seconds()
+    num_copies = 0
+    while time.monotonic() < deadline:
+        copied = None
+        for rank in handle._candidates():
+            # A step that went astray is as good as none.
+            left_s = max(0.0, deadline - time.monotonic())
+            copied = handle._ask(rank, handle.steps - 1, min(wait_s, left_s))
+            if copied is not None:
+                break
+        if copied is None:
+            check_reachable(handle._backend)
+            wait_s = min(2 * wait_s, 60.0)
+            continue
+        if handle._adopt(copied) is None:
+            continue
+        handle._is_astray = False
+        while handle._backend.standing == "returning":
+            handle._refuse()
+            time.sleep(_LOOK_S)
+            if time.monotonic() > deadline:
+                break
+        if handle._backend.standing == "member":
+            return copied.rank
+        num_copies += 1
+        if num_copies == _MOST_RETURNS:
+            raise PeerLostError(
+                f"catch_up: this rank has copied the state of another one "
+                f"{num_copies} times and was refused each time: the others produce "
+                "results faster than this rank can copy, or a connection of it is "
+                "broken; see straggler.log_bytes, or reconfigure."
+            )
+    raise RetryLaterError(
+        "catch_up: this rank was left out while it was late, and no rank gave its "
+        f"state within {handle._backend.call_timeout.total_seconds():.0f} s; the "
+        "others answer in their own catch_up: are they still training, or do they "
+        "wait for this rank in a strict call?"
+    )

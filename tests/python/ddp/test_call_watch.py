@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""What is counted; tests/python/multiproc/test_loop_calls.py has ranks."""
+
+import threading
+
+from aikido_torch.ddp._call_watch import CallWatch, Counts, Place, call_of
+
+
+def counts(*hooks):
+    found = Counts()
+    for step, calls in hooks:
+        found.on_hook(step, calls)
+    return found
+
+
+def test_a_rank_lacks_a_call_once_it_has_begun_the_step_without_it():
+    own = counts((4, 10), (5, 11), (9, 12))
+    for step, calls, lacks in (
+        (5, 11, None),
+        (5, 12, 5),
+        (6, 12, None),  # it has gone past step 6, and has made the call by step 9
+        (6, 13, 9),
+        (10, 99, None),  # it is not there yet
+        (3, 99, None),  # longer ago than it knows
+    ):
+        assert own.lacks(Place(1, step, calls)) == lacks
+    assert counts().lacks(Place(1, 0, 1)) is None
+
+
+def test_counts_are_of_own_steps():
+    own = counts((4, 10), (9, 12))
+    assert [own.at(step) for step in (3, 4, 5, 9, 10)] == [None, 10, None, 12, None]
+
+
+class _Group:
+    """A backend of two ranks. What is sent comes to nobody."""
+
+    def __init__(self, calls=0):
+        self.num_calls, self.sent, self.left_out = calls, [], []
+        self.place, self.group_name = (0, 2), "g"
+        self.is_aborted = False
+
+    def recv_anysource(self, tensors, tag):
+        return self
+
+    def send(self, tensors, rank, tag):
+        self.sent.append(tensors[0].numpy().tobytes().rstrip(b"\0").decode())
+        return self
+
+    def is_completed(self):
+        return False
+
+    def leave_out_call(self, why, tells):
+        self.num_calls += 1
+        self.left_out.append((why, tells))
+
+    def abort(self):
+        self.is_aborted = True
+
+
+def ended_watch(calls, buckets):
+    """One whose thread has ended, so that the test does its turns."""
+    ends = []
+    watch = CallWatch(calls, buckets, number=1, at_end=lambda: ends.append(1))
+    assert ends == []
+    watch.close()
+    assert ends == [1]
+    return watch
+
+
+def test_a_rank_that_stands_still_tells_its_place_once():
+    calls, buckets = _Group(7), _Group()
+    watch = ended_watch(calls, buckets)
+    watch.on_hook(3)
+    for now in (0.0, 0.5, 0.9):
+        watch._tell_if_still(now)
+    assert buckets.sent == []
+    for now in (1.0, 2.0, 9.0):
+        watch._tell_if_still(now)
+    assert len(buckets.sent) == 1
+    assert buckets.sent[0].startswith('{"place": [0, 4, 7, ')
+
+
+def test_a_call_that_this_rank_never_makes_fails_on_all_with_both_places():
+    calls, buckets = _Group(6), _Group()
+    watch = ended_watch(calls, buckets)
+    watch._suspects[1] = (Place(1, 4, 7, "barrier at train.py:9"), 0.0)
+    watch._judge(100.0)  # this rank has not begun step 4
+    assert not watch.failure
+    watch.on_hook(4)
+    watch._judge(100.5)  # it may be about to make the call
+    assert not watch.failure
+    watch._judge(101.5)
+    assert "barrier at train.py:9 on rank 1" in watch.failure
+    assert "rank 0 has begun the backward of step 4" in watch.failure
+    assert calls.left_out == [(watch.failure, True)]
+    assert buckets.is_aborted
+
+
+def test_calls_that_others_had_made_before_a_step_are_missing():
+    calls, buckets = _Group(10), _Group()
+    watch = ended_watch(calls, buckets)
+    watch.on_hook(25)
+    watch._told = [Place(1, 25, 12, "", False), Place(1, 26, 99, "", False)]
+    assert watch.missing() == 2
+    assert watch.missing() == 0
+
+
+def test_the_call_of_a_thread_is_found_with_its_line():
+    assert call_of(threading.get_ident()) == ""

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""With handles that only look so; tests/python/multiproc/test_returns.py has ranks."""
+
+from collections import deque
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from aikido_torch.ddp._return import return_by_copy
+from aikido_torch.errors import PeerLostError, RetryLaterError
+
+
+class Handle:
+    """Of rank 1 of three; what others answer is given."""
+
+    def __init__(self, answers, standings, timeout_s=5.0):
+        self.steps, self._copy, self._is_astray = 9, None, True
+        self._own_steps_s = deque([0.01])
+        self.answers, self.asked, self.adopted = list(answers), [], 0
+        self._backend = SimpleNamespace(
+            call_timeout=timedelta(seconds=timeout_s), place=(1, 3), gone=[]
+        )
+        self.standings = list(standings)
+        self._backend.standing = "refused"
+
+    def _candidates(self):
+        return [2, 0]
+
+    def _ask(self, rank, step, timeout_s):
+        self.asked.append((rank, step))
+        return self.answers.pop(0) if self.answers else None
+
+    def _adopt(self, copied):
+        self.adopted += 1
+        self._backend.standing = self.standings.pop(0)
+        return {}
+
+    def _refuse(self):
+        self._backend.standing = "member"
+
+
+def test_a_rank_copies_from_the_first_that_answers_and_waits_to_be_taken_in():
+    handle = Handle([None, SimpleNamespace(rank=0)], ["returning"])
+    assert return_by_copy(handle) == 0
+    # A step that went astray is as good as none.
+    assert handle.asked == [(2, 8), (0, 8)]
+    assert not handle._is_astray
+
+
+def test_a_rank_that_is_refused_again_and_again_gives_up():
+    handle = Handle([SimpleNamespace(rank=2)] * 20, ["refused"] * 20)
+    with pytest.raises(PeerLostError, match="was refused each time"):
+        return_by_copy(handle)
+    assert handle.adopted == 8
+
+
+def test_a_rank_that_nobody_answers_ends_at_the_time_out_of_calls():
+    handle = Handle([], [], timeout_s=0.05)
+    with pytest.raises(RetryLaterError, match="no rank gave its state within 0 s"):
+        return_by_copy(handle)
+
+
+def test_a_rank_that_is_alone_ends_at_once():
+    handle = Handle([], [])
+    handle._backend.gone = [0, 2]
+    with pytest.raises(PeerLostError, match="all 2 others have left or are lost"):
+        return_by_copy(handle)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Loops that call on the model's group besides training, with a late rank."""
+
+import gc
+import time
+
+import pytest
+import torch
+import torch._dynamo  # ranks are forked with it, where an optimizer needs it
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch import ddp
+from aikido_torch.straggler import SkipStraggler
+from aikido_torch.testing import RanksFailedError, late, run_ranks
+
+POLICY = SkipStraggler(floor_ms=20, ceiling_ms=20)
+LATE = 2
+STEPS = 60
+
+
+class Training:
+    """The steps of a small model, and a rank that is late in some of them."""
+
+    def __init__(self, rank, group=None, late_in=(8, 31), late_s=0.4):
+        torch.manual_seed(0)
+        self.rank, self.late_in, self.late_s = rank, late_in, late_s
+        self.net = nn.Linear(8, 8)
+        model = DistributedDataParallel(self.net, process_group=group)
+        self.model = model
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05)
+        self.handle = ddp.register(model, optimizer=self.optimizer, policy=POLICY)
+
+    def step(self, step):
+        self.optimizer.zero_grad()
+        if self.rank == LATE and step in self.late_in:
+            late(self.late_s)
+        x = torch.randn(
+            4, 8, generator=torch.Generator().manual_seed(100 * step + self.rank)
+        )
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        late(0.01)
+        return loss.detach()
+
+    def result(self, *values):
+        handle = self.handle
+        weights = self.net.weight.detach().clone()
+        return weights, handle.skipped_steps, handle.replayed_steps, *values
+
+
+def equal_weights(found):
+    return all(torch.equal(each[0], found[0][0]) for each in found)
+
+
+def broadcast_in_each_step(rank, size, is_behind, ends_with_barrier):
+    training = Training(rank)
+    wrong, step = 0, 0
+
+    def tell(step):
+        nonlocal wrong
+        flag = torch.tensor([step if rank == 0 else -1])
+        dist.broadcast(flag, 0)
+        wrong += int(flag) != step
+
+    while (step := step + training.handle.catch_up()) < STEPS:
+        if not is_behind:
+            tell(step)
+        training.step(step)
+        if is_behind:
+            tell(step)
+        step += 1
+    if ends_with_barrier:
+        dist.barrier()
+    return training.result(wrong)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_broadcast_in_each_step_lets_a_late_rank_catch_up(is_behind):
+    found = run_ranks(3, broadcast_in_each_step, is_behind, is_behind)
+    assert equal_weights(found)
+    _, skipped, replayed, _ = found[LATE]
+    assert replayed > 10
+    assert skipped - replayed < 12  # it is in time again soon
+    assert [each[3] for each in found] == [0, 0, 0]  # flags of other steps
+
+
+def mean_loss_in_each_step(rank, size, is_behind):
+    training = Training(rank)
+    step = 0
+    while (step := step + training.handle.catch_up()) < STEPS:
+        if not is_behind:
+            dist.barrier()
+        loss = training.step(step)
+        if is_behind:
+            dist.all_reduce(loss)
+        step += 1
+    dist.barrier()
+    return training.result(training.handle.steps)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_calls_that_wait_for_all_in_each_step_end(is_behind):
+    found = run_ranks(3, mean_loss_in_each_step, is_behind, deadline=50)
+    assert equal_weights(found)
+    assert {each[3] for each in found} == {STEPS}
+
+
+def log_every_tenth_step(rank, size, place, is_naive):
+    training = Training(rank, late_in=(6, 27, 38))
+    handle, step, logged = training.handle, 0, []
+
+    def log():
+        steps = torch.tensor([float(handle.steps)])
+        dist.all_reduce(steps)
+        logged.append(float(steps))
+
+    def is_due():
+        return (
+            handle.steps % 10 == 0 and handle.steps > 0
+            if is_naive
+            else handle.every(10)
+        )
+
+    while (step := step + handle.catch_up()) < STEPS:
+        if place == "before" and is_due():
+            log()
+        training.step(step)
+        step += 1
+        if place == "behind" and is_due():
+            log()
+    return training.result(logged)
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_every_tenth_step_is_that_of_all_ranks(place):
+    found = run_ranks(3, log_every_tenth_step, place, False, deadline=50)
+    assert equal_weights(found)
+    last = STEPS if place == "behind" else STEPS - 10
+    for each in found:
+        assert each[3] == [3.0 * step for step in range(10, last + 1, 10)]
+    assert found[LATE][2] >= 2
+
+
+def save_every_tenth_step(rank, size, place):
+    """What others do there does not wait for the late rank."""
+    training = Training(rank, late_in=(6, 38))
+    handle, step, saved = training.handle, 0, []
+
+    def save():
+        if handle.every(10):
+            flag = torch.tensor([float(handle.steps)])
+            dist.broadcast(flag, 0)
+            saved.append((handle.steps, float(flag), float(training.net.weight.sum())))
+
+    while (step := step + handle.catch_up()) < STEPS:
+        if place == "before":
+            save()
+        training.step(step)
+        step += 1
+        if place == "behind":
+            save()
+    dist.barrier()
+    return training.result(saved)
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_a_late_rank_goes_past_no_meeting_step(place):
+    found = run_ranks(3, save_every_tenth_step, place, deadline=50)
+    assert equal_weights(found)
+    assert found[0][3] == found[1][3] == found[LATE][3]
+    assert [steps for steps, _, _ in found[0][3]][:3] == [10, 20, 30]
+    assert all(steps == flag for steps, flag, _ in found[0][3])
+    assert found[LATE][2] > 5
+
+
+def jump_over_a_call(rank, size):
+    """The late rank makes no call in the steps that it goes past."""
+    training = Training(rank, late_in=(8,), late_s=0.5)
+    handle, step = training.handle, 0
+    while (step := step + handle.catch_up()) < STEPS:
+        if rank != LATE and step == 20:
+            dist.barrier()
+        training.step(step)
+        step += 1
+    dist.barrier()
+
+
+def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
+    begin = time.monotonic()
+    with pytest.raises(RanksFailedError) as caught:
+        run_ranks(3, jump_over_a_call, group_timeout=30, deadline=50)
+    assert time.monotonic() - begin < 15
+    assert set(caught.value.failures) == {0, 1, 2}
+    for text in caught.value.failures.values():
+        assert "barrier at" in text
+        assert "test_loop_calls.py" in text
+        assert "before the backward of step 20" in text
+        assert "handle.every(n)" in text
+
+
+def train_on_a_part(rank, size):
+    """Groups that all ranks make later have equal names, on members or not."""
+    group = dist.new_group([0, 1, 2])
+    if rank < 3:
+        training = Training(rank, group)
+        step = 0
+        while (step := step + training.handle.catch_up()) < 30:
+            training.step(step)
+            step += 1
+    other = dist.new_group(backend="aikido")
+    total = torch.ones(1)
+    dist.all_reduce(total, group=other)
+    return float(total)
+
+
+def test_torch_counts_as_many_groups_on_all_ranks():
+    assert run_ranks(4, train_on_a_part, deadline=50) == [4.0] * 4
+
+
+def many_models(rank, size):
+    """A group of its own ends with its handle."""
+    before = len(dist.distributed_c10d._world.pg_map)
+    for _ in range(5):
+        training = Training(rank)
+        training.step(0)
+        del training
+        gc.collect()
+        dist.barrier()
+    end = time.monotonic() + 20
+    while len(dist.distributed_c10d._world.pg_map) > before and time.monotonic() < end:
+        time.sleep(0.01)
+    return len(dist.distributed_c10d._world.pg_map) - before
+
+
+def test_the_group_of_the_buckets_ends_with_the_handle():
+    assert run_ranks(2, many_models) == [0, 0]
