@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
-from aikido_torch._backend import catching_up_on
+from aikido_torch._backend import catching_up_on, option_of
 from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._backward import after_backward
@@ -32,14 +32,14 @@ from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook
-from aikido_torch.ddp._step_policy import StepPolicy
+from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
 from aikido_torch.ddp._together import ANY_STEP, stepped_together
 from aikido_torch.errors import (
     AikidoError,
     ConfigError,
     RetryLaterError,
 )
-from aikido_torch.straggler import Carry, Policy, StepCounters, WaitAll
+from aikido_torch.straggler import Carry, Policy, Steps, WaitAll
 
 __all__ = ["Handle"]
 
@@ -129,6 +129,9 @@ class Handle:
         # A step was not what the others made of it: what is here is nobody's state.
         self._is_astray = False
         _, size = self._backend.place
+        log_bytes = int(option_of(self._backend, "straggler_log_bytes"))
+        losses = losses_at_register(policy, optimizer, size, log_bytes)
+        self._calls.losses.tell_all(losses)
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
             stepped_together.add(self)
@@ -158,10 +161,10 @@ class Handle:
         return self._book.outcomes
 
     @property
-    def by_step(self) -> list[StepCounters]:
-        """What happened in each step; see the class."""
+    def by_step(self) -> Steps:
+        """What happened in each step, and `notes` on what skipping loses."""
         self._collect()
-        return list(self._book.by_step.values())
+        return Steps(self._book.by_step.values(), notes=self._calls.losses.told)
 
     @property
     def skipped_steps(self) -> int:
@@ -484,6 +487,7 @@ class Handle:
         op: dist.ReduceOp = _MEAN,
         data_shard: int = -1,
     ) -> _C.AikidoWork:
+        self._calls.on_bucket()
         work = self._backend.all_reduce(
             tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard
         )

@@ -3,7 +3,6 @@
 """What a handle knows of the calls that the loop makes besides the buckets."""
 
 import sys
-import warnings
 from collections.abc import Callable
 from functools import partial
 
@@ -16,7 +15,8 @@ from aikido_torch.ddp._agreement import gather
 from aikido_torch.ddp._backups import late_in
 from aikido_torch.ddp._call_watch import CallWatch
 from aikido_torch.ddp._every import Every
-from aikido_torch.ddp._report import Check, report, user_line
+from aikido_torch.ddp._losses import CallNames, Losses
+from aikido_torch.ddp._report import Check, report
 from aikido_torch.ddp._strict_calls import StrictCalls
 from aikido_torch.errors import ConfigError
 
@@ -53,6 +53,7 @@ class LoopCalls:
     Attributes:
         buckets: the backend that reduces the buckets.
         why_shared: why that is the one of `group`, although the policy may skip; or "".
+        losses: ways in which the loop loses what skipping gains.
     """
 
     def __init__(
@@ -60,12 +61,16 @@ class LoopCalls:
     ) -> None:
         self._check = check
         self._has_moved = self._has_reported = False
+        self._skips = skips and backend_of(group).place[1] > 1
         self._every = Every()
         self._strict = StrictCalls()
         self._watch: CallWatch | None = None
         self._own_group: dist.ProcessGroup | None = None
         self._calls = self.buckets = backend_of(group)
         self._top = self._made_before = 0
+        self._num_buckets = 0  # calls, where the buckets are on that group too
+        self._names: CallNames | None = None
+        self.losses = Losses()
         self.why_shared = ""
         _, size = self._calls.place
         if not skips or size == 1:
@@ -85,13 +90,13 @@ class LoopCalls:
         )
 
     def _warn(self) -> None:
-        text = (
+        self.losses.tell(
+            "group",
             "register: the buckets of this model stay on the model's group, since "
             f"{self.why_shared}. Each call of your loop on that group (broadcast, "
             "all_reduce, barrier) keeps a late rank from catching up. Make these calls "
-            "where handle.every(n) is true, or on another group."
+            "where handle.every(n) is true, or on another group.",
         )
-        warnings.warn_explicit(text, UserWarning, *user_line())
 
     def closing(self) -> Callable[[], None]:
         """What ends the group, soon and in a thread. It does not keep this object."""
@@ -125,9 +130,11 @@ class LoopCalls:
         """`catch_up` begins. Returns the step that it may go to at most."""
         self.check()
         self._every.on_catch_up()
+        self.losses.on_catch_up()
+        self._tell_names()
         if self._watch is not None:
             self._repair(self._watch.missing())
-        self._top, self._made_before = steps, self._calls.num_calls
+        self._top, self._made_before = steps, self._num_calls()
         self._strict.on_top(steps, self._made_before)
         return self._every.limit(steps)
 
@@ -158,14 +165,30 @@ class LoopCalls:
 
     def end(self, steps: int) -> None:
         """`catch_up` ends."""
-        calls = self._calls.num_calls
         moved = steps - self._top
-        count = self._strict.on_moved(moved=moved, made=calls - self._made_before)
+        made = self._num_calls() - self._made_before
+        count = self._strict.on_moved(moved=moved, made=made)
         if self._watch is not None and moved > 0:
             self._leave_out(count, tells=not self._strict.are_free)
             self._watch.on_moved(steps)
             self._has_moved = True
-        self._strict.end_top(steps, self._calls.num_calls)
+        self._strict.end_top(steps, self._num_calls())
+        if self._strict.per_step > 0 and self._names is None and self._skips:
+            self._names = CallNames()
+            self._names.begin()
+
+    def _num_calls(self) -> int:
+        return self._calls.num_calls - self._num_buckets
+
+    def _tell_names(self) -> None:
+        """Behind the step in which the calls of the loop were watched."""
+        if self._names is not None:
+            self._names.end()
+            self.losses.tell_calls(
+                self._strict.per_step,
+                self._names.found,
+                is_shared=not self.has_own_group,
+            )
 
     def _leave_out(self, count: int, *, tells: bool) -> None:
         rank, _ = self._calls.place
@@ -186,9 +209,16 @@ class LoopCalls:
 
     # ---- the backward ----
 
+    def on_bucket(self) -> None:
+        """An operation of a bucket is about to begin."""
+        if not self.has_own_group:
+            self._num_buckets += 1
+
     def on_hook(self, step: int) -> None:
         """The backward of `step` begins."""
         self._every.on_backward()
+        if self._skips:
+            self.losses.on_own_step()
         if self._watch is not None:
             self.check()
             self._strict.on_hook(self._watch.on_hook(step))

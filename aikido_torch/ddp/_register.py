@@ -3,7 +3,6 @@
 """Checks a model and installs the hook."""
 
 import itertools
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -12,7 +11,7 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch._backend import backend_of, option_of
+from aikido_torch._backend import backend_of
 from aikido_torch.ddp._agreement import (
     Agreed,
     Registration,
@@ -26,10 +25,9 @@ from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._dry_run import check_gradients, check_state, where_to_set
 from aikido_torch.ddp._handle import Handle
 from aikido_torch.ddp._hook import Hook
-from aikido_torch.ddp._report import CHECKS, Check, user_line
+from aikido_torch.ddp._report import CHECKS, Check
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.ddp._step_audit import StepAudit
-from aikido_torch.ddp._step_policy import why_nobody_is_skipped, why_the_log_is_small
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
@@ -304,15 +302,6 @@ def _check_choices(
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
     check_policy("register", policy, model.process_group)
-    backend = backend_of(model.process_group)
-    _, size = backend.place
-    gradients = [p.nbytes for p in model.module.parameters() if p.requires_grad]
-    log_bytes = int(option_of(backend, "straggler_log_bytes"))
-    text = why_nobody_is_skipped(policy, size)
-    if size > 1 and not text:
-        text = why_the_log_is_small(policy, sum(gradients), log_bytes)
-    if text:
-        warnings.warn_explicit(text, UserWarning, *user_line())
     if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '

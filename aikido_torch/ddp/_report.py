@@ -5,11 +5,12 @@
 import sys
 import sysconfig
 import warnings
+from types import FrameType
 from typing import Literal
 
 from aikido_torch.errors import RanksDifferError, RanksMayDifferWarning
 
-__all__ = ["CHECKS", "report", "user_line"]
+__all__ = ["CHECKS", "line_of", "report", "user_line"]
 
 Check = Literal["error", "warn", "off"]
 CHECKS = ("error", "warn", "off")
@@ -50,7 +51,12 @@ def user_line() -> tuple[str, int]:
     Frames of torch and aikido_torch are skipped, and those of other installed packages
     if the user's own code is further out: a framework may call the optimizer.
     """
-    frame = sys._getframe(1)
+    return line_of(sys._getframe(1))
+
+
+def line_of(innermost: FrameType) -> tuple[str, int]:
+    """The same for the callers of a frame."""
+    frame: FrameType | None = innermost
     outside = None
     while frame is not None:
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -59,5 +65,5 @@ def user_line() -> tuple[str, int]:
             if not filename.startswith(_LIBRARIES):
                 return filename, frame.f_lineno
             outside = outside or (filename, frame.f_lineno)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return outside or ("<unknown>", 1)

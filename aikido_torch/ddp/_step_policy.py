@@ -4,11 +4,19 @@
 
 from dataclasses import replace
 
+import torch
+
 from aikido_torch import _C
-from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler
+from aikido_torch.straggler import ActiveBackup, Policy, SkipStraggler, WaitAll
 
-__all__ = ["StepPolicy", "why_nobody_is_skipped", "why_the_log_is_small"]
+__all__ = [
+    "StepPolicy",
+    "losses_at_register",
+    "why_nobody_is_skipped",
+    "why_the_log_is_small",
+]
 
+_SHARDED = "ZeroRedundancyOptimizer"  # importing it takes long
 # The most that the engine takes (csrc/straggler/policy.cpp).
 _MOST_SKIPS = 1_000_000
 # Steps that a log should hold, at least and as a rule.
@@ -34,6 +42,30 @@ class StepPolicy:
                 policy = replace(policy, max_consecutive_skips=min(_MOST_SKIPS, most))
             self._native[calls_per_step] = policy.native()
         return self._native[calls_per_step]
+
+
+def losses_at_register(
+    policy: Policy, optimizer: torch.optim.Optimizer, size: int, log_bytes: int
+) -> dict[str, str]:
+    """Why skipping gains nothing in a group of `size`: a sentence by kind.
+
+    Args:
+        log_bytes: results that the others keep for a late rank.
+    """
+    found = {"ranks": why_nobody_is_skipped(policy, size)}
+    is_sharded = any(c.__name__ == _SHARDED for c in type(optimizer).__mro__)
+    if is_sharded and size > 1 and not isinstance(policy, WaitAll):
+        found["optimizer"] = (
+            "register: in each step of ZeroRedundancyOptimizer each rank broadcasts "
+            "its part of the parameters, so all ranks wait for a late rank, whatever "
+            "the policy skips. Give register the optimizer that it shards, which each "
+            "rank then has as a whole, or policy=WaitAll()."
+        )
+    if size > 1 and not found["ranks"]:
+        gradients = [p for g in optimizer.param_groups for p in g["params"]]
+        step_bytes = sum(p.nbytes for p in gradients if p.requires_grad)
+        found["log"] = why_the_log_is_small(policy, step_bytes, log_bytes)
+    return {kind: text for kind, text in found.items() if text}
 
 
 def why_nobody_is_skipped(policy: Policy, size: int) -> str:

@@ -10,7 +10,7 @@ from aikido_torch.straggler._policies import (
     WaitAll,
 )
 from aikido_torch.straggler._seeds import SeededDataset, seed_of
-from aikido_torch.straggler._steps import StepCounters
+from aikido_torch.straggler._steps import StepCounters, Steps
 from aikido_torch.straggler.report import report
 from aikido_torch.straggler.sampler import BackupSampler
 
@@ -22,6 +22,7 @@ __all__ = [
     "SeededDataset",
     "SkipStraggler",
     "StepCounters",
+    "Steps",
     "WaitAll",
     "report",
     "seed_of",

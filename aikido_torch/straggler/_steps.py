@@ -3,12 +3,13 @@
 """What happened to one training step on one rank."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from aikido_torch import _C
 
-__all__ = ["StepCounters"]
+__all__ = ["StepCounters", "Steps"]
 
 
 @dataclass
@@ -49,3 +50,17 @@ class StepCounters:
     def is_plain(self) -> bool:
         """Nobody was skipped or stood in for, and this rank was there."""
         return self.way == "own" and not self.skipped and not self.stand_ins
+
+
+class Steps(list[StepCounters]):
+    """The counters of several steps, oldest first.
+
+    Attributes:
+        notes: ways in which the loop loses what skipping gains, each with its remedy.
+    """
+
+    def __init__(
+        self, steps: Iterable[StepCounters] = (), *, notes: Iterable[str] = ()
+    ) -> None:
+        super().__init__(steps)
+        self.notes = list(notes)

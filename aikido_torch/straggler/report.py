@@ -37,7 +37,8 @@ def report(
             `aikido_torch.ddp.register`.
         steps: such as `handle.by_step`; then a second table tells of each step in which
             somebody was skipped or stood in for or this rank caught up, the last 40.
-            In the place of a table without rows is a sentence.
+            In the place of a table without rows is a sentence. A third table has the
+            notes of `handle.by_step`, if there are any.
         console: where to print; None is standard output.
 
     Returns:
@@ -79,9 +80,19 @@ def report(
     else:
         console.print(f"Nobody was skipped in {total} calls.")
     if steps is not None:
+        notes = getattr(steps, "notes", ())
         by_step = _by_step(list(steps))
         console.print(by_step if by_step.rows else f"{by_step.title}.")
+        if notes:
+            console.print(_notes(notes))
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}
+
+
+def _notes(notes: Iterable[str]) -> Table:
+    table = Table(title="What keeps skipping from paying", show_header=False)
+    for note in notes:
+        table.add_row(note)
+    return table
 
 
 def _told(reason: str) -> str:
