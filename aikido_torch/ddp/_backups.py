@@ -235,10 +235,17 @@ class Backups:
         if self.sampler is not None and (late or outcome.out):
             self.sampler.record(step, late, outcome.out, is_own=False)
 
-    def batches_in(self, first: int, end: int, *, per_step: int) -> int:
-        """Of the loader, in the steps from `first` up to `end`."""
+    def batches_in(
+        self, first: int, end: int, *, per_step: int, missing: int = 0
+    ) -> int:
+        """Of the loader, in the steps from `first` up to `end`.
+
+        Args:
+            per_step: batches of a step.
+            missing: how many fewer there are in short steps; a sampler knows it.
+        """
         if self.sampler is None:
-            return (end - first) * per_step
+            return (end - first) * per_step - missing
         return self.sampler.batches_in(first, end)
 
     def states(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ only `Fetch.result` waits, with a deadline.
     or                   <---------   head (nothing): it is not ahead itself
     FAILED(text)         --------->   to all: the state does not fit here, or differs
     DIGEST(step, digest) --------->   to all, every so many steps
+    SHORT(step, batches) --------->   to all, in a step of fewer batches
     END(number, ..)      --------->   to all, after the last step
 
 A patient ask is answered as soon as the rank is ahead, instead of with nothing.
@@ -219,6 +220,7 @@ class Exchange:
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
         self._digests: list[tuple[int, int, str]] = []
+        self._shorts: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int, int, str]] = []
         self.asks: list[Ask] = []
         self.failure: AikidoError | None = None
@@ -249,6 +251,8 @@ class Exchange:
         elif "end" in fields:
             keys = ("end", "rank", "step", "digest")
             self._ends.append(tuple(fields[key] for key in keys))
+        elif "short" in fields:
+            self._shorts.append((fields["step"], fields["short"]))
         elif "digest" in fields:
             self._digests.append((fields["rank"], fields["step"], fields["digest"]))
         else:
@@ -279,6 +283,15 @@ class Exchange:
     def take_digests(self) -> list[tuple[int, int, str]]:
         """(rank, step, digest) of those that have come since the last call."""
         taken, self._digests = self._digests, []
+        return taken
+
+    def tell_short(self, step: int, batches: int) -> None:
+        """All other ranks get it from `take_shorts`. Never blocks."""
+        self._tell_others({"step": step, "short": batches})
+
+    def take_shorts(self) -> list[tuple[int, int]]:
+        """(step, batches) of the short steps that have come since the last call."""
+        taken, self._shorts = self._shorts, []
         return taken
 
     def tell_end(self, number: int, step: int, digest: str) -> None:

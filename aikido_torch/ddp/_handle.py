@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aikido_torch import _C
 from aikido_torch._backend import catching_up_on, option_of
 from aikido_torch._steps import tell_passed
+from aikido_torch.ddp._accumulation import Accumulation
 from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
@@ -113,6 +114,7 @@ class Handle:
         self._state = state
         self._copy = copy
         self._batches_per_step = batches_per_step
+        self._batches = Accumulation(batches_per_step, first_step=self._first_step)
         self._backups = backups
         self._buckets: dict[int, Bucket] = {}
         self._carries_late = carries_late and policy != WaitAll()
@@ -142,7 +144,7 @@ class Handle:
         self._state_check = StateCheck(
             model.module,
             optimizer,
-            lambda: self._exchange,
+            partial(_exchange_of, weakref.ref(self)),
             place=self._backend.place,
             checking=checking,
             first_step=self._first_step + self._strict_steps,
@@ -239,6 +241,7 @@ class Handle:
         )
         source = source if repaired_from is None else repaired_from
         self._calls.end(self.steps)
+        self._look()  # short steps are told before their results
         self._answer()
         self._audit.on_top(has_moved=self.steps > before)
         return CatchUp(
@@ -246,7 +249,10 @@ class Handle:
             steps_copied=self.copied_steps - copied,
             state_copied_from=source,
             batches_to_skip=self._backups.batches_in(
-                before, self.steps, per_step=self._batches_per_step
+                before,
+                self.steps,
+                per_step=self._batches_per_step,
+                missing=self._batches.missing(before, self.steps),
             ),
         )
 
@@ -447,6 +453,8 @@ class Handle:
         if self._exchange is None:
             return
         self._exchange.look()
+        for step, batches in self._exchange.take_shorts():
+            self._batches.note_short(step, batches)
         if self._exchange.failure is not None:
             raise self._exchange.failure
 
@@ -501,6 +509,9 @@ class Handle:
         if bucket.index() == 0:
             self._check_current()
             self._calls.on_hook(self.steps)
+            batches = self._batches.on_hook(self.steps)
+            if batches is not None and self._exchange is not None:
+                self._exchange.tell_short(self.steps, batches)
             self._collect()
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
@@ -581,3 +592,9 @@ class Handle:
     def _collect(self) -> None:
         for step, outcome in self._book.collect():
             self._backups.add(step, outcome)
+
+
+# The end hook of a group keeps its check, which must not keep the handle.
+def _exchange_of(known: "weakref.ref[Handle]") -> Exchange | None:
+    handle = known()
+    return None if handle is None else handle._exchange

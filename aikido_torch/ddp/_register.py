@@ -73,7 +73,7 @@ def register(
             whatever has state_dict and load_state_dict; {}: nothing. A copy needs it:
             with `apply` or `after_step` and without `state` steps are only replayed.
         copy: when to copy, torch's generators too if they are equal; or `StateCopy()`.
-        batches_per_step: of accumulated gradients.
+        batches_per_step: of accumulated gradients; checked in the first step.
         late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
             its next one (`aikido_torch.ddp`).
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
@@ -167,6 +167,7 @@ def _installed(
     handle: Handle, model: DistributedDataParallel, backups: Backups
 ) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
+    model.register_forward_pre_hook(Hook(handle._batches.count, is_weak=True))
     # DDP's reducer holds the state that it calls a hook with, and the collector of
     # garbage does not see it there. The handle knows the user's functions, and they the
     # model: so it hangs on the model, and the reducer does not keep it.

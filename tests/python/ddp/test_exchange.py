@@ -331,6 +331,17 @@ def test_digests_reach_all_others():
     )
 
 
+def test_short_steps_reach_all_others():
+    _, (a, b, c) = exchanges()
+    a.tell_short(7, 2)
+    b.tell_short(7, 2)
+    for exchange in (a, b, c):
+        exchange.look()
+    assert c.take_shorts() == [(7, 2), (7, 2)]
+    assert c.take_shorts() == []
+    assert a.take_shorts() == [(7, 2)]
+
+
 def test_many_models_of_one_group_have_tags_of_their_own():
     mail = Mail(2)
     for number in (0, 255, 256, 300, 70_000):

@@ -2,14 +2,17 @@
 # Copyright (c) the aikido authors
 """Loops that call on the model's group besides training, with a late rank."""
 
+import contextlib
 import gc
 import time
+import warnings
 
 import pytest
 import torch
 import torch._dynamo  # ranks are forked with it, where an optimizer needs it
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
@@ -24,14 +27,16 @@ STEPS = 60
 class Training:
     """The steps of a small model, and a rank that is late in some of them."""
 
-    def __init__(self, rank, group=None, late_in=(8, 31), late_s=0.4):
+    def __init__(self, rank, group=None, late_in=(8, 31), late_s=0.4, **told):
         torch.manual_seed(0)
         self.rank, self.late_in, self.late_s = rank, late_in, late_s
         self.net = nn.Linear(8, 8)
         model = DistributedDataParallel(self.net, process_group=group)
         self.model = model
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.05)
-        self.handle = ddp.register(model, optimizer=self.optimizer, policy=POLICY)
+        self.handle = ddp.register(
+            model, optimizer=self.optimizer, policy=POLICY, **told
+        )
 
     def step(self, step):
         self.optimizer.zero_grad()
@@ -238,3 +243,99 @@ def many_models(rank, size):
 
 def test_the_group_of_the_buckets_ends_with_the_handle():
     assert run_ranks(2, many_models) == [0, 0]
+
+
+def losses_of(rank, size, how):
+    """What is warned of: its first words, its file and whether the report has it."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.manual_seed(0)
+        net = nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        if how == "sharded":
+            optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.SGD, lr=1)
+        model = DistributedDataParallel(net)
+        handle = ddp.register(model, optimizer=optimizer, policy=POLICY)
+        for _ in range(14):
+            if how != "forgotten":
+                handle.catch_up()
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            if how == "mean":
+                dist.all_reduce(loss.detach())
+            elif how == "broadcast":
+                dist.broadcast(torch.zeros(1), 0)
+    notes = handle.by_step.notes
+    ours = [w for w in seen if str(w.message) in notes]
+    assert len(ours) == len(notes)
+    return [(str(w.message), w.filename == __file__) for w in ours]
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize(
+    ("size", "how", "text"),
+    [
+        (3, "plain", ""),
+        (3, "broadcast", ""),
+        (3, "mean", "1 calls on the model's group in each step (all_reduce)"),
+        (3, "forgotten", "without handle.catch_up()"),
+        (3, "sharded", "in each step of ZeroRedundancyOptimizer"),
+        (2, "plain", "of two ranks none is skipped"),
+    ],
+)
+def test_what_keeps_skipping_from_paying_is_told_once(size, how, text):
+    for found in run_ranks(size, losses_of, how):
+        assert len(found) == bool(text), found
+        assert all(text in told and is_here for told, is_here in found)
+
+
+BATCHES, PER_STEP = 10, 4  # of an epoch, whose last step has two
+
+
+def accumulate(rank, size, told):
+    """The batch behind which each own step was done."""
+    training = Training(rank, batches_per_step=told)
+    model, optimizer = training.model, training.optimizer
+    optimizer.zero_grad()
+    done, to_skip, handle = {}, 0, training.handle
+    for epoch in range(12):
+        for batch in range(BATCHES):
+            if to_skip:
+                to_skip -= 1
+                continue
+            is_last = batch % PER_STEP == PER_STEP - 1 or batch == BATCHES - 1
+            if rank == LATE and is_last and handle.steps in (7, 20):
+                late(0.4)
+            with contextlib.nullcontext() if is_last else model.no_sync():
+                model(torch.ones(1, 8)).square().mean().backward()
+            late(0.002)
+            if is_last:
+                done[handle.steps] = (epoch, batch)
+                optimizer.step()
+                optimizer.zero_grad()
+                to_skip = handle.catch_up().batches_to_skip
+    return training.result(done)
+
+
+@pytest.mark.beside
+def test_a_short_last_step_of_an_epoch_does_not_shift_the_data_of_a_late_rank():
+    found = run_ranks(3, accumulate, PER_STEP)
+    assert equal_weights(found)
+    (_, _, replayed, done), others = found[LATE], found[0][3]
+    assert replayed > 6  # past more than one epoch
+    assert done.items() <= others.items()
+
+
+def accumulate_untold(rank, size):
+    with pytest.raises(RuntimeError) as caught:
+        accumulate(rank, size, 1)
+    return str(caught.value)
+
+
+@pytest.mark.beside
+def test_batches_that_register_was_not_told_of_are_an_error_in_the_first_step():
+    for text in run_ranks(3, accumulate_untold):
+        assert "batches_per_step is 1" in text
+        assert "Give register(..., batches_per_step=4)." in text

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Batches whose gradients a loop accumulates for one step.
+
+A late rank skips the batches of the steps that it goes past. So it has to know how many
+there are in a step: as many as `register` was told, but fewer in the last step of an
+epoch whose batches do not divide evenly. Each rank tells the others of such a step
+before its own gradients leave, so they know it before they have the result.
+"""
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from aikido_torch.errors import ConfigError
+
+__all__ = ["Accumulation"]
+
+_MOST_SHORT = 10_000  # steps
+
+
+class Accumulation:
+    """Of one handle. For the thread that trains.
+
+    Args:
+        batches_per_step: as `register` was told.
+        first_step: the number of the first step.
+    """
+
+    def __init__(self, batches_per_step: int, *, first_step: int) -> None:
+        self._told, self._first_step = batches_per_step, first_step
+        self._held_back = self._given = 0  # forwards since the last step
+        self._usual = 0  # forwards under no_sync in the first step
+        self._short: dict[int, int] = {}
+
+    def count(self, model: DistributedDataParallel, _: object) -> None:
+        """The hook before each forward; one without gradients is of no batch."""
+        if torch.is_grad_enabled():
+            self.on_forward(is_held_back=not model.require_backward_grad_sync)
+
+    def on_forward(self, *, is_held_back: bool) -> None:
+        """A forward of the model begins; no_sync() may hold its gradients back."""
+        self._held_back += is_held_back
+        self._given += not is_held_back
+
+    def on_hook(self, step: int) -> int | None:
+        """The backward of `step` gives gradients away.
+
+        Returns the batches of the step if these are fewer than in others.
+
+        Raises:
+            ConfigError: in the first step, if `register` was told fewer batches.
+        """
+        held_back, given = self._held_back, self._given
+        self._held_back = self._given = 0
+        if step == self._first_step:
+            self._check(held_back, given)
+            self._usual = held_back
+        if held_back >= self._usual:
+            return None
+        batches = held_back * (self._told - 1) // self._usual + 1
+        self.note_short(step, batches)
+        return batches
+
+    def _check(self, held_back: int, given: int) -> None:
+        # As many forwards for each batch as for the last one.
+        batches = held_back // max(1, given) + 1
+        if batches > self._told:
+            raise ConfigError(
+                f"register: batches_per_step is {self._told}, but the loop runs "
+                f"{held_back} forwards under no_sync() before the backward that ends "
+                f"its first step, so it accumulates gradients of {batches} batches. "
+                "catch_up() would tell a late rank to skip too few batches. Give "
+                f"register(..., batches_per_step={batches})."
+            )
+
+    def note_short(self, step: int, batches: int) -> None:
+        """`step` has so few batches, here or on another rank."""
+        self._short[step] = batches
+        if len(self._short) > _MOST_SHORT:
+            del self._short[next(iter(self._short))]
+
+    def missing(self, first: int, end: int) -> int:
+        """Batches that the steps from `first` up to `end` have fewer than others."""
+        if end == first:
+            return 0
+        found = (count for step, count in self._short.items() if first <= step < end)
+        return sum(self._told - count for count in found)
