@@ -152,6 +152,16 @@ def recorder_of_process() -> _C.Recorder:
     return runtime.recorder
 
 
+def members_of(backend: _C.AikidoBackend) -> tuple[int, ...]:
+    """The ranks in the job of the members of a group; () if they are not known.
+
+    Those of a group that was split from another one, or that reconfigure has changed,
+    are not known.
+    """
+    is_known = backend not in _without_store and backend.epoch == 1
+    return _members.get(backend.group_name, ()) if is_known else ()
+
+
 def members_of_groups() -> dict[str, tuple[int, ...]]:
     """The ranks in the job of the members of each aikido group, by its name.
 

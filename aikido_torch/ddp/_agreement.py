@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch._backend import backend_of
+from aikido_torch._job_ranks import say_both
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import Policy
 from aikido_torch.straggler._policies import check_ceiling
@@ -131,7 +132,8 @@ def agree(
     numbers, layouts, generators = zip(*facts, strict=True)
     if len(set(layouts)) > 1:
         # Those of large models travel only now.
-        raise ConfigError(first_difference(gather(dict(layout), group), call))
+        text = first_difference(gather(dict(layout), group), call)
+        raise ConfigError(say_both(text, backend_of(group)))
     return Agreed(max(numbers), len(set(generators)) == 1)
 
 

@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from aikido_torch import _C
+from aikido_torch._job_ranks import say_both
 from aikido_torch.errors import AikidoError
 
 __all__ = ["CallWatch", "Counts", "Place"]
@@ -266,6 +267,7 @@ class CallWatch:
             "handle.every(n) is true, which all ranks see at the same step, instead "
             "of where step % n == 0; or on all ranks in each step."
         )
+        text = say_both(text, self._calls)
         self._tell({"failure": text})
         for _ in range(missing):
             self._calls.leave_out_call(text, True)

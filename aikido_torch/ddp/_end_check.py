@@ -106,9 +106,11 @@ class EndCheck:
         most, ahead = ends.ahead()
         if handle.steps < most:
             self._report(
-                f"rank {self._own} ends its training after {handle.steps} steps, but "
-                f"rank {_listed(ahead)} after {most}: call catch_up() until it returns "
-                "0, and count the steps by it.",
+                self._exchange.say_both(
+                    f"rank {self._own} ends its training after {handle.steps} steps, "
+                    f"but rank {_listed(ahead)} after {most}: call catch_up() until it "
+                    "returns 0, and count the steps by it."
+                ),
                 handle.steps,
                 None,
             )
@@ -163,8 +165,10 @@ class EndCheck:
         self._wait(handle, ends, deadline, is_over)
         if left := differing():
             self._report(
-                f"rank {_listed(left)} ended its training with another state than rank "
-                f"{self._own} after {handle.steps} steps, and copied none.",
+                self._exchange.say_both(
+                    f"rank {_listed(left)} ended its training with another state than "
+                    f"rank {self._own} after {handle.steps} steps, and copied none."
+                ),
                 handle.steps,
                 None,
             )

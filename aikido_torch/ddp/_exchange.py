@@ -33,6 +33,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import _C
+from aikido_torch._job_ranks import say_both
 from aikido_torch.ddp._state import Snapshot
 from aikido_torch.errors import (
     AikidoError,
@@ -197,12 +198,12 @@ def check_reachable(backend: _C.AikidoBackend) -> None:
     own, size = backend.place
     gone = backend.gone
     if len(gone) == size - 1:
-        raise PeerLostError(
+        text = (
             f"catch_up: rank {own} was left out while it was late and needs the state "
             f"of another rank, but all {len(gone)} others have left or are lost; load "
-            "a checkpoint and start again.",
-            rank=gone[0],
+            "a checkpoint and start again."
         )
+        raise PeerLostError(say_both(text, backend), rank=gone[0])
 
 
 class Exchange:
@@ -284,6 +285,10 @@ class Exchange:
         """(rank, step, digest) of those that have come since the last call."""
         taken, self._digests = self._digests, []
         return taken
+
+    def say_both(self, text: str) -> str:
+        """`text` with the ranks of the job, if the group is not the whole job."""
+        return say_both(text, self._backend)
 
     def tell_short(self, step: int, batches: int) -> None:
         """All other ranks get it from `take_shorts`. Never blocks."""

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
 from aikido_torch._backend import catching_up_on, option_of
+from aikido_torch._job_ranks import say_both
 from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._accumulation import Accumulation
 from aikido_torch.ddp._backups import Backups
@@ -431,7 +432,7 @@ class Handle:
                 f"nothing was copied; give all ranks the same {argument}."
             )
             assert self._exchange is not None
-            failure = ConfigError(text)
+            failure = ConfigError(say_both(text, self._backend))
             self._exchange.tell_failure(failure, timeout_s=2.0)
             raise failure
         if (copied.step, copied.call) != (self.steps, self._backend.num_calls):
@@ -596,5 +597,4 @@ class Handle:
 
 # The end hook of a group keeps its check, which must not keep the handle.
 def _exchange_of(known: "weakref.ref[Handle]") -> Exchange | None:
-    handle = known()
-    return None if handle is None else handle._exchange
+    return None if (handle := known()) is None else handle._exchange

@@ -265,10 +265,12 @@ class StateCheck:
         """What is wrong, with the first difference and the likely reason."""
         agreed = ", ".join(map(str, verdict.agreed))
         where = "" if first is None else f" The first difference is in {first}."
-        return (
+        text = (
             f"rank {self._own} had another state than rank {agreed} before step "
             f"{verdict.step}.{where} Likely reason: {self._reason()}"
         )
+        exchange = self._exchange
+        return text if exchange is None else exchange.say_both(text)
 
     def _reason(self) -> str:
         found = "; ".join(self._reasons)

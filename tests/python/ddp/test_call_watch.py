@@ -38,7 +38,7 @@ class _Group:
 
     def __init__(self, calls=0):
         self.num_calls, self.sent, self.left_out = calls, [], []
-        self.place, self.group_name = (0, 2), "g"
+        self.place, self.group_name, self.epoch = (0, 2), "g", 1
         self.is_aborted = False
 
     def recv_anysource(self, tensors, tag):

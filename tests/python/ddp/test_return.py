@@ -12,6 +12,16 @@ from aikido_torch.ddp._return import return_by_copy
 from aikido_torch.errors import PeerLostError, RetryLaterError
 
 
+class Backend:
+    """What a group is to a rank that is out."""
+
+    place, group_name, epoch = (1, 3), "fake", 1
+
+    def __init__(self, timeout_s):
+        self.call_timeout = timedelta(seconds=timeout_s)
+        self.gone, self.standing = [], "refused"
+
+
 class Handle:
     """Of rank 1 of three; what others answer is given."""
 
@@ -19,11 +29,8 @@ class Handle:
         self.steps, self._copy, self._is_astray = 9, None, True
         self._own_steps_s = deque([0.01])
         self.answers, self.asked, self.adopted = list(answers), [], 0
-        self._backend = SimpleNamespace(
-            call_timeout=timedelta(seconds=timeout_s), place=(1, 3), gone=[]
-        )
+        self._backend = Backend(timeout_s)
         self.standings = list(standings)
-        self._backend.standing = "refused"
 
     def _candidates(self):
         return [2, 0]

@@ -51,6 +51,9 @@ class Exchange:
     def leave(self, fetch):
         pass
 
+    def say_both(self, text):
+        return text
+
 
 class Rank:
     def __init__(self, number, size, every=10, check="warn", reasons=()):

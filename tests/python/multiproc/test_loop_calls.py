@@ -16,6 +16,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
+from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import RanksFailedError, late, run_ranks
 
@@ -339,3 +340,25 @@ def test_batches_that_register_was_not_told_of_are_an_error_in_the_first_step():
     for text in run_ranks(3, accumulate_untold):
         assert "batches_per_step is 1" in text
         assert "Give register(..., batches_per_step=4)." in text
+
+
+def register_on_a_part(rank, size):
+    """One rank of a group, which is not the whole job, gives another learning rate."""
+    group = dist.new_group([1, 3])
+    if rank not in (1, 3):
+        return None
+    net = nn.Linear(2, 2)
+    model = DistributedDataParallel(net, process_group=group)
+    optimizer = torch.optim.SGD(net.parameters(), lr=float(rank))
+    with pytest.raises(ConfigError) as caught:
+        ddp.register(model, optimizer=optimizer, policy=POLICY)
+    return str(caught.value)
+
+
+@pytest.mark.beside
+def test_ranks_of_a_group_are_named_with_those_of_the_job():
+    found = run_ranks(4, register_on_a_part)
+    assert found[0] is found[2] is None
+    assert found[1] == found[3]
+    assert "lr is 1.0 on rank 0 but 3.0 on rank 1" in found[1]
+    assert "in the job rank 0 is rank 1, rank 1 is rank 3" in found[1]
