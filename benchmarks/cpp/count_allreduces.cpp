@@ -82,6 +82,7 @@ class TracedLink final : public transport::Link {
     return id;
   }
   void let_go(transport::MessageId id) override { link_->let_go(id); }
+  void hurry() override { link_->hurry(); }
   size_t cancel(transport::MessageId id) override { return link_->cancel(id); }
   const transport::FrameHeader* incoming() const override { return link_->incoming(); }
   size_t num_received() const override { return link_->num_received(); }

@@ -119,7 +119,7 @@ class AfterPause:
     Attributes:
         steps_until_back: steps of the others from the rank's waking up to the first
             one that has all of its contribution.
-        lost: contributions of all ranks that are in no sum, in the whole run.
+        lost: contributions of all ranks that are in no sum, after the warm-up.
         seconds: that the pause was to last.
     """
 
@@ -147,7 +147,7 @@ def after_pause(record: Record) -> AfterPause:
     back = next((s for s in later if by_step[s][rank] >= 1 - _ROUNDING), later.stop)
     return AfterPause(
         steps_until_back=back - done,
-        lost=sum(1 - part for step in by_step for part in step),
+        lost=sum(1 - part for step in by_step[record.block.warm_up :] for part in step),
         seconds=max(record.block.pauses[rank]),
     )
 

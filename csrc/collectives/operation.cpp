@@ -53,7 +53,8 @@ void Operation::on_sent(uint32_t token) {
 transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t shard,
                                      const std::byte* data, size_t bytes, size_t offset,
                                      size_t total, bool with_call, uint32_t token,
-                                     std::span<const std::byte> extra) {
+                                     std::span<const std::byte> extra,
+                                     bool leaves_last) {
   transport::OutMessage m;
   m.header.kind = kind;
   m.header.shard = static_cast<uint16_t>(shard);
@@ -73,6 +74,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.bytes = bytes;
   m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
+  m.leaves_last = leaves_last;
   // Calls that may skip keep the order of sending: by their numbers a member that comes
   // back can wait for a result for ever (the simulator's results-to-one-are-slow).
   if (!call_.is_partial()) m.turn = seq_.value;

@@ -187,7 +187,8 @@ class Operation : public transport::SendOwner,
   transport::MessageId post(Rank to, transport::FrameKind kind, int32_t shard,
                             const std::byte* data, size_t bytes, size_t offset,
                             size_t total, bool with_call, uint32_t token = 0,
-                            std::span<const std::byte> extra = {});
+                            std::span<const std::byte> extra = {},
+                            bool leaves_last = false);
   // Lets go of the caller's memory before the operation itself goes.
   void release_caller() { local_.keep_alive.reset(); }
   // The caller's answer.

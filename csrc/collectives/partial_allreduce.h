@@ -198,7 +198,7 @@ class PartialAllreduce final : public Operation {
   void send_result(int32_t s, size_t begin, size_t end, const RankSet& to,
                    bool is_late);
   void send_to_late(int32_t s);
-  bool is_on_its_way(Rank rank) const;
+  bool is_behind(Rank rank) const;
   bool must_be_in_soon(Rank rank) const;
   void pass_by_missing(const RankSet& mask);
   void send_to_caller(Rank rank);

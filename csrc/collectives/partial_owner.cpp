@@ -318,28 +318,30 @@ bool PartialAllreduce::must_be_in_soon(Rank rank) const {
   return group_policy_.history().consecutive_skips(rank) + left >= limit;
 }
 
-bool PartialAllreduce::is_on_its_way(Rank rank) const {
-  return host_->called_by(rank) >= seq_.value && host_->view().is_owner(rank);
+// It was skipped before, and has called nothing since.
+bool PartialAllreduce::is_behind(Rank rank) const {
+  return host_->called_by(rank) < seq_.value &&
+         group_policy_.history().is_behind(rank, seq_);
 }
 
 // Note [late results leave last]
-// Who has not called has time, and who is late again and again owns nothing any more,
-// mostly behind a link on which nothing helps: their results leave when the operation
-// is over here. Handed to a socket before, they would share the uplink with results
-// that others wait for. Where there are none of those, nobody but them can acknowledge
-// one that is not full. Who is late by chance gets them with the others: it would end
-// later, call later, and be late again. So one that calls now has waited long enough,
-// and what it gets comes after nothing: the links of those who get results are busy,
-// ours has room. So does one that was skipped nearly as often in a row as it may be:
-// all will wait for it, and it comes later by what its results do. The further it is
-// behind, the sooner: where the links of owners are full, what leaves last comes ever
-// later, and it gains an operation or so in each that brings its results with the rest.
+// A member that was skipped, and has called nothing since, has time: its results leave
+// when the operation is over here. Handed to a socket before, they would share the
+// uplink with results that others wait for. Where there are none of those, only such a
+// member can acknowledge a result that is not full. All others get the result at once,
+// as in an operation that is full, since they wait for it or will do so in a moment. If
+// it left last, the member would call the next operation later and be late again; where
+// the links are busy most of the time, it would be further behind after each operation.
+// For the same reason all that was to leave last hurries when the member calls again
+// (Link::hurry), and what it gets leaves with the rest if the member was skipped nearly
+// as often in a row as it may be: all will wait for it. The further this one is behind,
+// the sooner, since it gains about one operation in each whose result comes so.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
   members.for_each([&](Rank r) {
     const bool is_here = !is_backup(r) && is_in_time(shard, r);
-    if (!is_here && !is_on_its_way(r) && !must_be_in_soon(r)) late.insert(r);
+    if (!is_here && is_behind(r) && !must_be_in_soon(r)) late.insert(r);
   });
   return late;
 }
@@ -370,7 +372,6 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   const Shard& mine = shard(s);
   std::vector<std::byte> verdict;  // goes with the first piece only
   if (begin == 0) verdict = encode_verdict(mine.verdict());
-  const Priority priority = local_.priority;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
     if (!to.contains(rank)) continue;
@@ -379,19 +380,16 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
       shard(s).pieces_left.resize(static_cast<size_t>(host_->size()));
       ++shard(s).pieces_left[static_cast<size_t>(rank.value)];
     }
-    const bool is_last = is_late && !is_on_its_way(rank) &&
-                         priority > std::numeric_limits<Priority>::min();
-    local_.priority = is_last ? priority - 1 : priority;
+    const bool leaves_last = is_late && is_behind(rank);
     const auto id = post(
         rank, FrameKind::kResult, s, result() + plan_.first_byte(s) + begin,
         end - begin, begin, plan_.num_bytes(s), begin == 0,
         is_late
             ? 0
             : kFirstResultToken + static_cast<uint32_t>(s * host_->size() + rank.value),
-        verdict);
+        verdict, leaves_last);
     sending_.push_back({s, rank, id});
   }
-  local_.priority = priority;
 }
 
 // What a shard counts for with those that have not called, the first time it is asked.
@@ -467,7 +465,7 @@ void PartialAllreduce::on_called(Rank rank) {
   for (const Shard& mine : shards_)
     if (mine.own && !mine.own->is_closed)
       mine.own->policy->on_called(rank, host_->clock().now());
-  if (rank != host_->self() && host_->view().is_owner(rank)) send_to_caller(rank);
+  if (rank != host_->self()) send_to_caller(rank);
   const TimePoint now = host_->clock().now();
   if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
   if (has_quorum_) return;

@@ -180,6 +180,7 @@ void Peer::drop_incoming(FrameKind kind, uint64_t number) {
 bool Peer::note_called(uint64_t called) {
   if (called <= called_) return false;
   called_ = called;
+  if (link_) link_->hurry();
   failed_.erase(failed_.begin(), failed_.upper_bound(called));
   let_go(window_.on_called(called));
   let_go(results_.on_called(called));

@@ -33,6 +33,10 @@ void LanedLink::let_go(MessageId id) {
   end(lane).link->let_go(id & ~kControlBit);
 }
 
+void LanedLink::hurry() {
+  for (End& e : ends_) e.link->hurry();
+}
+
 size_t LanedLink::cancel(MessageId id) {
   const Lane lane = (id & kControlBit) != 0 ? Lane::kControl : Lane::kBulk;
   return end(lane).link->cancel(id & ~kControlBit);

@@ -30,6 +30,7 @@ class LanedLink final : public Link {
   MessageId send(OutMessage&& message) override;
   bool send_at_once(const OutMessage& message) override;
   void let_go(MessageId id) override;
+  void hurry() override;
   size_t cancel(MessageId id) override;
   bool reads_our_memory() const override {
     return end(Lane::kBulk).link->reads_our_memory();

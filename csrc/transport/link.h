@@ -40,6 +40,9 @@ struct OutMessage {
   size_t bytes = 0;
   size_t chunk_bytes = 0;  // of a chunk at most; 0: as the link has it
   Priority priority = 0;
+  // Below all others of its priority until Link::hurry(). A message of kControlPriority
+  // or kLastPriority stays where it is.
+  bool leaves_last = false;
   // Number of a strict collective: of equal priority the lowest first. 0: of none, and
   // behind all that were sent before.
   uint64_t turn = 0;
@@ -51,7 +54,9 @@ struct OutMessage {
   uint32_t token = 0;
 
   Waiting waiting(MessageId id) const {
-    return {id, turn, priority, bytes, chunk_bytes};
+    const bool is_lower =
+        leaves_last && priority > kLastPriority && priority < kControlPriority;
+    return {id, turn, is_lower ? priority - 1 : priority, bytes, chunk_bytes};
   }
 };
 
@@ -86,6 +91,9 @@ class Link {
   virtual bool send_at_once(const OutMessage&) { return false; }
   // A message that was held is queued now. Nothing if it was cancelled meanwhile.
   virtual void let_go(MessageId id) = 0;
+  // The messages that were to leave last have their own priority from now on. Each goes
+  // before those of this priority that were sent later.
+  virtual void hurry() = 0;
   // Drops what has not been handed to the kernel of a message, except the rest of a
   // chunk that has begun: that is copied aside. From here on the memory of the message
   // is no longer read; on_sent comes soon. Returns the bytes dropped.

@@ -52,6 +52,7 @@ class LoopbackLink final : public Link {
 
   MessageId send(OutMessage&& message) override;
   void let_go(MessageId id) override;
+  void hurry() override;
   size_t cancel(MessageId id) override;
   const FrameHeader* incoming() const override {
     return is_reading_ ? &header_ : nullptr;
@@ -158,6 +159,17 @@ void LoopbackLink::let_go(MessageId id) {
   OutMessage& m = it->second.message;
   if (std::exchange(m.is_held, false))
     scheduler_.push(m.waiting(id), network_->clock_->now());
+  refresh();
+}
+
+void LoopbackLink::hurry() {
+  for (auto& [id, queued] : messages_) {
+    OutMessage& m = queued.message;
+    if (!m.leaves_last) continue;
+    const Waiting last = m.waiting(id);
+    m.leaves_last = false;
+    if (!m.is_held) scheduler_.move(last, m.priority, network_->clock_->now());
+  }
   refresh();
 }
 

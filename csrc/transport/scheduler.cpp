@@ -113,6 +113,19 @@ void Scheduler::put_back(const Chunk& chunk, const Waiting& m, TimePoint now) {
   if (counters_ != nullptr) SendCounters::add(counters_->chunks, ~uint64_t{0});
 }
 
+void Scheduler::move(const Waiting& m, Priority to, TimePoint now) {
+  const auto from = find(m.priority);
+  if (from == classes_.end() || from->priority != m.priority) return;
+  const Place place(m.turn, m.id);
+  const auto it = from->messages.find(place);
+  if (it == from->messages.end()) return;
+  Progress progress = it->second;
+  from->messages.erase(it);
+  if (from->messages.empty()) classes_.erase(from);
+  of(to, now).messages.emplace(place, std::move(progress));
+  if (current_ == std::pair(m.priority, place)) current_.emplace(to, place);
+}
+
 std::optional<size_t> Scheduler::cancel(const Waiting& m) {
   const auto of_class = find(m.priority);
   if (of_class == classes_.end() || of_class->priority != m.priority)

@@ -95,6 +95,11 @@ class Scheduler {
   // last popped first, where there are several.
   void put_back(const Chunk& chunk, const Waiting& message, TimePoint now);
 
+  // What was not popped of a message gets the priority `to`, at the place that it would
+  // have had with this priority from the beginning. Nothing for a message that is not
+  // queued.
+  void move(const Waiting& message, Priority to, TimePoint now);
+
   // Forgets what was not popped of a message. Returns the bytes cancelled; empty when
   // the message is not queued (unknown, or already popped to its end).
   std::optional<size_t> cancel(const Waiting& message);

@@ -58,6 +58,7 @@ MessageId StreamLink::send(OutMessage&& message) {
   message.turn = scheduler_.turn_of(message.turn);
   trace_.on_queued(id, message);
   if (!message.is_held) queue(id, message);
+  num_last_ += message.leaves_last ? 1 : 0;
   messages_.emplace(id, Queued{std::move(message), 0, false});
   want_flush();
   return id;
@@ -102,6 +103,19 @@ void StreamLink::let_go(MessageId id) {
   if (it == messages_.end()) return;
   OutMessage& m = it->second.message;
   if (std::exchange(m.is_held, false)) queue(id, m);
+  want_flush();
+}
+
+void StreamLink::hurry() {
+  if (std::exchange(num_last_, 0) == 0) return;
+  if (!outgoing_.empty()) put_back();
+  for (auto& [id, queued] : messages_) {
+    OutMessage& m = queued.message;
+    if (!m.leaves_last) continue;
+    const Waiting last = m.waiting(id);
+    m.leaves_last = false;
+    if (!m.is_held) scheduler_.move(last, m.priority, loop_->now());
+  }
   want_flush();
 }
 

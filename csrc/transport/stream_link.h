@@ -41,6 +41,7 @@ class StreamLink final : public Link,
   MessageId send(OutMessage&& message) override;
   bool send_at_once(const OutMessage& message) override;
   void let_go(MessageId id) override;
+  void hurry() override;
   size_t cancel(MessageId id) override;
   bool reads_our_memory() const override {
     return stream_ != nullptr && stream_->lender() != nullptr;
@@ -149,6 +150,7 @@ class StreamLink final : public Link,
   MessageId next_id_ = 1;
   Recycler recycler_{kMaxIdleBytes};
   RecycledHashMap<MessageId, Queued> messages_{recycler_};
+  size_t num_last_ = 0;  // of them that were to leave last, since hurry()
   RecycledDeque<Outgoing> outgoing_{recycler_};
   size_t outgoing_bytes_ = 0;
   Haste haste_ = Haste::kNone;  // the most in outgoing_, and of this turn

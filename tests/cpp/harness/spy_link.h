@@ -23,6 +23,7 @@ class SpyLink final : public transport::Link {
     return takes_at_once;
   }
   void let_go(transport::MessageId) override {}
+  void hurry() override { ++num_hurried; }
   size_t cancel(transport::MessageId) override { return 0; }
   bool reads_our_memory() const override { return is_reader; }
   const transport::FrameHeader* incoming() const override { return nullptr; }
@@ -33,6 +34,7 @@ class SpyLink final : public transport::Link {
   void finish() override {}
   void close() override {}
 
+  int num_hurried = 0;
   bool is_reader = false, takes_at_once = false;
   std::vector<transport::OutMessage> sent;
   std::vector<uint64_t> gone;                    // at once

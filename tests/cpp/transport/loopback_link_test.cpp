@@ -110,6 +110,26 @@ TEST_CASE("an urgent message overtakes between chunks, a cancelled one stops") {
   CHECK(two.to_b->is_drained());
 }
 
+TEST_CASE("in memory too, what was to leave last goes in its turn after a hurry") {
+  Two two;
+  two.network.set_rate(Rank(0), Rank(1), 1'064'000);  // a chunk per millisecond
+  const auto data = pattern(3'000);
+  const auto send = [&](uint64_t number, bool leaves_last) {
+    auto m = message(number, data, {}, 5);
+    m.leaves_last = leaves_last;
+    return two.to_b->send(std::move(m));
+  };
+  send(1, true);
+  send(2, true);
+  send(3, false);
+  two.run_for(std::chrono::microseconds(1500));
+  two.to_b->hurry();
+  send(4, false);
+  two.run_for(milliseconds(30));
+  // Behind the chunk that was under way.
+  CHECK(two.b.order == std::vector<uint64_t>{3, 3, 1, 1, 1, 2, 2, 2, 3, 4, 4, 4});
+}
+
 TEST_CASE("a payload that is dropped on its way does not touch its place again") {
   Two two;
   two.network.set_rate(Rank(0), Rank(1), 100'000);

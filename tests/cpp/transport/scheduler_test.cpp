@@ -139,6 +139,29 @@ TEST_CASE("cancelling forgets the rest and says how much it was") {
   CHECK_FALSE(s.cancel(77, 0).has_value());
 }
 
+TEST_CASE("a message that moves has the place of its new priority, and its offset") {
+  Scheduler s(100);
+  s.push(1, 3, 150);
+  s.push(2, 4, 100);
+  s.push(3, 3, 200);
+  s.push(4, 4, 100);
+  CHECK(s.pop()->message == 2);
+  CHECK(s.pop()->message == 4);
+  CHECK(s.pop()->message == 1);
+  s.push(5, 4, 100);
+  s.s.move({3, 0, 3, 0, 0}, 4, s.now);
+  s.s.move({1, 0, 3, 0, 0}, 4, s.now);
+  s.s.move({9, 0, 3, 0, 0}, 4, s.now);  // unknown
+  CHECK(s.s.num_classes() == 1);
+  CHECK(s.queued_bytes() == 350);
+  const auto rest = s.pop();
+  CHECK((rest->message == 1 && rest->offset == 100 && rest->is_last));
+  CHECK(s.pop()->message == 3);
+  CHECK(s.pop()->message == 3);
+  CHECK(s.pop()->message == 5);
+  CHECK(s.is_empty());
+}
+
 TEST_CASE("a message cannot be queued twice") {
   Scheduler s(100);
   s.push(1, 0, 250);

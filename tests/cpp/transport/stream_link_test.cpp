@@ -134,6 +134,19 @@ struct OverFullStream {
   }
 };
 
+// The numbers of the collectives of frames that lie one behind the other, each with so
+// many bytes of payload.
+std::vector<uint64_t> seqs_of(std::span<const std::byte> taken, size_t payload_bytes) {
+  std::vector<uint64_t> seqs;
+  for (size_t at = 0; at < taken.size(); at += kHeaderBytes + payload_bytes) {
+    auto header =
+        decode(std::span<const std::byte, kHeaderBytes>(&taken[at], kHeaderBytes));
+    REQUIRE(header.is_ok());
+    seqs.push_back(header->seq);
+  }
+  return seqs;
+}
+
 }  // namespace
 
 TEST_CASE("a push follows what was written, and says its haste") {
@@ -233,6 +246,37 @@ TEST_CASE("what the stream takes for sure is written at once, if nothing is ahea
   }
 }
 
+TEST_CASE("what was to leave last goes in its turn after a hurry") {
+  const bool hurries = GENERATE(false, true);
+  OverFullStream over;
+  auto& [loop, uplink, handler, owned, stream, link] = over;
+  stream.is_full = false;
+  const auto data = pattern(100);
+  const auto send = [&](uint64_t number, bool leaves_last) {
+    OutMessage message;
+    message.header.kind = FrameKind::kResult;
+    message.header.seq = number;
+    message.header.total_bytes = data.size();
+    message.priority = 3;
+    message.leaves_last = leaves_last;
+    message.data = data.data();
+    message.bytes = data.size();
+    return link.send(std::move(message));
+  };
+  send(1, false);
+  send(2, true);
+  const auto cancelled = send(3, true);
+  send(4, false);
+  if (hurries) link.hurry();
+  send(5, false);
+  CHECK(link.cancel(cancelled) == 100);
+  over.run_a_turn();
+  over.run_a_turn();
+  const auto order =
+      hurries ? std::vector<uint64_t>{1, 2, 4, 5} : std::vector<uint64_t>{1, 4, 5, 2};
+  CHECK(seqs_of(stream.taken, data.size()) == order);
+}
+
 TEST_CASE("an earlier turn goes first, and what has none behind what came before") {
   OverFullStream over;
   auto& [loop, uplink, handler, owned, stream, link] = over;
@@ -258,14 +302,7 @@ TEST_CASE("an earlier turn goes first, and what has none behind what came before
   send(6, 5, 100);
   over.run_a_turn();
   over.run_a_turn();
-  std::vector<uint64_t> order;
-  for (size_t at = 0; at < stream.taken.size(); at += kHeaderBytes + 100) {
-    auto header = decode(
-        std::span<const std::byte, kHeaderBytes>(&stream.taken[at], kHeaderBytes));
-    REQUIRE(header.is_ok());
-    order.push_back(header->seq);
-  }
-  CHECK(order == std::vector<uint64_t>{6, 1, 2, 5, 3});
+  CHECK(seqs_of(stream.taken, 100) == std::vector<uint64_t>{6, 1, 2, 5, 3});
 }
 
 TEST_CASE("what was picked for a full stream leaves when calls differ in priority") {
