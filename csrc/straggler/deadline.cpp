@@ -19,7 +19,8 @@ Deadlines::Deadlines(const PolicyOptions& options, const History& history)
       history_(history),
       rule_{Duration::zero(), RankSet(history.world_size())},
       typical_(static_cast<size_t>(history.world_size())),
-      grants_(static_cast<size_t>(history.world_size())) {}
+      grants_(static_cast<size_t>(history.world_size())),
+      probes_(static_cast<size_t>(history.world_size())) {}
 
 Duration Deadlines::grace(uint64_t bytes) const {
   // With backups a skip loses no data, but the time until another one has sent them.
@@ -49,13 +50,39 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) {
   if (!is_well_) {
     answer = {rule_.deadline, Why::kRule};
     if (rule_.dropped.contains(rank) && recent.longest_of_few(rank) > grace)
-      answer = {Duration::zero(), Why::kDropped};
+      answer = of_dropped(rank, seq, bytes);
   }
   if (const auto granted = re_entry(rank, seq, bytes);
       granted && *granted > answer.deadline)
     answer = {*granted, Why::kReEntry};
   answer.deadline = std::min({answer.deadline, options_.ceiling, longest_});
   return answer;
+}
+
+// Note [probe]
+Deadlines::Answer Deadlines::of_dropped(Rank rank, Seq seq, uint64_t bytes) {
+  const RecentOperations& recent = history_.recent();
+  Probe& probe = probes_[static_cast<size_t>(rank.value)];
+  const Duration grace = this->grace(bytes);
+  const bool is_in_step = probe.last > Seq(0) && probe.last < seq &&
+                          seq.value <= probe.last.value + RecentOperations::kFew &&
+                          history_.last_skipped(rank) < probe.last;
+  if (is_in_step) return {grace, Why::kGrace};
+  if (seq != probe.last && seq < probe.not_before)
+    return {Duration::zero(), Why::kDropped};
+  const Duration expected =
+      recent.late_start(rank, seq) + typical_[static_cast<size_t>(rank.value)];
+  const Duration wait =
+      scaled(std::min(expected, recent.longest_of_few(rank)), options_.slack) + grace;
+  const auto period = std::max(to_ms(recent.period(bytes)), 1e-3);
+  const double share = to_ms(std::min(wait, options_.ceiling)) / period;
+  if (seq != probe.last && probe.last > Seq(0))
+    probe.num_failures = std::min(probe.num_failures + 1, kMostProbeDoublings);
+  probe.last = seq;
+  const double operations =
+      static_cast<double>(kProbeAfter << probe.num_failures) * (1 + 2 * share);
+  probe.not_before = Seq(seq.value + static_cast<uint64_t>(operations));
+  return {wait, Why::kReEntry};
 }
 
 // Note [re-entry]
@@ -97,10 +124,28 @@ void Deadlines::look(uint64_t bytes) {
   const auto n = history_.world_size();
   const WaitModel model(recent, grace(bytes), options_.worth, options_.slack,
                         fewest_of(options_, n));
-  add_regret(model, num_new);
   for (int32_t r = 0; r < n; ++r)
     typical_[static_cast<size_t>(r)] = model.typical(Rank(r));
+  const RankSet dropped_before = rule_.dropped;
   rule_ = model.best(options_.ceiling);
+  rule_.dropped.for_each([&](Rank r) {
+    if (!dropped_before.contains(r))
+      probes_[static_cast<size_t>(r.value)] = {
+          Seq(0), Seq(recent.last_closed().value + kProbeAfter), 0};
+  });
+  add_regret(model, num_new);
+  end_wait(model, num_new);
+}
+
+// Note [bound of the regret]
+void Deadlines::end_wait(const WaitModel& model, size_t num_new) {
+  if (regret_ <= 0) num_trials_ = 0;
+  num_waited_ = waits_ ? num_waited_ + num_new : 0;
+  if (num_waited_ < kTrialAfter << num_trials_) return;
+  if (model.predict(rule_).rate() < kWorthATrial * model.wait_all().rate()) return;
+  num_trials_ = std::min(num_trials_ + 1, kMostDoublings);
+  regret_ = kMostRegret / 2;
+  waits_ = false;
 }
 
 // Note [bound of the regret]

@@ -24,14 +24,26 @@
 // start, after which it is in step. If it misses the operation all the same, the next
 // grant comes after kGrantAfter operations, and after twice as many each further time.
 //
+// Note [probe]
+// A member that gets no time starts each operation late, and computes only some of
+// them: what is seen of it says little about how late it would be in step. So the
+// owners wait for it once after kProbeAfter operations, and after more of them the
+// longer this wait is, so that progress falls by about 3 % at most. In the next few
+// operations it has the grace, until it is late again; then the next probe comes after
+// twice as many. WaitAll waits in all of these operations, so a probe adds nothing to
+// the regret.
+//
 // Note [bound of the regret]
 // No prediction is sure. So the contributions that WaitAll would have made in the same
 // time, less kAllowed of them, are compared with those that are in the sums. When the
 // difference exceeds kMostRegret full operations, the owner waits for everybody, as
-// long as for the longest lag of the window, until the difference is half of that.
-// Whatever the delays are, the loss against WaitAll is therefore bounded by kAllowed of
-// the progress and a constant. What was gained counts for at most kMostCredit
-// operations.
+// long as for the longest lag of the window, until the difference is half of that, or
+// until the rule would have made kWorthATrial times the progress of WaitAll lately.
+// Such a trial comes after kTrialAfter operations of waiting, and after twice as many
+// for each trial that has failed since the difference was zero. Whatever the delays
+// are, the loss against WaitAll is therefore bounded by kAllowed of the progress, a
+// constant, and half of kMostRegret for each trial, whose number is logarithmic in that
+// of the operations. What was gained counts for at most kMostCredit operations.
 
 #include <cstdint>
 #include <optional>
@@ -57,6 +69,10 @@ class Deadlines {
   static constexpr double kAllowed = 0.02;
   static constexpr double kMostRegret = 2;  // full operations
   static constexpr double kMostCredit = 4;
+  static constexpr uint64_t kProbeAfter = 16;  // operations, for a short wait
+  static constexpr uint32_t kMostProbeDoublings = 2;
+  static constexpr size_t kTrialAfter = 8;  // operations
+  static constexpr double kWorthATrial = 1.1;
 
   // `history` must outlive it. Requires: validated options.
   Deadlines(const PolicyOptions& options, const History& history);
@@ -92,9 +108,15 @@ class Deadlines {
     Seq not_before;  // the next one
     uint32_t num_failures = 0;
   };
+  struct Probe {
+    Seq last, not_before;
+    uint32_t num_failures = 0;
+  };
   void look(uint64_t bytes);
+  void end_wait(const WaitModel& model, size_t num_new);
   void add_regret(const WaitModel& model, size_t num_new);
   std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes);
+  Answer of_dropped(Rank rank, Seq seq, uint64_t bytes);
 
   PolicyOptions options_;
   const History& history_;
@@ -104,8 +126,11 @@ class Deadlines {
   WaitRule rule_;
   std::vector<Duration> typical_;  // delays, by rank
   std::vector<Grant> grants_;      // by rank
+  std::vector<Probe> probes_;      // by rank
   double regret_ = 0;
   bool waits_ = false;
+  size_t num_waited_ = 0;    // operations, since it waits for everybody
+  uint32_t num_trials_ = 0;  // that have failed, or may still fail
 };
 
 }  // namespace aikido::straggler

@@ -3,6 +3,7 @@
 #include "straggler/wait_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -25,7 +26,7 @@ constexpr int32_t kFewDropped = 4;
 }  // namespace
 
 WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double worth,
-                     double slack, int32_t fewest)
+                     double slack, int32_t fewest, double half_life)
     : past_(recent.all()),
       n_(static_cast<int32_t>(past_.front().delays.size())),
       grace_(grace),
@@ -35,6 +36,8 @@ WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double wort
   Duration time{0};
   for (const PastOperation& op : past_) time += op.to_quorum;
   least_ = time / static_cast<int64_t>(past_.size()) / kLeastPart;
+  for (size_t age = past_.size(); age-- > 0;)
+    weights_.push_back(std::exp2(-static_cast<double>(age) / half_life));
   delays_.resize(past_.size() * num());
   std::vector<Duration> of_rank;
   for (size_t r = 0; r < num(); ++r) {
@@ -99,9 +102,10 @@ Predicted WaitModel::predict(const WaitRule& rule) const {
       was_out[r] = 1;
     }
     const double missing = worth_ * num_missing / n_;
-    sum.contributions +=
-        static_cast<double>(std::max<uint64_t>(past_[i].bytes, 1)) * (1 - missing);
-    sum.time += base + wait;
+    sum.contributions += weights_[i] *
+                         static_cast<double>(std::max<uint64_t>(past_[i].bytes, 1)) *
+                         (1 - missing);
+    sum.time += scaled(base + wait, weights_[i]);
   }
   return sum;
 }

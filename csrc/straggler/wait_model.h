@@ -47,6 +47,10 @@ class WaitModel {
  public:
   static constexpr double kTie = 0.01, kTieOfFew = 0.5;
 
+  // An operation counts half as much as one that is so many operations younger. Without
+  // that the choice follows a slow drift by half of the window too late.
+  static constexpr double kHalfLife = 32;
+
   // No deadline of a rule is shorter than such a part of an operation, or the grace: in
   // it members differ by chance.
   static constexpr int kLeastPart = 16;
@@ -55,11 +59,11 @@ class WaitModel {
   // the delays of a member were longer than the grace: one long stall is no habit.
   static constexpr int kHabit = 3;
 
-  // `grace`: what a member always gets that is not dropped. `worth`: of a missing
-  // contribution, 0 to 1. `fewest`: members that are never dropped, at least.
-  // Requires: `recent` is not empty.
+  // `half_life`: see kHalfLife. `grace`: what a member always gets that is not dropped.
+  // `worth`: of a missing contribution, 0 to 1. `fewest`: members that are never
+  // dropped, at least. Requires: `recent` is not empty.
   WaitModel(const RecentOperations& recent, Duration grace, double worth, double slack,
-            int32_t fewest);
+            int32_t fewest, double half_life = kHalfLife);
 
   Predicted predict(const WaitRule& rule) const;
   Predicted wait_all() const;
@@ -84,6 +88,7 @@ class WaitModel {
   double worth_, slack_;
   Duration least_{0};
   int32_t fewest_;
+  std::vector<double> weights_;           // by operation
   std::vector<Duration> delays_;          // by operation, then rank
   std::vector<Duration> typical_, mean_;  // by rank
   std::vector<int> num_late_;             // delays that are known, beyond the grace

@@ -46,7 +46,8 @@ TEST_CASE("each kind of lateness is waited for as long as that pays") {
        Reason::kComplete},
       {"a long hiccup now and then", 400, [](int i) { return i % 90 == 89 ? 300 : 1; },
        2, 3, Reason::kDeadline},
-      {"always late", 400, [](int) { return 300.0; }, 198, 200, Reason::kExpectedLate},
+      {"always late, but for some probes", 400, [](int) { return 300.0; }, 196, 199,
+       Reason::kExpectedLate},
       {"late in a fifth", 400, [](int i) { return i % 5 == 4 ? 300 : 1; }, 0, 0,
        Reason::kDeadline},
       {"late in a third of tiny operations", 0.3,
@@ -109,7 +110,7 @@ TEST_CASE("a drift is followed while waiting pays, given up, and taken back") {
   const auto all =
       play_all(group, 700, ms(400), [&](int i) { return with_lag(lag(i)); });
   CHECK(num_skips(all, 3, 0, 54) == 0);
-  CHECK(num_skips(all, 3, 250, 350) == 100);
+  CHECK(num_skips(all, 3, 250, 350) >= 98);  // all but probes
   CHECK(all[300].decision.reason == Reason::kExpectedLate);
   CHECK(num_skips(all, 3, 566, 700) == 0);
 }
@@ -150,11 +151,13 @@ TEST_CASE("at the limit of skips in a row the group waits without a deadline") {
   options.max_consecutive_skips = 3;
   GroupPolicy group(options, log_of(4, kNoLogLimit));
   const auto all = play_all(group, 100, ms(400), [](int) { return with_lag(300); });
-  CHECK(num_skips(all, 3, 8) == 69);  // three of four
-  size_t first = 8;                   // that it is in
-  while (all[first].skipped(3)) ++first;
-  for (size_t i = first; i < all.size(); ++i)
-    CHECK(all[i].skipped(3) == ((i - first) % 4 != 0));
+  // Three of four but for probes, and never more in a row.
+  CHECK(num_skips(all, 3, 8) >= 67);
+  for (size_t i = 11; i < all.size(); ++i) {
+    size_t num_in = 0;
+    for (size_t back = 0; back < 4; ++back) num_in += all[i - back].skipped(3) ? 0 : 1;
+    CHECK(num_in >= 1);
+  }
 
   for (uint64_t seq = 101; seq <= 103; ++seq)
     group.history().on_committed(Seq(seq), RankSet(4), kBytes);

@@ -2,6 +2,8 @@
 // Copyright (c) the aikido authors
 #include "straggler/wait_model.h"
 
+#include <limits>
+
 #include "harness/catch.h"
 #include "straggler/play.h"
 
@@ -11,6 +13,7 @@ namespace {
 using testing::Dice;
 using testing::ms;
 
+constexpr double kNeverOld = std::numeric_limits<double>::infinity();
 constexpr double kPeriod = 100;
 
 // A window of operations of kPeriod whose delays are `delays_ms(operation, rank)`, as
@@ -35,8 +38,9 @@ RecentOperations window(int32_t n, int count,
   return recent;
 }
 
+// In which all operations count the same.
 WaitModel model_of(const RecentOperations& recent, double worth = 1) {
-  return WaitModel(recent, ms(25), worth, 1.5, 2);
+  return WaitModel(recent, ms(25), worth, 1.5, 2, kNeverOld);
 }
 
 TEST_CASE("WaitAll has all contributions and the longest delay of each operation") {
@@ -67,6 +71,18 @@ TEST_CASE("a skip costs what it leads to") {
   const Predicted some = model_of(recent).predict({ms(25), RankSet(4)});
   CHECK(some.contributions == Approx(20 * 100 - 3 * 25));
   CHECK(to_ms(some.time) == Approx(19 * kPeriod + 25 + 25));
+}
+
+TEST_CASE("an operation counts half as much as one that is 32 younger") {
+  // Late in the older half of the window, or in the younger one.
+  const auto rule = [](bool is_late_now) {
+    const auto recent = window(4, 64, [=](int i, int32_t r) {
+      return r == 3 && (i >= 32) == is_late_now ? 70.0 : 0.0;
+    });
+    return WaitModel(recent, ms(25), 1, 1.5, 2).best(ms(10'000));
+  };
+  CHECK(rule(true).dropped.contains(Rank(3)));
+  CHECK_FALSE(rule(false).dropped.contains(Rank(3)));
 }
 
 TEST_CASE("the best rule waits for a delay as long as that makes more progress") {
