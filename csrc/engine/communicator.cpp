@@ -244,7 +244,7 @@ void Communicator::take_up(Called called) {
     local.on_done(local.hold->failure, outcome);
   } else {
     engine_->uplink().note(local.priority,
-                           called.call.policy.kind != straggler::Kind::kWaitAll);
+                           called.call.is_partial() && group_->is_cut_off());
     group_->call(std::move(called.call), std::move(local), called.timeout);
   }
   group_->end_turn();

@@ -5,7 +5,6 @@
 // One process group as this member sees it: routes frames to operations, gives calls
 // their numbers, keeps deadlines, and turns a lost member into failures that name it. A
 // state machine on the progress thread: no threads, no sockets; links are handed to it.
-//
 // Life of an operation: born by the local call or another member's first frame; ends
 // with its result, or an ABORT that is ours (told to all) or of others. One that has
 // failed stays until the local caller knows.
@@ -98,6 +97,7 @@ class Group final : public transport::Timed,
   void seal(const Seal& seal);
   // The others have called what they will not end without this member.
   bool is_waited_for() const;
+  bool is_cut_off() const;  // our last contributions came too late
   // What is said of `rank` from outside, until something else is: owners follow it.
   void advise(Rank rank, straggler::Advice advice);
 

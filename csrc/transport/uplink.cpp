@@ -42,7 +42,7 @@ void Uplink::remove(Sender* sender) {
 void Uplink::note(Priority priority, bool may_cancel) {
   if (std::exchange(has_priority_, true) && priority != last_priority_)
     urgent_until_ = loop_->now() + kOrderedFor;
-  if (may_cancel) stale_until_ = loop_->now() + kOrderedFor;
+  if (may_cancel) stale_until_ = loop_->now() + kStaleFor;
   last_priority_ = priority;
 }
 

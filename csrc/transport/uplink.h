@@ -3,8 +3,8 @@
 #pragma once
 //
 // What this process sends to other hosts, over all links: while calls of different
-// priority are made, or a group expects to make them, or calls whose messages may be
-// cancelled, the links do not write by themselves, but ask for a turn. The next chunk
+// priority are made, or a group expects to make them, or calls whose messages are
+// likely to be cancelled, the links do not write by themselves, but ask for a turn. The next chunk
 // is that of the highest class of all links whose peer takes anything; those that are
 // equal take turns. No more is given to the kernel than the credit allows
 // (uplink_credit.h), so that little is in front of what is urgent, and little leaves
@@ -25,9 +25,10 @@ namespace aikido::transport {
 
 class Uplink final : private Flushable, private FdHandler {
  public:
-  // After a call of another priority than the one before it, or one whose messages may
-  // be cancelled, so long.
+  // So long after a call of another priority than the one before it,
   static constexpr Duration kOrderedFor = std::chrono::seconds(10);
+  // and so long after one whose messages may be cancelled.
+  static constexpr Duration kStaleFor = std::chrono::seconds(1);
 
   // A link that leaves this host.
   class Sender {
@@ -56,8 +57,8 @@ class Uplink final : private Flushable, private FdHandler {
   void add(Sender* sender);
   void remove(Sender* sender);
 
-  // A call of that priority is made here. `may_cancel`: what it sends may be of no use
-  // before it has left, as to the owner of a shard that was closed without it.
+  // A call of that priority is made here. `may_cancel`: what it sends is likely to be of
+  // no use before it has left, as to the owner of a shard that is closed without it.
   void note(Priority priority, bool may_cancel = false);
   // From here on calls may differ in priority, until end_order() was called as often.
   void keep_order() { ++num_keepers_; }

@@ -31,6 +31,24 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
   }
 }
 
+TEST_CASE("a member whose contributions are cut off in a row knows it") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(300);
+  const auto is_cut_off = [&](int32_t rank) {
+    return cluster.group(rank).is_cut_off();
+  };
+  for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
+  for (int op = 0; op < 8; ++op) {
+    CHECK_FALSE(is_cut_off(kLate));
+    run_operation(cluster, call, milliseconds(80));
+  }
+  CHECK(is_cut_off(kLate));
+  CHECK_FALSE(is_cut_off(0));
+  for (int op = 0; op < 40; ++op) run_operation(cluster, call, {});
+  CHECK_FALSE(is_cut_off(kLate));
+}
+
 TEST_CASE(
     "shards follow what is said of a link or a caller, on the word of any member") {
   Cluster cluster({.size = 4});
