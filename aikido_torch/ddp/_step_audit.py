@@ -274,8 +274,9 @@ class StepAudit:
 
         A GradScaler writes to all of them without being counted.
         """
-        gradients = [p.grad for p in self._all_parameters() if p.grad is not None]
-        looked_at = [gradients[place] for place in self._places(len(gradients))]
+        parameters = self._all_parameters()
+        sampled = [parameters[place].grad for place in self._places(len(parameters))]
+        looked_at = [gradient for gradient in sampled if gradient is not None]
         found: list[object] = [(id(g), g._version) for g in looked_at]
         if looked_at:
             found.append(_value(min(looked_at, key=torch.Tensor.numel)))
@@ -283,10 +284,11 @@ class StepAudit:
 
     def _values_at(self, places: list[int]) -> list[tuple[int, int]]:
         """(place, digest) of the small parameters among those at `places`."""
+        parameters = self._all_parameters()
         found = {
-            place: _dense(p)
-            for place, p in enumerate(self._all_parameters())
-            if place in places and p.is_cpu and p.nbytes <= _MOST_BYTES
+            place: _dense(parameters[place])
+            for place in places
+            if parameters[place].is_cpu and parameters[place].nbytes <= _MOST_BYTES
         }
         return list(zip(found, _C.digests(list(found.values())), strict=True))
 
