@@ -236,6 +236,7 @@ class Handle:
             (self.steps, self._backend.num_calls),
             self._candidates,
             (self._copy or StateCopy()).timeout_s(self._own_steps_s),
+            most_steps=self._goal,
             look=self._refuse,
             adopt=self._adopt,
             read=lambda copied: self._state.read(copied.snapshot),

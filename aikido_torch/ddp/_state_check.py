@@ -159,6 +159,7 @@ class StateCheck:
         candidates: Callable[[], Sequence[int]],
         timeout_s: float,
         *,
+        most_steps: int,
         look: Callable[[], None],
         adopt: Callable[[Copied], dict[str, Any] | None],
         read: Callable[[Copied], dict[str, Any]],
@@ -171,6 +172,8 @@ class StateCheck:
             place: steps and calls that this rank has behind it.
             candidates: other ranks, the best to copy from first.
             timeout_s: until a state begins to come.
+            most_steps: a state with more is not put in place: of several models in one
+                loop none may go ahead alone.
             look: called while this rank waits.
             adopt: puts a state in place and returns its parts; None: it is older than
                 what this rank has.
@@ -189,11 +192,11 @@ class StateCheck:
             exchange.leave(self._fetch)
             if self.raises:
                 self._fail(exchange, None if copied is None else read(copied)["notes"])
-            elif copied is not None and (parts := adopt(copied)) is not None:
+            elif copied is None:
+                self._note_silence(self._fetch.rank, timeout_s)
+            elif copied.step <= most_steps and (parts := adopt(copied)) is not None:
                 source = copied.rank
                 self._note_repair(copied, parts["notes"])
-            else:
-                self._note_silence(self._fetch.rank, timeout_s)
             self._fetch = None
         if self._verdict is not None and self._fetch is None:
             donors = [rank for rank in candidates() if rank in self._verdict.agreed]

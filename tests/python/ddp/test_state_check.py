@@ -3,6 +3,7 @@
 """Ranks in one process; tests/python/multiproc/test_repairs.py has real ones."""
 
 import logging
+import sys
 
 import pytest
 import torch
@@ -89,12 +90,13 @@ class Rank:
         self.adopted += 1
         return {"notes": self.notes}
 
-    def at(self, step):
+    def at(self, step, most_steps=sys.maxsize):
         others = [rank for rank in range(self.size) if rank != self.number]
         return self.check.at_boundary(
             (step, 7),
             lambda: others,
             1.0,
+            most_steps=most_steps,
             look=self.look,
             adopt=self.adopt,
             read=lambda copied: {"notes": self.notes},
@@ -161,6 +163,19 @@ def test_without_an_answer_another_rank_is_asked(caplog):
     assert [ranks[2].at(step) for step in (11, 12, 13)] == [None] * 3
     assert ranks[2].exchange.asked == [0, 1, 0]
     assert "rank 0 has given no state within 1.0 s" in caplog.messages[0]
+
+
+def test_a_state_with_too_many_steps_is_asked_for_again(caplog):
+    ranks = make()
+    diverge(ranks[1])
+    for rank in ranks:
+        rank.digest(10)
+    # The answers are one step ahead of the ask.
+    assert [ranks[1].at(step, most_steps=11) for step in (11, 12)] == [None, None]
+    assert (ranks[1].adopted, caplog.messages) == (0, [])
+    assert ranks[1].exchange.asked == [0, 2]
+    assert ranks[1].at(13, most_steps=13) == 2
+    assert ranks[1].adopted == 1
 
 
 @pytest.mark.parametrize("answers", [True, False])
