@@ -91,6 +91,9 @@ class Training:
             self.step(step)
             step += 1
             late(0.01)
+        self.handle.close()
+        num_repairs = self.handle._state_check.num_repairs
+        assert self.is_untold or num_repairs == 0, type(self).__name__
         return self.handle.replayed_steps, bits(*self.net.parameters())
 
 
@@ -276,6 +279,9 @@ class Adversarial(Training):
                 continue
             self.step(step)
             step += 1
+        for handle in handles:
+            handle.close()
+            assert handle._state_check.num_repairs == 0
         both = [*self.net.parameters(), *self.other.parameters()]
         return sum(handle.replayed_steps for handle in handles), bits(*both)
 
