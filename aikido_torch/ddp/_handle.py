@@ -421,25 +421,25 @@ class Handle:
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
         """Puts the state in place and returns its parts.
 
-        None: it is older than what this rank had before it was left out.
+        None: it is older than what this rank has, or beyond a strict call.
         """
         parts = self._state.read(copied.snapshot)
         if found := self._state.difference(parts):
-            own, _ = self._backend.place
-            argument = found.path.split(".")[0].split("[")[0]
-            text = (
-                f"catch_up: {argument} differs between ranks: {found.path} is "
-                f"{found.own} on rank {own} but {found.theirs} on rank {copied.rank}; "
-                f"nothing was copied; give all ranks the same {argument}."
-            )
             assert self._exchange is not None
-            failure = ConfigError(say_both(text, self._backend))
+            own, _ = self._backend.place
+            text = say_both(found.sentence(own, copied.rank), self._backend)
+            failure = ConfigError(text)
             self._exchange.tell_failure(failure, timeout_s=2.0)
             raise failure
         if (copied.step, copied.call) != (self.steps, self._backend.num_calls):
             try:
                 self._backend.pass_over(copied.call)
             except RetryLaterError:
+                return None
+            except ConfigError:
+                # A strict call lies between. Only a rank that is out has no other way.
+                if self._must_copy():
+                    raise
                 return None
         self._state_check.finish()
         self._state.apply(parts)

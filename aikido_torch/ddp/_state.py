@@ -45,6 +45,15 @@ class Difference(NamedTuple):
     own: str
     theirs: str
 
+    def sentence(self, own_rank: int, rank: int) -> str:
+        """For the error of a rank that would copy the state of `rank`."""
+        argument = self.path.split(".")[0].split("[")[0]
+        return (
+            f"catch_up: {argument} differs between ranks: {self.path} is {self.own} on "
+            f"rank {own_rank} but {self.theirs} on rank {rank}; nothing was copied; "
+            f"give all ranks the same {argument}."
+        )
+
 
 class _Placed(NamedTuple):
     """A tensor in the bytes of a snapshot."""

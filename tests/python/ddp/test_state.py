@@ -149,6 +149,9 @@ def test_random_generators_are_part_of_it_when_asked():
 )
 def test_the_first_difference_is_named(there, here, path, own, theirs):
     found = here.state.difference(here.state.read(there.state.take()))
+    assert found.sentence(1, 2).startswith("catch_up: ")
+    assert "on rank 1 but " in found.sentence(1, 2)
+    assert " on rank 2; nothing was copied; give " in found.sentence(1, 2)
     assert found == (path, own, theirs)
 
 

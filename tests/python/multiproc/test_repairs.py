@@ -151,6 +151,41 @@ def test_a_difference_is_an_error_on_all_ranks_with_rank_step_and_tensor(odd):
     )
 
 
+class Strict(Changed):
+    """A rank that differs is late, and the others are ahead by strict calls."""
+
+    def run(self):
+        step = 0
+        while True:
+            up = self.handle.catch_up()
+            for _ in range(up):
+                dist.broadcast(torch.zeros(1), 0)
+            step += up
+            if step >= STEPS:
+                break
+            if self.rank == self.odd and EVERY < step < 2 * EVERY + 5:
+                late(0.05)
+            if self.may_change(step):
+                self.change()
+            self.step(step)
+            dist.broadcast(torch.zeros(1), 0)
+            step += 1
+        self.handle.close()
+        return bits(*self.net.parameters()), self.handle._state_check.num_repairs
+
+
+def train_strictly(rank, size):
+    policy = SkipStraggler(min_contributors=2, floor_ms=5, ceiling_ms=5)
+    return Strict(rank, 2, "state", policy=policy).run()
+
+
+@pytest.mark.beside
+def test_a_state_beyond_a_strict_call_is_asked_for_again():
+    by_rank = run_ranks(3, train_strictly)
+    assert len({found for found, _ in by_rank}) == 1
+    assert by_rank[2][1] > 0
+
+
 class Linked(Adversarial):
     """Two models that one loop steps; the second one differs on one rank."""
 
