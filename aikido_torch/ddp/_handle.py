@@ -426,9 +426,8 @@ class Handle:
         parts = self._state.read(copied.snapshot)
         if found := self._state.difference(parts):
             assert self._exchange is not None
-            own, _ = self._backend.place
-            text = say_both(found.sentence(own, copied.rank), self._backend)
-            failure = ConfigError(text)
+            text = found.sentence(self._backend.place[0], copied.rank)
+            failure = ConfigError(say_both(text, self._backend))
             self._exchange.tell_failure(failure, timeout_s=2.0)
             raise failure
         if (copied.step, copied.call) != (self.steps, self._backend.num_calls):

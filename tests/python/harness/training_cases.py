@@ -86,6 +86,7 @@ class Case:
     check_every: int
     strict_every: int  # steps, 0: no strict call on the group of the model
     barrier_every: int  # 0: none
+    meet_every: int  # 0: none; by Handle.every
     save_at: int  # 0: no checkpoint
     has_second: bool  # another model in the same loop
     log_bytes: int
@@ -147,6 +148,7 @@ def case(number: int) -> Case:
         check_every=rng.choice((3, 8, 15, 100)),
         strict_every=1 if has_strict else 0,
         barrier_every=rng.choice((0, 0, 7, 11)),
+        meet_every=0 if second else rng.choice((0, 0, 5, 10)),
         save_at=rng.randint(5, steps - 5) if can_save else 0,
         has_second=second,
         log_bytes=1 << 20 if leaves or rng.random() < 0.2 else 256 << 20,
@@ -352,7 +354,6 @@ class _Loop:
         while True:
             ups = [handle.catch_up() for handle in self.handles]
             step += ups[0]
-            self._make_up(ups[0])
             self._meet(step)
             if step >= last:
                 break
@@ -363,19 +364,19 @@ class _Loop:
             took = time.monotonic() - begin
             self.report.slowest_s = max(self.report.slowest_s, took)
             step += 1
-            self._make_up(1)
+            if self.what.strict_every:
+                dist.broadcast(torch.zeros(1), 0)
             late(_STEP_S)
         for handle in self.handles:
             handle.close()
         self.report.steps = step
 
-    def _make_up(self, num_steps: int) -> None:
-        """What the loop does in each step besides, for steps that have passed."""
-        for _ in range(num_steps if self.what.strict_every else 0):
-            dist.broadcast(torch.zeros(1), 0)
-
     def _meet(self, step: int) -> None:
-        """A rank that jumps over a barrier makes it up."""
+        """A rank that jumps over a barrier makes it up; over a meeting it does not."""
+        if self.what.meet_every and self.handles[0].every(self.what.meet_every):
+            ones = torch.ones(1)
+            dist.all_reduce(ones)
+            assert ones == self.what.size
         every = self.what.barrier_every
         while every and self.num_barriers < step // every:
             self.num_barriers += 1
