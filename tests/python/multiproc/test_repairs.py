@@ -288,7 +288,7 @@ def end_apart(rank, size, how):
 def test_at_the_end_nobody_waits_longer_than_for_the_others(how):
     by_rank = run_ranks(3, end_apart, how, may_die=(1,) if how == "dead" else ())
     # The time to linger is 5 s: nobody has waited as long.
-    assert all(took < 3.0 for took in by_rank if took is not None), by_rank
+    assert all(took < 4.5 for took in by_rank if took is not None), by_rank
     if how in ("late", "stopped"):
         assert by_rank[0] > 0.3
 
