@@ -39,7 +39,7 @@ from aikido_torch.ddp._overlap_checks import (
 )
 from aikido_torch.ddp._overlap_report import show
 from aikido_torch.ddp._parts import check_in_parts
-from aikido_torch.ddp._probe import probe
+from aikido_torch.ddp._probe import clock_ahead_s, probe
 from aikido_torch.ddp._retune import FIRST_ITERATIONS, Retune, Sum
 from aikido_torch.ddp._sums import Sums
 from aikido_torch.ddp._uses import Uses
@@ -547,10 +547,15 @@ class OverlappedDataParallel(nn.Module):
 
     def _newly_planned(self) -> Layout | None:
         self._retune.add_link(probe(self._group))
-        seen = gather((self._retune.iteration, self._retune.sums), self._group)
-        self._retune.add_transfers([sums for _, sums in seen])
         is_first = self._backend.place[0] == 0
-        own = self._planned([own for own, _ in seen]) if is_first else None
+        ahead_s = 0.0 if is_first else clock_ahead_s(self._backend)
+        sums = self._retune.sums_by(ahead_s or 0.0)
+        seen = gather((self._retune.iteration, sums, ahead_s is not None), self._group)
+        self._retune.add_transfers(
+            [sums for _, sums, _ in seen],
+            is_one_clock=all(is_known for _, _, is_known in seen),
+        )
+        own = self._planned([own for own, _, _ in seen]) if is_first else None
         layout: Layout | None = gather(own, self._group)[0]
         if layout is None or layout.predicted_s is None:
             return None

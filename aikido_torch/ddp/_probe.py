@@ -8,7 +8,9 @@ import time
 import torch
 import torch.distributed as dist
 
-__all__ = ["probe"]
+from aikido_torch import _C
+
+__all__ = ["clock_ahead_s", "probe"]
 
 # Of four sizes alpha and beta can be told apart.
 _SIZES = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
@@ -32,6 +34,15 @@ def probe(group: dist.ProcessGroup | None) -> list[tuple[float, float]]:
         if float(least) > _LONG_S:
             break
     return found
+
+
+def clock_ahead_s(backend: _C.AikidoBackend) -> float | None:
+    """How far the clock of rank 0 is ahead of time.monotonic; None: not known."""
+    line = backend.clock_of_rank_0()
+    if line is None:
+        return None
+    at_ns, offset_ns, drift, _ = line
+    return (offset_ns + drift * (time.monotonic_ns() - at_ns)) / 1e9
 
 
 def _seconds(tensor: torch.Tensor, group: dist.ProcessGroup | None) -> float:

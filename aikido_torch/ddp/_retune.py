@@ -10,10 +10,10 @@ call later, and the sum waits behind others on the link. Two fits are made.
    B bytes keep the link busy for T seconds in an iteration, as if each had taken T / k
    for B / k bytes. One sample for each iteration: many small sums would outvote the
    large one that counts.
-2. Of transfers, for plans: once all ranks compare what they saw (`transfer_time`), the
-   call of the rank that called last tells of each sum how long it took from then, or
-   from the end of the sum before it, whichever was later. Sums of a probe, which has
-   the links for itself, are transfers too.
+2. Of transfers, for plans, from what all ranks saw by one clock (`transfer_time`): a
+   sum begins when the last rank has called, or when the sum before it has ended,
+   whichever is later, and it ends when the last rank has it. Sums of a probe, which
+   has the links for itself, are transfers too.
 """
 
 import statistics
@@ -79,10 +79,15 @@ class Retune:
             abs(a - b) / max(a, b, 1e-9) for a, b in zip(said, seen, strict=True)
         )
 
-    @property
-    def sums(self) -> list[list[Sum]]:
-        """Of the last iterations since the last plan, for `add_transfers`."""
-        return list(self._sums)
+    def sums_by(self, ahead_s: float) -> list[list[Sum]]:
+        """Of the last iterations since the last plan, for `add_transfers`.
+
+        By a clock that is so far ahead of this one.
+        """
+        return [
+            [(begin + ahead_s, end + ahead_s, size) for begin, end, size in sums]
+            for sums in self._sums
+        ]
 
     @property
     def measured_s(self) -> float | None:
@@ -110,10 +115,20 @@ class Retune:
             self._fit.add(bytes=num_bytes, seconds=seconds)
             self._add_transfer(num_bytes, seconds)
 
-    def add_transfers(self, seen: Sequence[Sequence[Sequence[Sum]]]) -> None:
-        """What `sums` is on each rank, by rank."""
+    def add_transfers(
+        self, seen: Sequence[Sequence[Sequence[Sum]]], *, is_one_clock: bool
+    ) -> None:
+        """What `sums_by` gives on each rank, by rank.
+
+        Without a common clock the rank counts whose sums kept the link busy for the
+        least time: it has waited least for others.
+        """
         for of_iteration in zip(*seen, strict=False):
-            sample = transfer_time(of_iteration)
+            if is_one_clock:
+                sample = transfer_time(of_iteration)
+            else:
+                each = [busy_time(sums) for sums in of_iteration if sums]
+                sample = min(each, key=lambda it: it[1], default=None)
             if sample is not None:
                 self._add_transfer(*sample)
 
@@ -198,17 +213,15 @@ def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:
 def transfer_time(by_rank: Sequence[Sequence[Sum]]) -> tuple[float, float] | None:
     """(bytes, seconds) as of one transfer, from the sums of an iteration on each rank.
 
-    None if the ranks do not tell of the same sums.
+    The times of all ranks are of one clock. None if the ranks do not tell of the same
+    sums.
     """
     ranks = [sorted(sums) for sums in by_rank]
     if not ranks[0] or len({tuple(b for _, _, b in sums) for sums in ranks}) != 1:
         return None
-    total_s = 0.0
-    for calls in zip(*ranks, strict=True):
-        # The last one to call has waited for nobody.
-        last = min(range(len(ranks)), key=lambda r: calls[r][1] - calls[r][0])
-        begin, end, _ = calls[last]
-        ends = (other for _, other, _ in ranks[last] if other < end)
-        total_s += end - max(begin, max(ends, default=begin))
-    count = len(ranks[0])
-    return sum(num_bytes for _, _, num_bytes in ranks[0]) / count, total_s / count
+    return busy_time(
+        [
+            (max(b for b, _, _ in calls), max(e for _, e, _ in calls), calls[0][2])
+            for calls in zip(*ranks, strict=True)
+        ]
+    )

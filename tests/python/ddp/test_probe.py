@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-from aikido_torch.ddp._probe import probe
+import time
+
+import pytest
+
+from aikido_torch.ddp._probe import clock_ahead_s, probe
 
 
 def test_several_sizes_are_timed(group_of_one):
@@ -9,3 +13,14 @@ def test_several_sizes_are_timed(group_of_one):
     sizes = [num_bytes for num_bytes, _ in found]
     assert sizes == sorted(set(sizes))
     assert all(0 < seconds < 1 for _, seconds in found)
+
+
+class OtherClock:
+    """A backend whose rank 0 is 5 s ahead, and gains a thousandth."""
+
+    def clock_of_rank_0(self):
+        return time.monotonic_ns() - 10**10, 5 * 10**9, 1e-3, 0
+
+
+def test_the_clock_of_rank_0_is_ahead_by_offset_and_drift():
+    assert clock_ahead_s(OtherClock()) == pytest.approx(5.01, abs=1e-3)

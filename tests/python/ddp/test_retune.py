@@ -137,8 +137,8 @@ def test_a_busy_link_is_as_good_as_its_mean_sum(sums, time):
 @pytest.mark.parametrize(
     ("ranks", "time"),
     [
-        # Rank 1 calls 3 s later, by a clock of its own.
-        ([[(0.0, 5.0, 10)], [(103.0, 105.0, 10)]], (10, 2.0)),
+        # Rank 1 calls 3 s later.
+        ([[(0.0, 5.0, 10)], [(3.0, 5.0, 10)]], (10, 2.0)),
         # The second sum waits for the end of the first.
         ([[(0.0, 2.0, 10), (1.0, 5.0, 30)]] * 2, (20, 2.5)),
         # Each rank is late with one of them.
@@ -146,8 +146,10 @@ def test_a_busy_link_is_as_good_as_its_mean_sum(sums, time):
             [[(0.0, 4.0, 10), (7.0, 8.0, 30)], [(3.0, 4.0, 10), (5.0, 8.0, 30)]],
             (20, 1.0),
         ),
+        # It is over when the last rank has it.
+        ([[(0.0, 4.0, 10)], [(0.0, 5.0, 10)]], (10, 5.0)),
         # The more urgent one goes first.
-        ([[(0.0, 5.0, 10), (1.0, 3.0, 30)]] * 2, (20, 2.0)),
+        ([[(0.0, 5.0, 10), (1.0, 3.0, 30)]] * 2, (20, 2.5)),
         ([[(0.0, 5.0, 10)], [(0.0, 5.0, 20)]], None),
         ([[], []], None),
     ],
@@ -156,7 +158,8 @@ def test_a_transfer_begins_when_the_last_has_called_and_the_link_is_free(ranks, 
     assert transfer_time(ranks) == time
 
 
-def test_costs_of_a_plan_are_those_of_transfers_whoever_is_late():
+@pytest.mark.parametrize("is_one_clock", [True, False])
+def test_costs_of_a_plan_are_those_of_transfers_whoever_is_late(is_one_clock):
     """Calls of rank 0 take 20 ms more, for which rank 1 is to blame."""
     retune = planned(beta_s=6e-8)
     of_ranks = [[], []]
@@ -164,10 +167,11 @@ def test_costs_of_a_plan_are_those_of_transfers_whoever_is_late():
         size = SIZES[number % 4]
         took = 0.001 + 6e-8 * size
         of_ranks[0].append([(0.0, 0.02 + took, size)])
-        of_ranks[1].append([(50.02, 50.02 + took, size)])
+        of_ranks[1].append([(0.02, 0.02 + took, size)])
         retune.add(iteration(), of_ranks[0][-1])
-    assert retune.sums == of_ranks[0]
-    retune.add_transfers(of_ranks)
+    assert retune.sums_by(0.0) == of_ranks[0]
+    assert retune.sums_by(50.0)[0][0][0] == 50.0
+    retune.add_transfers(of_ranks, is_one_clock=is_one_clock)
     assert retune.link.alpha_s == pytest.approx(0.001, rel=0.01)
     assert retune.link.beta_s == pytest.approx(6e-8, rel=0.01)
     assert retune.uncertainty == pytest.approx(0, abs=1e-6)
