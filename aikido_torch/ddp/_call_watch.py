@@ -288,7 +288,10 @@ def _run(
     goes_on = True
     while goes_on and not ended.wait(_LOOK_S):
         alive = watch()
-        goes_on = alive is not None and alive.look()
+        try:
+            goes_on = alive is not None and alive.look()
+        except AikidoError:
+            goes_on = False  # the group has ended
         del alive
     ended.wait()
     at_end()
