@@ -107,7 +107,11 @@ def learn_late(rank, size, optimizer_name, options, accumulate, catches_up):
     optimizer = optimizer_of(optimizer_name, model)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5, gamma=0.7)
     handle = ddp.register(
-        model, optimizer=optimizer, policy=POLICY, after_step=scheduler.step
+        model,
+        optimizer=optimizer,
+        policy=POLICY,
+        after_step=scheduler.step,
+        batches_per_step=accumulate,
     )
     step, num_caught_up, step_s = 0, 0, []
     while step < 16:
