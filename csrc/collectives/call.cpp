@@ -111,7 +111,7 @@ Status validate(const Call& call, int32_t size) {
                   concat("the root is none of the ", size, " ranks"));
   }
   const bool can_take_hops = call.kind == CallKind::kAllreduce && !call.is_partial();
-  if (call.algorithm != Algorithm::kDirect && !can_take_hops) {
+  if (!is_by_owners(call.algorithm) && !can_take_hops) {
     return refuse(Code::kUnsupported,
                   "only an all_reduce that waits for all ranks goes another way than "
                   "direct");

@@ -17,7 +17,7 @@ ShardTable PartialAllreduce::plan_in_view() const {
   const membership::Cut& cut = host_->view().cut_of(seq_);
   const size_t num_owners = cut.owners.size();
   const size_t element = size_of(call_.dtype),
-               least = host_->settings().min_shard_bytes;
+               least = host_->settings().shard_bytes_of(call_);
   const ShardPlan plan(call_.count, element,
                        is_whole ? 1 : static_cast<int32_t>(num_owners), least);
   ShardTable table(plan, is_whole ? static_cast<int32_t>(seq_.value % num_owners) : 0,

@@ -102,6 +102,26 @@ TEST_CASE("with nobody late a partial allreduce is the strict one") {
   }
 }
 
+TEST_CASE("a partial allreduce may have one owner, and is the same sum") {
+  for (const bool has_one_owner : {false, true}) {
+    Cluster cluster({.size = 4});
+    cluster.set_all_delays(milliseconds(1));
+    Call call = skip_call(1000);
+    if (has_one_owner) call.algorithm = Algorithm::kOneOwner;
+    REQUIRE(validate(call, 4).is_ok());
+    const auto inputs = inputs_of(4, call, 1);
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < 3; ++r)
+      answers.push_back(cluster.allreduce(r, call, inputs[static_cast<size_t>(r)]));
+    REQUIRE(cluster.run_until_done(answers, milliseconds(200)));
+    for (const auto& a : answers) {
+      REQUIRE(a->outcome.shards.size() == (has_one_owner ? 1 : 4));
+      REQUIRE(a->outcome.skipped == Ranks{Rank(3)});
+      REQUIRE(wrong_shard(call, cluster, inputs, *a).empty());
+    }
+  }
+}
+
 TEST_CASE("a late member is skipped, and gets the same result at once when it calls") {
   // Small: one owner. Large: the late member owns a shard, which it still serves.
   for (const size_t count : {10u, 1000u}) {

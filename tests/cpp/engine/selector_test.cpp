@@ -57,9 +57,10 @@ TEST_CASE("what goes direct has one owner from one size to another") {
           (is_between ? Algorithm::kOneOwner : Algorithm::kDirect));
     call.kind = CallKind::kReduce;
     CHECK(selector.choose(call, 4) == Algorithm::kDirect);
-    call = all_reduce(count);
+    call.kind = CallKind::kAllreduce;
     call.policy.kind = straggler::Kind::kSkip;
-    CHECK(selector.choose(call, 4) == Algorithm::kDirect);
+    CHECK(selector.choose(call, 4) ==
+          (is_between ? Algorithm::kOneOwner : Algorithm::kDirect));
   }
   selector.forget();
   CHECK(selector.choose(all_reduce(40), 4) == Algorithm::kDirect);
@@ -69,6 +70,9 @@ TEST_CASE("what goes direct has one owner from one size to another") {
   CHECK(by_costs.choose(all_reduce(40), 4) == Algorithm::kOneOwner);
   REQUIRE(by_costs.set_costs(costs(1)).is_ok());
   CHECK(by_costs.choose(all_reduce(40), 8) == Algorithm::kHalvingDoubling);
+  Call may_skip = all_reduce(40);
+  may_skip.policy.kind = straggler::Kind::kSkip;
+  CHECK(by_costs.choose(may_skip, 8) == Algorithm::kOneOwner);
 }
 
 TEST_CASE("by costs the algorithm follows size, members and alpha") {
