@@ -18,6 +18,7 @@ past steps and finds too few calls by the second kind leaves out those that are 
 """
 
 import atexit
+import contextlib
 import json
 import sys
 import threading
@@ -107,7 +108,7 @@ class CallWatch:
         calls: the backend of the model's group, on which the loop calls.
         buckets: the backend that carries the messages.
         number: equal on all ranks; another one for each watch on `buckets`.
-        at_end: called by its thread once `ended` is set.
+        at_end: called by another thread once `ended` is set.
 
     Attributes:
         ended: ends the thread.
@@ -294,7 +295,9 @@ def _run(
             goes_on = False  # the group has ended
         del alive
     ended.wait()
-    at_end()
+    # No daemon: others may still need results of this rank, so the process stays.
+    with contextlib.suppress(RuntimeError):  # it ends already
+        threading.Thread(target=at_end, name="aikido-end").start()
 
 
 def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:

@@ -61,11 +61,11 @@ class _Group:
 
 def ended_watch(calls, buckets):
     """One whose thread has ended, so that the test does its turns."""
-    ends = []
-    watch = CallWatch(calls, buckets, number=1, at_end=lambda: ends.append(1))
-    assert ends == []
+    has_ended = threading.Event()
+    watch = CallWatch(calls, buckets, number=1, at_end=has_ended.set)
+    assert not has_ended.is_set()
     watch.close()
-    assert ends == [1]
+    assert has_ended.wait(10.0)
     return watch
 
 
