@@ -48,8 +48,8 @@ GROUP_TIMEOUT_S = 30.0
 _DEADLINE_S = 75.0  # of one case
 _STEPS = (16, 40)
 _STEP_S = 0.002
-# A broadcast in each step and every(n) in one loop: 4 of 25 such cases fail on all ranks
-# with calls that do not match (128 and 214 with True).
+# A broadcast in each step and every(n) in one loop: of 25 such cases 4 fail on all
+# ranks with calls that do not match (128 and 214 with True).
 _MIXES_CALLS = False
 _UNTOLD = ("clip", "rate", "weights")
 # DistributedDataParallel imports it when it is made.
