@@ -92,7 +92,7 @@ class Weights(nn.Module):
 class Training:
     """Descends on whole numbers, with a scale that changes if there is a scaler."""
 
-    def __init__(self, rank, late_gradients, way, has_scaler):
+    def __init__(self, rank, late_gradients, way, has_scaler, accumulate=1):
         self.rank = rank
         self.net = Weights()
         self.model = DistributedDataParallel(self.net, bucket_cap_mb=0.0001)
@@ -108,6 +108,7 @@ class Training:
             state={"scaler": self.scaler},
             copy=StateCopy(when=way),
             late=late_gradients,
+            batches_per_step=accumulate,
         )
         self.given = torch.zeros(WIDTH)
 
@@ -169,7 +170,8 @@ class Training:
 
 
 def train(rank, size, late_gradients, way, has_scaler, accumulate=1):
-    return Training(rank, late_gradients, way, has_scaler).run(accumulate)
+    training = Training(rank, late_gradients, way, has_scaler, accumulate)
+    return training.run(accumulate)
 
 
 @pytest.mark.parametrize(
