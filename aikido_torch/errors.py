@@ -93,10 +93,14 @@ class RanksDifferError(AikidoError):
         message: str,
         *,
         rank: int | None = None,
+        operation: str | None = None,
+        sequence_number: int | None = None,
         step: int | None = None,
         tensor: str | None = None,
     ) -> None:
-        super().__init__(message, rank=rank)
+        super().__init__(
+            message, rank=rank, operation=operation, sequence_number=sequence_number
+        )
         self.step = step
         self.tensor = tensor
 
