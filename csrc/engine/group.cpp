@@ -30,7 +30,7 @@ bool tells_rate(const FrameHeader& header) {
 // Windows and the log end far below: a number beyond it is nonsense.
 constexpr uint64_t kMaxAhead = uint64_t{1} << 31;
 // Operations in a row that a member was skipped in, for is_cut_off().
-constexpr uint32_t kOften = 8;
+constexpr uint32_t kOften = 32;
 // Policies that other members may bring along, each with a history of its own.
 constexpr size_t kMaxPolicies = 1024;
 // Longer than a healthy call, shorter than the patience of whoever waits for one that
@@ -412,9 +412,9 @@ void Group::note_called(Rank from, uint64_t called) {
 }
 
 // What a member sends whose contributions were cut off in a row is likely to be of no
-// use before it has left, so it goes to the kernel little by little (Uplink::note).
-// Each of these parts costs a wake-up. To do so in each skippable call took a tenth of
-// a step of 130 ms while nobody was late, and half of it on busy processors.
+// use before it has left, so it goes to the kernel little by little (Uplink::note). Each
+// part costs a wake-up: in all calls that took a tenth of a step with nobody late, and a
+// member that came back from a pause stayed late by its bounded contributions.
 bool Group::is_cut_off() const {
   return std::any_of(policies_.begin(), policies_.end(), [&](const auto& policy) {
     return policy->history().consecutive_skips(options_.self) >= kOften;

@@ -39,7 +39,7 @@ TEST_CASE("a member whose contributions are cut off in a row knows it") {
     return cluster.group(rank).is_cut_off();
   };
   for (int op = 0; op < 3; ++op) run_operation(cluster, call, {});
-  for (int op = 0; op < 8; ++op) {
+  for (int op = 0; op < 32; ++op) {
     CHECK_FALSE(is_cut_off(kLate));
     run_operation(cluster, call, milliseconds(80));
   }
