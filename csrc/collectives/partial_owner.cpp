@@ -2,7 +2,6 @@
 // Copyright (c) the aikido authors
 // PartialAllreduce as the owner of shards.
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/mutation.h"
@@ -320,8 +319,7 @@ bool PartialAllreduce::must_be_in_soon(Rank rank) const {
 
 // It was skipped before, and has called nothing since.
 bool PartialAllreduce::is_behind(Rank rank) const {
-  return host_->called_by(rank) < seq_.value &&
-         group_policy_.history().is_behind(rank, seq_);
+  return group_policy_.history().is_behind(rank, seq_);
 }
 
 // Note [late results leave last]
