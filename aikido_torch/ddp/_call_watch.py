@@ -169,7 +169,7 @@ class CallWatch:
         self._next_step = steps
 
     def missing(self) -> int:
-        """How many calls this rank lacks, by what others had made before a step."""
+        """How many calls this rank lacks of those that others had made before a step."""
         told, self._told = self._told, []
         with self._lock:
             own = [(self._counts.at(place.step), place) for place in told]

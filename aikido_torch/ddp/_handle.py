@@ -165,7 +165,7 @@ class Handle:
 
     @property
     def by_step(self) -> Steps:
-        """What happened in each step, and `notes` on what skipping loses."""
+        """The events of each step, and `notes` on the losses by skipping."""
         self._collect()
         return Steps(self._book.by_step.values(), notes=self._calls.losses.told)
 

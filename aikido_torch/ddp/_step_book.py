@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Calls under way with their steps, and what has become of those that have ended."""
+"""Calls under way with their steps, and the ends of those that are over."""
 
 from collections import deque
 
