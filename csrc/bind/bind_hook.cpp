@@ -4,6 +4,8 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
@@ -71,6 +73,17 @@ bool is_rescued(const py::object& rescue) {
   }
 }
 
+// DistributedDataParallel sleeps until the future is marked, in a callback at the end of
+// the backward that it queues behind its last hook. So what is queued in a hook runs
+// before that. Where it runs later, as in the first step with a static graph, another
+// thread marks the future.
+void help_before_the_end_of_backward(
+    const c10::intrusive_ptr<adapter::AikidoWork>& work) {
+  if (torch::autograd::get_current_graph_task_id() < 0) return;
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [work] { work->help_here(); });
+}
+
 // A callback in Python would make another error of that of the work.
 c10::intrusive_ptr<::c10d::Work> hook_work(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
@@ -89,6 +102,7 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
       to->markCompleted(c10::IValue(object));
     }
   });
+  help_before_the_end_of_backward(work);
   return c10::make_intrusive<WorkOfFuture>(to);
 }
 

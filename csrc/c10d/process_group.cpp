@@ -31,10 +31,10 @@ uint64_t& numbers_taken() {
   return taken;
 }
 
-std::shared_ptr<const AikidoWork::Services> services_of(
+std::shared_ptr<AikidoWork::Services> services_of(
     const std::shared_ptr<Finisher>& finisher,
     const std::shared_ptr<engine::Engine>& engine, const Settings& settings) {
-  return std::make_shared<const AikidoWork::Services>(AikidoWork::Services{
+  return std::make_shared<AikidoWork::Services>(AikidoWork::Services{
       .finisher = finisher,
       .listeners = std::make_shared<Listeners>(finisher),
       .engine = engine,
@@ -77,6 +77,7 @@ AikidoBackend::AikidoBackend(std::shared_ptr<engine::Engine> engine,
       bounded(config.connect_timeout.value_or(config.timeout)));
   raise_if_failed(connected.status());
   communicator_.exchange(*connected);
+  services_->is_crowded = (*connected)->is_crowded();
   // Who changes the size of shards gets such shards, and all have changed it alike.
   const int64_t shard_bytes = settings_.values.collectives_min_shard_bytes;
   if ((*connected)->is_crowded() &&

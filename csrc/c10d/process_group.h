@@ -270,7 +270,7 @@ class AikidoBackend final : public ChangingBackend {
                    const OptionsPtr& opts);
 
   std::shared_ptr<engine::Engine> engine_;
-  const std::shared_ptr<const AikidoWork::Services> services_;
+  const std::shared_ptr<AikidoWork::Services> services_;
   ResolvedSettings settings_;
   engine::Selector selector_;
   std::string group_name_;

@@ -259,7 +259,8 @@ void AikidoWork::end(c10::intrusive_ptr<AikidoWork> self) {
 // Nothing is left to do but to mark its futures.
 void AikidoWork::end_at_once(c10::intrusive_ptr<AikidoWork> self,
                              const std::exception_ptr& error) {
-  if (!self->end_here(error)) return;
+  // In this order; help_here() writes the one and then reads what end_here() has written.
+  if (!self->end_here(error) || self->is_helped_here_) return;
   const auto finisher = self->services_->finisher;
   finisher->run([self = std::move(self)]() mutable {
     self->mark_futures();
@@ -366,6 +367,19 @@ void AikidoWork::help(TimePoint deadline) {
   const auto engine = services_->engine.lock();
   if (!engine) return;
   engine->help([this] { return num_open_ == 0; }, deadline, services_->spin);
+}
+
+// The engine ends its calls at their own deadline. Not where bytes come over a network
+// to more ranks than cores: the kernel lets a thread that has computed for long wait for
+// its turn, and the progress thread not. Steps of 11 ms took 14 ms there.
+void AikidoWork::help_here() {
+  if (!services_->is_crowded) return;
+  trace::Recorder& recorder = *services_->recorder;
+  const WaitSpan span(recorder, recorder.is_armed() && !isCompleted());
+  is_helped_here_ = true;
+  help(TimePoint::max());
+  is_helped_here_ = false;
+  if (is_over_) mark_futures();
 }
 
 // Two stages with one deadline: this thread first runs turns of the progress thread,

@@ -51,6 +51,8 @@ class AikidoWork final : public ::c10d::Work {
     std::shared_ptr<std::atomic<int>> num_owed = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<trace::Recorder> recorder = {};
     std::shared_ptr<Transfers> transfers = std::make_shared<Transfers>();
+    // Ranks share memory and cores: who waits does the work himself.
+    bool is_crowded = false;
   };
   // `title`: "aikido:" and the operation, of static life.
   AikidoWork(int rank, ::c10d::OpType type, const char* title,
@@ -106,6 +108,12 @@ class AikidoWork final : public ::c10d::Work {
   bool wait(std::chrono::milliseconds timeout) override;
   // The second of these alone. Requires: the call has ended.
   void synchronize() override;
+  // For a thread that is about to sleep until a future of this work is marked. Where
+  // ranks share memory and cores it runs turns of the progress thread instead, as
+  // wait() does, and marks the futures, so that no other thread is woken. Returns
+  // before the end if another thread runs the turns. Never throws. Requires: callbacks
+  // of the futures may run here.
+  void help_here();
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
@@ -177,6 +185,7 @@ class AikidoWork final : public ::c10d::Work {
   // Null until somebody asks for one. Guarded by Work::mutex_.
   std::shared_ptr<Futures> futures_;
   std::atomic<bool> has_futures_ = false;
+  std::atomic<bool> is_helped_here_ = false;  // by help_here()
 };
 
 // A reference to `work`, and so to its tensors, for the engine to hold.
