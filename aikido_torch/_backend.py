@@ -53,6 +53,17 @@ catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]
 catching_up_on = weakref.WeakKeyDictionary()
 
 
+def check_is_last(model: object, backend: _C.AikidoBackend) -> None:
+    """Raises ConfigError if another model was registered on the group since."""
+    current = catching_up_on.get(backend)
+    if current is not None and current() is not model:
+        raise ConfigError(
+            "Another model was registered on the group of this one since, and catch_up "
+            "cannot tell their steps apart; give each model a group of its own: "
+            "DistributedDataParallel(net, process_group=new_group(...))."
+        )
+
+
 def register_backend() -> None:
     """Makes `init_process_group("aikido")` known to torch. Idempotent."""
     if hasattr(dist.Backend, NAME.upper()):

@@ -231,8 +231,10 @@ class Backups:
 
     def add(self, step: int, outcome: _C.Outcome) -> None:
         """One call of a step that has passed, or is about to."""
+        if self.sampler is None:
+            return
         late = late_in(outcome)
-        if self.sampler is not None and (late or outcome.out):
+        if late or outcome.out:
             self.sampler.record(step, late, outcome.out, is_own=False)
 
     def batches_in(

@@ -112,6 +112,7 @@ class CallWatch:
 
     Attributes:
         ended: ends the thread.
+        told: places of others that `missing` has not looked at.
         failure: a call was made in different steps; what ranks have to raise.
     """
 
@@ -129,7 +130,7 @@ class CallWatch:
         self._next_step = 0
         self._counts = Counts()
         self._lock = threading.Lock()  # of _counts
-        self._told: list[Place] = []
+        self.told: list[Place] = []
         self._regular_told = -1
         self.failure = ""
         self.ended = threading.Event()
@@ -169,8 +170,8 @@ class CallWatch:
         self._next_step = steps
 
     def missing(self) -> int:
-        """How many calls this rank lacks of those that others had made before a step."""
-        told, self._told = self._told, []
+        """How many calls this rank lacks of those that others had made by a step."""
+        told, self.told = self.told, []
         with self._lock:
             own = [(self._counts.at(place.step), place) for place in told]
         lacking = [place.calls - count for count, place in own if count is not None]
@@ -231,7 +232,7 @@ class CallWatch:
             return
         place = Place(*fields["place"])
         if not place.is_still:
-            self._told = [*self._told[-_MOST_TOGETHER:], place]
+            self.told = [*self.told[-_MOST_TOGETHER:], place]
         else:
             self._suspects[place.rank] = (place, time.monotonic())
 

@@ -2,7 +2,7 @@
 # Copyright (c) the aikido authors
 """The result of `Handle.catch_up`."""
 
-__all__ = ["CatchUp"]
+__all__ = ["ALL_TAKEN", "CatchUp"]
 
 
 class CatchUp(int):
@@ -45,3 +45,7 @@ class CatchUp(int):
             f"state_copied_from={self.state_copied_from}, "
             f"batches_to_skip={self.batches_to_skip})"
         )
+
+
+# That of nearly every step: no step of others was left to take.
+ALL_TAKEN = CatchUp()

@@ -21,6 +21,8 @@ __all__ = ["Digesting", "StateDigest", "device_digest", "named_state", "option_v
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 _SHARDED = "ZeroRedundancyOptimizer"  # importing it takes long
+# So much is read in less time than a thread takes to start beside a training.
+_FEW_BYTES = 4 << 20
 _CHUNK = 1 << 20  # elements of a tensor on a device that are weighed at a time
 
 
@@ -89,8 +91,8 @@ class Digesting:
     """A digest that is computed beside the training.
 
     The thread that trains makes it, and calls `finish` before anything changes a
-    tensor. Tensors in host memory are read by a thread of their own, those on a device
-    by its current stream.
+    tensor. Tensors in host memory are read at once if they are few bytes, and else by a
+    thread of their own; those on a device by its current stream.
 
     Args:
         step: optimizer steps that the state has behind it.
@@ -111,6 +113,10 @@ class Digesting:
             else:
                 self._on_device[name] = device_digest(local)
         self._found: list[int] = []
+        self._thread: threading.Thread | None = None
+        if sum(tensor.nbytes for tensor in self._host.values()) <= _FEW_BYTES:
+            self._read()
+            return
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 

@@ -62,9 +62,9 @@ class Every:
 
     def limit(self, steps: int) -> int:
         """The step up to which `catch_up` may go from `steps`."""
-        return min(
-            (_limit(n, m, steps) for n, m in self._meetings.items()), default=_ANY
-        )
+        if not self._meetings:
+            return _ANY
+        return min(_limit(n, m, steps) for n, m in self._meetings.items())
 
 
 _ANY = sys.maxsize

@@ -212,6 +212,11 @@ class Exchange:
     Args:
         backend: of the group.
         number: the same on all ranks, and another one for each exchange on a group.
+
+    Attributes:
+        asks: that `answer` has not answered.
+        digests: that have come since `take_digests`.
+        failure: that another rank has told.
     """
 
     def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
@@ -220,7 +225,7 @@ class Exchange:
         self._num_asks = 0
         self._sent: list[_Posted] = []
         self._left: list[Fetch] = []
-        self._digests: list[tuple[int, int, str]] = []
+        self.digests: list[tuple[int, int, str]] = []
         self._shorts: list[tuple[int, int]] = []
         self._ends: list[tuple[int, int, int, str]] = []
         self.asks: list[Ask] = []
@@ -232,8 +237,11 @@ class Exchange:
         tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         return _Posted(tensor, self._backend.recv_anysource([tensor], self._tag))
 
-    def look(self) -> None:
-        """Takes in the messages that have come. Never blocks."""
+    def look(self) -> bool:
+        """Takes in the messages that have come. Never blocks.
+
+        Returns whether there are short steps to take, or a failure.
+        """
         while self._incoming[0].is_over():
             posted = self._incoming.pop(0)
             has_arrived = posted.arrived()
@@ -242,8 +250,11 @@ class Exchange:
             self._incoming.append(self._listen())
             if not has_arrived:
                 break  # a rank is lost: it will be so again
-        self._sent = [posted for posted in self._sent if not posted.is_over()]
-        self._left = [fetch for fetch in self._left if not fetch.advance()]
+        if self._sent:
+            self._sent = [posted for posted in self._sent if not posted.is_over()]
+        if self._left:
+            self._left = [fetch for fetch in self._left if not fetch.advance()]
+        return bool(self._shorts or self.failure)
 
     def _take(self, message: bytes) -> None:
         fields = json.loads(message.rstrip(b"\0"))
@@ -255,7 +266,7 @@ class Exchange:
         elif "short" in fields:
             self._shorts.append((fields["step"], fields["short"]))
         elif "digest" in fields:
-            self._digests.append((fields["rank"], fields["step"], fields["digest"]))
+            self.digests.append((fields["rank"], fields["step"], fields["digest"]))
         else:
             self.asks.append(Ask(**fields))
 
@@ -283,7 +294,7 @@ class Exchange:
 
     def take_digests(self) -> list[tuple[int, int, str]]:
         """(rank, step, digest) of those that have come since the last call."""
-        taken, self._digests = self._digests, []
+        taken, self.digests = self.digests, []
         return taken
 
     def say_both(self, text: str) -> str:

@@ -16,20 +16,20 @@ from torch._C._distributed_c10d import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import _C
-from aikido_torch._backend import catching_up_on, option_of
+from aikido_torch._backend import catching_up_on, check_is_last, option_of
 from aikido_torch._job_ranks import say_both
 from aikido_torch._steps import tell_passed
 from aikido_torch.ddp._accumulation import Accumulation
 from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
-from aikido_torch.ddp._catch_up import CatchUp
+from aikido_torch.ddp._catch_up import ALL_TAKEN, CatchUp
 from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
 from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._loop_calls import LoopCalls
 from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._return import return_by_copy
+from aikido_torch.ddp._return import repair_by_copy, return_by_copy
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
@@ -172,6 +172,7 @@ class Handle:
     @property
     def skipped_steps(self) -> int:
         """Steps without (part of) this rank's own gradient; see the class."""
+        self._collect()
         return self._book.skipped_steps
 
     def every(self, n: int) -> bool:
@@ -225,27 +226,28 @@ class Handle:
             PeerLostError: this rank was left out, and a state does not help: the text
                 says why.
         """
+        # In nearly every step nothing has come: then this takes as few calls as it can.
         self._check_current()
         self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
         limit = self._calls.begin(self.steps)
         self._goal = min(stepped_together.begin(self), limit)
-        source = self._come_back()
-        repaired_from = self._state_check.at_boundary(
-            (self.steps, self._backend.num_calls),
-            self._candidates,
-            (self._copy or StateCopy()).timeout_s(self._own_steps_s),
-            most_steps=self._goal,
-            look=self._refuse,
-            adopt=self._adopt,
-            read=lambda copied: self._state.read(copied.snapshot),
-        )
-        source = source if repaired_from is None else repaired_from
+        source = None
+        if self._leaves or self._is_astray or self._steps_behind() > 0:
+            source = self._come_back()
+        if self._state_check.has_work or (self._exchange and self._exchange.digests):
+            repaired_from = repair_by_copy(self)
+            source = source if repaired_from is None else repaired_from
         self._calls.end(self.steps)
-        self._look()  # short steps are told before their results
-        self._answer()
-        self._audit.on_top(has_moved=self.steps > before)
+        has_moved = self.steps > before
+        if has_moved:
+            self._look()  # short steps are told before their results
+        if self._exchange is not None and self._exchange.asks:
+            self._answer()
+        self._audit.on_top(has_moved=has_moved)
+        if not has_moved and source is None:
+            return ALL_TAKEN
         return CatchUp(
             steps_replayed=self.replayed_steps - replayed,
             steps_copied=self.copied_steps - copied,
@@ -326,7 +328,10 @@ class Handle:
         They do not call the next step before. A slow link may have many results still
         to bring, so those that are here do not tell how far it is.
         """
-        return max(self._steps_held(), self._steps_begun())
+        if not self._is_laid_out():
+            return 0
+        calls = max(self._backend.committed_ahead, self._backend.called_ahead - 1)
+        return calls // len(self._buckets)
 
     def _limit(self) -> int:
         """The step to which this catch_up may go."""
@@ -442,6 +447,7 @@ class Handle:
                 return None
         self._state_check.finish()
         self._state.apply(parts)
+        self._collect()  # of the steps before
         while self.steps < copied.step:
             self._book.note_skipped(self.steps)
             self._end_step("copied", copied.rank)
@@ -451,13 +457,13 @@ class Handle:
 
     # ---- for others ----
     def _look(self) -> None:
-        if self._exchange is None:
+        exchange = self._exchange
+        if exchange is None or not exchange.look():
             return
-        self._exchange.look()
-        for step, batches in self._exchange.take_shorts():
+        for step, batches in exchange.take_shorts():
             self._batches.note_short(step, batches)
-        if self._exchange.failure is not None:
-            raise self._exchange.failure
+        if exchange.failure is not None:
+            raise exchange.failure
 
     def _refuse(self) -> None:
         """While it waits itself, it is no one to copy from."""
@@ -473,15 +479,8 @@ class Handle:
             self.served_copies += len(self._exchange.answer(self.steps, take))
 
     def _check_current(self) -> None:
-        if not self._skips:
-            return
-        current = catching_up_on.get(self._backend)
-        if current is not None and current() is not self:
-            raise ConfigError(
-                "Another model was registered on the group of this one since, and "
-                "catch_up cannot tell their steps apart; give each model a group of "
-                "its own: DistributedDataParallel(net, process_group=new_group(...))."
-            )
+        if self._skips and not self._calls.has_own_group:
+            check_is_last(self, self._backend)
 
     # ---- the hook ----
 
@@ -513,7 +512,8 @@ class Handle:
             batches = self._batches.on_hook(self.steps)
             if batches is not None and self._exchange is not None:
                 self._exchange.tell_short(self.steps, batches)
-            self._collect()
+            if self._book.has_many or self._backups.sampler is not None:
+                self._collect()
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
             self._state_check.begin(self.steps)

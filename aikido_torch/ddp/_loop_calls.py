@@ -128,12 +128,14 @@ class LoopCalls:
 
     def begin(self, steps: int) -> int:
         """`catch_up` begins. Returns the step that it may go to at most."""
-        self.check()
         self._every.on_catch_up()
         self.losses.on_catch_up()
-        self._tell_names()
+        if self._names is not None:
+            self._tell_names(self._names)
         if self._watch is not None:
-            self._repair(self._watch.missing())
+            self.check()
+            if self._watch.told:
+                self._repair(self._watch.missing())
         self._top, self._made_before = steps, self._num_calls()
         self._strict.on_top(steps, self._made_before)
         return self._every.limit(steps)
@@ -166,29 +168,35 @@ class LoopCalls:
     def end(self, steps: int) -> None:
         """`catch_up` ends."""
         moved = steps - self._top
+        if moved == 0:
+            self._strict.end_top(steps, self._made_before)
+            if self._strict.per_step > 0:
+                self._begin_names()
+            return
         made = self._num_calls() - self._made_before
         count = self._strict.on_moved(moved=moved, made=made)
-        if self._watch is not None and moved > 0:
+        if self._watch is not None:
             self._leave_out(count, tells=not self._strict.are_free)
             self._watch.on_moved(steps)
             self._has_moved = True
         self._strict.end_top(steps, self._num_calls())
-        if self._strict.per_step > 0 and self._names is None and self._skips:
+        if self._strict.per_step > 0:
+            self._begin_names()
+
+    def _begin_names(self) -> None:
+        if self._names is None and self._skips:
             self._names = CallNames()
             self._names.begin()
 
     def _num_calls(self) -> int:
         return self._calls.num_calls - self._num_buckets
 
-    def _tell_names(self) -> None:
+    def _tell_names(self, names: CallNames) -> None:
         """Behind the step in which the calls of the loop were watched."""
-        if self._names is not None:
-            self._names.end()
-            self.losses.tell_calls(
-                self._strict.per_step,
-                self._names.found,
-                is_shared=not self.has_own_group,
-            )
+        names.end()
+        self.losses.tell_calls(
+            self._strict.per_step, names.found, is_shared=not self.has_own_group
+        )
 
     def _leave_out(self, count: int, *, tells: bool) -> None:
         rank, _ = self._calls.place

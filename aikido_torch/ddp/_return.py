@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The way back of a rank that the others went on without."""
+"""The ways back of a rank that the others went on without, or that differs."""
 
 import time
 from collections import deque
@@ -9,9 +9,11 @@ from typing import Any, Protocol
 
 from aikido_torch.ddp._decide import StateCopy
 from aikido_torch.ddp._exchange import Copied, check_reachable
+from aikido_torch.ddp._state import TrainingState
+from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.errors import PeerLostError, RetryLaterError
 
-__all__ = ["Returning", "return_by_copy"]
+__all__ = ["Returning", "repair_by_copy", "return_by_copy"]
 
 # Copies after which a rank that is refused all the same gives up.
 _MOST_RETURNS = 8
@@ -19,13 +21,16 @@ _LOOK_S = 0.001
 
 
 class Returning(Protocol):
-    """The handle of a rank that is out."""
+    """The handle of such a rank."""
 
     steps: int
     _backend: Any
     _copy: StateCopy | None
     _own_steps_s: deque[float]
     _is_astray: bool
+    _goal: int
+    _state: TrainingState
+    _state_check: StateCheck
 
     def _candidates(self) -> Sequence[int]:
         """Ranks to copy from, the best first."""
@@ -38,6 +43,19 @@ class Returning(Protocol):
 
     def _refuse(self) -> None:
         """Takes in messages, and gives its state to nobody."""
+
+
+def repair_by_copy(handle: Returning) -> int | None:
+    """`StateCheck.at_boundary` of this handle."""
+    return handle._state_check.at_boundary(
+        (handle.steps, handle._backend.num_calls),
+        handle._candidates,
+        (handle._copy or StateCopy()).timeout_s(handle._own_steps_s),
+        most_steps=handle._goal,
+        look=handle._refuse,
+        adopt=handle._adopt,
+        read=lambda copied: handle._state.read(copied.snapshot),
+    )
 
 
 def return_by_copy(handle: Returning) -> int:

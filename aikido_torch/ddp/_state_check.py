@@ -98,9 +98,9 @@ class StateCheck:
 
     def is_due(self, step: int) -> bool:
         """Whether a digest of the state before `step` is taken; equal on all ranks."""
-        if self._exchange is None or step < self._first_step:
+        if step % self._interval != 0 or step < self._first_step:
             return False
-        return step % self._interval == 0
+        return self._exchange is not None
 
     def begin(self, step: int) -> None:
         """In the first hook of the backward of `step`: begins to read, if it is due."""
@@ -152,6 +152,13 @@ class StateCheck:
         return {step: dict(d.parts) for step, d in self._digests.items()}
 
     # ---- verdicts ----
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `at_boundary` has anything to do besides digests that have come."""
+        return bool(
+            self._votes.are_open or self._fetch or self._verdict or self.failure
+        )
 
     def at_boundary(
         self,

@@ -13,6 +13,8 @@ __all__ = ["StepBook"]
 
 _MOST_OUTCOMES = 100_000
 _MOST_STEPS = 10_000
+# Calls that may have ended before somebody has to look at them.
+_MANY = 64
 
 
 class StepBook:
@@ -34,6 +36,11 @@ class StepBook:
         self._running: list[tuple[int, _C.AikidoWork]] = []
         self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self.by_step: dict[int, StepCounters] = {}
+
+    @property
+    def has_many(self) -> bool:
+        """Whether it is time for `collect`: many calls at once take little each."""
+        return len(self._running) >= _MANY
 
     def start(self, step: int, work: _C.AikidoWork) -> None:
         """A call of `step` is under way."""

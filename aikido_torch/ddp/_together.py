@@ -58,7 +58,7 @@ class Together:
 
     def on_step(self, handle: Stepped, *, is_own: bool) -> None:
         """A step of `handle` is over, in the loop or in its `catch_up`."""
-        pace = self._paces.get(handle)
+        pace = self._paces.get(handle) if len(self._paces) > 1 else None
         if pace is None:
             return
         pace.num_own += is_own
@@ -66,8 +66,8 @@ class Together:
 
     def begin(self, handle: Stepped) -> int:
         """At the beginning of `catch_up`: the step to go to at most, or ANY_STEP."""
-        pace = self._paces.get(handle)
-        if pace is None or len(self._paces) < 2:
+        pace = self._paces.get(handle) if len(self._paces) > 1 else None
+        if pace is None:
             return ANY_STEP
         if pace.is_called:
             self._begin_iteration()

@@ -45,6 +45,11 @@ class Votes:
         if step > self._decided:
             self._by_step[step][rank] = digest
 
+    @property
+    def are_open(self) -> bool:
+        """Whether there are votes on a step without a verdict."""
+        return bool(self._by_step)
+
     def decide(self) -> list[Verdict]:
         """Verdicts on the steps that need no more votes, each once, by step.
 

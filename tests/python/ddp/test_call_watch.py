@@ -102,7 +102,7 @@ def test_calls_that_others_had_made_before_a_step_are_missing():
     calls, buckets = _Group(10), _Group()
     watch = ended_watch(calls, buckets)
     watch.on_hook(25)
-    watch._told = [Place(1, 25, 12, "", False), Place(1, 26, 99, "", False)]
+    watch.told = [Place(1, 25, 12, "", False), Place(1, 26, 99, "", False)]
     assert watch.missing() == 2
     assert watch.missing() == 0
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from aikido_torch.ddp import _digest
 from aikido_torch.ddp._digest import Digesting, StateDigest, device_digest
 
 
@@ -30,6 +31,15 @@ def test_equal_states_have_equal_digests():
     assert one.total == two.total
     assert one.first_difference(two) is None
     assert {"weight", "optimizer.state[weight].exp_avg"} <= set(one.parts)
+
+
+def test_a_large_state_is_read_by_another_thread_and_has_the_same_digest(monkeypatch):
+    small = digest_of(*trained())
+    monkeypatch.setattr(_digest, "_FEW_BYTES", 0)
+    net, optimizer = trained()
+    digesting = Digesting(7, {id(p): n for n, p in net.named_parameters()}, optimizer)
+    assert digesting._thread is not None
+    assert digesting.result() == small
 
 
 def change_weight(net, optimizer):

@@ -114,10 +114,10 @@ def test_the_scale_of_a_scaler_is_such_a_change(group_of_one, fused):
     assert len(told) == 1
 
 
-def test_a_change_that_comes_later_is_seen_within_four_steps(group_of_one):
+def test_a_change_that_comes_later_is_seen_within_eight_steps(group_of_one):
     loop = Loop()
     assert warnings_of(lambda: [loop.step() for _ in range(21)]) == []
-    assert len(warnings_of(lambda: [loop.step(loop.clip) for _ in range(4)])) == 1
+    assert len(warnings_of(lambda: [loop.step(loop.clip) for _ in range(8)])) == 1
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_options_and_parameters_that_change_between_steps_are_told(
     assert warnings_of(lambda: [loop.step() for _ in range(first)]) == []
 
     def run():
-        for _ in range(5):
+        for _ in range(9):
             change(loop)
             loop.step()
 

@@ -47,6 +47,14 @@ def test_a_call_counts_once_when_it_has_ended(monkeypatch):
     assert list(book.by_step) == [0]
 
 
+def test_many_calls_are_collected_together():
+    book = StepBook(0)
+    for step in range(_step_book._MANY):
+        assert not book.has_many
+        book.start(step, Work(None))
+    assert book.has_many
+
+
 def test_only_the_last_steps_are_kept(monkeypatch):
     monkeypatch.setattr(_step_book, "_MOST_STEPS", 3)
     book = StepBook(0)
