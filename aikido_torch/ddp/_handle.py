@@ -226,13 +226,11 @@ class Handle:
             PeerLostError: this rank was left out, and a state does not help: the text
                 says why.
         """
-        # In nearly every step nothing has come: then this takes as few calls as it can.
         self._check_current()
         self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
         self._look()
-        limit = self._calls.begin(self.steps)
-        self._goal = min(stepped_together.begin(self), limit)
+        self._goal = min(self._calls.begin(self.steps), stepped_together.begin(self))
         source = None
         if self._leaves or self._is_astray or self._steps_behind() > 0:
             source = self._come_back()
@@ -352,8 +350,7 @@ class Handle:
             return source if copied_from is None else copied_from
 
     def _must_copy(self) -> bool:
-        is_refused = self._leaves and self._backend.standing == "refused"
-        return self._is_astray or is_refused
+        return self._is_astray or self._leaves and self._backend.standing == "refused"
 
     def _catch_up_held(self) -> int | None:
         source = None
@@ -508,15 +505,14 @@ class Handle:
     def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         if bucket.index() == 0:
             self._check_current()
-            self._calls.on_hook(self.steps)
+            self._calls.check()
             batches = self._batches.on_hook(self.steps)
             if batches is not None and self._exchange is not None:
                 self._exchange.tell_short(self.steps, batches)
-            if self._book.has_many or self._backups.sampler is not None:
+            if self._backups.sampler is not None or self._book.has_many:
                 self._collect()
             self._backups.begin_backward(self.steps)
             self._scale = self._state.gradient_scale() if self._carries_late else 1.0
-            self._state_check.begin(self.steps)
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
@@ -528,6 +524,10 @@ class Handle:
         else:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
+        # The rest while the bucket is on its way.
+        if bucket.index() == 0:
+            self._calls.on_hook(self.steps)
+            self._state_check.begin(self.steps)
         if bucket.is_last():
             after_backward(self._calls.check)
             self._audit.on_backward(self.steps, None if strict else self._in_buckets)

@@ -228,5 +228,4 @@ class LoopCalls:
         if self._skips:
             self.losses.on_own_step()
         if self._watch is not None:
-            self.check()
             self._strict.on_hook(self._watch.on_hook(step))
