@@ -296,9 +296,10 @@ def _run(
             goes_on = False  # the group has ended
         del alive
     ended.wait()
-    # No daemon: others may still need results of this rank, so the process stays.
-    with contextlib.suppress(RuntimeError):  # it ends already
-        threading.Thread(target=at_end, name="aikido-end").start()
+    # Others may still need results of this rank, so the process stays for this thread.
+    # A thread that a daemon starts is a daemon by default.
+    with contextlib.suppress(RuntimeError):  # the process ends already
+        threading.Thread(target=at_end, name="aikido-end", daemon=False).start()
 
 
 def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:

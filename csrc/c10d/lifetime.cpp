@@ -55,9 +55,16 @@ void AikidoBackend::set_end_hook(std::function<void(Milliseconds)> hook) {
   end_hook_.swap(hook);
 }
 
+// Note [two threads end one group]
+// A handle of aikido_torch.ddp that is freed ends the group of its buckets in a thread
+// of its own, while the user's thread may end all groups and then the process. The
+// group stays for members that are late. So the second thread waits for the first one:
+// if it went on, the process could end while others still need results from it.
 void AikidoBackend::shutdown() {
   if (engine_->is_forked()) return;
   const Milliseconds linger(settings_.values.shutdown_linger_ms);
+  // After that time it goes on without the lock, which is held by a hook that hangs.
+  const std::unique_lock only(ending_, linger);
   std::function<void(Milliseconds)> hook;
   bool was_aborted = false;
   {

@@ -42,8 +42,7 @@ class AikidoBackend final : public ChangingBackend {
     std::string group_name;
     Milliseconds timeout;
     ResolvedSettings settings;
-    // Meet the other ranks through the store; else the first change_members() says who
-    // they are.
+    // Finds the other ranks through the store; else by the first change_members().
     bool connect = true;
     std::optional<Milliseconds> connect_timeout = {};  // empty: `timeout`
   };
@@ -67,7 +66,7 @@ class AikidoBackend final : public ChangingBackend {
   using OptionsPtr = c10::intrusive_ptr<Options>;
 
   // ---- life and end (lifetime.cpp)
-  // Both may be called in any order, and again.
+  // In any order, and again. shutdown() waits for that of another thread, linger_ms.
   void abort() override;
   void shutdown() override;
   // The first shutdown() begins with `hook`, given shutdown.linger_ms, and rethrows.
@@ -277,6 +276,7 @@ class AikidoBackend final : public ChangingBackend {
   membership::Handle handle_;
   Current communicator_;
   std::mutex changing_;  // held by the one change of members that is under way
+  std::recursive_timed_mutex ending_;  // held by shutdown(), whose hook may call it
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import threading
 import warnings
 
 import pytest
@@ -144,6 +145,36 @@ def test_a_group_calls_a_hook_once_before_it_ends():
     dist.destroy_process_group()
     backend.shutdown()
     assert calls == [(1.5, [1.0, 1.0])]
+
+
+def test_a_second_thread_that_ends_a_group_waits_for_the_first(group_of_one):
+    has_begun, may_end, has_returned = (threading.Event() for _ in range(3))
+
+    def hook(_):
+        has_begun.set()
+        may_end.wait()
+
+    def end_again():
+        backend.shutdown()
+        has_returned.set()
+
+    backend = _backend.backend_of(group_of_one)
+    backend.set_end_hook(hook)
+    first, second = (threading.Thread(target=t) for t in (backend.shutdown, end_again))
+    first.start()
+    assert has_begun.wait(10.0)
+    second.start()
+    has_gone_on = has_returned.wait(0.2)
+    may_end.set()
+    first.join()
+    second.join()
+    assert not has_gone_on
+
+
+def test_a_hook_may_end_its_group(group_of_one):
+    backend = _backend.backend_of(group_of_one)
+    backend.set_end_hook(lambda _: backend.shutdown())
+    dist.destroy_process_group()
 
 
 def test_the_error_of_a_hook_comes_when_the_group_has_ended(group_of_one):

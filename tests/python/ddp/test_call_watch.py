@@ -69,6 +69,19 @@ def ended_watch(calls, buckets):
     return watch
 
 
+def test_the_process_stays_for_the_thread_that_ends_the_group():
+    found = []
+    has_ended = threading.Event()
+
+    def at_end():
+        found.append(threading.current_thread().daemon)
+        has_ended.set()
+
+    CallWatch(_Group(), _Group(), number=1, at_end=at_end).close()
+    assert has_ended.wait(10.0)
+    assert found == [False]
+
+
 def test_a_rank_that_stands_still_tells_its_place_once():
     calls, buckets = _Group(7), _Group()
     watch = ended_watch(calls, buckets)
