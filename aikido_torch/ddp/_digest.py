@@ -2,8 +2,9 @@
 # Copyright (c) the aikido authors
 """Digests of the parameters, the optimizer state and the optimizer options.
 
-Equal bits have equal digests. Buffers are left out: those of batch normalisation differ
-between ranks in a healthy training.
+Equal values have equal digests, whatever the memory layout of a tensor is and in which
+order a dictionary has its entries: a copied or loaded state may differ in both. Buffers
+are left out: those of batch normalisation differ between ranks in a healthy training.
 """
 
 import hashlib
@@ -15,7 +16,6 @@ from typing import Any
 import torch
 
 from aikido_torch import _C
-from aikido_torch.ddp._buckets import stride_of_gradient
 
 __all__ = ["Digesting", "StateDigest", "device_digest", "named_state", "option_values"]
 
@@ -41,7 +41,7 @@ class StateDigest:
     @property
     def total(self) -> str:
         """One text for all parts."""
-        text = repr([*self.parts.items()]).encode()
+        text = repr(sorted(self.parts.items())).encode()
         return hashlib.blake2b(text, digest_size=16).hexdigest()
 
     def first_difference(self, other: "StateDigest") -> str | None:
@@ -121,7 +121,8 @@ class Digesting:
         self._thread.start()
 
     def _read(self) -> None:
-        tensors = [_dense(tensor) for tensor in self._host.values()]
+        # A copy only where the order of the indices is not the one in memory.
+        tensors = [tensor.contiguous() for tensor in self._host.values()]
         self._found = _C.digests(tensors)
 
     def finish(self) -> None:
@@ -144,9 +145,7 @@ class Digesting:
 
 def device_digest(tensor: torch.Tensor) -> torch.Tensor:
     """A digest as one number on the tensor's device; nothing waits for it."""
-    dense = _dense(tensor)
-    flat = dense.as_strided((dense.numel(),), (1,), dense.storage_offset())
-    flat = flat.view(torch.uint8)
+    flat = tensor.contiguous().flatten().view(torch.uint8)
     if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0:
         flat = flat.view(torch.int32)
     weights = _weights(min(_CHUNK, flat.numel()), flat.device)
@@ -163,12 +162,6 @@ def _weights(count: int, device: torch.device) -> torch.Tensor:
     mixed = numbers * -7046029254386353131 + 1442695040888963407
     mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
     return mixed | 1
-
-
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    if stride_of_gradient(tensor.size(), tensor.stride()) == tensor.stride():
-        return tensor
-    return tensor.contiguous()
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

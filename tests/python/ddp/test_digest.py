@@ -15,7 +15,9 @@ def trained(steps=2, **options):
     optimizer = torch.optim.AdamW(net.parameters(), **{"lr": 0.1} | options)
     for _ in range(steps):
         optimizer.zero_grad()
-        (net(torch.ones(1, 2, 4, 4)).sum() + net.gaps.sum()).backward()
+        (
+            net(torch.arange(32.0).sin().view(1, 2, 4, 4)).sum() + net.gaps.sum()
+        ).backward()
         optimizer.step()
     return net, optimizer
 
@@ -117,12 +119,52 @@ def test_a_device_has_a_digest_that_sees_each_change(dtype):
     assert int(device_digest(torch.empty(0, dtype=dtype))) == 0
 
 
-def test_layouts_without_gaps_are_read_as_they_lie():
-    square = torch.arange(16.0).view(4, 4)
-    assert int(device_digest(square.t())) == int(device_digest(square))
-    assert int(device_digest(square[:, ::2])) == int(
-        device_digest(square[:, ::2].contiguous())
-    )
+LAYOUTS = {
+    "contiguous": torch.Tensor.contiguous,
+    "channels last": lambda t: t.contiguous(memory_format=torch.channels_last),
+    "transposed": lambda t: t.transpose(0, 1).contiguous().transpose(0, 1),
+    "with gaps": lambda t: torch.stack([t, t], dim=-1)[..., 0],
+    "in the middle of a storage": lambda t: torch.cat([t, t])[t.size(0) :],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("where", ["parameter", "optimizer", "all"])
+def test_the_layout_of_a_tensor_is_no_difference(layout, where):
+    healthy, net, optimizer = digest_of(*trained()), *trained()
+    with torch.no_grad():
+        if where != "optimizer":
+            net.weight.data = LAYOUTS[layout](net.weight.data)
+        if where != "parameter":
+            for state in optimizer.state.values():
+                for key, value in state.items():
+                    if value.dim() == 4:
+                        state[key] = LAYOUTS[layout](value)
+    assert digest_of(net, optimizer) == healthy
+    change_weight(net, optimizer)
+    assert digest_of(net, optimizer).first_difference(healthy) == "weight"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_device_digests_values_in_the_order_of_their_indices(layout):
+    tensor = torch.arange(120.0).view(2, 3, 4, 5)
+    other = LAYOUTS[layout](tensor)
+    assert int(device_digest(other)) == int(device_digest(tensor))
+    other = LAYOUTS[layout](tensor.flip(1))
+    assert int(device_digest(other)) != int(device_digest(tensor))
+
+
+def test_the_order_of_entries_is_no_difference():
+    healthy, net, optimizer = digest_of(*trained()), *trained()
+    for state in optimizer.state.values():
+        entries = list(state.items())
+        state.clear()
+        state.update(reversed(entries))
+    group = optimizer.param_groups[0]
+    group["lr"] = group.pop("lr")  # the last one now
+    changed = digest_of(net, optimizer)
+    assert changed.total == healthy.total
+    assert changed.first_difference(healthy) is None
 
 
 def test_a_digest_belongs_to_its_step():
