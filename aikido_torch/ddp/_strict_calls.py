@@ -18,6 +18,10 @@ of them were in time in the last one, they do not wait in calls of this kind. Un
 a rank whose loop has calls behind the backward goes past a step only if others have
 begun the second one behind it. Calls before the backward need no such care: a rank that
 goes up to the step in which others wait makes the call next.
+
+A rank that is late in its first steps has calls in its loop, but does not know yet how
+many each step has. It does these steps itself until it knows, or has seen that not each
+step has a call.
 """
 
 import sys
@@ -43,7 +47,8 @@ class StrictCalls:
         self._top: tuple[int, int] | None = None  # steps and calls at the last catch_up
         self._is_special = False
         self._at_hook = 0
-        self._has_calls_behind = False
+        self._has_calls = self._has_calls_behind = False
+        self._is_known = False  # how many calls each step has, or that it varies
         self.per_step = 0
         self.are_free = False
 
@@ -60,9 +65,14 @@ class StrictCalls:
         is_special, self._is_special = self._is_special, False
         if self._top is None or is_special or steps != self._top[0] + 1:
             return
+        self._has_calls |= calls > self._top[1]
         self._has_calls_behind |= calls > self._at_hook
         self._in_a_row.append(calls - self._top[1])
-        if len(self._in_a_row) == _STEADY and len(set(self._in_a_row)) == 1:
+        if len(self._in_a_row) < _STEADY:
+            return
+        is_steady = len(set(self._in_a_row)) == 1
+        self._is_known |= is_steady or 0 in self._in_a_row
+        if is_steady:
             self.per_step = self._in_a_row[0]
 
     def limit(self, *, moved: int, begun: int, ahead: int) -> int:
@@ -74,6 +84,8 @@ class StrictCalls:
                 another one.
             ahead: calls that others have made and this rank has not.
         """
+        if self._has_calls and not self._is_known:
+            return 0
         if not self._has_calls_behind or (ahead <= 0 and self.per_step == 0):
             return _ANY
         if self.per_step > 0 and self.are_free:

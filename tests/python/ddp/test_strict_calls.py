@@ -60,6 +60,14 @@ def test_calls_that_are_not_in_each_step_are_not_free():
     assert strict.on_moved(moved=9, made=0) == 0
 
 
+def test_a_rank_that_does_not_know_the_calls_of_a_step_yet_goes_past_none():
+    for counts in ((1,), (1, 1), (0, 2), (3, 1, 1), (1, 2, 1)):
+        for is_behind in (False, True):
+            strict = after_steps(*counts, is_behind=is_behind)
+            assert strict.limit(moved=0, begun=5, ahead=5) == 0, counts
+    assert after_steps(0, 0).limit(moved=0, begun=5, ahead=5) == ANY
+
+
 def test_the_calls_of_a_step_are_learnt_from_steps_in_a_row():
     assert after_steps(2, 2).per_step == 0
     assert after_steps(5, 2, 2, 2).per_step == 2
