@@ -350,7 +350,7 @@ class Handle:
             return source if copied_from is None else copied_from
 
     def _must_copy(self) -> bool:
-        return self._is_astray or self._leaves and self._backend.standing == "refused"
+        return self._is_astray or (self._leaves and self._backend.standing == "refused")
 
     def _catch_up_held(self) -> int | None:
         source = None

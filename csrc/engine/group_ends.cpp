@@ -350,17 +350,22 @@ void Group::ask_settled() {
   for (Peer& p : peers_) p.ask_settled(last_partial_);
 }
 
-// Calls that may skip are served by members that have not called, and a trace says when
-// things came.
-// Of one strict call it may be known whose bytes are needed before those of others.
+// Calls that may skip are served by members that have not called, so in groups with
+// policies only the numbers of calls can wait (Peer::tell_called). A trace says when
+// things came. Of one strict call it may be known whose bytes are needed before those
+// of others.
 transport::Need Group::need(Rank from) const {
   using enum transport::Need;
-  if (!policies_.empty() || !closed_ || is_leaving_ || trace_.is_armed() ||
-      mailbox_.has_receives() || mailbox_.is_busy())
+  if (!closed_ || is_leaving_ || trace_.is_armed() || mailbox_.has_receives() ||
+      mailbox_.is_busy())
     return kNow;
   const collectives::Operation* only = nullptr;
   for (const auto& [seq, active] : active_) {
     if (!is_open(active)) continue;
+    if (!policies_.empty()) {
+      if (!active.operation->call().is_partial()) return kNow;
+      continue;
+    }
     if (only != nullptr || !active.operation->is_started()) return kNow;
     only = active.operation.get();
   }

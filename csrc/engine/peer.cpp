@@ -246,7 +246,7 @@ void Peer::note_asked(Asked& asked, uint64_t seq) {
 void Peer::answer() {
   const bool is_due = std::any_of(asked_.begin(), asked_.end(),
                                   [](const Asked& asked) { return asked.is_due(); });
-  if (!is_due || !notify(FrameKind::kCalled)) return;
+  if (!is_due || !notify(FrameKind::kCalled, transport::Haste::kServed)) return;
   for (Asked& asked : asked_) {
     if (!asked.is_due()) continue;
     const bool is_more = *asked.own < asked.up_to;
@@ -256,16 +256,17 @@ void Peer::answer() {
 }
 
 void Peer::tell_called() {
-  if (told_called_ < *own_called_) notify(FrameKind::kCalled);
+  if (told_called_ < *own_called_) notify(FrameKind::kCalled, transport::Haste::kNone);
 }
 
 // Returns whether the peer will see the number of now.
-bool Peer::notify(FrameKind kind) {
+bool Peer::notify(FrameKind kind, transport::Haste haste) {
   if (!link_ || !lost || std::exchange(notice_->is_out, true)) return false;
   OutMessage m;
   m.header.kind = kind;
   m.header.epoch = *epoch_;
   m.priority = transport::kControlPriority;
+  m.haste = haste;
   m.owner = notice_;
   send(std::move(m));
   return true;

@@ -75,7 +75,8 @@ class Peer {
   // Contributions to collective `seq` are not kept here any more.
   void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
-  // Tells it which collectives were called here, if no frame has done so.
+  // Tells it which collectives were called here, if no frame has done so. One that
+  // shares memory with us and sleeps is not woken for that.
   void tell_called();
   // Asks it to tell when it calls collective `seq`.
   void ask_called(uint64_t seq);
@@ -88,7 +89,7 @@ class Peer {
   // Tells it, if it is time. To be called after each call, and when more is settled.
   void answer();
   // Says that we live. One is on its way at most, whatever the peer takes.
-  void beat() { notify(transport::FrameKind::kHeartbeat); }
+  void beat() { notify(transport::FrameKind::kHeartbeat, transport::Haste::kServed); }
 
   // Collective `seq` failed here, or with 0 the group, of which collectives up to
   // `spared` need nothing of this member any more. One of which calls differ is told
@@ -142,7 +143,7 @@ class Peer {
     bool is_due() const { return from > 0 && *own >= from; }
   };
   void note_asked(Asked& asked, uint64_t seq);
-  bool notify(transport::FrameKind kind);
+  bool notify(transport::FrameKind kind, transport::Haste haste);
   void ask(transport::FrameKind kind, uint64_t seq);
   bool is_held_result(uint64_t seq);
   void let_go(const std::vector<transport::MessageId>& ids);

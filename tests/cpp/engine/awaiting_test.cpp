@@ -20,22 +20,24 @@ using transport::Haste;
 
 namespace {
 
-// Rank 1 of two: rank 0 owns what is small.
+engine::GroupOptions options_of(Rank self) {
+  engine::GroupOptions o;
+  o.name = "test";
+  o.self = self;
+  o.size = 2;
+  return o;
+}
+
+// One of two, rank 1 as a rule: rank 0 owns what is small.
 struct Lone {
   ManualClock clock;
-  engine::Group group{&clock, [] {
-                        engine::GroupOptions o;
-                        o.name = "test";
-                        o.self = Rank(1);
-                        o.size = 2;
-                        return o;
-                      }()};
+  engine::Group group;
   SpyLink* spy = nullptr;
 
-  Lone() {
+  explicit Lone(Rank self = Rank(1)) : group(&clock, options_of(self)) {
     auto link = std::make_unique<SpyLink>();
     spy = link.get();
-    group.attach(Rank(0), std::move(link));
+    group.attach(Rank(1 - self.value), std::move(link));
   }
   void call(const Call& call) {
     collectives::LocalCall local;
@@ -73,6 +75,25 @@ TEST_CASE("what a call that may skip sends is needed by who has not called") {
   lone.call(call_with(straggler::Kind::kSkip));
   REQUIRE_FALSE(lone.spy->sent.empty());
   for (const auto& m : lone.spy->sent) CHECK(m.haste == Haste::kServed);
+}
+
+TEST_CASE(
+    "a number of calls that no frame has told can wait, unless it was asked for") {
+  Lone owner(Rank(0));
+  owner.call(call_with(straggler::Kind::kSkip));
+  const auto& sent = owner.spy->sent;
+  owner.group.end_turn();
+  REQUIRE(sent.size() == 1);
+  CHECK(sent[0].header.kind == FrameKind::kCalled);
+  CHECK(sent[0].haste == Haste::kNone);
+  if (sent[0].owner) sent[0].owner->on_sent(sent[0].token);
+  transport::FrameHeader question;
+  question.kind = FrameKind::kAskCalled;
+  question.seq = 1;
+  owner.group.handler()->on_frame(Rank(1), question);
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[1].header.kind == FrameKind::kCalled);
+  CHECK(sent[1].haste == Haste::kServed);
 }
 
 TEST_CASE("a peer that has called is to hear of what may not fit its call") {
@@ -130,10 +151,13 @@ TEST_CASE("who has nothing under way awaits nothing") {
     CHECK(received->is_ok());
     CHECK_FALSE(awaits());
   }
-  SECTION("a call that may skip: from then on others may need this member") {
+  SECTION("a call that may skip: others wake this member by what they send for it") {
     for (int rank : {0, 1})
       cluster.allreduce(rank, call_with(straggler::Kind::kSkip), Bytes(16));
+    CHECK_FALSE(awaits());
     cluster.run_for(milliseconds(50));
+    CHECK_FALSE(awaits());
+    cluster.barrier(0);
     CHECK(awaits());
   }
   SECTION("the end") {
