@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <string_view>
 #include <utility>
 
 #include "transport/address.h"
@@ -50,6 +51,26 @@ bool is_remote(const Fd& socket) {
          from_socket_address(peer.storage).host;
 }
 
+// Note [bbr between near hosts]
+// bbr sends at the rate that it has seen, and a member that computes between two
+// operations shows it none: an allreduce at 200 Mbit/s took 1.11 to 1.33 times as long
+// as with cubic. It is made for paths that are long or lose packets, and keeps these.
+// Where a process may not choose cubic the kernel's choice stays.
+void prefer_cubic(const Fd& socket) {
+  constexpr uint32_t kNearUs = 5000;
+  char name[16] = {};
+  socklen_t length = sizeof name;
+  tcp_info info{};
+  socklen_t info_length = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0 ||
+      std::string_view(name) != "bbr" ||
+      ::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &info_length) != 0 ||
+      info.tcpi_rtt >= kNearUs)
+    return;
+  constexpr std::string_view kCubic = "cubic";
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kCubic.data(), kCubic.size());
+}
+
 bool is_empty(int error) {
   return error == EAGAIN || error == EWOULDBLOCK;
 }
@@ -62,6 +83,7 @@ SocketStream::SocketStream(EventLoop* loop, Fd socket, Lane lane)
   if (!is_unix_ && is_remote(socket_)) {
     unsent_.emplace();
     limit_unsent(socket_, unsent_->bytes());
+    prefer_cubic(socket_);
   } else {
     ::setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &kLocalSendBufferBytes,
                  sizeof kLocalSendBufferBytes);

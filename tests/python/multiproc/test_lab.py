@@ -215,6 +215,43 @@ def test_ranks_of_the_backend_meet_through_their_links():
         assert end.events[0]["seconds"] > 0.14
 
 
+CONGESTION_CONTROL = """
+    import os, socket
+    import torch
+    import torch.distributed as dist
+    import aikido_torch
+    from benchmarks.launch import emit
+
+    def controls():
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                with socket.socket(fileno=os.dup(int(name))) as one:
+                    one.getpeername()
+                    yield one.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+            except OSError:
+                continue  # no socket, not connected or of another kind
+
+    before = len(list(controls()))
+    dist.init_process_group("aikido")
+    dist.all_reduce(torch.ones(1 << 18))
+    emit(names=[name.rstrip(b"\\0").decode() for name in controls()], before=before)
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "bulk"), [(0, "cubic"), (20, "bbr")], ids=["near", "far"]
+)
+def test_large_messages_between_near_hosts_use_cubic_instead_of_bbr(delay_ms, bulk):
+    if delay_ms and not os.path.exists("/dev/net/tun"):
+        pytest.skip("no tap devices: /dev/net/tun is missing")
+    links = [Link(delay_ms=delay_ms), Link()] if delay_ms else [Link()] * 2
+    with Lab(links, tcp="bbr") as lab:
+        ends = lab.run(python(CONGESTION_CONTROL), deadline_s=60, env=ENV)
+    for end in ends:
+        assert (bulk == "cubic") == ("cubic" in end.events[0]["names"])
+
+
 def test_two_levels_send_all_of_a_sum_once_over_a_shared_link():
     code = """
         import os
