@@ -9,7 +9,7 @@ from typing import Any
 
 from aikido_torch.errors import ConfigError
 
-__all__ = ["flag", "number", "numbers", "sequence", "whole", "wholes"]
+__all__ = ["flag", "number", "numbers", "sequence", "string", "whole", "wholes"]
 
 _LIMIT = 2**31  # of the native module's whole numbers
 
@@ -80,17 +80,31 @@ def sequence(name: str, value: Any) -> list[Any]:
     Raises:
         ConfigError: it is a single value.
     """
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes) or not _has_items(value):
         raise ConfigError(f"{name} has {_told(value)}; it takes a list.")
     return list(value)
+
+
+def string(name: str, value: Any, *, example: str) -> str:
+    """A str, and not what can be converted to one.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} has {_told(value)}; it takes a text, as {example}.")
+    return value
+
+
+def _has_items(value: Any) -> bool:
+    """Whether it can be iterated over. A tensor or array without dimensions cannot."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
 def _several(name: str, values: Any, what: str) -> list[Any]:
     if isinstance(values, str | bytes):
         raise ConfigError(f"{name} has {_told(values)}; it takes {what}.")
-    if isinstance(values, Iterable) and getattr(values, "ndim", 1) != 0:
-        return list(values)
-    return [values]
+    return list(values) if _has_items(values) else [values]
 
 
 def _told(value: Any) -> str:

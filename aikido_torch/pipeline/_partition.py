@@ -8,7 +8,14 @@ from typing import Literal
 
 from aikido_torch import _C
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._arguments import flag, number, numbers, whole, wholes
+from aikido_torch.pipeline._arguments import (
+    flag,
+    number,
+    numbers,
+    string,
+    whole,
+    wholes,
+)
 
 __all__ = ["partition"]
 
@@ -59,15 +66,11 @@ def partition(
             f"profile is a {type(profile).__name__}; pass what profile_model, chain or "
             "read_profile returns."
         )
-    if not isinstance(cost_model, str):
-        raise ConfigError(
-            f"cost_model has {cost_model!r}; it takes 'paper' or 'published_code'."
-        )
     plan = _C.partition(
         profile,
         machines=wholes("machines", machines),
         bandwidths=numbers("bandwidth", bandwidth),
-        cost_model=cost_model,
+        cost_model=string("cost_model", cost_model, example="'paper'"),
         count_transfers=flag("count_transfers", count_transfers),
         straight=flag("straight", straight),
         fewer_machines=flag("fewer_machines", fewer_machines),

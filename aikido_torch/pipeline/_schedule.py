@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """What each rank of a pipeline does, in order; csrc/pipeline has the method."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from aikido_torch.pipeline._arguments import (
     number,
     numbers,
     sequence,
+    string,
     whole,
     wholes,
 )
@@ -48,9 +50,7 @@ class Schedule:
             ConfigError: it is no such text; the sentence names line and word. What is
                 read need not be valid: `validate`.
         """
-        if not isinstance(text, str):
-            raise ConfigError(f"text is a {type(text).__name__}; pass the text form.")
-        return cls(_C.Schedule.parse(text))
+        return cls(_C.Schedule.parse(string("text", text, example="that of `text()`")))
 
     @property
     def name(self) -> str:
@@ -319,17 +319,16 @@ def schedule(
             replicas = machines
             ranks = ranks_of(stages.text)
         stages = len(machines)
-    for what, text in (("name", name), ("weights", weights)):
-        if not isinstance(text, str) and (text is not None or what == "name"):
-            raise ConfigError(f"{what} has {text!r}; it takes a text.")
     per_step = micro_batches_per_step
     made = _C.Schedule.make(
-        name,
+        string("name", name, example="'1f1b'"),
         stages=whole("stages", stages),
         micro_batches=whole("micro_batches", micro_batches),
         replicas=_wholes_or_none("replicas", replicas),
         stages_per_rank=whole("stages_per_rank", stages_per_rank),
-        weights=weights,
+        weights=None
+        if weights is None
+        else string("weights", weights, example="'stash'"),
         micro_batches_per_step=None
         if per_step is None
         else whole("micro_batches_per_step", per_step),
@@ -352,6 +351,9 @@ def _wholes_or_none(name: str, values: Sequence[int] | None) -> list[int]:
 
 def _each(value: float | Sequence[float], count: int, name: str) -> list[float]:
     values = numbers(name, value)
+    for time in values:
+        if not 0 <= time < math.inf:
+            raise ConfigError(f"{name} has {time:g}; it takes finite times from 0 up.")
     if not isinstance(value, Sequence) and len(values) == 1:
         return values * count
     if len(values) != count:

@@ -24,7 +24,6 @@ _BEGINNINGS = {
     r"the warmup of stage": "--warmups",
     r"a straight pipeline": "--straight",
     r"rank \d+ .*the limit is": "--max-activations",
-    r"the time of ": "--forward, --backward or --links",
     r"the slow-down of rank|slowdown names": "--slow",
 }
 
@@ -40,8 +39,7 @@ def as_typed(text: str, options: dict[str, str]) -> str:
         # Of a word such as "stages" not each is the name of the argument.
         after = r"\b" if "_" in name else r"(?= (is|has|are given)\b)"
         text = re.sub(rf"(?<![\w-]){name}{after}", option, text)
-    is_named = begin is None or any(o in text for o in begin.split(", "))
-    return text if is_named else f"{begin}: {text}"
+    return text if begin is None or begin in text else f"{begin}: {text}"
 
 
 @contextmanager

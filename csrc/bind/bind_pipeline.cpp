@@ -208,8 +208,12 @@ void register_profile(py::module_& m) {
   profile.def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
       .def_static(
           "parse",
-          [](const std::string& text) {
-            return adapter::value_or_raise(pipeline::parse_profile(text));
+          [](const py::object& text) {
+            if (!py::isinstance<py::str>(text))
+              refuse(
+                  concat("the text of a profile is ", repr_of(text), "; pass a str"));
+            return adapter::value_or_raise(
+                pipeline::parse_profile(text.cast<std::string>()));
           },
           py::arg("text"), "Reads the text form of PipeDream's profiler.")
       .def_readonly("layers", &Profile::layers)

@@ -83,6 +83,13 @@ T unpack(pybind11::handle packed) {
 
 }  // namespace values
 
+// object.__reduce_ex__ for protocols 0 and 1 would make an object of pybind11's base
+// class, which ends the process. What it returns for protocol 2 works for all.
+inline pybind11::object reduce(const pybind11::object& self, int protocol) {
+  const auto of_object = pybind11::module_::import("builtins").attr("object");
+  return of_object.attr("__reduce_ex__")(self, protocol < 2 ? 2 : protocol);
+}
+
 // Gives the class __eq__, __hash__, pickling and copying. `check(value)` throws if an
 // unpickled value makes no sense.
 template <class T, class Check>
@@ -96,6 +103,7 @@ void make_value(pybind11::class_<T>& type, Check check) {
                  values::pack(self).equal(values::pack(other.cast<const T&>())));
            })
       .def("__hash__", [](const T& self) { return py::hash(values::pack(self)); })
+      .def("__reduce_ex__", &reduce)
       .def(py::pickle([](const T& self) { return py::tuple(values::pack(self)); },
                       [check](const py::tuple& state) {
                         T value = values::unpack<T>(state);

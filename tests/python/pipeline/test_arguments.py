@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from aikido_torch import pipeline
 from aikido_torch.errors import ConfigError
-from aikido_torch.pipeline._arguments import number, numbers, sequence, whole, wholes
+from aikido_torch.pipeline._arguments import (
+    number,
+    numbers,
+    sequence,
+    string,
+    whole,
+    wholes,
+)
 
 
 def test_whole_numbers_are_ints_and_what_can_be_an_index():
@@ -38,6 +47,15 @@ def test_a_list_is_no_single_value():
         sequence("replicas", 3)
     with pytest.raises(ConfigError, match="replicas has '31'; it takes a list"):
         sequence("replicas", "31")
+    with pytest.raises(ConfigError, match=r"replicas has tensor\(3\); it takes a list"):
+        sequence("replicas", torch.tensor(3))
+    assert sequence("replicas", np.array([3, 1])) == [3, 1]
+
+
+def test_texts_are_not_made_of_other_values():
+    assert string("name", "1f1b", example="'gpipe'") == "1f1b"
+    with pytest.raises(ConfigError, match=r"^name has 1e400; it takes a text"):
+        string("name", 10**400, example="'gpipe'")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +96,11 @@ def test_options_of_a_schedule_of_other_types_are_refused_by_name(options, sente
         (lambda made: made.validate(max_activations="2"), "max_activations has '2'"),
         (lambda made: made.grid(max_slots=2.5), r"max_slots has 2\.5"),
         (lambda made: made.grid(slot="1"), "slot has '1'; it takes a number"),
+        (lambda made: made.simulate(step=-1), "step has -1; it takes finite times"),
+        (lambda made: made.simulate(reduce=math.nan), "reduce has nan; it takes fin"),
+        (lambda made: made.simulate(links=math.inf), "links has inf; it takes finite"),
         (lambda made: made.grid(slot=0), "slot is 0; it takes a time above 0"),
-        (lambda made: type(made).parse(3), "text is a int"),
+        (lambda made: type(made).parse(3), "text has 3; it takes a text"),
     ],
 )
 def test_times_of_other_types_are_refused_by_name(call, sentence):
@@ -100,6 +121,8 @@ def test_times_of_other_types_are_refused_by_name(call, sentence):
         (lambda: pipeline.recut("folder", [], before=2.5), r"before has 2\.5"),
         (lambda: pipeline.recut("folder", [], before=0), "before is 0; it takes 1"),
         (lambda: pipeline.read_profile(3), "path is a int"),
+        (lambda: pipeline.Profile.parse(3), "text of a profile is 3; pass a str"),
+        (lambda: pipeline.Profile.parse(b"a"), "text of a profile is b'a'; pass a str"),
         (lambda: pipeline.cut(torch.nn.Sequential(), "3-1"), "plan is a str"),
         (lambda: chain(forward_ms="12"), "forward_ms has '12'; it takes numbers"),
         (lambda: chain(backward_ms=[1, 10**400]), "backward_ms has 1e400"),

@@ -132,7 +132,7 @@ def test_times_of_a_simulation():
         ({"links": [1, 1]}, "links has 2 times; it takes one for each of 1 links"),
         ({"slowdown": {2: 2}}, "slowdown names rank 2; the schedule has 2 ranks"),
         ({"slowdown": [1]}, "there are slow-downs of 1 ranks"),
-        ({"forward": -1}, "the time of stage 0 is -1"),
+        ({"forward": -1}, "forward has -1; it takes finite times"),
     ):
         with pytest.raises(ConfigError, match=sentence):
             made.simulate(**options)

@@ -76,7 +76,7 @@ def test_names_of_arguments_become_those_of_options(text, typed):
                 "--forward",
                 "-1",
             ],
-            "--forward",
+            "--forward has -1; it takes finite times",
         ),
         (["partition", "PROFILE", "--machines", "0"], "--machines: level 1 has 0"),
         (
