@@ -101,11 +101,11 @@ def partition_command(
             memory_bytes=memory,
             max_cuts=max_cuts,
         )
-    show(plan, console=console)
-    if output is not None:
-        write_profile(output, read, plan=plan)
-    if json_file is not None:
-        json_file.write_text(json.dumps(_as_dict(plan), indent=2) + "\n")
+        show(plan, console=console)
+        if output is not None:
+            write_profile(output, read, plan=plan)
+        if json_file is not None:
+            json_file.write_text(json.dumps(_as_dict(plan), indent=2) + "\n")
 
 
 _OverlapSums = Annotated[

@@ -93,8 +93,8 @@ def profile_command(
             whole=tuple(whole or ()),
             shared=shared.value,
         )
-    show_layers(measured, console=console)
-    write_profile(output, measured.profile)
+        show_layers(measured, console=console)
+        write_profile(output, measured.profile)
 
 
 def made_by(name: str) -> tuple[nn.Module, Any]:

@@ -129,7 +129,7 @@ class Schedule:
                 reason, and `rank` of the error is that rank.
         """
         if max_activations is not None:
-            max_activations = whole("max_activations", max_activations)
+            max_activations = whole("max_activations", max_activations, least=1)
         return self._native.validate(max_activations)
 
     def simulate(

@@ -17,13 +17,15 @@ __all__ = ["as_typed", "typed_errors"]
 # them begins where that is not the name.
 _OTHER_NAMES = {"memory_bytes": "--memory", "sample_inputs": "--input"}
 _BEGINNINGS = {
-    r"level \d+ has |there are \d+ numbers of machines|no machines are": "--machines",
+    r"level \d+ has |no machines are": "--machines",
+    r"there are \d+ numbers of machines": "--machines and --bandwidth",
     r"the bandwidth of level": "--bandwidth",
     r"the memory of a machine|no plan fits into": "--memory",
     r"stage \d+ has -?\d+ replicas|the replicas take": "--replicas",
     r"the warmup of stage": "--warmups",
     r"a straight pipeline": "--straight",
-    r"rank \d+ .*the limit is": "--max-activations",
+    r"rank \d+, .*the limit is": "--max-activations",
+    r'".*" is no policy for weights': "--weights",
     r"the slow-down of rank|slowdown names": "--slow",
 }
 
@@ -44,14 +46,26 @@ def as_typed(text: str, options: dict[str, str]) -> str:
 
 @contextmanager
 def typed_errors(console: Console, context: typer.Context) -> Iterator[None]:
-    """Prints what the library refuses, and ends the command with code 1."""
+    """Prints what the library refuses, and ends the command with code 1.
+
+    So it does with files that cannot be read or written.
+    """
+    options = dict(_OTHER_NAMES)
+    for parameter in context.command.params:
+        if parameter.name and parameter.opts[0].startswith("--"):
+            options[parameter.name] = parameter.opts[0]
     try:
         yield
     except AikidoError as error:
-        options = dict(_OTHER_NAMES)
-        for parameter in context.command.params:
-            if parameter.name and parameter.opts[0].startswith("--"):
-                options[parameter.name] = parameter.opts[0]
         text = as_typed(str(error), options)
-        console.print(text, style="red", soft_wrap=True, markup=False)
-        raise typer.Exit(1) from None
+    except OSError as error:
+        names = [
+            options[name]
+            for name, value in context.params.items()
+            if name in options and str(value) == str(error.filename)
+        ]
+        text = ": ".join([*names, str(error.filename)[:80], str(error.strerror)])
+    else:
+        return
+    console.print(text, style="red", soft_wrap=True, markup=False)
+    raise typer.Exit(1)

@@ -11,6 +11,8 @@ OPTIONS = {
     for name in ("stages", "micro_batches", "replicas", "max_cuts", "machines")
 }
 
+SCHEDULE = ["schedule", "1f1b_async", "--stages", "2", "--micro-batches", "4"]
+
 
 @pytest.mark.parametrize(
     ("text", "typed"),
@@ -85,6 +87,28 @@ def test_names_of_arguments_become_those_of_options(text, typed):
         ),
         (["partition", "PROFILE", "--machines", "4", "--memory", "-1"], "--memory"),
         (["partition", "PROFILE", "--machines", "4", "--max-cuts", "1"], "--max-cuts"),
+        (
+            ["partition", "PROFILE", "--machines", "4", "--bandwidth", "1e9,1e8"],
+            "--machines and --bandwidth: there are 1 numbers of machines",
+        ),
+        (
+            ["partition", "PROFILE", "--machines", "1", "--json", "no/plan.json"],
+            "--json: no/plan.json: No such file or directory",
+        ),
+        (
+            ["partition", "PROFILE", "--machines", "1", "--output", "x" * 300],
+            f"--output: {'x' * 80}: File name too long",
+        ),
+        (
+            [*SCHEDULE, "--weights", "late"],
+            '--weights: "late" is no policy for weights',
+        ),
+        (
+            [*SCHEDULE, "--max-activations", "1"],
+            "--max-activations: rank 0, instruction 2",
+        ),
+        ([*SCHEDULE, "--max-activations", "0"], "--max-activations is 0; it takes 1"),
+        ([*SCHEDULE, "--plot", "no/grid.png"], "--plot: no/grid.png: No such file"),
     ],
 )
 def test_commands_name_options_as_they_are_typed(tmp_path, arguments, sentence):
