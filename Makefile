@@ -27,11 +27,11 @@ SOURCES := $(shell find csrc cuda -type f 2>/dev/null) CMakeLists.txt setup.py \
 # What is downloaded comes while the core compiles, which does not need it.
 demo: $(DONE)/tools
 	$(MAKE) -j 2 $(DONE)/core $(TORCH_DONE)
-	$(MAKE) $(DONE)/native
+	$(MAKE) $(if $(wildcard $(DONE)/native),$(DONE)/native,$(DONE)/lean)
 	$(BIN)/python benchmarks/demo.py $(ARGS)
 
 test: $(DONE)/tools
-	$(MAKE) -j 2 core-build $(TORCH_DONE)
+	$(MAKE) -j 2 core-build $(DONE)/test
 	$(MAKE) core-test python-test
 
 # Compiles only what the editable installation has not compiled yet.
@@ -46,7 +46,7 @@ core-build: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 core-test: core-build
 	$(BIN)/ctest --test-dir build/core --output-on-failure -j 2
 
-python-test: $(DONE)/native core-test
+python-test: $(DONE)/native $(DONE)/test core-test
 	$(BIN)/python -m pytest --part=beside -n 2 --dist worksteal $(ARGS)
 	$(BIN)/python -m pytest --part=waiting -n 2 --dist worksteal $(ARGS)
 	$(BIN)/python -m pytest --part=alone $(ARGS)
@@ -85,15 +85,22 @@ $(DONE)/venv:
 	touch $@
 
 $(DONE)/tools: $(DONE)/venv
-	$(BIN)/pip install "setuptools>=64" wheel "cmake>=3.22" ninja
+	$(BIN)/pip install --no-compile "setuptools>=64" wheel "cmake>=3.22" ninja
 	touch $@
 
-# A different TORCH is a different step.
+# What an extra of pyproject.toml lists, one a line.
+extra = $(BIN)/python -c 'import sys, tomllib; \
+  project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*project["optional-dependencies"][sys.argv[1]], sep="\n")'
+
+# A different TORCH is a different step. Most of torch is never imported, and what is
+# imported is compiled then: pip would spend half a minute on all of it.
 TORCH_DONE := $(DONE)/$(shell printf %s '$(TORCH)' | tr -c 'a-zA-Z0-9.' _)
 $(TORCH_DONE): $(DONE)/tools
 	@echo "make: installing $(TORCH), which may take some minutes"
-	@$(watched); $(BIN)/pip install "$(TORCH)"
-	rm -f $(DONE)/torch* $(DONE)/native
+	@$(watched); $(extra) demo | \
+	  $(BIN)/pip install --no-compile "$(TORCH)" --requirement /dev/stdin
+	rm -f $(DONE)/torch* $(DONE)/native $(DONE)/lean $(DONE)/test
 	touch "$@"
 
 # The core, where setup.py will build the extension: torch is not there yet.
@@ -103,14 +110,24 @@ $(DONE)/core: $(DONE)/tools $(SOURCES)
 	  tag=$$($(BIN)/python -c 'import sys; print(sys.implementation.cache_tag)'); \
 	  echo "make: compiling the core while torch comes"; \
 	  $(BIN)/cmake -G Ninja -S . -B "build/$$tag-torch$$minor" \
-	    -DAIKIDO_TORCH=OFF -DAIKIDO_TESTS=OFF; \
+	    -DAIKIDO_TORCH=OFF -DAIKIDO_CUDA=OFF -DAIKIDO_TESTS=OFF; \
 	  $(BIN)/cmake --build "build/$$tag-torch$$minor" --target aikido_core; \
 	fi
 	touch $@
 
-$(DONE)/native: $(TORCH_DONE) $(SOURCES)
+# On a machine without a device of NVIDIA, the demo alone does without its kernels: they
+# would take a sixth of the time that it takes.
+AIKIDO_CUDA ?= $(if $(filter %/lean,$@),$(if $(wildcard /dev/nvidiactl),,OFF))
+
+$(DONE)/native $(DONE)/lean: $(TORCH_DONE) $(SOURCES)
 	@echo "make: compiling the extension, which may take some minutes"
-	@$(watched); $(BIN)/pip install --no-build-isolation --editable ".[test]"
+	@$(watched); AIKIDO_CUDA=$(AIKIDO_CUDA) \
+	  $(BIN)/pip install --no-compile --no-build-isolation --editable .
+	touch $@
+
+$(DONE)/test: $(TORCH_DONE) pyproject.toml
+	@$(watched); $(extra) test | \
+	  $(BIN)/pip install --no-compile --requirement /dev/stdin
 	touch $@
 
 # Says every 10 s that the command behind it is at work, and ends with it.

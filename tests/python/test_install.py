@@ -73,6 +73,24 @@ def test_the_core_compiles_while_torch_is_downloaded(tmp_path):
     assert '-B "build/$tag-torch$minor"' in told  # where setup.py goes on with it
 
 
+def test_the_demo_installs_and_compiles_only_what_it_needs(tmp_path):
+    env = {k: v for k, v in os.environ.items() if k != "AIKIDO_CUDA"}
+    demo, tests = (
+        run("make", "-n", goal, f"DONE={tmp_path}", env=env)
+        for goal in ("demo", "test")
+    )
+    extra = r"optional-dependencies.*' (\w+) \|"
+    assert re.findall(extra, demo) == ["demo", "demo"]  # of both parts of make
+    assert set(re.findall(extra, tests)) == {"demo", "test"}
+    assert "torch" not in " ".join(PROJECT["optional-dependencies"]["demo"])
+    cuda = r"AIKIDO_CUDA=(\w*) \\\n.*--editable"
+    has_device = Path("/dev/nvidiactl").exists()
+    assert re.findall(cuda, demo) == ["" if has_device else "OFF"]
+    assert re.findall(cuda, tests) == [""]
+    own = run("make", "-n", "demo", f"DONE={tmp_path}", env=env | {"AIKIDO_CUDA": "ON"})
+    assert re.findall(cuda, own) == ["ON"]
+
+
 # ---- Configuring ---------------------------------------------------------------------
 
 
