@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from aikido_torch.trace import Culprit, Verdict, attribute
-from benchmarks.verdict_cases import live, pure
+from benchmarks.verdict_cases import live, pure, training
 from benchmarks.verdict_cases.training import Phase
 from benchmarks.verdict_cases.windows import (
     CAUSES,
@@ -142,3 +142,20 @@ def test_a_phase_delays_its_ranks_in_its_steps():
     late = [[turn.late_s("loop", rank, step) > 0 for rank in (0, 1)] for step in (0, 1)]
     assert late == [[True, False], [False, True]]
     assert turn.late_s("compute", 0, 0) == 0
+
+
+def test_a_phase_in_which_a_rank_waits_for_a_core_is_repeated(
+    group_of_one, monkeypatch
+):
+    # Of the clock, and of the threads, before and after each of three tries.
+    seconds = [(0, 0), (2, 1), (4, 1), (6, 2), (8, 2), (18, 2.5)]
+    monkeypatch.setattr(training.Waits, "_seconds", iter(seconds).__next__)
+    monkeypatch.setattr(training, "_step_of", lambda *_: lambda *_: None)
+    traced = []
+    monkeypatch.setattr(training, "_traced", lambda *_: traced.append(1))
+    ((_, share),) = training.train(0, 1, "ddp", [Phase("none", ())])
+    assert (round(share, 6), len(traced)) == (0.05, 3)
+
+
+def test_waits_for_a_core_are_read_from_the_kernel(group_of_one):
+    assert 0 <= training.Waits().share() <= 1
