@@ -52,6 +52,11 @@ _given: dict[str, Options] = {}
 catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
 catching_up_on = weakref.WeakKeyDictionary()
 
+# What knows the progress of the model whose buckets are reduced on a group; its `last`
+# is read by any thread.
+progress_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, Any]"
+progress_on = weakref.WeakKeyDictionary()
+
 
 def check_is_last(model: object, backend: _C.AikidoBackend) -> None:
     """Raises ConfigError if another model was registered on the group since."""

@@ -105,7 +105,7 @@ class Handle:
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
-        self._book = StepBook(self._backend.place[0])
+        self._book = StepBook.of(self._backend)
         self._policies = StepPolicy(policy)
         self._wait_all = WaitAll().native()
         self._optimizer = optimizer
@@ -167,7 +167,7 @@ class Handle:
     def by_step(self) -> Steps:
         """The events of each step, and `notes` on the losses by skipping."""
         self._collect()
-        return Steps(self._book.by_step.values(), notes=self._calls.losses.told)
+        return self._book.steps(self._calls.losses.told)
 
     @property
     def skipped_steps(self) -> int:
@@ -446,7 +446,7 @@ class Handle:
         self._state.apply(parts)
         self._collect()  # of the steps before
         while self.steps < copied.step:
-            self._book.note_skipped(self.steps)
+            self._book.note_copied(self.steps)
             self._end_step("copied", copied.rank)
             self.copied_steps += 1
             tell_passed(self._optimizer)
@@ -496,7 +496,7 @@ class Handle:
         work = self._backend.all_reduce(
             tensor, op, policy, 0, _GROUP_TIMEOUT, data_shard
         )
-        self._book.start(self.steps, work)
+        self._book.start(self.steps, work, tensor.numel())
         return work
 
     def _on_forward(self, module: torch.nn.Module, _: object) -> None:
@@ -586,7 +586,7 @@ class Handle:
         now = time.monotonic()
         if way == "own":
             self._own_steps_s.append(now - self._stepped_at)
-        self._stepped_at = now
+        self._stepped_at = counters.ended_at = now
         if collect:
             self._collect()
 

@@ -2,14 +2,22 @@
 # Copyright (c) the aikido authors
 """Calls under way with their steps, and the ends of those that are over."""
 
+import logging
+import time
 from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from aikido_torch import _C
+from aikido_torch._backend import progress_on
+from aikido_torch._job_ranks import say_both
 from aikido_torch.ddp._backups import late_in
 from aikido_torch.errors import AikidoError, PeerLostError
-from aikido_torch.straggler import StepCounters
+from aikido_torch.straggler import ShareWatch, StepCounters, Steps
 
 __all__ = ["StepBook"]
+
+_log = logging.getLogger("aikido")
 
 _MOST_OUTCOMES = 100_000
 _MOST_STEPS = 10_000
@@ -22,29 +30,41 @@ class StepBook:
 
     Args:
         rank: this one, in the group of the model.
+        size: of that group.
+        say: what becomes of a sentence that names ranks of the group.
 
     Attributes:
+        shares: of contributions, in the last minute.
         skipped_steps: those in which (part of) this rank's own gradient was left out.
         outcomes: of calls that have ended, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
     """
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, rank: int, size: int, say: Callable[[str], str] = str) -> None:
+        self._rank, self._size = rank, size
+        self._say = say
+        self.shares = ShareWatch(rank, size, time.monotonic())
         self._last_skipped = -1
         self.skipped_steps = 0
-        self._running: list[tuple[int, _C.AikidoWork]] = []
+        self._running: list[tuple[int, _C.AikidoWork, int]] = []
         self.outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self.by_step: dict[int, StepCounters] = {}
+
+    @classmethod
+    def of(cls, backend: _C.AikidoBackend) -> "StepBook":
+        """That of this rank of a group."""
+        book = cls(*backend.place, partial(say_both, backend=backend))
+        progress_on[backend] = book.shares
+        return book
 
     @property
     def has_many(self) -> bool:
         """Whether it is time for `collect`: many calls at once take little each."""
         return len(self._running) >= _MANY
 
-    def start(self, step: int, work: _C.AikidoWork) -> None:
-        """A call of `step` is under way."""
-        self._running.append((step, work))
+    def start(self, step: int, work: _C.AikidoWork, num_elements: int = 1) -> None:
+        """A call of `step` on a tensor of `num_elements` is under way."""
+        self._running.append((step, work, num_elements))
 
     def counters(self, step: int) -> StepCounters:
         """Those of `step`, to be written to."""
@@ -54,11 +74,20 @@ class StepBook:
                 del self.by_step[next(iter(self.by_step))]
         return self.by_step[step]
 
+    def steps(self, notes: Iterable[str]) -> Steps:
+        """The counters of the last steps, with `notes` on what skipping loses."""
+        return Steps(self.by_step.values(), notes=notes, place=(self._rank, self._size))
+
     def note_skipped(self, step: int) -> None:
         """This rank's gradient was left out of `step`."""
         if step > self._last_skipped:
             self._last_skipped = step
             self.skipped_steps += 1
+
+    def note_copied(self, step: int) -> None:
+        """`step` is in a state that this rank has copied."""
+        self.note_skipped(step)
+        self.shares.on_copied(step)
 
     def was_left_out(self, work: _C.AikidoWork) -> bool:
         """Whether a failed call failed because this rank itself is out."""
@@ -80,9 +109,9 @@ class StepBook:
     def collect(self) -> list[tuple[int, _C.Outcome]]:
         """The calls that have ended since the last time, with their steps."""
         ended, left = [], []
-        for step, work in self._running:
+        for step, work, num_elements in self._running:
             if not work.is_completed():
-                left.append((step, work))
+                left.append((step, work, num_elements))
                 continue
             try:
                 outcome = work.outcome()
@@ -91,9 +120,12 @@ class StepBook:
             if outcome is None:
                 continue
             self.outcomes.append(outcome)
-            self.counters(step).add(outcome)
+            self.counters(step).add(outcome, num_elements)
+            self.shares.on_call(step, outcome, num_elements)
             ended.append((step, outcome))
             if self._rank in outcome.skipped:
                 self.note_skipped(step)
         self._running = left
+        for text in self.shares.look(time.monotonic()):
+            _log.warning(self._say(text))
         return ended

@@ -9,7 +9,9 @@ from aikido_torch.straggler._policies import (
     SkipStraggler,
     WaitAll,
 )
+from aikido_torch.straggler._progress import Progress
 from aikido_torch.straggler._seeds import SeededDataset, seed_of
+from aikido_torch.straggler._share_watch import ShareWatch
 from aikido_torch.straggler._steps import StepCounters, Steps
 from aikido_torch.straggler.report import report
 from aikido_torch.straggler.sampler import BackupSampler
@@ -19,7 +21,9 @@ __all__ = [
     "BackupSampler",
     "Carry",
     "Policy",
+    "Progress",
     "SeededDataset",
+    "ShareWatch",
     "SkipStraggler",
     "StepCounters",
     "Steps",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from aikido_torch import _C
+from aikido_torch.straggler._contributions import Contributions
+from aikido_torch.straggler._progress import Progress, progress_of
 
 __all__ = ["StepCounters", "Steps"]
 
@@ -26,6 +28,8 @@ class StepCounters:
         stand_ins: data shard to backups that stood in for it, and in how many calls.
         deadline_ms: longest that was used.
         cancelled_bytes: of this rank, that were not sent any more.
+        contributions: that are in the results of its calls.
+        ended_at: when this rank was through it, by `time.monotonic()`.
     """
 
     step: int
@@ -36,9 +40,11 @@ class StepCounters:
     stand_ins: dict[int, Counter[int]] = field(default_factory=dict)
     deadline_ms: float = 0.0
     cancelled_bytes: int = 0
+    contributions: Contributions = field(default_factory=Contributions)
+    ended_at: float | None = None
 
-    def add(self, outcome: _C.Outcome) -> None:
-        """One more call of this step has ended."""
+    def add(self, outcome: _C.Outcome, num_elements: int = 1) -> None:
+        """One more call of this step has ended, with a result of `num_elements`."""
         self.num_calls += 1
         for rank in outcome.skipped:
             self.skipped.setdefault(rank, Counter())[outcome.reason] += 1
@@ -46,6 +52,7 @@ class StepCounters:
             self.stand_ins.setdefault(data_shard, Counter())[backup] += 1
         self.deadline_ms = max(self.deadline_ms, outcome.deadline_ms)
         self.cancelled_bytes += outcome.cancelled_bytes
+        self.contributions.add(outcome, num_elements)
 
     def is_plain(self) -> bool:
         """Nobody was skipped or stood in for, and this rank was there."""
@@ -57,10 +64,24 @@ class Steps(list[StepCounters]):
 
     Attributes:
         notes: ways in which the loop loses what skipping gains, each with its remedy.
+        place: the rank that the counters are of, and the size of its group; None: not
+            known.
     """
 
     def __init__(
-        self, steps: Iterable[StepCounters] = (), *, notes: Iterable[str] = ()
+        self,
+        steps: Iterable[StepCounters] = (),
+        *,
+        notes: Iterable[str] = (),
+        place: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(steps)
         self.notes = list(notes)
+        self.place = place
+
+    def progress(self) -> Progress | None:
+        """Steps per second, and which part of each rank's contributions is in them.
+
+        None: the times or the results of fewer than two steps are known.
+        """
+        return progress_of(self, self.place)

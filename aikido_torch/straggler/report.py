@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Tables of who was skipped and why, and who stood in, by rank and by step."""
+"""Progress, and tables of skipped ranks, reasons and stand-ins, by rank and step."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from aikido_torch import _C
-from aikido_torch.straggler._steps import StepCounters
+from aikido_torch.straggler._progress import BatchSize
+from aikido_torch.straggler._steps import StepCounters, Steps
 
 __all__ = ["report"]
 
@@ -26,6 +27,7 @@ def report(
     outcomes: Iterable[_C.Outcome],
     *,
     steps: Iterable[StepCounters] | None = None,
+    batch_size: BatchSize | None = None,
     console: Console | None = None,
 ) -> dict[int, dict[str, int]]:
     """Prints how often each rank was skipped, by reason, and returns the same.
@@ -35,11 +37,17 @@ def report(
     Args:
         outcomes: of the calls to report on, such as `handle.outcomes` of
             `aikido_torch.ddp.register`.
-        steps: such as `handle.by_step`; then a second table tells of each step in which
-            somebody was skipped or stood in for or this rank caught up, the last 40.
-            In the place of a table without rows is a sentence. A third table has the
-            notes of `handle.by_step`, if there are any.
+        steps: such as `handle.by_step`; then the first lines show steps per second and
+            the share of all contributions that is in the results. A second table shows
+            each step in which somebody was skipped or stood in for or this rank caught
+            up, the last 40. In the place of a table without rows is a sentence. A third
+            table has the notes of `handle.by_step`, if there are any.
+        batch_size: samples of one rank in one step, or a list of them by rank; then
+            progress is also in samples per second.
         console: where to print; None is standard output.
+
+    Raises:
+        ConfigError: `batch_size` is not that of the ranks.
 
     Returns:
         For each rank that was skipped at least once, reason to number of calls. The
@@ -59,7 +67,7 @@ def report(
     table = Table(title=f"Skipped contributions in {total} calls")
     table.add_column("rank", justify="right")
     table.add_column("skipped", justify="right")
-    table.add_column("share", justify="right")
+    table.add_column("of calls", justify="right")
     table.add_column("why")
     table.add_column("longest deadline", justify="right")
     if stand_ins:
@@ -75,16 +83,20 @@ def report(
             row.append(", ".join(f"by {backup} {n}" for backup, n in by))
         table.add_row(*row)
     console = console or Console()
+    if steps is not None:
+        steps = steps if isinstance(steps, Steps) else Steps(steps)
+        if progress := steps.progress():
+            for line in progress.lines(batch_size):
+                console.print(line, soft_wrap=True)
     if table.rows:
         console.print(table)
     else:
         console.print(f"Nobody was skipped in {total} calls.")
     if steps is not None:
-        notes = getattr(steps, "notes", ())
-        by_step = _by_step(list(steps))
+        by_step = _by_step(steps)
         console.print(by_step if by_step.rows else f"{by_step.title}.")
-        if notes:
-            console.print(_notes(notes))
+        if steps.notes:
+            console.print(_notes(steps.notes))
     return {rank: dict(reasons) for rank, reasons in sorted(late.items())}
 
 

@@ -188,3 +188,7 @@ def test_each_step_has_its_counters(group_of_one):
         (i, "own", 1) for i in range(4)
     ]
     assert all(s.is_plain() for s in handle.by_step)
+    assert [s.contributions.num_elements for s in handle.by_step] == [6] * 4
+    assert handle.by_step.progress().shares == (1.0,)
+    times = [s.ended_at for s in handle.by_step]
+    assert times == sorted(set(times))

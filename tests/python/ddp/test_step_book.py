@@ -24,31 +24,38 @@ class Work:
 
 def outcome_of(**fields):
     return SimpleNamespace(
-        contributors=[0, 1], skipped={}, stand_ins={}, shards=[], **fields
+        contributors=[0, 1],
+        skipped={},
+        stand_ins={},
+        shards=[],
+        reason="complete",
+        **fields,
     )
 
 
 def test_a_call_counts_once_when_it_has_ended(monkeypatch):
     counted = []
     monkeypatch.setattr(
-        _step_book.StepCounters, "add", lambda self, o: counted.append((self.step, o))
+        _step_book.StepCounters,
+        "add",
+        lambda self, *call: counted.append((self.step, *call)),
     )
-    book, outcome = StepBook(0), outcome_of()
+    book, outcome = StepBook(0, 4), outcome_of()
     works = [Work(outcome), Work(None), Work(PeerLostError("gone"))]
     for step, work in enumerate(works):
-        book.start(step, work)
+        book.start(step, work, 7)
     assert book.collect() == []
     for work in works:
         work.is_over = True
     assert book.collect() == [(0, outcome)]
     assert book.collect() == []
     assert list(book.outcomes) == [outcome]
-    assert counted == [(0, outcome)]
+    assert counted == [(0, outcome, 7)]
     assert list(book.by_step) == [0]
 
 
 def test_many_calls_are_collected_together():
-    book = StepBook(0)
+    book = StepBook(0, 4)
     for step in range(_step_book._MANY):
         assert not book.has_many
         book.start(step, Work(None))
@@ -57,7 +64,7 @@ def test_many_calls_are_collected_together():
 
 def test_only_the_last_steps_are_kept(monkeypatch):
     monkeypatch.setattr(_step_book, "_MOST_STEPS", 3)
-    book = StepBook(0)
+    book = StepBook(0, 4)
     for step in range(5):
         assert book.counters(step).step == step
     assert book.counters(4) is book.by_step[4]
@@ -79,11 +86,28 @@ def late_outcome(*skipped):
         reason="deadline",
         deadline_ms=1.0,
         cancelled_bytes=0,
+        contributors=[],
+        shards=[],
     )
 
 
+def test_the_shares_of_a_group_are_found_by_its_backend():
+    class Backend:
+        place = (2, 4)
+
+    backend = Backend()
+    book = StepBook.of(backend)
+    assert book.steps([]).place == (2, 4)
+    assert _step_book.progress_on[backend] is book.shares
+
+
+def test_the_steps_say_whose_they_are():
+    steps = StepBook(2, 4).steps(["a note"])
+    assert (steps.place, steps.notes, list(steps)) == ((2, 4), ["a note"], [])
+
+
 def test_a_step_without_the_own_gradient_counts_once():
-    book = StepBook(1)
+    book = StepBook(1, 4)
     for step, skipped in ((3, 0), (4, 1), (4, 1)):
         ended(book, step, late_outcome(skipped))
     assert book.skipped_steps == 1
@@ -92,15 +116,32 @@ def test_a_step_without_the_own_gradient_counts_once():
     assert book.skipped_steps == 3
 
 
+def test_a_rank_that_is_late_for_a_minute_is_logged(monkeypatch, caplog):
+    now = 100.0
+    monkeypatch.setattr(_step_book.time, "monotonic", lambda: now)
+    book = StepBook(1, 4, say=lambda text: f"{text} (in the job: 5)")
+    for step in range(20):
+        now += 10.0
+        if step % 2:
+            ended(book, step, late_outcome(0, 1))
+        else:
+            book.note_copied(step)
+    assert book.skipped_steps == 20
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("aikido", "WARNING")
+    assert record.message.startswith("Rank 1 (this rank) has had less than half of ")
+    assert record.message.endswith(" (in the job: 5)")
+
+
 def test_a_rank_is_left_out_where_the_failure_is_its_own():
-    book = StepBook(2)
+    book = StepBook(2, 4)
     assert book.was_left_out(Work(PeerLostError("out", rank=2)))
     assert not book.was_left_out(Work(PeerLostError("lost", rank=1)))
     assert not book.was_left_out(Work(late_outcome()))
 
 
 def test_ranks_that_were_in_time_come_first():
-    book = StepBook(1)
+    book = StepBook(1, 4)
     assert book.by_lateness(4) == [2, 3, 0]
     ended(book, 0, late_outcome(2, 1))
     assert book.by_lateness(4) == [3, 0, 2]

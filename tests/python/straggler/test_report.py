@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from aikido_torch.straggler import StepCounters, report
+from aikido_torch.straggler import StepCounters, Steps, report
+from aikido_torch.straggler._contributions import Contributions
 
 
 def outcome(skipped=(), reason="deadline", deadline_ms=0.0, stand_ins=()):
@@ -59,6 +60,22 @@ def test_nobody_skipped_is_a_sentence():
         "Nobody was skipped in 0 calls.\n"
         "0 of 2 steps with somebody skipped or caught up.\n"
     )
+
+
+def test_progress_comes_first():
+    contributions = [Contributions(2, 10), Contributions(2, 10, {1: 5})]
+    steps = Steps(
+        StepCounters(i, num_calls=1, contributions=each, ended_at=float(i))
+        for i, each in enumerate(contributions)
+    )
+    console = Console(file=io.StringIO(), width=40)
+    report([], steps=steps, batch_size=400, console=console)
+    assert console.file.getvalue().splitlines()[:3] == [
+        "1 steps/s with 87.5% of all contributions: progress 0.875 full steps/s, "
+        "700 samples/s.",
+        "Contributions by rank: rank 1 75.0%, others 100.0%.",
+        "Nobody was skipped in 0 calls.",
+    ]
 
 
 def by_step(steps):

@@ -14,6 +14,8 @@ def outcome(
         reason=reason,
         deadline_ms=deadline_ms,
         cancelled_bytes=cancelled_bytes,
+        contributors=[r for r in range(4) if r not in skipped],
+        shards=[],
     )
 
 
@@ -30,6 +32,8 @@ def test_the_calls_of_a_step_add_up():
         2: {"deadline": 2, "known_behind": 1},
     }
     assert (step.deadline_ms, step.cancelled_bytes) == (30.0, 11)
+    assert step.contributions.num_ranks == 4
+    assert step.contributions.missing == {1: 1, 2: 3}
     assert not step.is_plain()
 
 
