@@ -19,6 +19,7 @@ import torch.distributed as dist
 from aikido_torch import _C
 from aikido_torch._backend import (
     backend_of,
+    progress_on,
     recorder_of_process,
     with_bucket_backends,
 )
@@ -107,6 +108,18 @@ _GAUGES = {
         "of the uplink, from which that bound comes; 0: not known",
     ),
 }
+# Of the model that is reduced on `group`, in the last minute as this rank knows it.
+_PROGRESS = {
+    "steps": ("aikido_steps_per_second", "optimizer steps, in the last minute"),
+    "progress": (
+        "aikido_progress_full_steps_per_second",
+        "steps times the part of all contributions that is in the results",
+    ),
+    "share": (
+        "aikido_contribution_ratio",
+        "the part of a rank's contributions that is in the results, in the last minute",
+    ),
+}
 _DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
 _LAST_PORT = 65535
 
@@ -179,6 +192,26 @@ class Metrics:
             self._thread.join()
 
 
+def _progress(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Metric]":
+    """Of the models on these groups; nothing before ten seconds of a training."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    labels = ["rank", "group"]
+    steps = GaugeMetricFamily(*_PROGRESS["steps"], labels=labels)
+    progress = GaugeMetricFamily(*_PROGRESS["progress"], labels=labels)
+    shares = GaugeMetricFamily(*_PROGRESS["share"], labels=[*labels, "contributor"])
+    for backend in backends:
+        known = progress_on.get(backend)
+        if known is None or (last := known.last) is None:
+            continue
+        values = [str(rank), backend.group_name]
+        steps.add_metric(values, last.steps_per_second)
+        progress.add_metric(values, last.full_steps_per_second)
+        for contributor, share in enumerate(last.shares):
+            shares.add_metric([*values, str(contributor)], share)
+    yield from (steps, progress, shares)
+
+
 class _Collector:
     """Reads the counters of a group, as long as there is one."""
 
@@ -241,6 +274,7 @@ class _Collector:
         yield gauge(
             "aikido_trace_armed", "1: a trace is taken", self._recorder.is_armed
         )
+        yield from _progress(backends, rank)
         try:
             clock = backend.clock_of_rank_0()
         except AikidoError:  # the group has ended

@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from aikido_torch._backend import backend_of
 from aikido_torch.errors import ConfigError, UnsupportedError
+from aikido_torch.straggler import Progress
 from aikido_torch.trace import _metrics
 from aikido_torch.trace._log import event_names
 from aikido_torch.trace._metrics import serve
@@ -73,6 +74,25 @@ def test_what_sending_took_is_counted_in_seconds(group_of_one, monkeypatch):
     }
     for name, value in wanted.items():
         assert float(seen[f'aikido_{name}{{rank="0"}}']) == value
+
+
+def test_progress_is_that_of_the_model_in_the_last_minute(metrics):
+    class Shares:
+        last = None
+
+    shares = Shares()
+    _metrics.progress_on[backend_of(None)] = shares
+    assert not [key for key in read(metrics) if "_per_second" in key and "step" in key]
+    shares.last = Progress(steps_per_second=8.0, shares=(1.0, 0.25, 1.0, 0.75))
+    seen = read(metrics)
+    labels = f'group="{backend_of(None).group_name}",rank="0"'
+    assert seen[f"aikido_steps_per_second{{{labels}}}"] == "8.0"
+    assert seen[f"aikido_progress_full_steps_per_second{{{labels}}}"] == "6.0"
+    by_rank = [
+        seen[f'aikido_contribution_ratio{{contributor="{r}",{labels}}}']
+        for r in range(4)
+    ]
+    assert by_rank == ["1.0", "0.25", "1.0", "0.75"]
 
 
 def test_what_befell_members_is_counted_once(group_of_one):
