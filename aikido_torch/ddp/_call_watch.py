@@ -9,7 +9,8 @@ loop: all ranks have made the same calls before the backward of a step begins. S
 rank writes down how many it has made by then (`Counts`), and tells:
 
     a rank that stands still for a second      its next step, and its calls
-    each rank in every 25th step               the step, and its calls before it
+    each rank in every 25th step, and behind   the step, and its calls before it
+    a step with more calls than the last one
 
 A rank that has begun the step of the first kind without one of these calls never makes
 it in time, so all ranks would wait for each other. It says so: the call fails on all
@@ -48,6 +49,7 @@ _STILL_S = 1.0  # until a rank tells where it stands
 _SURE_S = 1.0  # until a call that is missing is an error
 _MOST_HOOKS = 4096
 _TOLD_STEPS = 25
+_TOLD_APART = 5  # steps at least, where they have not all the same number of calls
 _SHOWN_BYTES = 200  # of a line
 
 
@@ -80,10 +82,15 @@ class Counts:
         """The backward of `step` begins, behind so many calls."""
         self._hooks.append((step, calls))
 
-    def at(self, step: int) -> int | None:
-        """The calls before `step`; None: this rank did not do that step itself."""
+    def add(self, count: int) -> None:
+        """So many numbers of calls before the last backward were left out since."""
+        hooks = [(step, calls + count) for step, calls in self._hooks]
+        self._hooks = deque(hooks, maxlen=_MOST_HOOKS)
+
+    def by(self, step: int) -> int | None:
+        """The calls before the first backward from `step` on; None: there is none."""
         found = self._first_from(step)
-        return found[1] if found is not None and found[0] == step else None
+        return None if found is None else found[1]
 
     def lacks(self, place: Place) -> int | None:
         """The step that this rank has begun without a call of `place`; None: none."""
@@ -129,9 +136,12 @@ class CallWatch:
         self._thread_id = threading.get_ident()  # of the training
         self._next_step = 0
         self._counts = Counts()
-        self._lock = threading.Lock()  # of _counts
+        self._lock = threading.Lock()  # of _counts and told
         self.told: list[Place] = []
         self._regular_told = -1
+        self._told_at = 0  # step
+        self._last_hook = (-1, -1)  # calls, and how many more than at the one before
+        self._is_irregular = False  # since the place was told
         self.failure = ""
         self.ended = threading.Event()
         self._sending = threading.Lock()
@@ -159,9 +169,12 @@ class CallWatch:
         with self._lock:
             self._counts.on_hook(step, calls)
         self._next_step = step + 1
-        is_due = step % _TOLD_STEPS == 0 and calls != self._regular_told
-        if is_due:
-            self._regular_told = calls
+        before, more = self._last_hook
+        self._last_hook = calls, -1 if before < 0 else calls - before
+        self._is_irregular |= more >= 0 and calls - before != more
+        is_due = self._is_irregular and step - self._told_at >= _TOLD_APART
+        if (is_due or step % _TOLD_STEPS == 0) and calls != self._regular_told:
+            self._regular_told, self._told_at, self._is_irregular = calls, step, False
             self._tell({"place": [self._own, step, calls, "", False]})
         return calls
 
@@ -169,13 +182,29 @@ class CallWatch:
         """This rank has gone past steps, to behind `steps` of them."""
         self._next_step = steps
 
-    def missing(self) -> int:
-        """How many calls this rank lacks of those that others had made by a step."""
-        told, self.told = self.told, []
+    def missing(self, steps: int) -> int:
+        """How many calls this rank lacks of those that others had made by a step.
+
+        Args:
+            steps: behind this rank. What others have told of later steps stays.
+        """
         with self._lock:
-            own = [(self._counts.at(place.step), place) for place in told]
-        lacking = [place.calls - count for count, place in own if count is not None]
-        return max([0, *lacking])
+            told, self.told = self.told, []
+            lacking = [0]
+            for place in told:
+                own = self._counts.by(place.step)
+                if own is None and place.step < steps:
+                    own = self._calls.num_calls  # it has gone past that step
+                if own is None:
+                    self.told.append(place)
+                else:
+                    lacking.append(place.calls - own)
+        return max(lacking)
+
+    def on_repaired(self, count: int) -> None:
+        """So many numbers of calls were left out for what `missing` has found."""
+        with self._lock:
+            self._counts.add(count)
 
     def close(self) -> None:
         """Ends the thread, and waits for it. Idempotent."""
@@ -232,7 +261,8 @@ class CallWatch:
             return
         place = Place(*fields["place"])
         if not place.is_still:
-            self.told = [*self.told[-_MOST_TOGETHER:], place]
+            with self._lock:
+                self.told = [*self.told[-_MOST_TOGETHER:], place]
         else:
             self._suspects[place.rank] = (place, time.monotonic())
 

@@ -135,7 +135,7 @@ class LoopCalls:
         if self._watch is not None:
             self.check()
             if self._watch.told:
-                self._repair(self._watch.missing())
+                self._repair(self._watch, steps)
         self._top, self._made_before = steps, self._num_calls()
         self._strict.on_top(steps, self._made_before)
         return self._every.limit(steps)
@@ -179,6 +179,7 @@ class LoopCalls:
             self._leave_out(count, tells=not self._strict.are_free)
             self._watch.on_moved(steps)
             self._has_moved = True
+            self._repair(self._watch, steps)  # before the loop makes a call
         self._strict.end_top(steps, self._num_calls())
         if self._strict.per_step > 0:
             self._begin_names()
@@ -204,11 +205,13 @@ class LoopCalls:
         for _ in range(count):
             self._calls.leave_out_call(text, tells)
 
-    def _repair(self, missing: int) -> None:
-        """Others have made so many calls more before a step that this rank did."""
+    def _repair(self, watch: CallWatch, steps: int) -> None:
+        """Leaves out the calls that others have made before steps behind this rank."""
+        missing = watch.missing(steps)
         if missing <= 0 or not self._has_moved:
             return
         self._leave_out(missing, tells=False)
+        watch.on_repaired(missing)
         if not self._has_reported:
             self._has_reported = True
             report(

@@ -28,9 +28,11 @@ def test_a_rank_lacks_a_call_once_it_has_begun_the_step_without_it():
     assert counts().lacks(Place(1, 0, 1)) is None
 
 
-def test_counts_are_of_own_steps():
+def test_the_calls_before_a_step_are_those_before_the_first_own_one_from_it_on():
     own = counts((4, 10), (9, 12))
-    assert [own.at(step) for step in (3, 4, 5, 9, 10)] == [None, 10, None, 12, None]
+    assert [own.by(step) for step in (3, 4, 5, 9, 10)] == [None, 10, 12, 12, None]
+    own.add(2)
+    assert [own.by(step) for step in (4, 9)] == [12, 14]
 
 
 class _Group:
@@ -111,13 +113,53 @@ def test_a_call_that_this_rank_never_makes_fails_on_all_with_both_places():
     assert buckets.is_aborted
 
 
+def told(*places):
+    return [Place(rank, step, calls, "", False) for rank, step, calls in places]
+
+
 def test_calls_that_others_had_made_before_a_step_are_missing():
     calls, buckets = _Group(10), _Group()
     watch = ended_watch(calls, buckets)
     watch.on_hook(25)
-    watch.told = [Place(1, 25, 12, "", False), Place(1, 26, 99, "", False)]
-    assert watch.missing() == 2
-    assert watch.missing() == 0
+    watch.told = told((1, 25, 12), (1, 26, 99))
+    assert watch.missing(26) == 2
+    assert watch.told == told((1, 26, 99))  # it is not there yet
+    watch.on_repaired(2)
+    watch.told = told((2, 25, 12))  # another rank tells the same later
+    assert watch.missing(26) == 0
+
+
+def test_a_rank_that_has_gone_past_a_step_lacks_its_calls_at_once():
+    calls, buckets = _Group(10), _Group()
+    watch = ended_watch(calls, buckets)
+    watch.on_hook(8)
+    watch.told = told((1, 11, 11), (0, 21, 12), (0, 31, 13))
+    assert watch.missing(30) == 2
+    calls.num_calls = 13  # two were left out, and one was made
+    watch.on_hook(32)
+    assert watch.missing(33) == 0
+
+
+def test_a_call_that_is_not_made_in_each_step_is_told_in_the_next_one():
+    calls, buckets = _Group(7), _Group()
+    watch = ended_watch(calls, buckets)
+    seen = []
+    for step in range(1, 34):
+        watch.on_hook(step)
+        if len(buckets.sent) > len(seen):
+            seen.append(step)
+            buckets.sent = buckets.sent[: len(seen)]
+        calls.num_calls += step in (10, 20, 21, 22, 30)
+    assert seen == [11, 21, 25, 31]
+
+
+def test_calls_of_each_step_are_told_now_and_then():
+    calls, buckets = _Group(7), _Group()
+    watch = ended_watch(calls, buckets)
+    for step in range(1, 60):
+        watch.on_hook(step)
+        calls.num_calls += 2
+    assert len(buckets.sent) == 2  # in steps 25 and 50
 
 
 def test_the_call_of_a_thread_is_found_with_its_line():

@@ -208,6 +208,45 @@ def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
         assert "handle.every(n)" in text
 
 
+def call_in_each_tenth_step(rank, size, call, place):
+    """A loop that does not know of `Handle.every`. Returns what it was warned of."""
+    training = Training(rank, late_in=(8, 34), late_s=0.5)
+    handle, step = training.handle, 0
+
+    def tell(step):
+        if call == "broadcast":
+            dist.broadcast(torch.tensor([float(step)]), 0)
+        else:
+            dist.barrier()
+
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        while (step := step + handle.catch_up()) < STEPS:
+            if place == "before" and step % 10 == 0:
+                tell(step)
+            training.step(step)
+            if place == "behind" and step % 10 == 0:
+                tell(step)
+            step += 1
+        handle.catch_up()
+    return [str(w.message) for w in seen if "handle.every(n)" in str(w.message)]
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("call", ["barrier", "broadcast"])
+def test_a_call_in_each_tenth_step_ends_well_or_is_named_within_seconds(call, place):
+    begin = time.monotonic()
+    try:
+        found = run_ranks(3, call_in_each_tenth_step, call, place, group_timeout=120)
+    except RanksFailedError as error:
+        texts = list(error.failures.values())
+        assert all("handle.every(n)" in text for text in texts), texts
+    else:
+        # A broadcast waits for its source only: the late rank has missed some of them.
+        assert call == "barrier" or any(found[LATE])
+    assert time.monotonic() - begin < 60  # half of the time-out
+
+
 def train_on_a_part(rank, size):
     """Groups that all ranks make later have equal names, on members or not."""
     group = dist.new_group([0, 1, 2])
