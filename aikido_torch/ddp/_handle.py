@@ -261,26 +261,26 @@ class Handle:
     def barrier(self, group: dist.ProcessGroup) -> None:
         """Waits for all ranks of `group`, and answers those that copy the state.
 
-        For the end of an epoch, a checkpoint or a test. In a barrier of torch nobody
-        answers, so a rank that was left out (`log_full="leave"`) and those that wait
-        for it there would wait for each other. Call it where `catch_up` may be called.
+        For the end of an epoch, a checkpoint or a test, where `catch_up` may be called.
+        In a barrier of torch a rank that was left out and the others wait in a circle.
 
         Args:
             group: of the same ranks as the model's, of any backend.
 
         Raises:
-            ConfigError: the buckets are reduced in it.
-            Whatever `catch_up` or the barrier raises.
+            ConfigError: the buckets are reduced in it; or what `catch_up` raises.
         """
         if group is self._group and not self._calls.has_own_group:
             raise ConfigError(
-                "barrier: this is the group of the model, in which a rank that is "
-                "behind still has gradients to reduce; make another one, as by "
-                "torch.distributed.new_group(), once, on all ranks."
+                "barrier: this is the group of the model, where a rank that is behind "
+                "has gradients to reduce; make another one by dist.new_group()."
             )
         work = dist.barrier(group, async_op=True)
         while not work.is_completed():
-            self.catch_up()
+            if self._must_copy():
+                self.catch_up()
+            self._look()  # takes no steps, which the loop would not count
+            self._answer()
             time.sleep(_LOOK_S)
         work.wait()
 

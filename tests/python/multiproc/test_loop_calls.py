@@ -6,6 +6,7 @@ import contextlib
 import gc
 import time
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
+from aikido_torch.ddp import _handle
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import RanksFailedError, late, run_ranks
@@ -23,6 +25,7 @@ from aikido_torch.testing import RanksFailedError, late, run_ranks
 POLICY = SkipStraggler(floor_ms=20, ceiling_ms=20)
 LATE = 2
 STEPS = 60
+REAL_BARRIER = dist.barrier
 
 
 class Training:
@@ -206,6 +209,53 @@ def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
         assert "test_loop_calls.py" in text
         assert "before the backward of step 20" in text
         assert "handle.every(n)" in text
+
+
+class SlowWork:
+    """A barrier whose end this rank sees late, while others go on."""
+
+    def __init__(self, group):
+        self.work = REAL_BARRIER(group, async_op=True)
+        self.due = None
+
+    def is_completed(self):
+        if self.due is None and self.work.is_completed():
+            self.due = time.monotonic() + 0.3
+        return self.due is not None and time.monotonic() > self.due
+
+    def wait(self):
+        return self.work.wait()
+
+
+def meet_in_a_barrier(rank, size):
+    training = Training(rank, late_in=())
+    handle, step, has_met = training.handle, 0, False
+    meeting = dist.new_group()
+    steps = []
+    while (step := step + handle.catch_up()) < STEPS:
+        if step >= 10 and not has_met:
+            has_met = True
+            steps = [step, handle.steps]
+            if rank == LATE:
+                with mock.patch.object(
+                    _handle.dist, "barrier", lambda group, **_: SlowWork(group)
+                ):
+                    handle.barrier(meeting)
+            else:
+                handle.barrier(meeting)
+            steps.append(handle.steps)
+        training.step(step)
+        step += 1
+    return training.result(steps, step, handle.steps)
+
+
+def test_the_loop_counts_all_steps_that_are_taken_beside_a_barrier():
+    found = run_ranks(3, meet_in_a_barrier, group_timeout=20)
+    assert equal_weights(found)
+    for *_, at_barrier, step, handle_steps in found:
+        assert at_barrier == [10, 10, 10]
+        assert (step, handle_steps) == (STEPS, STEPS)
+    assert found[LATE][2] > 0  # steps that it missed in the barrier
 
 
 def call_in_each_tenth_step(rank, size, call, place):
