@@ -12,6 +12,15 @@ import time
 
 __all__ = ["die", "hold_python_lock", "late", "stop"]
 
+# Again and again: on a busy machine the process may not have stopped yet.
+_WAKER = """
+import os, sys, time
+time.sleep(float(sys.argv[1]))
+while os.getppid() == int(sys.argv[2]):
+    os.kill(int(sys.argv[2]), int(sys.argv[3]))
+    time.sleep(0.01)
+"""
+
 
 def late(seconds: float) -> None:
     """This thread does nothing for a while; the progress thread goes on."""
@@ -28,11 +37,10 @@ def hold_python_lock(seconds: float) -> None:
 
 def stop(seconds: float) -> None:
     """The whole process stands still (SIGSTOP) and then goes on (SIGCONT)."""
-    waker = "import os, sys, time; time.sleep(float(sys.argv[1])); "
-    waker += "os.kill(int(sys.argv[2]), int(sys.argv[3]))"
     arguments = [str(seconds), str(os.getpid()), str(int(signal.SIGCONT))]
-    with subprocess.Popen([sys.executable, "-S", "-c", waker, *arguments]):
+    with subprocess.Popen([sys.executable, "-S", "-c", _WAKER, *arguments]) as waker:
         os.kill(os.getpid(), signal.SIGSTOP)
+        waker.kill()
 
 
 def die(after: float = 0.0) -> None:

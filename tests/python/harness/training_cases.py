@@ -403,10 +403,14 @@ def _stop(seconds: float) -> None:
     if child == 0:
         try:
             late(seconds)
-            os.kill(parent, signal.SIGCONT)
+            # On a busy machine the parent may not have stopped yet.
+            while os.getppid() == parent:
+                os.kill(parent, signal.SIGCONT)
+                late(0.01)
         finally:
             os._exit(0)
     os.kill(parent, signal.SIGSTOP)
+    os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
 
 

@@ -45,6 +45,25 @@ def test_stop_stands_still_and_goes_on():
     assert float(words[-1]) >= 0.4
 
 
+_SLOW_TO_STOP = """(
+    kill := __import__("os").kill,
+    setattr(
+        __import__("os"), "kill", lambda *a: (late(1.0), kill(*a))
+    ),
+    stop(0.0),
+)"""
+
+
+def test_a_process_that_stops_late_goes_on_as_well():
+    with start(_SLOW_TO_STOP) as process:
+        killer = threading.Timer(20.0, process.kill)
+        killer.start()
+        words = process.stdout.readline().split()
+        killer.cancel()
+        process.kill()
+    assert words[:2] == ["went", "on"]
+
+
 @pytest.mark.parametrize(("fault", "runs"), [(late, True), (hold_python_lock, False)])
 def test_only_a_held_lock_keeps_other_threads_from_running(fault, runs):
     beats, stop = [], threading.Event()
