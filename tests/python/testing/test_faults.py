@@ -56,7 +56,7 @@ _SLOW_TO_STOP = """(
 
 def test_a_process_that_stops_late_goes_on_as_well():
     with start(_SLOW_TO_STOP) as process:
-        killer = threading.Timer(20.0, process.kill)
+        killer = threading.Timer(60.0, process.kill)
         killer.start()
         words = process.stdout.readline().split()
         killer.cancel()
