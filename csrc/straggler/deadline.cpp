@@ -20,7 +20,8 @@ Deadlines::Deadlines(const PolicyOptions& options, const History& history)
       rule_{Duration::zero(), RankSet(history.world_size())},
       typical_(static_cast<size_t>(history.world_size())),
       grants_(static_cast<size_t>(history.world_size())),
-      probes_(static_cast<size_t>(history.world_size())) {}
+      probes_(static_cast<size_t>(history.world_size())),
+      account_(options.worth) {}
 
 Duration Deadlines::grace(uint64_t bytes) const {
   // With backups a skip loses no data, but the time until another one has sent them.
@@ -30,7 +31,7 @@ Duration Deadlines::grace(uint64_t bytes) const {
   return std::clamp(price, options_.floor, options_.ceiling);
 }
 
-Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) {
+Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) const {
   const RecentOperations& recent = history_.recent();
   if (recent.num_closed(bytes) < options_.warmup_operations)
     return {std::min(options_.ceiling, longest_), Why::kWarmingUp};
@@ -40,17 +41,16 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) {
     return is_late ? Answer{Duration::zero(), Why::kDropped}
                    : Answer{std::min(grace, longest_), Why::kGrace};
   }
-  look(bytes);
   if (waits_) {
     const Duration all = scaled(recent.longest_lag(), options_.slack);
     return {std::min(std::clamp(all, grace, options_.ceiling), longest_),
             Why::kWaitingPays};
   }
   Answer answer{grace, Why::kGrace};
-  if (!is_well_) {
+  if (is_dropped(rank, bytes)) {
+    answer = of_dropped(rank, seq, bytes);
+  } else if (!is_well_) {
     answer = {rule_.deadline, Why::kRule};
-    if (rule_.dropped.contains(rank) && recent.longest_of_few(rank) > grace)
-      answer = of_dropped(rank, seq, bytes);
   }
   if (const auto granted = re_entry(rank, seq, bytes);
       granted && *granted > answer.deadline)
@@ -59,68 +59,94 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) {
   return answer;
 }
 
+bool Deadlines::is_dropped(Rank rank, uint64_t bytes) const {
+  return !is_well_ && rule_.dropped.contains(rank) &&
+         history_.recent().longest_of_few(rank) > grace(bytes);
+}
+
+Deadlines::Answer Deadlines::of_dropped(Rank rank, Seq seq, uint64_t bytes) const {
+  if (const auto wait = probe(rank, seq, bytes)) return {*wait, Why::kReEntry};
+  return is_in_step(rank, seq) ? Answer{grace(bytes), Why::kGrace}
+                               : Answer{Duration::zero(), Why::kDropped};
+}
+
+// It has come in the last probe, and in all operations since.
+bool Deadlines::is_in_step(Rank rank, Seq seq) const {
+  const Probe& probe = probes_[static_cast<size_t>(rank.value)];
+  return probe.last > Seq(0) && probe.last < seq &&
+         seq.value <= probe.last.value + RecentOperations::kFew &&
+         history_.last_skipped(rank) < probe.last;
+}
+
 // Note [probe]
-Deadlines::Answer Deadlines::of_dropped(Rank rank, Seq seq, uint64_t bytes) {
+std::optional<Duration> Deadlines::probe(Rank rank, Seq seq, uint64_t bytes) const {
   const RecentOperations& recent = history_.recent();
-  Probe& probe = probes_[static_cast<size_t>(rank.value)];
-  const Duration grace = this->grace(bytes);
-  const bool is_in_step = probe.last > Seq(0) && probe.last < seq &&
-                          seq.value <= probe.last.value + RecentOperations::kFew &&
-                          history_.last_skipped(rank) < probe.last;
-  if (is_in_step) return {grace, Why::kGrace};
-  if (seq != probe.last && seq < probe.not_before)
-    return {Duration::zero(), Why::kDropped};
+  const Probe& probe = probes_[static_cast<size_t>(rank.value)];
+  if (is_in_step(rank, seq) || (seq != probe.last && seq < probe.not_before))
+    return std::nullopt;
   const Duration expected =
       recent.late_start(rank, seq) + typical_[static_cast<size_t>(rank.value)];
-  const Duration wait =
-      scaled(std::min(expected, recent.longest_of_few(rank)), options_.slack) + grace;
-  const auto period = std::max(to_ms(recent.period(bytes)), 1e-3);
-  const double share = to_ms(std::min(wait, options_.ceiling)) / period;
-  if (seq != probe.last && probe.last > Seq(0))
+  return scaled(std::min(expected, recent.longest_of_few(rank)), options_.slack) +
+         grace(bytes);
+}
+
+void Deadlines::note_probe(Rank rank, Seq seq, uint64_t bytes) {
+  const auto wait = probe(rank, seq, bytes);
+  Probe& probe = probes_[static_cast<size_t>(rank.value)];
+  if (!wait || probe.last == seq) return;
+  const auto period = std::max(to_ms(history_.recent().period(bytes)), 1e-3);
+  const double share = to_ms(std::min(*wait, options_.ceiling)) / period;
+  if (probe.last > Seq(0))
     probe.num_failures = std::min(probe.num_failures + 1, kMostProbeDoublings);
   probe.last = seq;
   const double operations =
       static_cast<double>(kProbeAfter << probe.num_failures) * (1 + 2 * share);
   probe.not_before = Seq(seq.value + static_cast<uint64_t>(operations));
-  return {wait, Why::kReEntry};
 }
 
 // Note [re-entry]
-std::optional<Duration> Deadlines::re_entry(Rank rank, Seq seq, uint64_t bytes) {
+std::optional<Duration> Deadlines::re_entry(Rank rank, Seq seq, uint64_t bytes) const {
   const auto i = static_cast<size_t>(rank.value);
-  Grant& grant = grants_[i];
-  if (grant.last > Seq(0) && grant.last < seq) {  // what became of the last one
-    if (history_.last_skipped(rank) >= grant.last) {
-      const auto doublings = std::min(grant.num_failures++, kMostDoublings);
-      grant.not_before = Seq(grant.last.value + (kGrantAfter << doublings));
-    } else {
-      grant.num_failures = 0;
-    }
-    grant.last = Seq(0);
-  }
   const Duration late = history_.recent().late_start(rank, seq);
   const Duration grace = this->grace(bytes);
-  if (late == Duration::zero() || seq < grant.not_before || typical_[i] > grace)
+  if (late == Duration::zero() || seq < grants_[i].not_before || typical_[i] > grace)
     return std::nullopt;
-  grant.last = seq;
   return scaled(late, options_.slack) + grace;
 }
 
-// Chooses the rule anew where it is time.
-void Deadlines::look(uint64_t bytes) {
+// What became of a grant.
+void Deadlines::note_grant(Rank rank, Seq seq, bool is_in) {
+  Grant& grant = grants_[static_cast<size_t>(rank.value)];
+  if (is_in) {
+    grant.num_failures = 0;
+  } else {
+    const auto doublings = std::min(grant.num_failures++, kMostDoublings);
+    grant.not_before = Seq(seq.value + (kGrantAfter << doublings));
+  }
+}
+
+void Deadlines::on_re_entry(Rank rank, Seq seq, uint64_t bytes, bool is_in) {
+  if (is_dropped(rank, bytes)) note_probe(rank, seq, bytes);
+  if (re_entry(rank, seq, bytes)) note_grant(rank, seq, is_in);
+}
+
+void Deadlines::choose(uint64_t bytes, TimePoint now) {
   const RecentOperations& recent = history_.recent();
+  if (options_.backups > 0 || recent.is_empty()) return;
+  account_.update(recent, now);
+  watch_account();
   const size_t num = recent.num_closed();
-  const size_t num_new = num - looked_at_;
-  const bool is_early = num < 2 * kEvery && num_new > 0;
-  if (num_new < kEvery && !is_early) return;
+  const bool is_early = num < 2 * kEvery;
+  if (num - looked_at_ < kEvery && !is_early) return;
   looked_at_ = num;
   const bool was_well = is_well_;
-  if (recent.is_empty()) {
-    is_well_ = true;
-    return;
-  }
   is_well_ = recent.is_complete() && recent.longest_lag() <= grace(bytes);
-  if (is_well_ && was_well && regret_ <= 0) return;
+  if (!is_well_ || !was_well) choose_rule(bytes);
+}
+
+// Note [which rule]
+void Deadlines::choose_rule(uint64_t bytes) {
+  const RecentOperations& recent = history_.recent();
   const auto n = history_.world_size();
   const WaitModel model(recent, grace(bytes), options_.worth, options_.slack,
                         fewest_of(options_, n));
@@ -133,51 +159,35 @@ void Deadlines::look(uint64_t bytes) {
       probes_[static_cast<size_t>(r.value)] = {
           Seq(0), Seq(recent.last_closed().value + kProbeAfter), 0};
   });
-  add_regret(model, num_new);
-  end_wait(model, num_new);
-}
-
-// Note [bound of the regret]
-void Deadlines::end_wait(const WaitModel& model, size_t num_new) {
-  if (regret_ <= 0) num_trials_ = 0;
-  num_waited_ = waits_ ? num_waited_ + num_new : 0;
-  if (num_waited_ < kTrialAfter << num_trials_) return;
-  if (model.predict(rule_).rate() < kWorthATrial * model.wait_all().rate()) return;
+  if (!may_try(model)) return;
   num_trials_ = std::min(num_trials_ + 1, kMostDoublings);
-  regret_ = kMostRegret / 2;
   waits_ = false;
+  is_trial_ = true;
 }
 
 // Note [bound of the regret]
-void Deadlines::add_regret(const WaitModel& model, size_t num_new) {
-  const auto& past = model.past();
-  // Those that are so old that late members have told when they called.
-  const size_t num = std::min(num_new, past.size());
-  const size_t end = past.size() > kEvery ? past.size() - kEvery : 0;
-  if (end == 0) return;
-  const size_t begin = end > num ? end - num : 0;
-  double bytes = 0, in = 0, time = 0, wait_all_time = 0;
-  const int32_t n = history_.world_size();
-  for (size_t i = begin; i < end; ++i) {
-    const PastOperation& op = past[i];
-    bytes += static_cast<double>(op.bytes);
-    in += static_cast<double>(op.bytes) * (1 - options_.worth * (n - op.num_in) / n);
-    time += static_cast<double>((op.to_quorum + op.waited).count());
-    Duration longest{0};
-    for (size_t r = 0; r < op.delays.size(); ++r)
-      longest = std::max(longest, model.delay(i, r));
-    wait_all_time += static_cast<double>((op.to_quorum + longest).count());
-  }
-  if (bytes == 0 || wait_all_time == 0) return;
-  const double by_wait_all = bytes / wait_all_time * time * (1 - kAllowed);
-  const double operations =
-      (by_wait_all - in) / (bytes / static_cast<double>(end - begin));
-  regret_ = std::max(regret_ + operations, -kMostCredit);
-  waits_ = regret_ > kMostRegret || (waits_ && regret_ > kMostRegret / 2);
+bool Deadlines::may_try(const WaitModel& model) const {
+  return waits_ && account_.lost() <= kMostLost &&
+         num_waited_ >= kTrialAfter << num_trials_ &&
+         model.predict(rule_).rate() >= kWorthATrial * model.wait_all().rate();
 }
 
-Duration Deadlines::for_quorum(int32_t num_missing, uint64_t bytes) {
-  if (options_.backups == 0) look(bytes);
+// Note [bound of the regret]
+void Deadlines::watch_account() {
+  const double lost = account_.lost();
+  if (lost <= 0) num_trials_ = 0;
+  if (lost <= kMostLost / 2) {
+    waits_ = is_trial_ = false;
+  } else if (waits_) {
+    ++num_waited_;
+  } else if (lost > kMostLost + (is_trial_ ? kOfATrial : 0)) {
+    waits_ = true;
+    is_trial_ = false;
+    num_waited_ = 0;
+  }
+}
+
+Duration Deadlines::for_quorum(int32_t num_missing, uint64_t bytes) const {
   const Duration as_a_rule = scaled(history_.median_after_half(bytes), options_.slack);
   Duration deadline = std::max(num_missing * grace(bytes), as_a_rule);
   if (!is_well_) deadline = std::max(deadline, rule_.deadline);

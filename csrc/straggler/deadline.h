@@ -34,16 +34,16 @@
 // the regret.
 //
 // Note [bound of the regret]
-// No prediction is sure. So the contributions that WaitAll would have made in the same
-// time, less kAllowed of them, are compared with those that are in the sums. When the
-// difference exceeds kMostRegret full operations, the owner waits for everybody, as
-// long as for the longest lag of the window, until the difference is half of that, or
-// until the rule would have made kWorthATrial times the progress of WaitAll lately.
-// Such a trial comes after kTrialAfter operations of waiting, and after twice as many
-// for each trial that has failed since the difference was zero. Whatever the delays
-// are, the loss against WaitAll is therefore bounded by kAllowed of the progress, a
-// constant, and half of kMostRegret for each trial, whose number is logarithmic in that
-// of the operations. What was gained counts for at most kMostCredit operations.
+// No prediction is sure. So an account is kept of what skipping has lost against
+// WaitAll (progress_account.h). When it exceeds kMostLost operations, the owner waits
+// for everybody, as long as for the longest lag of the window, until the account is
+// half of that, or until the rule would have made kWorthATrial times the progress of
+// WaitAll lately. Such a trial comes after kTrialAfter operations of waiting, and after
+// twice as many for each trial that has failed since the account was zero. A trial may
+// lose kOfATrial operations more than kMostLost and begins only if it would not lose
+// all of them: what a failed trial has lost stays in the account, and only the allowed
+// part of the progress of WaitAll pays for it. So whatever the delays are, the account
+// stays below the sum of kMostLost, kOfATrial and what one operation can lose.
 
 #include <cstdint>
 #include <optional>
@@ -52,6 +52,7 @@
 #include "base/clock.h"
 #include "straggler/history.h"
 #include "straggler/policy.h"
+#include "straggler/progress_account.h"
 #include "straggler/wait_model.h"
 
 namespace aikido::straggler {
@@ -66,9 +67,8 @@ class Deadlines {
   static constexpr size_t kEvery = 8;         // operations
   static constexpr uint64_t kGrantAfter = 8;  // operations
   static constexpr uint32_t kMostDoublings = 6;
-  static constexpr double kAllowed = 0.02;
-  static constexpr double kMostRegret = 2;  // full operations
-  static constexpr double kMostCredit = 4;
+  static constexpr double kMostLost = 2;       // full operations
+  static constexpr double kOfATrial = 1;       // full operations
   static constexpr uint64_t kProbeAfter = 16;  // operations, for a short wait
   static constexpr uint32_t kMostProbeDoublings = 2;
   static constexpr size_t kTrialAfter = 8;  // operations
@@ -89,34 +89,49 @@ class Deadlines {
     Duration deadline{0};
     Why why = Why::kGrace;
   };
-  // For operation `seq` of `bytes`. O(1), or O(window) every kEvery operations.
-  Answer of(Rank rank, Seq seq, uint64_t bytes);
+
+  // --- Events, at each close of a shard that is owned here.
+
+  // Operation `seq` of `bytes` had kReEntry for `rank`, whose contribution is in or
+  // not. Told before the history knows of the close.
+  void on_re_entry(Rank rank, Seq seq, uint64_t bytes, bool is_in);
+  // The history knows the operation: chooses anew where it is time. O(n), or O(window)
+  // every kEvery operations.
+  void choose(uint64_t bytes, TimePoint now);
+
+  // --- Answers.
+
+  // For operation `seq` of `bytes`. O(1).
+  Answer of(Rank rank, Seq seq, uint64_t bytes) const;
   // What a member always gets that is not dropped.
   Duration grace(uint64_t bytes) const;
   // For how long half of the members wait for one of `num_missing` (skip.h): what is
   // lost without all of them, and at least slack times what a quorum takes as a rule.
-  Duration for_quorum(int32_t num_missing, uint64_t bytes);
+  Duration for_quorum(int32_t num_missing, uint64_t bytes) const;
   // No deadline is longer than this, whatever the options say.
   void limit(Duration longest) { longest_ = longest; }
-  // Contributions that WaitAll would have made and that are not in the sums, beyond
-  // what is allowed, in full operations.
-  double regret() const { return regret_; }
+  // Full operations that skipping has lost against WaitAll, beyond what is allowed.
+  double lost() const { return account_.lost(); }
 
  private:
   struct Grant {
-    Seq last;        // operation it was granted for; 0: none, or it has come
     Seq not_before;  // the next one
     uint32_t num_failures = 0;
   };
   struct Probe {
-    Seq last, not_before;
+    Seq last, not_before;  // 0: none
     uint32_t num_failures = 0;
   };
-  void look(uint64_t bytes);
-  void end_wait(const WaitModel& model, size_t num_new);
-  void add_regret(const WaitModel& model, size_t num_new);
-  std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes);
-  Answer of_dropped(Rank rank, Seq seq, uint64_t bytes);
+  bool is_dropped(Rank rank, uint64_t bytes) const;
+  std::optional<Duration> probe(Rank rank, Seq seq, uint64_t bytes) const;
+  bool is_in_step(Rank rank, Seq seq) const;
+  Answer of_dropped(Rank rank, Seq seq, uint64_t bytes) const;
+  std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes) const;
+  void note_probe(Rank rank, Seq seq, uint64_t bytes);
+  void note_grant(Rank rank, Seq seq, bool is_in);
+  void watch_account();
+  void choose_rule(uint64_t bytes);
+  bool may_try(const WaitModel& model) const;
 
   PolicyOptions options_;
   const History& history_;
@@ -127,8 +142,9 @@ class Deadlines {
   std::vector<Duration> typical_;  // delays, by rank
   std::vector<Grant> grants_;      // by rank
   std::vector<Probe> probes_;      // by rank
-  double regret_ = 0;
-  bool waits_ = false;
+  ProgressAccount account_;
+  bool waits_ = false;       // for everybody
+  bool is_trial_ = false;    // of the rule, while the account is high
   size_t num_waited_ = 0;    // operations, since it waits for everybody
   uint32_t num_trials_ = 0;  // that have failed, or may still fail
 };

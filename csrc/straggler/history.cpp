@@ -119,7 +119,7 @@ void History::on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& f
 void History::on_own_close(Seq seq, uint64_t bytes, const RankSet& mask, TimePoint t_q,
                            TimePoint now) {
   if (find(seq) == nullptr) on_quorum(seq, bytes, t_q, mask);
-  window_.on_closed(seq, mask, now);
+  window_.on_closed(seq, mask, participants_, now);
 }
 
 void History::on_quorum_after_half(uint64_t bytes, Duration lag) {

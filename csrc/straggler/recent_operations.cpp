@@ -25,7 +25,7 @@ RecentOperations::Operation* RecentOperations::slot(Seq seq) {
   if (op.is_closed) {
     bytes_ -= static_cast<double>(op.bytes);
     to_quorums_ -= op.to_quorum;
-    num_partial_ -= op.mask.count() < world_size_ ? 1 : 0;
+    num_partial_ -= op.missing.count() > 0 ? 1 : 0;
   }
   longest_lags_[seq.value % kMost] = Duration::zero();
   std::vector<Seat> seats = std::move(op.seats);
@@ -80,17 +80,20 @@ void RecentOperations::on_lag(Seq seq, Rank rank, Duration lag) {
   ++version_;
 }
 
-void RecentOperations::on_closed(Seq seq, const RankSet& mask, TimePoint now) {
+void RecentOperations::on_closed(Seq seq, const RankSet& mask, const RankSet& members,
+                                 TimePoint now) {
   Operation* op = slot(seq);
   if (op == nullptr || !op->has_quorum || op->is_closed) return;
   op->is_closed = true;
   op->closed_at = now;
   op->mask = mask;
+  op->missing = members;
+  mask.for_each([&](Rank rank) { op->missing.erase(rank); });
   last_close_ = std::max(last_close_, now);
   last_closed_ = std::max(last_closed_, seq);
   bytes_ += static_cast<double>(op->bytes);
   to_quorums_ += op->to_quorum;
-  num_partial_ += mask.count() < world_size_ ? 1 : 0;
+  num_partial_ += op->missing.count() > 0 ? 1 : 0;
   ++num_closed_;
   ++num_closed_by_size_[size_class(op->bytes)];
   ++version_;
@@ -123,29 +126,40 @@ Duration RecentOperations::late_start(Rank rank, Seq seq) const {
 }
 
 // Note [delay vs. late start]
-std::optional<Duration> RecentOperations::delay(const Operation& op,
-                                                size_t rank) const {
-  const Seat& seat = op.seats[rank];
-  if (seat.lag < Duration::zero()) return std::nullopt;
+std::optional<Duration> RecentOperations::delay(Seq seq, Rank rank) const {
+  const Operation* op = find(seq);
+  if (op == nullptr) return std::nullopt;
+  const auto i = static_cast<size_t>(rank.value);
+  const Seat& seat = op->seats[i];
+  if (seat.lag < Duration::zero()) {
+    const bool is_absent =
+        op->is_closed && !op->mask.contains(rank) && !op->missing.contains(rank);
+    return is_absent ? std::optional(Duration::zero()) : std::nullopt;
+  }
   Duration start = seat.late_start;
   if (seat.is_pipelined) {
-    const Operation* before = find(Seq(op.seq.value - 1));
-    if (before != nullptr) start = std::max(start, before->seats[rank].lag);
+    const Operation* before = find(Seq(seq.value - 1));
+    if (before != nullptr) start = std::max(start, before->seats[i].lag);
   }
   return std::max(seat.lag - start, Duration::zero());
 }
 
+std::optional<PastOperation> RecentOperations::closed(Seq seq) const {
+  const Operation* op = find(seq);
+  if (op == nullptr || !op->is_closed) return std::nullopt;
+  return PastOperation{seq,
+                       op->bytes,
+                       op->t_q,
+                       op->to_quorum,
+                       op->closed_at - op->t_q,
+                       op->missing.count()};
+}
+
 std::vector<PastOperation> RecentOperations::all() const {
   std::vector<PastOperation> all;
-  for (uint64_t back = std::min<uint64_t>(kMost, last_closed_.value); back > 0;
-       --back) {
-    const Operation* op = find(Seq(last_closed_.value - back + 1));
-    if (op == nullptr || !op->is_closed) continue;
-    PastOperation past{
-        op->bytes, op->to_quorum, op->closed_at - op->t_q, op->mask.count(), {}};
-    for (size_t r = 0; r < op->seats.size(); ++r) past.delays.push_back(delay(*op, r));
-    all.push_back(std::move(past));
-  }
+  all.reserve(kMost);
+  for (uint64_t back = std::min<uint64_t>(kMost, last_closed_.value); back > 0; --back)
+    if (const auto op = closed(Seq(last_closed_.value - back + 1))) all.push_back(*op);
   return all;
 }
 

@@ -33,14 +33,14 @@ namespace aikido::straggler {
 // Class 0 is below 4 bytes, class i holds 4^i <= bytes < 4^(i+1). Below 32.
 size_t size_class(uint64_t bytes);
 
-// One operation of the window, with delays by rank.
+// One closed operation of the window.
 struct PastOperation {
+  Seq seq;
   uint64_t bytes = 0;
-  Duration to_quorum{0};  // from the close of the operation before
-  Duration waited{0};     // from the quorum to the close
-  int32_t num_in = 0;     // contributions in the sum
-  // Empty: this member did not compute the operation, or nothing is known yet.
-  std::vector<std::optional<Duration>> delays;
+  TimePoint t_q{};          // of the quorum
+  Duration to_quorum{0};    // from the close of the operation before
+  Duration waited{0};       // from the quorum to the close
+  int32_t num_missing = 0;  // members of the view that are not in the sum
 };
 
 // The last delays of one member in operations that it began with the others. They are
@@ -74,8 +74,8 @@ class RecentOperations {
   void on_quorum(Seq seq, uint64_t bytes, TimePoint t_q);
   // `rank` arrived `lag` after the quorum of `seq`.
   void on_lag(Seq seq, Rank rank, Duration lag);
-  // A shard of `seq` owned here was closed with `mask`.
-  void on_closed(Seq seq, const RankSet& mask, TimePoint now);
+  // A shard of `seq` owned here was closed with `mask`, while the view was `members`.
+  void on_closed(Seq seq, const RankSet& mask, const RankSet& members, TimePoint now);
   // Nothing that was seen of late starts counts any more: the view has changed.
   void forget_late_starts();
   // `rank` gets a new chance: its last lags count as none.
@@ -83,8 +83,18 @@ class RecentOperations {
 
   // --- Answers.
 
-  // The closed operations, oldest first. O(kMost n).
+  int32_t world_size() const { return world_size_; }
+  // Empty: it was not closed here, or is older than the window.
+  std::optional<PastOperation> closed(Seq seq) const;
+  // The closed operations, oldest first.
   std::vector<PastOperation> all() const;
+  // Delay of `rank` in `seq`; 0 if it was in no view then. Empty: the member did not
+  // compute the operation, or nothing is known yet.
+  std::optional<Duration> delay(Seq seq, Rank rank) const;
+  // The last operation that `rank` has called; 0 if none.
+  Seq called(Rank rank) const {
+    return members_[static_cast<size_t>(rank.value)].called;
+  }
   size_t num_closed() const { return num_closed_; }  // since the beginning
   // No closed operation is in the window: this member has owned nothing for a while.
   bool is_empty() const { return bytes_ == 0; }
@@ -101,7 +111,7 @@ class RecentOperations {
   Duration longest_of_few(Rank rank) const;
   // The shortest of them; 0 before there are so many.
   Duration shortest_of_few(Rank rank) const;
-  // All members were in the sums of the window.
+  // All members of the view were in the sums of the window.
   bool is_complete() const { return num_partial_ == 0; }
   // Longest lag in the window.
   Duration longest_lag() const;
@@ -120,7 +130,7 @@ class RecentOperations {
     uint64_t bytes = 0;
     TimePoint t_q{}, closed_at{};
     Duration to_quorum{0};
-    RankSet mask;
+    RankSet mask, missing;
     bool has_quorum = false, is_closed = false;
     std::vector<Seat> seats;
   };
@@ -133,7 +143,6 @@ class RecentOperations {
   };
   Operation* slot(Seq seq);
   const Operation* find(Seq seq) const;
-  std::optional<Duration> delay(const Operation& op, size_t rank) const;
 
   int32_t world_size_;
   uint64_t version_ = 0;

@@ -93,6 +93,10 @@ TimePoint Skip::estimated_arrival(Rank rank, uint64_t here, uint64_t total,
 
 void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
   const TimePoint t_q = t_q_.value_or(t_half_.value_or(now));
+  expected_.for_each([&](Rank r) {
+    if (terms_.of(r).reason == Reason::kReEntry)
+      deadlines_.on_re_entry(r, seq_, bytes_, arrived_.contains(r));
+  });
   history_.on_own_close(seq_, bytes_, arrived_, t_q, now);
   expected_.for_each([&](Rank r) {
     if (arrived_.contains(r) || !calls_.has_called(r)) return;
@@ -100,6 +104,7 @@ void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
     const uint64_t bytes = i < here.size() ? here[i].value_or(0) : 0;
     history_.on_too_slow(seq_, r, estimated_arrival(r, bytes, total, now) - t_q);
   });
+  deadlines_.choose(bytes_, now);
 }
 
 // How long half of the members wait for another one; empty: until it comes.

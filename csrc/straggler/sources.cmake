@@ -11,6 +11,7 @@ set(AIKIDO_STRAGGLER_SOURCES
   straggler/owner_watch.cpp
   straggler/ownership.cpp
   straggler/policy.cpp
+  straggler/progress_account.cpp
   straggler/rebalance.cpp
   straggler/recent_operations.cpp
   straggler/result_log.cpp

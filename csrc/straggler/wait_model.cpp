@@ -28,7 +28,7 @@ constexpr int32_t kFewDropped = 4;
 WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double worth,
                      double slack, int32_t fewest, double half_life)
     : past_(recent.all()),
-      n_(static_cast<int32_t>(past_.front().delays.size())),
+      n_(recent.world_size()),
       grace_(grace),
       worth_(worth),
       slack_(slack),
@@ -41,14 +41,15 @@ WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double wort
   delays_.resize(past_.size() * num());
   std::vector<Duration> of_rank;
   for (size_t r = 0; r < num(); ++r) {
-    const FairDelays& fair = recent.fair_delays(Rank(static_cast<int32_t>(r)));
+    const Rank rank(static_cast<int32_t>(r));
+    const FairDelays& fair = recent.fair_delays(rank);
     of_rank.clear();
     size_t num_unknown = 0;
     int num_late = 0;
     for (const PastOperation& op : past_) {
       Duration delay{0};
-      if (op.delays[r]) {
-        delay = *op.delays[r];
+      if (const auto known = recent.delay(op.seq, rank)) {
+        delay = *known;
         num_late += delay > grace_ ? 1 : 0;
       } else if (fair.size() > 0) {
         delay = fair[num_unknown++ % fair.size()];

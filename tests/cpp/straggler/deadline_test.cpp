@@ -25,7 +25,9 @@ TEST_CASE("a lost contribution costs its worth of a period, at least the floor")
 // Four members; three are the quorum. Member 3 calls with them, and its contribution is
 // `lag` later, as behind a slow link.
 struct Fed {
-  PolicyOptions options = skip_options();
+  explicit Fed(const PolicyOptions& of = skip_options()) : options(of) {}
+
+  PolicyOptions options;
   History history{log_of(4, UINT64_MAX), options.floor, options.worth};
   Deadlines deadlines{options, history};
   uint64_t seq = 0;
@@ -47,8 +49,11 @@ struct Fed {
       history.on_arrival(Seq(seq), Rank(3), t_q + ms(lag_ms));
       mask.insert(Rank(3));
     }
+    if (answer.why == Why::kReEntry)
+      deadlines.on_re_entry(Rank(3), Seq(seq), bytes, is_in);
     history.on_own_close(Seq(seq), bytes, mask, t_q, closed_at);
     if (!is_in) history.on_too_slow(Seq(seq), Rank(3), ms(lag_ms));
+    deadlines.choose(bytes, closed_at);
     history.on_committed(Seq(seq), mask, bytes);
     return answer;
   }
@@ -135,11 +140,11 @@ TEST_CASE("with half the worth, waiting pays for half of the lag") {
   for (const auto& [lag_ms, is_waited_for] :
        {std::pair(45.0, true), std::pair(90.0, false)}) {
     INFO(lag_ms << " ms");
-    Fed other;
-    other.options.worth = 0.5;
-    Deadlines deadlines(other.options, other.history);
-    other.feed_many(64, lag_ms, 400);
-    const auto answer = deadlines.of(Rank(3), Seq(other.seq + 1), kBytes);
+    PolicyOptions options = skip_options();
+    options.worth = 0.5;
+    Fed fed(options);
+    fed.feed_many(64, lag_ms, 400);
+    const auto answer = fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes);
     CHECK((answer.deadline >= ms(lag_ms)) == is_waited_for);
   }
 }
@@ -187,7 +192,10 @@ struct Returning : Fed {
       history.on_arrival(Seq(seq), Rank(3), t_q);
     }
     closed_at = t_q;
+    if (deadlines.of(Rank(3), Seq(seq), kBytes).why == Why::kReEntry)
+      deadlines.on_re_entry(Rank(3), Seq(seq), kBytes, is_in);
     history.on_own_close(Seq(seq), kBytes, mask, t_q, closed_at);
+    deadlines.choose(kBytes, closed_at);
     history.on_committed(Seq(seq), mask, kBytes);
   }
 };

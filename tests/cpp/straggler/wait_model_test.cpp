@@ -33,7 +33,7 @@ RecentOperations window(int32_t n, int count,
       recent.on_lag(seq, Rank(r), ms(delays_ms(i, r)));
     }
     now_ms += longest;
-    recent.on_closed(seq, RankSet::full(n), TimePoint{} + ms(now_ms));
+    recent.on_closed(seq, RankSet::full(n), RankSet::full(n), TimePoint{} + ms(now_ms));
   }
   return recent;
 }
@@ -150,7 +150,8 @@ TEST_CASE("an unknown delay is taken from the fair ones, in turns") {
     if (is_known) recent.on_lag(Seq(seq), Rank(2), ms(delay));
     RankSet mask = RankSet::full(3);
     if (!is_known) mask.erase(Rank(2));
-    recent.on_closed(Seq(seq), mask, TimePoint{} + ms(now += is_known ? delay : 0));
+    recent.on_closed(Seq(seq), mask, RankSet::full(mask.world_size()),
+                     TimePoint{} + ms(now += is_known ? delay : 0));
   }
   const WaitModel model(recent, ms(33), 1, 1.5, 2);
   // The fair ones are 40, 0, 40 and 0 ms.
