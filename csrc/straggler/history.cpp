@@ -16,11 +16,6 @@ constexpr size_t kNumClasses = 32;
 // Longer lags say nothing more, and their sums stay far from the end of the range.
 constexpr Duration kLongestLag = std::chrono::hours(24);
 
-const Window& empty_window() {
-  static const Window kEmpty;
-  return kEmpty;
-}
-
 }  // namespace
 
 void Window::push(Duration value) {
@@ -36,25 +31,10 @@ void Window::push(Duration value) {
   in_order_of_time_[oldest_] = value;
   oldest_ = (oldest_ + 1) % kWindow;
   ++size_;
-  num_recent_ = std::min(num_recent_ + 1, kWindow);
-  ++version_;
-}
-
-void Window::forgive() {
-  num_recent_ = 0;
-  ++version_;
 }
 
 Duration Window::median() const {
   return size_ == 0 ? Duration::zero() : sorted_[(size_ - 1) / 2];
-}
-
-Duration Window::longest_of_last(size_t count) const {
-  Duration longest{0};
-  for (size_t back = 1; back <= std::min(count, num_recent_); ++back)
-    longest =
-        std::max(longest, in_order_of_time_[(oldest_ + kWindow - back) % kWindow]);
-  return longest;
 }
 
 History::History(std::shared_ptr<ResultLog> log, Duration floor, double worth)
@@ -87,8 +67,6 @@ void History::forgive(Rank rank, Seq seq) {
   Member& m = member(rank);
   m.forgiven = seq;
   m.late = m.late_before = 0;
-  for (const auto& c : classes_)
-    if (c) c->lags[static_cast<size_t>(rank.value)].forgive();
   window_.forgive(rank);
 }
 
@@ -201,11 +179,6 @@ void History::on_committed(Seq seq, const RankSet& in_time, const RankSet& cover
   on_closed(seq, bytes);
 }
 
-const Window& History::lags(Rank rank, uint64_t bytes) const {
-  const auto& c = classes_[size_class(bytes)];
-  return c ? c->lags[static_cast<size_t>(rank.value)] : empty_window();
-}
-
 Duration History::median_period(uint64_t bytes) const {
   const auto& c = classes_[size_class(bytes)];
   return c ? c->periods.median() : Duration::zero();
@@ -255,7 +228,7 @@ const History::Member& History::member(Rank rank) const {
 
 History::SizeClass& History::class_at(size_t index) {
   auto& c = classes_[index];
-  if (!c) c = std::make_unique<SizeClass>(world_size_);
+  if (!c) c = std::make_unique<SizeClass>();
   return *c;
 }
 
@@ -267,13 +240,11 @@ History::Recent* History::find(Seq seq) {
 void History::record(Recent& op, Rank rank, TimePoint now) {
   if (!op.known.insert(rank)) return;
   if (op.is_committed) --member(rank).num_owed;
-  SizeClass& c = class_at(op.size_class);
-  Window& lags = c.lags[static_cast<size_t>(rank.value)];
   const Duration lag = std::clamp(now - op.t_q, Duration::zero(), kLongestLag);
-  lags.push(lag);
   window_.on_lag(op.seq, rank, lag);
-  if (op.seq <= member(rank).forgiven) lags.forgive();
-  if (lag > price_of_loss(c.periods.median(), world_size_, floor_, worth_)) return;
+  if (op.seq <= member(rank).forgiven) window_.forgive(rank);
+  const Duration period = class_at(op.size_class).periods.median();
+  if (lag > price_of_loss(period, world_size_, floor_, worth_)) return;
   op.little.insert(rank);
   // A run of late operations begins after this one.
   Member& m = member(rank);

@@ -3,9 +3,9 @@
 #pragma once
 //
 // What one member knows of the lateness of all: one object per process group and view,
-// kept by each member for the shards that it owns. Lags and periods are kept per size
-// class, because a large bucket arrives later than a small one. The progress thread is
-// the only caller.
+// kept by each member for the shards that it owns. Periods are kept per size class,
+// because a large bucket takes longer than a small one. The progress thread is the only
+// caller.
 //
 // The lag of a member in an operation is its arrival minus t_q, the time at which the
 // K-th contribution was here, and 0 if it was among the first K. So it holds neither
@@ -15,8 +15,8 @@
 // would fill the window, and a member that is back would be taken for one that is
 // always late.
 //
-// Memory: kWindow lags per member and size class in use, the last kNumRecent
-// operations, whose late arrivals still count.
+// Memory: two windows per size class in use, and the last kNumRecent operations, whose
+// late arrivals still count.
 
 #include <array>
 #include <cstddef>
@@ -44,17 +44,10 @@ class Window {
   std::span<const Duration> sorted() const { return {sorted_.data(), size_}; }
   // The lower median; 0 when empty.
   Duration median() const;
-  // The longest of the last `count`, but of none before forgive(); 0 when empty.
-  Duration longest_of_last(size_t count) const;
-  void forgive();
-  // Grows with every push: what was made from the window is stale when it differs.
-  uint64_t version() const { return version_; }
 
  private:
   size_t size_ = 0;
   size_t oldest_ = 0;
-  size_t num_recent_ = 0;  // since forgive(), as far as they are kept
-  uint64_t version_ = 0;
   std::array<Duration, kWindow> in_order_of_time_{};
   std::array<Duration, kWindow> sorted_{};
 };
@@ -122,8 +115,6 @@ class History {
 
   // --- Answers.
 
-  // The lags of `rank` in operations of the size class of `bytes`.
-  const Window& lags(Rank rank, uint64_t bytes) const;
   // Time between the quorums of consecutive operations of the class: the median of the
   // window, 0 while unknown.
   Duration median_period(uint64_t bytes) const;
@@ -171,8 +162,6 @@ class History {
     uint32_t num_owed = 0;  // recent operations that were committed without its lag
   };
   struct SizeClass {
-    explicit SizeClass(int32_t world_size) : lags(static_cast<size_t>(world_size)) {}
-    std::vector<Window> lags;
     Window periods;
     Window after_half;
     TimePoint last_quorum{};

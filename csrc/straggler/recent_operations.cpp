@@ -77,7 +77,6 @@ void RecentOperations::on_lag(Seq seq, Rank rank, Duration lag) {
     m.fair.push(lag);
   auto& longest = longest_lags_[seq.value % kMost];
   longest = std::max(longest, lag);
-  ++version_;
 }
 
 void RecentOperations::on_closed(Seq seq, const RankSet& mask, const RankSet& members,
@@ -96,7 +95,6 @@ void RecentOperations::on_closed(Seq seq, const RankSet& mask, const RankSet& me
   num_partial_ += op->missing.count() > 0 ? 1 : 0;
   ++num_closed_;
   ++num_closed_by_size_[size_class(op->bytes)];
-  ++version_;
 }
 
 void RecentOperations::forget_late_starts() {

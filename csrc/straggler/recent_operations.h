@@ -117,7 +117,6 @@ class RecentOperations {
   Duration longest_lag() const;
   // Operations of the size class of `bytes` that were closed, since the beginning.
   size_t num_closed(uint64_t bytes) const;
-  uint64_t version() const { return version_; }
 
  private:
   struct Seat {        // of one member in one operation
@@ -145,7 +144,6 @@ class RecentOperations {
   const Operation* find(Seq seq) const;
 
   int32_t world_size_;
-  uint64_t version_ = 0;
   size_t num_closed_ = 0;
   std::array<size_t, 32> num_closed_by_size_{};
   // Of the closed operations of the window.

@@ -3,6 +3,7 @@
 #include "straggler/history.h"
 
 #include <initializer_list>
+#include <optional>
 
 #include "harness/catch.h"
 #include "straggler/play.h"
@@ -23,11 +24,9 @@ RankSet mask_of(std::initializer_list<int32_t> ranks) {
   return set;
 }
 
-std::vector<double> lags_ms(const History& history, Rank rank,
-                            uint64_t bytes = kBytes) {
-  std::vector<double> all;
-  for (Duration d : history.lags(rank, bytes).sorted()) all.push_back(to_ms(d));
-  return all;
+// Empty: not known. Of a member that began the operation with the others.
+std::optional<Duration> lag(const History& history, uint64_t seq, Rank rank) {
+  return history.recent().delay(Seq(seq), rank);
 }
 
 TEST_CASE("a window keeps the last 64 values in order of size") {
@@ -45,7 +44,6 @@ TEST_CASE("a window keeps the last 64 values in order of size") {
     const auto sorted = window.sorted();
     CHECK(std::vector<Duration>(sorted.begin(), sorted.end()) == expected);
     CHECK(window.median() == expected[(expected.size() - 1) / 2]);
-    CHECK(window.version() == all.size());
   }
 }
 
@@ -59,27 +57,27 @@ TEST_CASE("size classes are powers of four") {
   CHECK(History::size_class(1 << 20) == 10);
   CHECK(History::size_class(UINT64_MAX) == 31);
   History history(log_of(4, 0));
-  history.on_quorum(Seq(1), UINT64_MAX, TimePoint(ms(1)), mask_of({0}));
-  CHECK(history.lags(Rank(0), UINT64_MAX).size() == 1);
+  history.on_quorum_after_half(UINT64_MAX, ms(1));
+  CHECK(history.median_after_half(UINT64_MAX) == ms(1));
 }
 
 TEST_CASE("a lag is counted from the quorum, once, however late it is known") {
   History history(log_of(4, UINT64_MAX));
   const TimePoint t_q(ms(1000));
   history.on_arrival(Seq(1), Rank(0), t_q - ms(30));  // before the quorum: with it
-  CHECK(lags_ms(history, Rank(0)).empty());
+  CHECK_FALSE(lag(history, 1, Rank(0)));
   history.on_quorum(Seq(1), kBytes, t_q, mask_of({0, 1}));
   history.on_arrival(Seq(1), Rank(2), t_q + ms(7));
   history.on_arrival(Seq(1), Rank(2), t_q + ms(9));
   history.on_committed(Seq(1), mask_of({0, 1, 2}), kBytes);
   history.on_late_arrival(Seq(1), kLate, t_q + ms(300));
   history.on_called(kLate, Seq(1), t_q + ms(400));
-  CHECK(lags_ms(history, Rank(0)) == std::vector<double>{0});
-  CHECK(lags_ms(history, Rank(2)) == std::vector<double>{7});
-  CHECK(lags_ms(history, kLate) == std::vector<double>{300});
+  CHECK(lag(history, 1, Rank(0)) == ms(0));
+  CHECK(lag(history, 1, Rank(2)) == ms(7));
+  CHECK(lag(history, 1, kLate) == ms(300));
   // A second shard of the same operation says nothing new.
   history.on_quorum(Seq(1), kBytes, t_q + ms(5), mask_of({0, 1, 2, 3}));
-  CHECK(lags_ms(history, Rank(0)).size() == 1);
+  CHECK(lag(history, 1, kLate) == ms(300));
   CHECK(history.median_period(kBytes) == Duration::zero());
 }
 
@@ -92,13 +90,16 @@ TEST_CASE("a call that becomes known gives the lag of what was closed without it
     if (seq < 3) history.on_committed(Seq(seq), mask_of({0, 1, 2}), kBytes);
   }
   history.on_called(kLate, Seq(1), TimePoint(ms(500)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{400});
+  CHECK(lag(history, 1, kLate) == ms(400));
+  CHECK_FALSE(lag(history, 2, kLate));
   // Operation 3 is open: its contribution is on the way and will tell.
   history.on_called(kLate, Seq(3), TimePoint(ms(1100)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{400, 900});
+  CHECK(lag(history, 2, kLate) == ms(900));
+  CHECK_FALSE(lag(history, 3, kLate));
   history.on_late_arrival(Seq(2), kLate, TimePoint(ms(1150)));  // known by then
   history.on_arrival(Seq(3), kLate, TimePoint(ms(1200)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{400, 900, 900});
+  CHECK(lag(history, 2, kLate) == ms(900));
+  CHECK(lag(history, 3, kLate));
 }
 
 TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
@@ -110,10 +111,11 @@ TEST_CASE("one long stall is one lag, however many operations pass meanwhile") {
   }
   for (uint64_t seq = 1; seq <= 50; ++seq)
     history.on_late_arrival(Seq(seq), kLate, TimePoint(ms(5100)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{5000});
+  CHECK(lag(history, 1, kLate) == ms(5000));
+  for (uint64_t seq = 2; seq <= 50; ++seq) CHECK_FALSE(lag(history, seq, kLate));
   history.on_quorum(Seq(51), kBytes, TimePoint(ms(5200)), mask_of({0, 1, 2}));
   history.on_arrival(Seq(51), kLate, TimePoint(ms(5203)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{3, 5000});
+  CHECK(lag(history, 51, kLate) == ms(3));
 }
 
 TEST_CASE("one that is forgiven was not late of late, whenever its lags become known") {
@@ -126,13 +128,12 @@ TEST_CASE("one that is forgiven was not late of late, whenever its lags become k
   for (uint64_t seq = 1; seq <= 9; ++seq) play(seq, 80);
   play(10, -1);
   history.forgive(kLate, Seq(10));
-  CHECK(history.lags(kLate, kBytes).size() == 9);
-  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(0));
+  CHECK(history.recent().longest_of_few(kLate) == ms(0));
   history.on_arrival(Seq(10), kLate, TimePoint(ms(10'090)));
-  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(0));
+  CHECK(history.recent().longest_of_few(kLate) == ms(0));
   play(11, 5);
-  CHECK(history.lags(kLate, kBytes).longest_of_last(16) == ms(5));
-  CHECK(history.lags(kLate, kBytes).sorted().back() == ms(90));
+  CHECK(history.recent().longest_of_few(kLate) == ms(5));
+  CHECK(lag(history, 10, kLate));
 }
 
 TEST_CASE("skips of operations that were forgiven count for the limit only") {
@@ -220,19 +221,15 @@ TEST_CASE("what is left of a lateness is no lateness of its own") {
   }
 }
 
-TEST_CASE("lags and periods are kept per size class") {
+TEST_CASE("periods are kept per size class") {
   History history(log_of(4, UINT64_MAX));
   for (uint64_t seq = 1; seq <= 9; ++seq) {
     const bool is_small = seq % 3 == 0;  // 3, 6, 9
     const TimePoint t_q(ms(10.0 * double(seq)));
     history.on_quorum(Seq(seq), is_small ? 16 : kBytes, t_q, mask_of({0, 1, 2}));
-    history.on_arrival(Seq(seq), kLate, t_q + ms(is_small ? 1 : 4));
   }
-  CHECK(lags_ms(history, kLate, 16) == std::vector<double>{1, 1, 1});
-  CHECK(lags_ms(history, kLate) == std::vector<double>(6, 4));
   CHECK(history.median_period(16) == ms(30));
   CHECK(history.median_period(kBytes) == ms(10));  // 10, 20, 10, 20, 10
-  CHECK(history.lags(kLate, 1 << 30).size() == 0);
   CHECK(history.median_period(1 << 30) == Duration::zero());
 }
 
@@ -243,13 +240,13 @@ TEST_CASE("operations too old to be remembered leave no trace") {
     history.on_committed(Seq(seq), mask_of({0, 1}), 0);
   }
   history.on_late_arrival(Seq(1), kLate, TimePoint(ms(1000)));
-  CHECK(history.lags(kLate, kBytes).size() == 0);
+  CHECK_FALSE(lag(history, 1, kLate));
   // An operation so late that its place is taken does not disturb the newer one.
   const Seq newest(History::kNumRecent + 11);
   history.on_quorum(newest, kBytes, TimePoint(ms(2000)), mask_of({0, 1}));
   history.on_quorum(Seq(11), kBytes, TimePoint(ms(2010)), mask_of({0, 1}));
   history.on_arrival(newest, Rank(2), TimePoint(ms(2038)));
-  CHECK(lags_ms(history, Rank(2)) == std::vector<double>{38});
+  CHECK(lag(history, newest.value, Rank(2)) == ms(38));
 }
 
 TEST_CASE(
@@ -257,7 +254,7 @@ TEST_CASE(
   History history(log_of(4, UINT64_MAX));
   history.on_quorum(Seq(1), kBytes, TimePoint(ms(100)), mask_of({0, 1, 2}));
   history.on_arrival(Seq(1), kLate, TimePoint(ms(90)));
-  CHECK(lags_ms(history, kLate) == std::vector<double>{0});
+  CHECK(lag(history, 1, kLate) == ms(0));
 }
 
 TEST_CASE("skips in a row are counted by operation and end with an inclusion") {

@@ -354,7 +354,7 @@ TEST_CASE("the quorum is what was asked for, in worlds of two to eight") {
         policy->on_close({}, kBytes, now);
         group.history().on_committed(Seq(seq), policy->arrived(), kBytes);
         for (int32_t r = 0; r < n; ++r)
-          CHECK(group.history().lags(Rank(r), kBytes).sorted().back() ==
+          CHECK(group.history().recent().delay(Seq(seq), Rank(r)) ==
                 ms(std::max(0, r + 1 - quorum)));
       }
     }
@@ -467,7 +467,7 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
     CHECK(policy->decide(at(1)).reason == Reason::kDeadline);
     // That it has called the next one soon does not make it one that is in time.
     const auto longest = [&] {
-      return group.history().lags(Rank(3), kBytes).longest_of_last(1);
+      return group.history().recent().longest_of_few(Rank(3));
     };
     CHECK((longest() > deadline) == row.is_too_slow);
     if (!row.is_too_slow) {
