@@ -96,12 +96,25 @@ void Deadlines::note_probe(Rank rank, Seq seq, uint64_t bytes) {
   if (!wait || probe.last == seq) return;
   const auto period = std::max(to_ms(history_.recent().period(bytes)), 1e-3);
   const double share = to_ms(std::min(*wait, options_.ceiling)) / period;
-  if (probe.last > Seq(0))
-    probe.num_failures = std::min(probe.num_failures + 1, kMostProbeDoublings);
   probe.last = seq;
+  probe.is_open = true;
   const double operations =
       static_cast<double>(kProbeAfter << probe.num_failures) * (1 + 2 * share);
   probe.not_before = Seq(seq.value + static_cast<uint64_t>(operations));
+}
+
+// A probe has paid if the member was in this operation and in the next few.
+void Deadlines::judge_probes() {
+  const Seq last = history_.recent().last_closed();
+  for (int32_t r = 0; r < history_.world_size(); ++r) {
+    Probe& probe = probes_[static_cast<size_t>(r)];
+    if (!probe.is_open || last.value <= probe.last.value + RecentOperations::kFew)
+      continue;
+    probe.is_open = false;
+    const bool has_paid = history_.last_skipped(Rank(r)) < probe.last;
+    probe.num_failures =
+        has_paid ? 0 : std::min(probe.num_failures + 1, kMostProbeDoublings);
+  }
 }
 
 // Note [re-entry]
@@ -135,6 +148,7 @@ void Deadlines::choose(uint64_t bytes, TimePoint now) {
   if (options_.backups > 0 || recent.is_empty()) return;
   account_.update(recent, now);
   watch_account();
+  judge_probes();
   const size_t num = recent.num_closed();
   const bool is_early = num < 2 * kEvery;
   if (num - looked_at_ < kEvery && !is_early) return;
@@ -157,7 +171,7 @@ void Deadlines::choose_rule(uint64_t bytes) {
   rule_.dropped.for_each([&](Rank r) {
     if (!dropped_before.contains(r))
       probes_[static_cast<size_t>(r.value)] = {
-          Seq(0), Seq(recent.last_closed().value + kProbeAfter), 0};
+          Seq(0), Seq(recent.last_closed().value + kProbeAfter), 0, false};
   });
   if (!may_try(model)) return;
   num_trials_ = std::min(num_trials_ + 1, kMostDoublings);

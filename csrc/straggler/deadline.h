@@ -29,9 +29,9 @@
 // them: what is seen of it says little about how late it would be in step. So the
 // owners wait for it once after kProbeAfter operations, and after more of them the
 // longer this wait is, so that progress falls by about 3 % at most. In the next few
-// operations it has the grace, until it is late again; then the next probe comes after
-// twice as many. WaitAll waits in all of these operations, so a probe adds nothing to
-// the regret.
+// operations it has the grace. A probe is in vain if the member misses one of them, and
+// doubles the time between later probes. WaitAll waits in all of these operations, so
+// a probe adds nothing to the regret.
 //
 // Note [bound of the regret]
 // No prediction is sure. So an account is kept of what skipping has lost against
@@ -121,6 +121,7 @@ class Deadlines {
   struct Probe {
     Seq last, not_before;  // 0: none
     uint32_t num_failures = 0;
+    bool is_open = false;  // whether it has paid is not known yet
   };
   bool is_dropped(Rank rank, uint64_t bytes) const;
   std::optional<Duration> probe(Rank rank, Seq seq, uint64_t bytes) const;
@@ -128,6 +129,7 @@ class Deadlines {
   Answer of_dropped(Rank rank, Seq seq, uint64_t bytes) const;
   std::optional<Duration> re_entry(Rank rank, Seq seq, uint64_t bytes) const;
   void note_probe(Rank rank, Seq seq, uint64_t bytes);
+  void judge_probes();
   void note_grant(Rank rank, Seq seq, bool is_in);
   void watch_account();
   void choose_rule(uint64_t bytes);

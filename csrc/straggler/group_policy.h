@@ -79,7 +79,7 @@ class GroupPolicy {
   Duration ceiling() const { return ceiling_; }
 
   // For how long an owner may wait for `rank` in an operation of `bytes`.
-  Duration deadline_of(Rank rank, Seq seq, uint64_t bytes) {
+  Duration deadline_of(Rank rank, Seq seq, uint64_t bytes) const {
     return deadlines_.of(rank, seq, bytes).deadline;
   }
   // And at least, of what another owner may know otherwise.

@@ -15,7 +15,8 @@ Reason reason_of(Deadlines::Why why, Duration deadline) {
 }  // namespace
 
 TermsOf::TermsOf(const PolicyOptions& options, const History& history,
-                 Deadlines& deadlines, Seq seq, uint64_t bytes, const RankSet& had_time)
+                 const Deadlines& deadlines, Seq seq, uint64_t bytes,
+                 const RankSet& had_time)
     : options_(options),
       history_(history),
       deadlines_(deadlines),

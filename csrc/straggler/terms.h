@@ -12,7 +12,7 @@
 //     it has not even called; nor when it has let one pass in another shard already;
 //   - else has its own deadline after the quorum (deadline.h); none with
 //     BackupMode::kNPlusB.
-// Pure but for the deadlines that it looks up; the progress thread calls it.
+// Pure; the progress thread calls it.
 
 #include "base/rank_set.h"
 #include "straggler/deadline.h"
@@ -35,8 +35,8 @@ class TermsOf {
  public:
   // Of operation `seq`, which has `bytes` in all. Those who `had_time` in another shard
   // of it get none. History and deadlines must outlive it. Requires: validated options.
-  TermsOf(const PolicyOptions& options, const History& history, Deadlines& deadlines,
-          Seq seq, uint64_t bytes, const RankSet& had_time);
+  TermsOf(const PolicyOptions& options, const History& history,
+          const Deadlines& deadlines, Seq seq, uint64_t bytes, const RankSet& had_time);
 
   Terms of(Rank rank) const;
   // Of the one of `expected` without `arrived` that holds the shard open longest.
@@ -69,7 +69,7 @@ class TermsOf {
 
   PolicyOptions options_;
   const History& history_;
-  Deadlines& deadlines_;
+  const Deadlines& deadlines_;
   Seq seq_;
   uint64_t bytes_;
   RankSet had_time_;

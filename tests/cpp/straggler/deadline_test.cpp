@@ -164,6 +164,37 @@ TEST_CASE("a member that gets a new chance is waited for at once") {
   CHECK(fed.feed(1000, 400).deadline > ms(50));
 }
 
+TEST_CASE("a probe comes sooner after one that has paid than after one in vain") {
+  Fed fed;
+  fed.feed_many(40, 4000, 400);
+  const auto until_probe = [&] {
+    uint64_t num = 1;
+    while (fed.feed(4000, 400).why != Why::kReEntry) ++num;
+    return num;
+  };
+  until_probe();
+  const uint64_t after_one = until_probe();
+  const uint64_t after_two = until_probe();
+  CHECK(after_two >= 3 * after_one / 2);
+  // In step for a while after the next probe, and then as late as before.
+  while (fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes).why != Why::kReEntry)
+    fed.feed(4000, 400);
+  fed.feed_many(RecentOperations::kFew + 2, 0.5, 400);
+  const uint64_t until_next = until_probe();
+  CHECK(until_probe() < after_two);
+  CHECK(until_next > RecentOperations::kFew);
+}
+
+TEST_CASE("a question changes no answer") {
+  Fed fed;
+  fed.feed_many(100, 4000, 400);
+  for (int i = 0; i < 100; ++i) {
+    const auto asked = fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes);
+    CHECK(fed.deadlines.of(Rank(3), Seq(fed.seq + 1), kBytes).why == asked.why);
+    CHECK(fed.feed(4000, 400).why == asked.why);
+  }
+}
+
 TEST_CASE("no deadline is longer than the limit") {
   Fed fed;
   fed.deadlines.limit(ms(30));
