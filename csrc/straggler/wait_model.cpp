@@ -62,6 +62,25 @@ WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double wort
     mean_.push_back(sum / static_cast<int64_t>(of_rank.size()));
     typical_.push_back(median(of_rank));
   }
+  split_members();
+}
+
+// Into those that each rule waits for in each operation, and the others.
+void WaitModel::split_members() {
+  const bool is_habit = std::any_of(num_late_.begin(), num_late_.end(),
+                                    [](int num) { return num >= kHabit; });
+  shortest_ = is_habit ? std::min(least_, grace_) : grace_;
+  longest_in_time_.assign(past_.size(), Duration::zero());
+  for (size_t r = 0; r < num(); ++r) {
+    Duration longest{0};
+    for (size_t i = 0; i < past_.size(); ++i) longest = std::max(longest, delay(i, r));
+    if (longest > shortest_) {
+      late_.push_back(r);
+      continue;
+    }
+    for (size_t i = 0; i < past_.size(); ++i)
+      longest_in_time_[i] = std::max(longest_in_time_[i], delay(i, r));
+  }
 }
 
 Predicted WaitModel::wait_all() const {
@@ -73,13 +92,13 @@ Predicted WaitModel::predict(const WaitRule& rule) const {
   std::vector<Duration> start(n, Duration::zero());  // how much later than the others
   std::vector<Duration> lag(n);
   std::vector<char> is_dropped(n), was_out(n, 0);
-  for (size_t r = 0; r < n; ++r)
+  for (const size_t r : late_)
     is_dropped[r] = rule.dropped.contains(Rank(static_cast<int32_t>(r)));
   Predicted sum;
   for (size_t i = 0; i < past_.size(); ++i) {
     const Duration base = past_[i].to_quorum;
-    Duration wait{0};
-    for (size_t r = 0; r < n; ++r) {
+    Duration wait = longest_in_time_[i];
+    for (const size_t r : late_) {
       if (start[r] > base && start[r] > Duration::zero()) {  // still in an earlier one
         lag[r] = kForEver;
         continue;
@@ -92,7 +111,7 @@ Predicted WaitModel::predict(const WaitRule& rule) const {
       wait = std::max(wait, std::min(lag[r], limit));
     }
     int32_t num_missing = 0;
-    for (size_t r = 0; r < n; ++r) {
+    for (const size_t r : late_) {
       if (lag[r] <= wait) {
         start[r] = Duration::zero();
         was_out[r] = 0;
@@ -111,22 +130,23 @@ Predicted WaitModel::predict(const WaitRule& rule) const {
   return sum;
 }
 
-// The grace, the least, and what would have been enough for some of the operations. The
-// first of equal ones is taken.
+// The grace, the least, and what would have been enough for some of the operations.
 std::vector<Duration> WaitModel::deadlines(Duration ceiling) const {
   std::vector<Duration> longest;
   for (const Duration delay : delays_)
     if (delay > Duration::zero()) longest.push_back(delay);
-  const bool is_habit = std::any_of(num_late_.begin(), num_late_.end(),
-                                    [](int num) { return num >= kHabit; });
-  const Duration least = std::min({is_habit ? least_ : grace_, grace_, ceiling});
-  std::vector<Duration> all{std::min(grace_, ceiling), least};
+  std::vector<Duration> all{grace_};
+  const auto add = [&](Duration deadline) {
+    if (std::find(all.begin(), all.end(), deadline) == all.end())
+      all.push_back(deadline);
+  };
+  add(shortest_);
   if (longest.empty()) return all;
   std::sort(longest.begin(), longest.end());
   for (const double q : {0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0}) {
     const auto last = static_cast<double>(longest.size() - 1);
     const Duration enough = scaled(longest[static_cast<size_t>(q * last)], slack_);
-    all.push_back(std::clamp(enough, least, ceiling));
+    add(std::clamp(enough, shortest_, ceiling));
   }
   return all;
 }

@@ -65,9 +65,11 @@ class WaitModel {
   WaitModel(const RecentOperations& recent, Duration grace, double worth, double slack,
             int32_t fewest, double half_life = kHalfLife);
 
+  // Requires: a deadline as long as those of best() at least, and no member is dropped
+  // without delays beyond the grace.
   Predicted predict(const WaitRule& rule) const;
   Predicted wait_all() const;
-  // The best rule with deadlines up to `ceiling`.
+  // The best rule with deadlines up to `ceiling`. Requires: ceiling >= grace.
   WaitRule best(Duration ceiling) const;
   // The lower median of the delays of `rank`.
   Duration typical(Rank rank) const {
@@ -79,6 +81,7 @@ class WaitModel {
 
  private:
   size_t num() const { return static_cast<size_t>(n_); }
+  void split_members();
   std::vector<Duration> deadlines(Duration ceiling) const;
   std::vector<RankSet> dropped_sets() const;
 
@@ -92,6 +95,9 @@ class WaitModel {
   std::vector<Duration> delays_;          // by operation, then rank
   std::vector<Duration> typical_, mean_;  // by rank
   std::vector<int> num_late_;             // delays that are known, beyond the grace
+  Duration shortest_{0};                  // deadline of a rule
+  std::vector<size_t> late_;  // members with a delay that is longer than shortest_
+  std::vector<Duration> longest_in_time_;  // delay of the other members, by operation
 };
 
 }  // namespace aikido::straggler
