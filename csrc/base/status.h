@@ -56,6 +56,11 @@ class [[nodiscard]] Status {
   Rank culprit_ = kNoRank;
 };
 
+// Of a wrong argument.
+[[gnu::cold]] inline Status invalid(std::string message) {
+  return {Code::kInvalidArgument, std::move(message)};
+}
+
 // A value, or the Status that says why there is none.
 template <class T>
 class [[nodiscard]] Result {

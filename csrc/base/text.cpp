@@ -48,4 +48,10 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string quoted(std::string_view text) {
+  constexpr size_t kMost = 60;
+  const bool is_long = text.size() > kMost;
+  return '"' + printable(text.substr(0, kMost)) + (is_long ? "...\"" : "\"");
+}
+
 }  // namespace aikido

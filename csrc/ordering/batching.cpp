@@ -13,10 +13,6 @@
 namespace aikido::ordering {
 namespace {
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
 Status check(const std::vector<BatchItem>& items, const BatchOptions& options) {
   for (size_t i = 0; i < items.size(); ++i)
     for (const auto& [name, value] : {std::pair("bytes", items[i].bytes),

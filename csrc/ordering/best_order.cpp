@@ -9,14 +9,6 @@
 #include "ordering/efficiency.h"
 
 namespace aikido::ordering {
-namespace {
-
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
-}  // namespace
-
 Result<BestOrder> best_order(const Graph& graph, SimulateOptions options) {
   AIKIDO_TRY(validate(graph));
   if (options.link == LinkRule::kFifo)

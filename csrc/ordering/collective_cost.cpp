@@ -15,10 +15,6 @@
 namespace aikido::ordering {
 namespace {
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
 Status check(int members, double bytes, const CollectiveCosts& costs) {
   AIKIDO_TRY(validate(costs.message));
   if (members < 1)

@@ -15,16 +15,6 @@
 namespace aikido::ordering {
 namespace {
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
-std::string quoted(std::string_view name) {
-  constexpr size_t kMost = 60;
-  const bool is_long = name.size() > kMost;
-  return concat('"', printable(name.substr(0, kMost)), is_long ? "..." : "", '"');
-}
-
 Status check_op(const Op& op, size_t index) {
   if (op.name.empty()) return invalid(concat("op ", index, " has no name"));
   if (!std::isfinite(op.time_s) || op.time_s < 0)

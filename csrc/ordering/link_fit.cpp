@@ -11,10 +11,6 @@
 namespace aikido::ordering {
 namespace {
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
 // The middle one; of two the smaller. Requires: there are some.
 double median(std::vector<double> values) {
   const auto middle =

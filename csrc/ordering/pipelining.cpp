@@ -7,14 +7,6 @@
 #include <utility>
 
 namespace aikido::ordering {
-namespace {
-
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
-}  // namespace
-
 Result<Pipelining> pipelining_of(double bytes, int hops, int most,
                                  const LinkCost& link) {
   AIKIDO_TRY(validate(link));

@@ -24,10 +24,6 @@ constexpr std::array kLinkRules = {std::pair("fifo", LinkRule::kFifo),
 constexpr std::array kComputeRules = {std::pair("when_ready", ComputeRule::kWhenReady),
                                       std::pair("program", ComputeRule::kProgram)};
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
 template <class Rules>
 auto named(const Rules& rules, const char* what, std::string_view name)
     -> Result<typename Rules::value_type::second_type> {

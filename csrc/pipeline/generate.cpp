@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "pipeline/index.h"
 #include "pipeline/layout.h"
 #include "pipeline/order.h"
 
@@ -18,14 +19,6 @@ constexpr std::array<std::string_view, 5> kMethods = {
     "gpipe", "1f1b", "1f1b_async", "interleaved_1f1b", "zero_bubble"};
 constexpr int kMostRanks = 4096;
 constexpr int64_t kMostBatches = int64_t{1} << 22;  // of all stages
-
-size_t index(int number) {
-  return static_cast<size_t>(number);
-}
-
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
 
 bool is_interleaved(Method method) {
   return method == Method::kInterleaved || method == Method::kZeroBubble;

@@ -8,15 +8,13 @@
 #include <queue>
 #include <utility>
 
+#include "pipeline/index.h"
+
 namespace aikido::pipeline {
 namespace {
 
 constexpr int64_t units_of(Kind kind) {
   return kind == Kind::kBackward ? 2 : 1;
-}
-
-size_t index(int number) {
-  return static_cast<size_t>(number);
 }
 
 class Layout {

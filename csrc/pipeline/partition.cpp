@@ -20,10 +20,6 @@ constexpr int64_t kMostMachines = int64_t{1} << 20;
 // solved for all pairs of cuts.
 constexpr size_t kManyCutsForLevels = 1500;
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
 Result<std::vector<Level>> levels_of(const PartitionOptions& options) {
   if (options.machines.size() != options.bandwidths.size())
     return invalid(concat("there are ", options.machines.size(),

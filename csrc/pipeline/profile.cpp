@@ -17,17 +17,6 @@ namespace {
 
 constexpr std::string_view kSeparator = " -- ";
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
-// Of what a user gave, in a sentence: printable, and not the whole file.
-std::string quoted(std::string_view text) {
-  constexpr size_t kMost = 60;
-  const bool is_long = text.size() > kMost;
-  return concat('"', printable(text.substr(0, kMost)), is_long ? "..." : "", '"');
-}
-
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r";
   const size_t first = text.find_first_not_of(kSpace);

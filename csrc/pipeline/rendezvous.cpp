@@ -7,12 +7,10 @@
 #include <set>
 #include <utility>
 
+#include "pipeline/index.h"
+
 namespace aikido::pipeline {
 namespace {
-
-size_t index(int number) {
-  return static_cast<size_t>(number);
-}
 
 // The other end of a message.
 Instruction other_end(const Instruction& message, int rank) {

@@ -16,16 +16,6 @@ constexpr std::array<std::string_view, 4> kPolicies = {"flush", "stash",
                                                        "vertical_sync", "2bw"};
 constexpr size_t kWidth = 88;
 
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
-
-std::string quoted(std::string_view text) {
-  constexpr size_t kMost = 40;
-  return concat('"', printable(text.substr(0, kMost)), text.size() > kMost ? "..." : "",
-                '"');
-}
-
 std::vector<std::string_view> words_of(std::string_view line) {
   constexpr std::string_view kSpace = " \t\r";
   std::vector<std::string_view> words;

@@ -8,18 +8,11 @@
 #include <numeric>
 #include <utility>
 
+#include "pipeline/index.h"
 #include "pipeline/validate.h"
 
 namespace aikido::pipeline {
 namespace {
-
-size_t index(int number) {
-  return static_cast<size_t>(number);
-}
-
-Status invalid(std::string message) {
-  return {Code::kInvalidArgument, std::move(message)};
-}
 
 Status check_time(double time, const char* what, size_t number) {
   if (std::isfinite(time) && time >= 0) return Status::ok();

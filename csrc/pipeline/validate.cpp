@@ -8,14 +8,11 @@
 #include <set>
 #include <utility>
 
+#include "pipeline/index.h"
 #include "pipeline/rendezvous.h"
 
 namespace aikido::pipeline {
 namespace {
-
-size_t index(int number) {
-  return static_cast<size_t>(number);
-}
 
 // What the whole schedule says of one micro-batch on one stage.
 struct Batch {

@@ -49,7 +49,7 @@ Status refuse(const PolicyOptions& o, const char* argument, const std::string& v
                                          " but must be ", range, ".")};
 }
 
-std::string ms(Duration d) {
+std::string in_ms(Duration d) {
   return concat(to_ms(d), " ms");
 }
 
@@ -130,12 +130,12 @@ Status validate(const PolicyOptions& o, int32_t world_size) {
                          most == world_size ? "world size" : "number of primaries",
                          " of ", most, ", or None for more than half of it"));
   if (o.floor < Duration::zero() || o.floor > kLongestDeadline)
-    return refuse(o, "floor_ms", ms(o.floor),
-                  concat("between 0 ms and ", ms(kLongestDeadline)));
+    return refuse(o, "floor_ms", in_ms(o.floor),
+                  concat("between 0 ms and ", in_ms(kLongestDeadline)));
   if (o.ceiling < o.floor || o.ceiling > kLongestDeadline)
-    return refuse(
-        o, "ceiling_ms", ms(o.ceiling),
-        concat("between the floor_ms of ", ms(o.floor), " and ", ms(kLongestDeadline)));
+    return refuse(o, "ceiling_ms", in_ms(o.ceiling),
+                  concat("between the floor_ms of ", in_ms(o.floor), " and ",
+                         in_ms(kLongestDeadline)));
   if (o.max_consecutive_skips < 1 || o.max_consecutive_skips > kMostSkips)
     return refuse(o, "max_consecutive_skips", concat(o.max_consecutive_skips),
                   concat("between 1 and ", kMostSkips));

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Numbers of stages, ranks and micro-batches as indices of vectors.
+
+#include <cstddef>
+
+namespace aikido::pipeline {
+
+// Requires: number >= 0.
+constexpr size_t index(int number) {
+  return static_cast<size_t>(number);
+}
+
+}  // namespace aikido::pipeline
