@@ -184,9 +184,9 @@ NamedPlan partition(const Profile& profile, std::vector<int> machines,
 }
 
 void register_profile(py::module_& m) {
-  py::class_<Layer> layer(
+  py::class_<Layer> layer_type(
       m, "Layer", "What was measured of one layer: times and sizes of a mini-batch.");
-  layer
+  layer_type
       .def(py::init(&make_layer), py::arg("id"), py::kw_only(),
            py::arg("description") = "", py::arg("forward_ms") = 0.0,
            py::arg("backward_ms") = 0.0, py::arg("activation_bytes") = 0.0,
@@ -200,12 +200,12 @@ void register_profile(py::module_& m) {
       .def_property_readonly("stage", [](const Layer& layer) {
         return layer.stage < 0 ? std::nullopt : std::optional(layer.stage);
       });
-  make_value(layer);
-  py::class_<Profile> profile(
+  make_value(layer_type);
+  py::class_<Profile> profile_type(
       m, "Profile",
       "Layers of a model, and which needs the output of which: edges "
       "are pairs of ids.");
-  profile.def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
+  profile_type.def(py::init(&make_profile), py::arg("layers"), py::arg("edges"))
       .def_static(
           "parse",
           [](const py::object& text) {
@@ -225,7 +225,7 @@ void register_profile(py::module_& m) {
             return pipeline::with_stages(profile, plan.plan);
           },
           py::arg("plan"), "The same with the stage of each layer.");
-  make_value(profile, [](const Profile& read) {
+  make_value(profile_type, [](const Profile& read) {
     adapter::raise_if_failed(pipeline::validate(read));
   });
 }

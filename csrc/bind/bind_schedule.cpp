@@ -135,7 +135,6 @@ void register_instruction(py::module_& m) {
       "csrc/pipeline/instruction.h.");
   make_value(instruction);
   instruction
-
       .def_property_readonly(
           "kind", [](const Instruction& it) { return std::string(name_of(it.kind)); })
       .def_readonly("stage", &Instruction::stage)
@@ -159,9 +158,7 @@ void register_results(py::module_& m) {
       "micro-batches, inputs alone of those that are recomputed, "
       "versions of weights.");
   make_value(memory);
-  memory
-
-      .def_readonly("activations", &RankMemory::activations)
+  memory.def_readonly("activations", &RankMemory::activations)
       .def_readonly("inputs", &RankMemory::inputs)
       .def_readonly("versions", &RankMemory::versions);
   py::class_<Validation> validation(
@@ -169,16 +166,12 @@ void register_results(py::module_& m) {
       "What a valid schedule needs, by rank, and by stage how many "
       "updates the weights of each update missed.");
   make_value(validation);
-  validation
-
-      .def_readonly("ranks", &Validation::ranks)
+  validation.def_readonly("ranks", &Validation::ranks)
       .def_readonly("lags", &Validation::lags);
   py::class_<Span> span(m, "Span",
                         "When a rank is busy with which of its instructions.");
   make_value(span);
-  span
-
-      .def_readonly("rank", &Span::rank)
+  span.def_readonly("rank", &Span::rank)
       .def_readonly("instruction", &Span::instruction)
       .def_readonly("begin", &Span::begin)
       .def_readonly("end", &Span::end);
@@ -188,9 +181,7 @@ void register_results(py::module_& m) {
       "is one for each rank; period is None where it flushes, and "
       "where there are too few micro-batches to see it.");
   make_value(simulation);
-  simulation
-
-      .def_readonly("makespan", &Simulation::makespan)
+  simulation.def_readonly("makespan", &Simulation::makespan)
       .def_readonly("busy", &Simulation::busy)
       .def_readonly("bubbles", &Simulation::bubbles)
       .def_readonly("spans", &Simulation::spans)
@@ -200,18 +191,16 @@ void register_results(py::module_& m) {
       "What a stage takes for one micro-batch on one rank, and for "
       "an update; any unit of time.");
   make_value(times);
-  times
-
-      .def(py::init([](double forward, double backward, double input_gradient,
-                       double weight_gradient, double recompute, double reduce,
-                       double step) {
-             return StageTimes{
-                 forward, backward, input_gradient, weight_gradient, recompute,
-                 reduce,  step};
-           }),
-           py::kw_only(), py::arg("forward"), py::arg("backward"),
-           py::arg("input_gradient"), py::arg("weight_gradient"), py::arg("recompute"),
-           py::arg("reduce"), py::arg("step"));
+  times.def(
+      py::init([](double forward, double backward, double input_gradient,
+                  double weight_gradient, double recompute, double reduce,
+                  double step) {
+        return StageTimes{forward, backward, input_gradient, weight_gradient, recompute,
+                          reduce,  step};
+      }),
+      py::kw_only(), py::arg("forward"), py::arg("backward"), py::arg("input_gradient"),
+      py::arg("weight_gradient"), py::arg("recompute"), py::arg("reduce"),
+      py::arg("step"));
 }
 
 }  // namespace
@@ -219,13 +208,11 @@ void register_results(py::module_& m) {
 void register_schedule(py::module_& m) {
   register_instruction(m);
   register_results(m);
-  py::class_<Schedule> schedule(m, "Schedule",
-                                "What each rank of a pipeline does; "
-                                "aikido_torch.pipeline.Schedule wraps it.");
-  make_value(schedule);
-  schedule
-
-      .def_static("make", &make_schedule, py::arg("name"), py::kw_only(),
+  py::class_<Schedule> type(m, "Schedule",
+                            "What each rank of a pipeline does; "
+                            "aikido_torch.pipeline.Schedule wraps it.");
+  make_value(type);
+  type.def_static("make", &make_schedule, py::arg("name"), py::kw_only(),
                   py::arg("stages"), py::arg("micro_batches"), py::arg("replicas"),
                   py::arg("stages_per_rank"), py::arg("weights"),
                   py::arg("micro_batches_per_step"), py::arg("turns"),

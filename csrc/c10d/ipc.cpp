@@ -18,7 +18,7 @@ namespace aikido::adapter {
 namespace {
 
 // Never destroyed: the end of what Python has given takes Python's lock.
-Ipc::Finder& finder() {
+Ipc::Finder& ipc_finder() {
   static auto* finder = new Ipc::Finder;
   return *finder;
 }
@@ -96,7 +96,7 @@ void DeviceMemory::offer(c10::DeviceType type, std::shared_ptr<DeviceMemory> mem
 }
 
 void Ipc::set_finder(Finder next) {
-  finder() = std::move(next);
+  ipc_finder() = std::move(next);
 }
 
 bool Ipc::find(const BackendPtr& outer, c10::Device device, Milliseconds limit) {
@@ -105,7 +105,7 @@ bool Ipc::find(const BackendPtr& outer, c10::Device device, Milliseconds limit) 
     const std::lock_guard lock(mutex_);
     if (is_found_) return is_shared_;
   }
-  const bool is_shared = finder()(outer, setting_, device, limit);
+  const bool is_shared = ipc_finder()(outer, setting_, device, limit);
   const std::lock_guard lock(mutex_);
   is_found_ = true;
   is_shared_ = is_shared;
