@@ -84,9 +84,11 @@ class EndCheck:
         Raises:
             RanksDifferError: a rank differs, and that is an error.
         """
-        if not self._check.is_on or self._compared_at == handle.steps:
+        if self.is_behind(handle):
             return
         self._compared_at = handle.steps
+        if not self._check.is_on:
+            return
         ends, self._number = Ends(self._own, self._size), self._number + 1
         deadline = time.monotonic() + timeout_s
         self._tell(handle, ends)
@@ -119,6 +121,10 @@ class EndCheck:
             self._repair(handle, ends, verdict, deadline)
         elif verdict is not None and verdict.differing:
             self._stay(handle, ends, deadline)
+
+    def is_behind(self, handle: Ending) -> bool:
+        """Whether `handle` was closed, and has made no step since."""
+        return self._compared_at == handle.steps
 
     @property
     def has_failed(self) -> bool:

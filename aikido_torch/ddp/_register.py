@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """Checks a model and installs the hook."""
 
+import gc
 import itertools
 import weakref
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._report import CHECKS, Check
 from aikido_torch.ddp._state import Stateful, TrainingState
 from aikido_torch.ddp._step_audit import StepAudit
+from aikido_torch.ddp._together import stepped_together
 from aikido_torch.ddp._unwrap import unwrap_model, unwrap_optimizer
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import BackupSampler, Policy, SkipStraggler, WaitAll
@@ -145,7 +147,7 @@ def _refusal(
             check_state(taken, state or {})
     except ConfigError as error:
         return str(error)
-    return _why_taken(model)
+    return _why_taken(model) or _why_alone(policy)
 
 
 def _audit(
@@ -259,6 +261,35 @@ def _why_taken(model: DistributedDataParallel) -> str:
     )
 
 
+def _why_alone(policy: Policy) -> str:
+    """Why the model cannot be registered beside others; "" if it can.
+
+    A rank that was left out copies the state of each model by itself, from ranks that
+    train on meanwhile. So the models would be at different steps of the loop.
+    """
+    if not _is_beside(policy):
+        return ""
+    gc.collect()  # a model that was dropped may still be here
+    if not _is_beside(policy):
+        return ""
+    return (
+        'register: log_full="leave" takes one model in a process, and another one is '
+        "registered: a rank that was left out would copy them at different steps of "
+        'the loop. Use log_full="wait" for all of them; or, if the other training is '
+        "over, call close() on its handle first."
+    )
+
+
+def _is_beside(policy: Policy) -> bool:
+    handles = [h for h in stepped_together.handles() if isinstance(h, Handle)]
+    others = [h for h in handles if h._end_check and not h._end_check.is_behind(h)]
+    return bool(others) and (_leaves(policy) or any(h._leaves for h in others))
+
+
+def _leaves(policy: Policy) -> bool:
+    return getattr(policy, "log_full", "wait") == "leave"
+
+
 def _check_model(model: DistributedDataParallel) -> None:
     if not isinstance(model, DistributedDataParallel):
         raise ConfigError(
@@ -303,7 +334,7 @@ def _check_choices(
     if late not in _LATE:
         raise ConfigError(f"late is {late!r}; it takes {' or '.join(_LATE)}.")
     check_policy("register", policy, model.process_group)
-    if getattr(policy, "log_full", "wait") == "leave" and not is_whole:
+    if _leaves(policy) and not is_whole:
         raise ConfigError(
             'log_full="leave" makes a rank that was late for too long copy the state '
             "of another one, and with apply or after_step register cannot tell what "

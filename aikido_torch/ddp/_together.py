@@ -56,6 +56,10 @@ class Together:
         """From now on it is one of those that may be stepped together."""
         self._paces[handle] = _Pace()
 
+    def handles(self) -> list[Stepped]:
+        """Those that live."""
+        return list(self._paces)
+
     def on_step(self, handle: Stepped, *, is_own: bool) -> None:
         """A step of `handle` is over, in the loop or in its `catch_up`."""
         pace = self._paces.get(handle) if len(self._paces) > 1 else None

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
 from aikido_torch.ddp import StateCopy
+from aikido_torch.errors import ConfigError
 from aikido_torch.options import Options
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks, stop
@@ -103,3 +104,41 @@ def test_a_rank_that_was_away_copies_the_state_and_nobody_waits(name, way):
     assert back["copied"] > 10
     for other in others:
         assert other["slowest_s"] < 0.6 * AWAY_S
+
+
+def register_two(rank, size, log_fulls, way):
+    """What the second `register` says; "" if nothing."""
+    handles = []
+    try:
+        for log_full in log_fulls:
+            net = nn.Linear(4, 4)
+            model = DistributedDataParallel(net, process_group=dist.new_group())
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            policy = SkipStraggler(log_full=log_full)
+            handles.append(ddp.register(model, optimizer=optimizer, policy=policy))
+            if way == "closed":
+                handles[0].close()
+            elif way == "dropped":
+                handles.clear()
+                del model
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("log_fulls", "way", "is_refused"),
+    [
+        (("leave", "leave"), "open", True),
+        (("leave", "wait"), "open", True),
+        (("wait", "leave"), "open", True),
+        (("wait", "wait"), "open", False),
+        (("leave", "leave"), "closed", False),
+        (("leave", "leave"), "dropped", False),
+    ],
+)
+def test_a_model_whose_ranks_may_be_left_out_is_the_only_one(
+    log_fulls, way, is_refused
+):
+    for text in run_ranks(3, register_two, log_fulls, way):
+        assert ("takes one model in a process" in text) == is_refused, text
