@@ -157,6 +157,10 @@ def run_mode(console: Console, plan: Plan, run: Run) -> dict:
     row = {
         "seconds": found["seconds"],
         "steps_per_second": found["steps_per_second"],
+        "share": sum(found["shares"]) / plan.num_ranks,
+        "samples_per_second": (
+            found["steps_per_second"] * plan.batch_size * sum(found["shares"])
+        ),
         "seconds_to_target": reached[0] if reached else None,
         "accuracy": curve[-1]["accuracy"],
         "skipped": found["skipped"],
@@ -178,6 +182,11 @@ def comparison(results: dict[str, dict], target: float) -> Table:
     rows = (
         ("seconds", lambda r: seconds(r["seconds"])),
         ("steps per second", lambda r: f"{r['steps_per_second']:.1f}"),
+        ("share of contributions", lambda r: f"{r['share']:.1%}"),
+        (
+            "progress, in samples per second",
+            lambda r: f"{r['samples_per_second']:,.0f}",
+        ),
         (SLOW_ROW, lambda r: seconds(r["slow_steps_per_second"])),
         (
             f"seconds to {target:.0%} test accuracy",

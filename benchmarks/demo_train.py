@@ -29,6 +29,7 @@ from aikido_torch.straggler import (
     BackupSampler,
     Policy,
     SkipStraggler,
+    Steps,
     WaitAll,
 )
 from benchmarks.demo_plan import BACKENDS, Plan, late_steps
@@ -138,7 +139,9 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
     reports: list = [None] * plan.size
     dist.all_gather_object(reports, mine)
     if rank == 0:
-        steps = handle.by_step if handle is not None else []
+        steps = handle.by_step if handle is not None else Steps()
+        progress = steps.progress()
+        shares = progress.shares if progress else (1.0,) * plan.num_ranks
         # The clock is that of the machine, so times of different ranks compare: from
         # the first rank's first step to the last rank's last one.
         seconds = max(r["end"] for r in reports) - min(r["begin"] for r in reports)
@@ -146,6 +149,7 @@ def train(plan: Plan, data: dict[str, torch.Tensor]) -> None:
             result={
                 "seconds": seconds,
                 "steps_per_second": plan.steps / seconds,
+                "shares": shares[: plan.num_ranks],
                 "skipped": [r["skipped"] for r in reports],
                 "stood_in_for": [
                     sum(rank in s.stand_ins for s in steps) for rank in range(plan.size)

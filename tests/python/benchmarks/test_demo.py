@@ -105,6 +105,8 @@ def row(**more):
     return {
         "seconds": 10.0,
         "steps_per_second": 20.0,
+        "share": 0.8,
+        "samples_per_second": 2048.0,
         "seconds_to_target": None,
         "accuracy": 0.9,
         "skipped": [0, 0, 0, 7],
@@ -123,13 +125,15 @@ def test_a_run_tells_its_steps_its_links_and_its_figures():
     def run(plan, on_event):
         for event in [*steps(50, 60), {"uplink_mbit": 20.0}, *steps(100, 150)]:
             on_event(event)
-        on_event({"result": row(curve=curve)})
+        on_event({"result": row(curve=curve, shares=[1.0, 1.0, 1.0, 0.2])})
 
     shown = console()
     found = demo.run_mode(shown, plan, run)
     assert found == row(
         seconds_to_target=19.0,
         accuracy=1.0,
+        share=pytest.approx(0.8),
+        samples_per_second=pytest.approx(20 * 3.2 * 32),
         slow_steps_per_second=pytest.approx(10.0),
     )
     assert shown.file.getvalue().splitlines() == [
@@ -140,6 +144,19 @@ def test_a_run_tells_its_steps_its_links_and_its_figures():
         "    skip: step 150 of 200",
         "    skip: step 200 of 200",
     ]
+
+
+def test_the_table_shows_share_and_progress_beside_the_steps():
+    shown = console()
+    rows = {"gloo": row(share=1.0, samples_per_second=999.6), "skip": row()}
+    shown.print(demo.comparison(rows, 0.95))
+    lines = [line.split("│")[1:-1] for line in shown.file.getvalue().splitlines()]
+    cells = {
+        line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines if line
+    }
+    assert cells["steps per second"] == ["20.0", "20.0"]
+    assert cells["share of contributions"] == ["100.0%", "80.0%"]
+    assert cells["progress, in samples per second"] == ["1,000", "2,048"]
 
 
 def test_the_table_has_a_row_for_the_slow_steps_only_where_there_were_some():

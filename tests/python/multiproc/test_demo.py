@@ -39,6 +39,8 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
         assert list(figure) == [
             "seconds",
             "steps_per_second",
+            "share",
+            "samples_per_second",
             "seconds_to_target",
             "accuracy",
             "skipped",
@@ -47,12 +49,17 @@ def test_skipping_is_faster_and_leaves_the_same_parameters_everywhere(tmp_path):
         ]
         assert figure["hashes_equal"] is True
         assert figure["steps_per_second"] == pytest.approx(60 / figure["seconds"])
+        samples = figure["steps_per_second"] * figure["share"] * 4 * 32
+        assert figure["samples_per_second"] == pytest.approx(samples)
         assert mode in text
     wait_all, skip, backup = figures.values()
     assert wait_all["skipped"] == [0, 0, 0, 0]
     # 20 steps are late by 150 ms, and all wait for each of them.
     assert wait_all["seconds"] > 20 * 0.150
     assert skip["skipped"][3] > 0
+    assert wait_all["share"] == 1
+    assert 0.5 < skip["share"] < 1
+    assert skip["share"] < backup["share"] <= 1
     assert skip["seconds"] < wait_all["seconds"]
     assert len(backup["skipped"]) == 5
     assert backup["stood_in_for"][3] > 0
@@ -96,6 +103,9 @@ def test_skipping_a_slow_uplink_is_faster_and_all_end_with_the_same_parameters(
     gloo, wait_all, skip, backup = figures.values()
     assert gloo["skipped"] == wait_all["skipped"] == [0, 0, 0, 0]
     assert skip["skipped"][3] > 0
+    assert wait_all["share"] == 1
+    assert 0.5 < skip["share"] < 1
+    assert skip["share"] < backup["share"] <= 1
     assert backup["stood_in_for"][3] > 0
     for waits in (gloo, wait_all):
         # 430 kB at 8 Mbit/s are 430 ms.
