@@ -5,6 +5,7 @@
 import time
 
 import torch
+import torch._dynamo  # ranks are forked with it, where an optimizer needs it
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
