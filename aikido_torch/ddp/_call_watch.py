@@ -45,6 +45,7 @@ _MESSAGE_BYTES = 1024
 _MOST_TOGETHER = 8
 _LOOK_S = 0.25
 _CLOSE_S = 1.0
+_EXIT_S = 60.0  # for the end of the group, which takes shutdown.linger_ms at most
 _STILL_S = 1.0  # until a rank tells where it stands
 _SURE_S = 1.0  # until a call that is missing is an error
 _MOST_HOOKS = 4096
@@ -159,7 +160,7 @@ class CallWatch:
         )
         self._thread.start()
         # A thread that holds Python's lock at the end of the process would break it.
-        atexit.register(_close, weakref.WeakMethod(self.close))
+        atexit.register(_close, weakref.WeakMethod(self.close), self._thread)
 
     # ---- the thread that trains ----
 
@@ -326,15 +327,22 @@ def _run(
             goes_on = False  # the group has ended
         del alive
     ended.wait()
+    if not threading.main_thread().is_alive():
+        at_end()  # the process ends, and would wait for no thread that begins now
+        return
     # Others may still need results of this rank, so the process stays for this thread.
     # A thread that a daemon starts is a daemon by default.
     with contextlib.suppress(RuntimeError):  # the process ends already
         threading.Thread(target=at_end, name="aikido-end", daemon=False).start()
 
 
-def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:
+def _close(
+    close: "weakref.WeakMethod[Callable[[], None]]", thread: threading.Thread
+) -> None:
+    """At the end of the process, which a thread that is still in C++ would abort."""
     if (alive := close()) is not None:
         alive()
+        thread.join(timeout=_EXIT_S)  # for `at_end`
 
 
 def call_of(thread_id: int) -> str:

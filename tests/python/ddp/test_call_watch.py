@@ -2,6 +2,8 @@
 # Copyright (c) the aikido authors
 """What is counted; tests/python/multiproc/test_loop_calls.py has ranks."""
 
+import subprocess
+import sys
 import threading
 
 from aikido_torch.ddp._call_watch import CallWatch, Counts, Place, call_of
@@ -164,3 +166,35 @@ def test_calls_of_each_step_are_told_now_and_then():
 
 def test_the_call_of_a_thread_is_found_with_its_line():
     assert call_of(threading.get_ident()) == ""
+
+
+EXIT = """
+import atexit, threading, weakref
+from aikido_torch.ddp import _call_watch
+
+def at_end():
+    threading.Event().wait(0.3)
+    print("at_end has ended")
+
+class Watch:
+    def __init__(self):
+        self.ended = threading.Event()
+        args = weakref.ref(self), self.ended, at_end
+        self.thread = threading.Thread(target=_call_watch._run, args=args, daemon=True)
+        self.thread.start()
+        close = weakref.WeakMethod(self.close)
+        atexit.register(_call_watch._close, close, self.thread)
+
+    def look(self):
+        return True
+
+    def close(self):
+        self.ended.set()
+
+watch = Watch()
+"""
+
+
+def test_a_process_that_ends_without_closing_waits_for_what_is_done_at_the_end():
+    told = subprocess.run([sys.executable, "-c", EXIT], capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (0, "at_end has ended\n"), told.stderr
