@@ -46,6 +46,11 @@ class Counters(TypedDict):
     stale_frames: int
     cancelled_bytes: int
     given_bytes: int
+    replayed_operations: int
+    replayed_bytes: int
+    replayed_bytes_in: int
+    replayed_us: int
+    replayed_wait_all_us: int
     inner_operations: int
     ipc_operations: int
     chunks: int

@@ -13,7 +13,7 @@ from aikido_torch._backend import progress_on
 from aikido_torch._job_ranks import say_both
 from aikido_torch.ddp._backups import late_in
 from aikido_torch.errors import AikidoError, PeerLostError
-from aikido_torch.straggler import ShareWatch, StepCounters, Steps
+from aikido_torch.straggler import ShareWatch, StepCounters, Steps, Waiting
 
 __all__ = ["StepBook"]
 
@@ -32,6 +32,7 @@ class StepBook:
         rank: this one, in the group of the model.
         size: of that group.
         say: what becomes of a sentence that names ranks of the group.
+        waiting: what waiting for all would have given until now.
 
     Attributes:
         shares: of contributions, in the last minute.
@@ -40,7 +41,14 @@ class StepBook:
         by_step: the same added up for each step, the last 10,000.
     """
 
-    def __init__(self, rank: int, size: int, say: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        say: Callable[[str], str] = str,
+        waiting: Callable[[], Waiting | None] = lambda: None,
+    ) -> None:
+        self._waiting = waiting
         self._rank, self._size = rank, size
         self._say = say
         self.shares = ShareWatch(rank, size, time.monotonic())
@@ -53,7 +61,8 @@ class StepBook:
     @classmethod
     def of(cls, backend: _C.AikidoBackend) -> "StepBook":
         """That of this rank of a group."""
-        book = cls(*backend.place, partial(say_both, backend=backend))
+        say = partial(say_both, backend=backend)
+        book = cls(*backend.place, say, lambda: Waiting.of(backend.counters))
         progress_on[backend] = book.shares
         return book
 
@@ -76,7 +85,12 @@ class StepBook:
 
     def steps(self, notes: Iterable[str]) -> Steps:
         """The counters of the last steps, with `notes` on what skipping loses."""
-        return Steps(self.by_step.values(), notes=notes, place=(self._rank, self._size))
+        return Steps(
+            self.by_step.values(),
+            notes=notes,
+            place=(self._rank, self._size),
+            waiting=self._waiting(),
+        )
 
     def note_skipped(self, step: int) -> None:
         """This rank's gradient was left out of `step`."""

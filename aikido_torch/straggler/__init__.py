@@ -13,6 +13,7 @@ from aikido_torch.straggler._progress import Progress
 from aikido_torch.straggler._seeds import SeededDataset, seed_of
 from aikido_torch.straggler._share_watch import ShareWatch
 from aikido_torch.straggler._steps import StepCounters, Steps
+from aikido_torch.straggler._waiting import Waiting
 from aikido_torch.straggler.report import report
 from aikido_torch.straggler.sampler import BackupSampler
 
@@ -28,6 +29,7 @@ __all__ = [
     "StepCounters",
     "Steps",
     "WaitAll",
+    "Waiting",
     "report",
     "seed_of",
 ]

@@ -3,10 +3,12 @@
 """Watch over the contributions of the last minute: shares by rank, and low ones."""
 
 from collections import deque
+from collections.abc import Mapping
 
 from aikido_torch import _C
 from aikido_torch.straggler._contributions import Contributions
 from aikido_torch.straggler._progress import Progress
+from aikido_torch.straggler._waiting import Waiting
 
 __all__ = ["ShareWatch"]
 
@@ -65,6 +67,11 @@ class ShareWatch:
         self._low_since: dict[int, float] = {}
         self._named: set[int] = set()
         self.last: Progress | None = None
+
+    @staticmethod
+    def gain_of(counters: Mapping[str, object]) -> float | None:
+        """`Waiting.gain` by the counters of the group; any thread."""
+        return Waiting.of(counters).gain
 
     def on_call(self, step: int, outcome: _C.Outcome, num_elements: int) -> None:
         """A call of `step` with a result of `num_elements` has ended."""

@@ -10,6 +10,7 @@ from typing import Literal
 from aikido_torch import _C
 from aikido_torch.straggler._contributions import Contributions
 from aikido_torch.straggler._progress import Progress, progress_of
+from aikido_torch.straggler._waiting import Waiting
 
 __all__ = ["StepCounters", "Steps"]
 
@@ -64,6 +65,7 @@ class Steps(list[StepCounters]):
 
     Attributes:
         notes: ways in which the loop loses what skipping gains, each with its remedy.
+        waiting: what waiting for all would have given since the start; None: not known.
         place: the rank that the counters are of, and the size of its group; None: not
             known.
     """
@@ -74,10 +76,12 @@ class Steps(list[StepCounters]):
         *,
         notes: Iterable[str] = (),
         place: tuple[int, int] | None = None,
+        waiting: Waiting | None = None,
     ) -> None:
         super().__init__(steps)
         self.notes = list(notes)
         self.place = place
+        self.waiting = waiting
 
     def progress(self) -> Progress | None:
         """Steps per second, and which part of each rank's contributions is in them.

@@ -88,6 +88,8 @@ def report(
         if progress := steps.progress():
             for line in progress.lines(batch_size):
                 console.print(line, soft_wrap=True)
+        if steps.waiting and (compared := steps.waiting.line()):
+            console.print(compared, soft_wrap=True)
     if table.rows:
         console.print(table)
     else:

@@ -119,6 +119,10 @@ _PROGRESS = {
         "aikido_contribution_ratio",
         "the part of a rank's contributions that is in the results, in the last minute",
     ),
+    "gain": (
+        "aikido_skipping_gain_ratio",
+        "estimated progress over that of WaitAll, less 1, since the start",
+    ),
 }
 _DEFAULT_PORT = 9464  # of OpenTelemetry's exporters for Prometheus
 _LAST_PORT = 65535
@@ -200,16 +204,19 @@ def _progress(backends: Collection[_C.AikidoBackend], rank: int) -> "Iterator[Me
     steps = GaugeMetricFamily(*_PROGRESS["steps"], labels=labels)
     progress = GaugeMetricFamily(*_PROGRESS["progress"], labels=labels)
     shares = GaugeMetricFamily(*_PROGRESS["share"], labels=[*labels, "contributor"])
+    gains = GaugeMetricFamily(*_PROGRESS["gain"], labels=labels)
     for backend in backends:
         known = progress_on.get(backend)
         if known is None or (last := known.last) is None:
             continue
         values = [str(rank), backend.group_name]
+        if (gain := known.gain_of(backend.counters)) is not None:
+            gains.add_metric(values, gain)
         steps.add_metric(values, last.steps_per_second)
         progress.add_metric(values, last.full_steps_per_second)
         for contributor, share in enumerate(last.shares):
             shares.add_metric([*values, str(contributor)], share)
-    yield from (steps, progress, shares)
+    yield from (steps, progress, shares, gains)
 
 
 class _Collector:

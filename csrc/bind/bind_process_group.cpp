@@ -161,6 +161,11 @@ py::dict counters(AikidoBackend& backend) {
   out["stale_frames"] = c.stale_frames.load();
   out["cancelled_bytes"] = c.cancelled_bytes.load();
   out["given_bytes"] = c.given_bytes.load();
+  out["replayed_operations"] = c.replayed_operations.load();
+  out["replayed_bytes"] = c.replayed_bytes.load();
+  out["replayed_bytes_in"] = c.replayed_bytes_in.load();
+  out["replayed_us"] = c.replayed_us.load();
+  out["replayed_wait_all_us"] = c.replayed_wait_all_us.load();
   out["inner_operations"] = backend.inner()->num_calls();
   out["ipc_operations"] = backend.ipc()->num_calls();
   // Of this process, over all its groups.

@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "straggler/progress_account.h"
+
 namespace aikido::engine {
 
 // Counted since birth; read from any thread.
@@ -19,6 +21,23 @@ struct GroupCounters {
   std::atomic<uint64_t> stale_frames{0};  // for operations that are over here
   std::atomic<uint64_t> cancelled_bytes{0};
   std::atomic<uint64_t> given_bytes{0};  // of what was contributed as a backup
+  // Operations of which this member has closed a shard by skipping, and how WaitAll
+  // would have made them (straggler/progress_account.h).
+  std::atomic<uint64_t> replayed_operations{0};
+  std::atomic<uint64_t> replayed_bytes{0};
+  std::atomic<uint64_t> replayed_bytes_in{0};  // the contributed part of them
+  std::atomic<uint64_t> replayed_us{0};
+  std::atomic<uint64_t> replayed_wait_all_us{0};
+
+  void set_replayed(const straggler::ReplayedOperations& sums) {
+    const auto us = [](Duration d) { return static_cast<uint64_t>(d.count() / 1000); };
+    replayed_operations.store(sums.operations, std::memory_order_relaxed);
+    replayed_bytes.store(static_cast<uint64_t>(sums.bytes), std::memory_order_relaxed);
+    replayed_bytes_in.store(static_cast<uint64_t>(sums.bytes_in),
+                            std::memory_order_relaxed);
+    replayed_us.store(us(sums.time), std::memory_order_relaxed);
+    replayed_wait_all_us.store(us(sums.time_of_wait_all), std::memory_order_relaxed);
+  }
 };
 
 }  // namespace aikido::engine

@@ -50,6 +50,11 @@ void Group::settle(uint64_t seq) {
     // A member that was silent is back.
     if (!loss_ && is_reachable(kNoRank)) loss_ = Status::ok();
   }
+  if (it->second.operation->call().is_partial()) {
+    straggler::ReplayedOperations sums;
+    for (const auto& policy : policies_) sums.add(policy->replayed());
+    counters_.set_replayed(sums);
+  }
   // A failure frees memory everywhere, and where all results are here all
   // contributions were folded, called or not.
   const auto operation = it->second.operation;

@@ -112,6 +112,7 @@ class Deadlines {
   void limit(Duration longest) { longest_ = longest; }
   // Full operations that skipping has lost against WaitAll, beyond what is allowed.
   double lost() const { return account_.lost(); }
+  const ReplayedOperations& replayed() const { return account_.replayed(); }
 
  private:
   struct Grant {

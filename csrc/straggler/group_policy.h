@@ -93,6 +93,9 @@ class GroupPolicy {
   // here (owner_watch.h).
   OwnerWatch& owner_watch() { return owner_watch_; }
 
+  // Operations whose shards were closed here by skipping, and the same under WaitAll.
+  const ReplayedOperations& replayed() const { return deadlines_.replayed(); }
+
   // `rank` holds up the others again and again: it should own nothing.
   bool is_slow(Rank rank) const {
     return options_.rebalance && rebalance_.is_slow(rank);

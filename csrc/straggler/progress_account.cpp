@@ -6,13 +6,21 @@
 
 namespace aikido::straggler {
 
+void ReplayedOperations::add(const ReplayedOperations& other) {
+  operations += other.operations;
+  bytes += other.bytes;
+  bytes_in += other.bytes_in;
+  time += other.time;
+  time_of_wait_all += other.time_of_wait_all;
+}
+
 // Note [charged before it is known]
 ProgressAccount::Entry ProgressAccount::entry(const RecentOperations& recent,
                                               const PastOperation& op,
                                               TimePoint now) const {
   Entry entry;
   entry.bytes = static_cast<double>(op.bytes);
-  entry.share_lost = worth_ * op.num_missing / recent.world_size();
+  entry.share_missing = static_cast<double>(op.num_missing) / recent.world_size();
   entry.ours = op.to_quorum + op.waited;
   Duration longest{0};
   for (int32_t r = 0; r < recent.world_size(); ++r) {
@@ -39,7 +47,7 @@ double ProgressAccount::change(const Entry& entry) const {
   const double ours = static_cast<double>(entry.ours.count()) / one;
   const double waiting = static_cast<double>(entry.waiting.count()) / one;
   const double weight = entry.bytes / bytes_.value();
-  return weight * entry.share_lost + ours - waiting - kAllowed * ours;
+  return weight * worth_ * entry.share_missing + ours - waiting - kAllowed * ours;
 }
 
 void ProgressAccount::update(const RecentOperations& recent, TimePoint now) {
@@ -57,6 +65,7 @@ void ProgressAccount::update(const RecentOperations& recent, TimePoint now) {
         bytes_.add(e.bytes);
         waiting_.add(static_cast<double>(e.waiting.count()));
         waiting_lately_.add(static_cast<double>(e.waiting.count()));
+        replayed_.add({1, e.bytes, e.bytes * (1 - e.share_missing), e.ours, e.waiting});
         final_ = std::max(final_ + change(e), -kMostCredit);
       } else if (bytes_.num > 0) {
         open_ += change(e);

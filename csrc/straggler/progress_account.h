@@ -27,10 +27,20 @@
 
 namespace aikido::straggler {
 
+// Sums over operations, as they were and under WaitAll, which leaves nobody out.
+struct ReplayedOperations {
+  uint64_t operations = 0;
+  double bytes = 0;
+  double bytes_in = 0;  // the contributed part of `bytes`; under WaitAll all of them
+  Duration time{0}, time_of_wait_all{0};
+
+  void add(const ReplayedOperations& other);
+};
+
 class ProgressAccount {
  public:
-  // Part of the progress of WaitAll that may be lost. The bound is 2 %: the rest is room
-  // for what the account estimates.
+  // Part of the progress of WaitAll that may be lost. The bound is 2 %: the rest is
+  // room for what the account estimates.
   static constexpr double kAllowed = 0.015;
   // Gains count for so many operations at most.
   static constexpr double kMostCredit = 4;
@@ -46,6 +56,8 @@ class ProgressAccount {
   // Full operations that WaitAll would have made in the same time, less kAllowed, and
   // that are not in the sums. Negative: skipping has gained.
   double lost() const { return final_ + open_; }
+  // The final operations, as they were and as WaitAll would have made them.
+  const ReplayedOperations& replayed() const { return replayed_; }
 
  private:
   // In which the weight of old values falls. 0 without values.
@@ -59,7 +71,7 @@ class ProgressAccount {
     double value() const { return num > 0 ? sum / num : 0; }
   };
   struct Entry {
-    double bytes = 0, share_lost = 0;
+    double bytes = 0, share_missing = 0;
     Duration ours{0}, waiting{0};
     bool is_final = true;
   };
@@ -70,6 +82,7 @@ class ProgressAccount {
   double worth_;
   Seq next_{1};  // the first that is not final
   double final_ = 0, open_ = 0;
+  ReplayedOperations replayed_;
   // Of final operations: bytes, and nanoseconds of WaitAll.
   Mean bytes_{kMany}, waiting_{kMany}, waiting_lately_{kFew};
 };

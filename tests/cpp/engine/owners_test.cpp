@@ -31,6 +31,21 @@ TEST_CASE("who is skipped four times in a row owns nothing, until a trial that l
   }
 }
 
+TEST_CASE("owners compare their operations with those that WaitAll would have made") {
+  Cluster cluster({.size = 4});
+  cluster.set_all_delays(milliseconds(1));
+  const Call call = skip_sum_call(300);
+  const auto& counters = cluster.group(0).counters();
+  for (int op = 0; op < 6; ++op) run_operation(cluster, call, {});
+  CHECK(counters.replayed_operations >= 4);
+  CHECK(counters.replayed_bytes >= 4 * call.bytes());
+  CHECK(counters.replayed_bytes_in == counters.replayed_bytes);
+  for (int op = 0; op < 40; ++op) run_operation(cluster, call, milliseconds(80));
+  CHECK(counters.replayed_bytes_in < counters.replayed_bytes);
+  CHECK(counters.replayed_bytes_in >= counters.replayed_bytes / 2);
+  CHECK(counters.replayed_wait_all_us > counters.replayed_us);
+}
+
 TEST_CASE("a member whose contributions are cut off in a row knows it") {
   Cluster cluster({.size = 4});
   cluster.set_all_delays(milliseconds(1));

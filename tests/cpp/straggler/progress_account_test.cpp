@@ -56,6 +56,34 @@ TEST_CASE("without a skip only what may be lost is added") {
   CHECK(ledger.account.lost() == Approx(-1.8).margin(0.2));
 }
 
+TEST_CASE("the operations are replayed as they were and under WaitAll") {
+  Ledger ledger;
+  ledger.in_step(10);
+  for (int i = 0; i < 20; ++i) ledger.operation(50, true);
+  const ReplayedOperations& waits = ledger.account.replayed();
+  CHECK(waits.operations == 30);
+  CHECK(waits.bytes == 3000);
+  CHECK(waits.bytes_in == 3000);
+  CHECK(waits.time == waits.time_of_wait_all);
+  // 0 is what is known of the time before the first operation.
+  CHECK(to_ms(waits.time) == Approx(29 * kPeriod + 20 * 50));
+}
+
+TEST_CASE("a skipped operation lacks a contribution and saves the wait") {
+  Ledger ledger;
+  ledger.in_step(10);
+  for (int i = 0; i < 10; ++i) {
+    ledger.operation(0, false);
+    ledger.late_call(ledger.seq, ledger.now_ms + 40, 40);
+    ledger.operation(0, true);
+  }
+  ledger.in_step(10);
+  const ReplayedOperations& sums = ledger.account.replayed();
+  CHECK(sums.operations == 40);
+  CHECK(sums.bytes_in == Approx(4000 - 10 * 25));
+  CHECK(to_ms(sums.time_of_wait_all - sums.time) == Approx(10 * 40).margin(1));
+}
+
 TEST_CASE("what was gained counts for a few operations at most") {
   Ledger ledger;
   ledger.in_step(300);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 from types import SimpleNamespace
+from typing import ClassVar
 
 from aikido_torch.ddp import _step_book
 from aikido_torch.ddp._step_book import StepBook
@@ -91,13 +92,23 @@ def late_outcome(*skipped):
     )
 
 
+def test_the_steps_know_what_waiting_would_have_given():
+    book = StepBook(0, 4, waiting=lambda: "what waiting gives")
+    assert book.steps([]).waiting == "what waiting gives"
+
+
 def test_the_shares_of_a_group_are_found_by_its_backend():
     class Backend:
         place = (2, 4)
+        counters: ClassVar[dict] = {
+            f"replayed_{name}": 3
+            for name in ("operations", "bytes", "bytes_in", "us", "wait_all_us")
+        }
 
     backend = Backend()
     book = StepBook.of(backend)
     assert book.steps([]).place == (2, 4)
+    assert book.steps([]).waiting.operations == 3
     assert _step_book.progress_on[backend] is book.shares
 
 

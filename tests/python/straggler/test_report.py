@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from aikido_torch.straggler import StepCounters, Steps, report
+from aikido_torch.straggler import StepCounters, Steps, Waiting, report
 from aikido_torch.straggler._contributions import Contributions
 
 
@@ -68,12 +68,15 @@ def test_progress_comes_first():
         StepCounters(i, num_calls=1, contributions=each, ended_at=float(i))
         for i, each in enumerate(contributions)
     )
+    steps.waiting = Waiting(100, 0.875, 10.0, 20.0)
     console = Console(file=io.StringIO(), width=40)
     report([], steps=steps, batch_size=400, console=console)
-    assert console.file.getvalue().splitlines()[:3] == [
+    assert console.file.getvalue().splitlines()[:4] == [
         "1 steps/s with 87.5% of all contributions: progress 0.875 full steps/s, "
         "700 samples/s.",
         "Contributions by rank: rank 1 75.0%, others 100.0%.",
+        "Skipping gained 75% against waiting for all, by the 100 calls of which this "
+        "rank closed a shard.",
         "Nobody was skipped in 0 calls.",
     ]
 

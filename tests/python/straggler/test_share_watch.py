@@ -129,6 +129,14 @@ def test_the_last_minute_is_known():
     assert loop.watch.last.shares == (1, 1, 1, 1)
 
 
+def test_the_gain_is_that_of_the_counters():
+    counters = {
+        "replayed_operations": 100, "replayed_bytes": 10, "replayed_bytes_in": 9,
+        "replayed_us": 50, "replayed_wait_all_us": 100,
+    }  # fmt: skip
+    assert ShareWatch.gain_of(counters) == pytest.approx(0.8)
+
+
 def test_strict_calls_have_all_contributions():
     loop = Loop(0)
     strict = SimpleNamespace(contributors=[], skipped=[], shards=[], reason="complete")

@@ -80,6 +80,9 @@ def test_progress_is_that_of_the_model_in_the_last_minute(metrics):
     class Shares:
         last = None
 
+        def gain_of(self, counters):
+            return 0.25 if counters["replayed_operations"] == 0 else None
+
     shares = Shares()
     _metrics.progress_on[backend_of(None)] = shares
     assert not [key for key in read(metrics) if "_per_second" in key and "step" in key]
@@ -88,6 +91,7 @@ def test_progress_is_that_of_the_model_in_the_last_minute(metrics):
     labels = f'group="{backend_of(None).group_name}",rank="0"'
     assert seen[f"aikido_steps_per_second{{{labels}}}"] == "8.0"
     assert seen[f"aikido_progress_full_steps_per_second{{{labels}}}"] == "6.0"
+    assert seen[f"aikido_skipping_gain_ratio{{{labels}}}"] == "0.25"
     by_rank = [
         seen[f'aikido_contribution_ratio{{contributor="{r}",{labels}}}']
         for r in range(4)
