@@ -94,6 +94,7 @@ _sampler = ("rank", "num_primaries", "num_backups", "batch_size", "epoch", "poli
 show_attributes(straggler.BackupSampler, *_sampler)
 show_attributes(straggler.Carry, "_is_pending")
 show_attributes(straggler.SeededDataset, "dataset", "seed", "epoch")
+show_attributes(straggler.ShareWatch, "_rank", "_size", "last")
 show_attributes(trace.EventLog, "_name")
 show_attributes(trace.Metrics, "port")
 show_attributes(trace.Watch, "_names")
