@@ -2,9 +2,10 @@
 # Copyright (c) the aikido authors
 """Digests of the parameters, the optimizer state and the optimizer options.
 
-Equal values have equal digests, whatever the memory layout of a tensor is and in which
-order a dictionary has its entries: a copied or loaded state may differ in both. Buffers
-are left out: those of batch normalisation differ between ranks in a healthy training.
+Equal values have equal digests. The memory layout of a tensor and the order of entries
+in a dictionary do not count, because a copied or loaded state may differ in both.
+Buffers are left out: those of batch normalisation differ between ranks in a healthy
+training.
 """
 
 import hashlib

@@ -84,7 +84,7 @@ class StepBook:
         return self.by_step[step]
 
     def steps(self, notes: Iterable[str]) -> Steps:
-        """The counters of the last steps, with `notes` on what skipping loses."""
+        """The counters of the last steps, with `notes` on losses by skipping."""
         return Steps(
             self.by_step.values(),
             notes=notes,

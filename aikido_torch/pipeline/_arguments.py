@@ -86,7 +86,7 @@ def sequence(name: str, value: Any) -> list[Any]:
 
 
 def string(name: str, value: Any, *, example: str) -> str:
-    """A str, and not what can be converted to one.
+    """A str. Other values are not converted to one.
 
     Raises:
         ConfigError: it is none.

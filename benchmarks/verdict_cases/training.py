@@ -185,7 +185,7 @@ def _pipe(stages: list[Slow], plan: Any = None) -> pipeline.Pipeline:
 
 
 def _plan_of(stages: list[Slow], rank: int, batch: torch.Tensor) -> Any:
-    """Of what stages take in a pipeline, where ranks share cores and nobody is late.
+    """The times of stages in a pipeline if ranks share cores and nobody is late.
 
     Alone a stage would be faster: more ranks than cores delay each other.
     """

@@ -73,10 +73,10 @@ bool is_rescued(const py::object& rescue) {
   }
 }
 
-// DistributedDataParallel sleeps until the future is marked, in a callback at the end of
-// the backward that it queues behind its last hook. So what is queued in a hook runs
-// before that. Where it runs later, as in the first step with a static graph, another
-// thread marks the future.
+// DistributedDataParallel sleeps until the future is marked. It does so in a callback
+// at the end of the backward, and queues this callback behind its last hook. So a
+// callback from a hook runs before it. If ours runs later, as in the first step with a
+// static graph, another thread marks the future.
 void help_before_the_end_of_backward(
     const c10::intrusive_ptr<adapter::AikidoWork>& work) {
   if (torch::autograd::get_current_graph_task_id() < 0) return;

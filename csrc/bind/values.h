@@ -84,7 +84,7 @@ T unpack(pybind11::handle packed) {
 }  // namespace values
 
 // object.__reduce_ex__ for protocols 0 and 1 would make an object of pybind11's base
-// class, which ends the process. What it returns for protocol 2 works for all.
+// class, and that ends the process. Its result for protocol 2 works for all.
 inline pybind11::object reduce(const pybind11::object& self, int protocol) {
   const auto of_object = pybind11::module_::import("builtins").attr("object");
   return of_object.attr("__reduce_ex__")(self, protocol < 2 ? 2 : protocol);
