@@ -26,7 +26,8 @@ Three tests share the false alarms (1 in 1,000 windows without a late rank):
 2. outstanding: rank against its own history. After taking out the fast half of each
    rank's own steps, the largest values stand apart from all others by a gap that is
    larger than the range of the others, by a factor for their number. This finds ranks
-   that are late in a few steps, and ranks that are late in turn.
+   that are late in a few steps, and ranks that are late in turn. Steps in which most
+   ranks stand apart name nobody; if there are many, the test finds nobody at all.
 3. in turn: a permutation test. If the W largest values of W steps lie in nearly as many
    different steps, and on several ranks, the late rank moves from step to step. The
    distances play no part in its significance.
@@ -74,6 +75,9 @@ _FEWEST_STEPS = 3
 _FEWEST_FOR_TREND = 5
 _FEWEST_IN_TURN = 8
 _MOST = 0.6  # of the steps of a window
+# A step in which most ranks stand apart is long for all and names nobody. At most one
+# step of so many in which a rank stands apart may be of this kind.
+_COMMON = 8
 # A tail is heavy if its largest values are so much larger than in normal noise.
 _HEAVY = 1.45
 
@@ -408,12 +412,16 @@ def _outstanding(
         return nobody, "none"
     ordered = np.sort(rest.ravel())[::-1]
     num_free = rows * (columns - 1) if columns > 2 else 2 * (rows - 1)
-    cut = _cut_of(ordered, num_free, floor_s, least_s, rows * (columns // 2))
+    most_common = rows // _COMMON
+    most = rows * (columns // 2) + most_common * (columns - columns // 2)
+    cut = _cut_of(ordered, num_free, floor_s, least_s, most)
     if cut is None:
         return nobody, "none"
     late = rest >= cut
-    if (late.sum(axis=1) > columns // 2).any():
+    is_common = late.sum(axis=1) > columns // 2
+    if is_common.sum() * _COMMON > late.any(axis=1).sum():
         return nobody, "none"
+    late[is_common] = False
     return late, pattern_of(late)
 
 

@@ -12,7 +12,7 @@ from aikido_torch.trace import Verdict, attribute, facts_of
 from benchmarks.common import Result
 from benchmarks.lab import Lab
 from benchmarks.tracing_cases import confusion, plan
-from benchmarks.verdict_cases.training import STEPS, Phase, train
+from benchmarks.verdict_cases.training import STEPS, Disturbance, Phase, train
 
 SIZES = (2, 4)
 WRAPPERS = ("ddp", "fsdp2", "pipeline")
@@ -27,7 +27,7 @@ class Seen:
     where: str
     phase: Phase
     verdict: Verdict
-    waits: float | None = None  # for a core, as a share of the time of a rank
+    disturbance: Disturbance | None = None
 
     @property
     def is_right(self) -> bool:
@@ -64,7 +64,7 @@ def run(size: int, wrapper: str) -> list[Seen]:
     for number, phase in enumerate(planned):
         dumps = [phases[number][0] for phases in ranks]
         verdict = attribute(facts_of(dumps)[-STEPS:])
-        found.append(Seen(where, phase, verdict, waits=ranks[0][number][1]))
+        found.append(Seen(where, phase, verdict, disturbance=ranks[0][number][1]))
     return found
 
 
@@ -95,20 +95,21 @@ def measure() -> list[Seen]:
 def show(all_seen: list[Seen]) -> None:
     """Each phase, and the evidence of those that were judged wrongly.
 
-    Under "waits" is how long threads of a rank waited for a core in a phase.
+    Under "waits" is how long threads of a rank waited for a core in a phase, and the
+    longest wait of a step.
     """
-    console = Console(width=110)
+    console = Console(width=118)
     table = Table(title="injected on purpose, and said")
     for name in ("where", "cause", "ranks", "said", "of ranks", "pattern", "right"):
         table.add_column(name)
     table.add_column("waits", justify="right")
     for seen in all_seen:
         ranks = "in turn" if seen.phase.in_turn else str(seen.phase.ranks)
-        v = seen.verdict
+        v, d = seen.verdict, seen.disturbance
         table.add_row(
             seen.where, seen.phase.cause, ranks, v.cause, str(v.ranks), v.pattern,
             "yes" if seen.is_right else "[bold red]no[/]",
-            "" if seen.waits is None else f"{seen.waits:.0%}",
+            "" if d is None else f"{d.share:.0%}, {1e3 * d.longest_s:.0f} ms",
         )  # fmt: skip
     console.print(table)
     for seen in all_seen:

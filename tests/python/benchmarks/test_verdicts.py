@@ -144,18 +144,48 @@ def test_a_phase_delays_its_ranks_in_its_steps():
     assert turn.late_s("compute", 0, 0) == 0
 
 
+# (clock, waits of all threads, waits of those in calls) before and after each step.
+LONG_SHARE = [(0, 0, 0), (2, 1, 0), (2, 1, 0)]
+LONG_STEP = [(10, 0, 0), (12, 0.1, 0.02), (12, 0.1, 0.02)]
+QUIET = [(20, 0, 0), (30, 0.5, 0.001), (30, 0.5, 0.001)]
+
+
+def tried(tries, monkeypatch, group):
+    """What `train` takes of tries of one step, by the kernel's counts in each."""
+    counts = iter([count for seconds in tries for count in seconds])
+    monkeypatch.setattr(training.Waits, "_seconds", lambda _: next(counts))
+    monkeypatch.setattr(training, "_step_of", lambda *_: lambda *_: None)
+    traced = []
+
+    def step(step, rank, phase, waits):
+        waits.end_step()
+        traced.append(len(traced))
+        return traced[-1]
+
+    monkeypatch.setattr(training, "_traced", step)
+    ((taken, seen),) = training.train(0, 1, "ddp", [Phase("none", ())])
+    return taken, len(traced), seen
+
+
 def test_a_phase_in_which_a_rank_waits_for_a_core_is_repeated(
     group_of_one, monkeypatch
 ):
-    # Of the clock, and of the threads, before and after each of three tries.
-    seconds = [(0, 0), (2, 1), (4, 1), (6, 2), (8, 2), (18, 2.5)]
-    monkeypatch.setattr(training.Waits, "_seconds", iter(seconds).__next__)
-    monkeypatch.setattr(training, "_step_of", lambda *_: lambda *_: None)
-    traced = []
-    monkeypatch.setattr(training, "_traced", lambda *_: traced.append(1))
-    ((_, share),) = training.train(0, 1, "ddp", [Phase("none", ())])
-    assert (round(share, 6), len(traced)) == (0.05, 3)
+    tries = [LONG_SHARE, LONG_STEP, QUIET]
+    taken, number, seen = tried(tries, monkeypatch, group_of_one)
+    assert (taken, number) == (2, 3)
+    assert (seen.share, seen.longest_s) == pytest.approx((0.05, 0.001))
+
+
+def test_the_try_counts_that_the_machine_disturbed_least(group_of_one, monkeypatch):
+    tries = [LONG_SHARE, LONG_SHARE, LONG_STEP, LONG_SHARE, LONG_SHARE]
+    taken, number, seen = tried(tries, monkeypatch, group_of_one)
+    assert (taken, number) == (2, training.MOST_TRIES)
+    assert seen.size == pytest.approx(2.0)
 
 
 def test_waits_for_a_core_are_read_from_the_kernel(group_of_one):
-    assert 0 <= training.Waits().share() <= 1
+    waits = training.Waits()
+    waits.end_step()
+    seen = waits.seen()
+    assert 0 <= seen.share <= 1
+    assert 0 <= seen.longest_s <= 1

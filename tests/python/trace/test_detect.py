@@ -51,6 +51,22 @@ def test_another_column_in_each_row_is_a_loss_that_moves(columns):
     assert seen(table) == ("rotating", set(range(columns)))
 
 
+@pytest.mark.parametrize("is_of_all", [True, False])
+@pytest.mark.parametrize("seconds", [0.01, 0.02, 0.03])
+@pytest.mark.parametrize("columns", [2, 3, 4, 8])
+def test_a_long_row_does_not_hide_a_loss_that_moves(columns, seconds, is_of_all):
+    late = [(t, t % columns, 0.02) for t in range(18)]
+    longer = range(columns) if is_of_all else [6 % columns]
+    table = quiet(18, columns, late + [(5, r, seconds) for r in longer])
+    assert seen(table) == ("rotating", set(range(columns)))
+
+
+@pytest.mark.parametrize("rows", [5, 12, 18])
+def test_rows_that_are_long_for_both_columns_make_nobody_slow(rows):
+    late = [(t, r, 0.02) for t in range(0, rows, 2) for r in (0, 1)]
+    assert seen(quiet(rows, 2, late)) == ("none", set())
+
+
 @pytest.mark.parametrize("columns", [2, 3, 4, 8, 64])
 def test_one_long_row_of_a_column_is_a_passing_loss(columns):
     assert seen(quiet(8, columns, [(3, 1, 0.03)])) == ("transient", {1})
