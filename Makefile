@@ -1,6 +1,7 @@
 # make demo   what aikido is for, on this machine        ARGS="--json FILE"
 #             as root: with hosts and a slow link between them, for a moment
 # make test   C++ and Python tests                       ARGS="-k ddp" goes to pytest
+# make docs   user documentation, in build/docs/index.html
 # make wheel  a wheel in dist/, for environments with the same torch and Python
 # make lint   what pre-commit runs
 # make clean  removes .venv and build
@@ -11,7 +12,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test wheel lint clean help core-build core-test python-test
+.PHONY: demo test docs wheel lint clean help core-build core-test python-test
 
 TORCH ?= torch==2.15.0
 WHEELS ?= dist
@@ -32,7 +33,12 @@ demo: $(DONE)/tools
 
 test: $(DONE)/tools
 	$(MAKE) -j 2 core-build $(DONE)/test
-	$(MAKE) core-test python-test
+	$(MAKE) core-test python-test docs
+
+# Imports the package, whose docstrings and settings are part of the pages.
+docs: $(DONE)/native $(DONE)/docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs build/docs
+	@echo "make: the pages begin at build/docs/index.html"
 
 # Compiles only what the editable installation has not compiled yet.
 wheel: $(TORCH_DONE)
@@ -46,7 +52,7 @@ core-build: $(DONE)/tools $(DONE)/catch2 $(DONE)/ccache
 core-test: core-build
 	$(BIN)/ctest --test-dir build/core --output-on-failure -j 2
 
-python-test: $(DONE)/native $(DONE)/test core-test
+python-test: $(DONE)/native $(DONE)/test $(DONE)/docs core-test
 	$(BIN)/python -m pytest --part=beside -n 2 --dist worksteal $(ARGS)
 	$(BIN)/python -m pytest --part=waiting -n 2 --dist worksteal $(ARGS)
 	$(BIN)/python -m pytest --part=alone $(ARGS)
@@ -100,7 +106,7 @@ $(TORCH_DONE): $(DONE)/tools
 	@echo "make: installing $(TORCH), which may take some minutes"
 	@$(watched); $(extra) demo | \
 	  $(BIN)/pip install --no-compile "$(TORCH)" --requirement /dev/stdin
-	rm -f $(DONE)/torch* $(DONE)/native $(DONE)/lean $(DONE)/test
+	rm -f $(DONE)/torch* $(DONE)/native $(DONE)/lean $(DONE)/test $(DONE)/docs
 	touch "$@"
 
 # The core, where setup.py will build the extension: torch is not there yet.
@@ -125,8 +131,8 @@ $(DONE)/native $(DONE)/lean: $(TORCH_DONE) $(SOURCES)
 	  $(BIN)/pip install --no-compile --no-build-isolation --editable .
 	touch $@
 
-$(DONE)/test: $(TORCH_DONE) pyproject.toml
-	@$(watched); $(extra) test | \
+$(DONE)/test $(DONE)/docs: $(TORCH_DONE) pyproject.toml
+	@$(watched); $(extra) $(@F) | \
 	  $(BIN)/pip install --no-compile --requirement /dev/stdin
 	touch $@
 

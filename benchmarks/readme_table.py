@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Puts the figures of a demo and an allreduce run into the README, or those on a GPU.
+"""Puts the figures of a demo and an allreduce run into README and docs/measured.md.
+
+Figures on a GPU are in docs/measured.md only.
 
     make demo ARGS="--straggler sleep --json demo.json"
     python benchmarks/allreduce.py --json allreduce.json
@@ -19,7 +21,8 @@ from typing import Annotated
 
 import typer
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+_ROOT = Path(__file__).resolve().parents[1]
+README, PAGE = _ROOT / "README.md", _ROOT / "docs/measured.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 BEGIN_GPU, END_GPU = "<!-- on a GPU: begin -->", "<!-- on a GPU: end -->"
 
@@ -140,19 +143,19 @@ def main(
         Path | None, typer.Option(help="Written by allreduce.py --device cuda.")
     ] = None,
 ) -> None:
-    """Puts the figures of a demo and an allreduce run into the README, or of a GPU."""
+    """Puts figures into README and docs/measured.md; those of a GPU only there."""
     if (demo is None) != (allreduce is None) or demo is cuda is None:
         raise typer.BadParameter("give demo.json and allreduce.json, or --cuda, or all")
-    text = README.read_text()
     if demo is not None and allreduce is not None:
         block = measured(
             json.loads(demo.read_text()), json.loads(allreduce.read_text())
         )
-        text = put_between_marks(text, block)
+        for path in (README, PAGE):
+            path.write_text(put_between_marks(path.read_text(), block))
     if cuda is not None:
         block = measured_on_gpu(json.loads(cuda.read_text()))
-        text = put_between_marks(text, block, BEGIN_GPU, END_GPU)
-    README.write_text(text)
+        text = put_between_marks(PAGE.read_text(), block, BEGIN_GPU, END_GPU)
+        PAGE.write_text(text)
 
 
 if __name__ == "__main__":

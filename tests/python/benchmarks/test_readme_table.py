@@ -8,6 +8,8 @@ import pytest
 from benchmarks.readme_table import (
     BEGIN,
     END,
+    PAGE,
+    README,
     measured,
     measured_on_gpu,
     put_between_marks,
@@ -93,6 +95,14 @@ def test_only_what_is_between_the_marks_is_replaced():
 def test_a_text_without_marks_is_refused():
     with pytest.raises(ValueError, match="lacks the marks"):
         put_between_marks("text", "new")
+
+
+def test_readme_and_documentation_have_the_same_figures():
+    tables = [
+        re.search(f"{BEGIN}.*?{END}", path.read_text(), re.DOTALL).group()
+        for path in (README, PAGE)
+    ]
+    assert tables[0] == tables[1]
 
 
 def test_every_result_file_has_a_row_in_the_readme_of_the_benchmarks():

@@ -12,7 +12,7 @@ import pytest
 from rules import tree
 
 FILE, TEST_FILE, HEADER, FUNCTION = 600, 800, 300, 80
-FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests")
+FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests", "docs", "examples")
 
 # Heads of blocks inside which functions are looked for.
 _OUTER = re.compile(

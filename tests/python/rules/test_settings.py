@@ -39,7 +39,10 @@ def differences(rows: list[dict], options: type) -> list[str]:
 
 def unknown_variables(root: Path, known: set[str]) -> list[str]:
     """Variables that documents and Python name but the table does not have."""
-    paths = [*root.glob("*.md"), *tree.files(root, "aikido_torch", "benchmarks")]
+    paths = [
+        *root.glob("*.md"),
+        *tree.files(root, "aikido_torch", "benchmarks", "docs"),
+    ]
     paths += [path for path in tree.files(root, "csrc") if path.suffix == ".md"]
     return [
         f"{path.relative_to(root)}: {name} is no setting"

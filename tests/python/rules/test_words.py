@@ -29,7 +29,7 @@ INNOCENT = re.compile(
     re.IGNORECASE,
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests")
+FOLDERS = ("csrc", "cuda", "aikido_torch", "benchmarks", "tests", "docs", "examples")
 
 
 def banned_words(root: Path) -> list[str]:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Python that README and docs/ show runs on two ranks, or on three for the README."""
+
+import contextlib
+import io
+import os
+
+import pytest
+
+from aikido_torch.testing import run_ranks
+from aikido_torch.testing.ranks import _free_port
+from docs import pages
+
+# What the text around the code says is the user's.
+BEFORE = {
+    "choose-a-policy.md": """
+import aikido_torch, torch, torch.distributed as dist
+from aikido_torch.straggler import SkipStraggler
+tensor, steps, gradient = torch.ones(3), 2, lambda step: torch.ones(3)
+""",
+    "priorities.md": """
+import aikido_torch, torch, torch.distributed as dist
+first_layer, last_layer, tensor = torch.ones(3), torch.ones(9), torch.ones(3)
+dst = 1 - dist.get_rank()
+""",
+    "ordering.md": """
+import aikido_torch, torch
+model, inputs = torch.nn.Sequential(torch.nn.Linear(4, 2)), torch.randn(8, 4)
+""",
+    "trace.md": """
+import aikido_torch, logging, torch
+net = torch.nn.Linear(4, 2)
+aikido_torch.trace.watch(net, torch.optim.SGD(net.parameters(), lr=0.1))
+""",
+}
+AFTER = {"priorities.md": "dist.recv(tensor, dst, tag=3)"}
+SHOWN = [path for path in pages.PAGES if pages.code_blocks(path.read_text())]
+
+
+def run_blocks(rank, size, name, blocks, port, folder):
+    os.chdir(folder)
+    names = {"local_rank": rank + port - 9464}
+    with contextlib.redirect_stdout(io.StringIO()):
+        for text in (BEFORE.get(name, ""), *blocks, AFTER.get(name, "")):
+            exec(compile(text, name, "exec"), names)
+
+
+@pytest.mark.parametrize("page", SHOWN, ids=lambda path: path.name)
+def test_the_code_of_a_page_runs(page, tmp_path):
+    blocks = pages.code_blocks(page.read_text())
+    port = _free_port()
+    arguments = (page.name, blocks, port, str(tmp_path))
+    if page.name == "README.md":
+        env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        run_ranks(3, run_readme, *arguments, backend=None, env=env)
+    else:
+        run_ranks(2, run_blocks, *arguments)
+
+
+def run_readme(rank, size, *arguments):
+    os.environ["RANK"], os.environ["WORLD_SIZE"] = str(rank), str(size)
+    run_blocks(rank, size, *arguments)
