@@ -7,10 +7,10 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from aikido_torch import pipeline, trace
 
 __all__ = ["STEPS", "Disturbance", "Phase", "train"]
+
+T = TypeVar("T")
 
 STEPS = 18  # of a phase
 WORK_S, LATE_S, STOP_S = 0.012, 0.04, 0.2
@@ -172,10 +174,13 @@ def train(
     step = _step_of(wrapper, size)
     for _ in range(3):
         step(rank, Phase("none", ()), 0)
-    return [_undisturbed(step, rank, phase) for phase in phases]
+    return [
+        _undisturbed(lambda waits, phase=phase: _traced(step, rank, phase, waits))
+        for phase in phases
+    ]
 
 
-def _undisturbed(step: Any, rank: int, phase: Phase) -> tuple[trace.Dump, Disturbance]:
+def _undisturbed(measure: Callable[[Waits], T]) -> tuple[T, Disturbance]:
     """The first try that the machine left alone, else the one that it disturbed least.
 
     All ranks take the same one.
@@ -183,8 +188,7 @@ def _undisturbed(step: Any, rank: int, phase: Phase) -> tuple[trace.Dump, Distur
     tries = []
     for _ in range(MOST_TRIES):
         waits = Waits()
-        dump = _traced(step, rank, phase, waits)
-        tries.append((dump, waits.seen()))
+        tries.append((measure(waits), waits.seen()))
         if tries[-1][1].size <= 1:
             break
     return min(tries, key=lambda each: each[1].size)
@@ -245,11 +249,17 @@ def _plan_of(stages: list[Slow], rank: int, batch: torch.Tensor) -> Any:
     Alone a stage would be faster: more ranks than cores delay each other.
     """
     pipe = _pipe(stages)
-    trace.start()
-    for _ in range(STEPS):
-        pipe.train_step(batch, batch)
-    trace.stop()
-    steps = [facts.ranks[rank].stages for facts in trace.facts_of([trace.take()])]
+
+    def measure(waits: Waits) -> trace.Dump:
+        trace.start()
+        for _ in range(STEPS):
+            pipe.train_step(batch, batch)
+            waits.end_step()
+        trace.stop()
+        return trace.take()
+
+    dump, _ = _undisturbed(measure)
+    steps = [facts.ranks[rank].stages for facts in trace.facts_of([dump])]
     told = torch.zeros(len(stages), dtype=torch.float64)
     told[rank] = 1e3 * statistics.median(s[rank] for s in steps if rank in s)
     dist.all_reduce(told)
