@@ -26,6 +26,9 @@ class Clock {
   virtual ~Clock() = default;
   // Never goes backwards. Any thread.
   [[nodiscard]] virtual TimePoint now() const = 0;
+  // The time of the machine. Later than now() where now() stands still for a while, as
+  // in a turn of an event loop. Any thread.
+  [[nodiscard]] virtual TimePoint latest() const { return now(); }
 };
 
 class SystemClock final : public Clock {

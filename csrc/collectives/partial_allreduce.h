@@ -281,7 +281,7 @@ class PartialAllreduce final : public Operation {
   size_t contributions_in_flight_ = 0;
   std::optional<EvenFeed> feed_;  // of those, where they go out evenly
   uint64_t cancelled_bytes_ = 0;
-  bool was_committed_ = false, is_passed_ = false;
+  bool was_committed_ = false, is_passed_ = false, looks_again_ = false;
   // By rank: the frame that is being written to our memory, as code_of() it.
   std::vector<int32_t> receiving_;
   // Since when a missing owner can be measured, and what the pace says of its result.

@@ -26,6 +26,18 @@ constexpr uint32_t kLongHeadStart = 3;
 // How long results to late members wait for those of the others: at most this, or as
 // long as the operation has taken until then.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
+// Note [a full result after a long turn]
+// An owner may take a full result as received before another member has acknowledged
+// it: the other members wait at least 100 ms for the answer of a missing owner
+// (kAnswerFloor in membership/view_change.cpp) before they make a view without it. But
+// a process that is stopped, or gets no processor, between reading and sending may find
+// out later that there is such a view, with another result. So an owner whose turn has
+// lasted for this long first runs another turn, which reads what has come meanwhile.
+constexpr Duration kLongTurn = std::chrono::milliseconds(20);
+
+bool is_turn_long(const Clock& clock) {
+  return clock.latest() - clock.now() >= kLongTurn;
+}
 }  // namespace
 
 // Ours to close, with what is here already.
@@ -175,6 +187,7 @@ void PartialAllreduce::on_time(TimePoint now) {
     close_if_due(s);
     send_to_late(s);
   }
+  if (looks_again_ && !host_->is_promised()) have_own();
   watch();
   expose_if_done();
 }
@@ -184,6 +197,7 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   if (contribute_at_ && (!earliest || *contribute_at_ < *earliest))
     earliest = contribute_at_;
   if (host_->is_promised()) return earliest;
+  if (looks_again_) return host_->clock().now();
   for (const Shard& mine : shards_) {
     if (mine.late.count() > 0 && (!earliest || mine.late_due < *earliest))
       earliest = mine.late_due;
@@ -422,13 +436,22 @@ void PartialAllreduce::have_own() {
     return mine.mask.count() > 0 && is_full(mine) &&
            (mine.is_had || (mine.own && mine.own->is_closed));
   });
+  looks_again_ = false;
   for (const int32_t s : live_) {
     const OwnedShard* own = shard(s).own.get();
     if (own == nullptr || !own->is_closed) continue;
-    // Most of a full sum leaves before it is closed.
-    const bool is_safe = is_all_full && (call_.policy.rebalance || has_left(shard(s)));
-    if (own->is_acknowledged || is_alone || is_safe || mutated(Mutation::kNoAck))
+    // With WaitAll(rebalance=True) there is one result in all views, and most of it
+    // leaves before the shard is closed.
+    const bool is_final = own->is_acknowledged || is_alone ||
+                          (is_all_full && call_.policy.rebalance) ||
+                          mutated(Mutation::kNoAck);
+    const bool is_safe = is_all_full && has_left(shard(s));
+    if (!is_final && !is_safe) continue;
+    if (!is_final && is_turn_long(host_->clock())) {
+      looks_again_ = true;
+    } else {
       had(s);
+    }
   }
 }
 

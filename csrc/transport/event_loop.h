@@ -134,6 +134,7 @@ class EventLoop final : public Clock {
 
   // The time of this turn.
   [[nodiscard]] TimePoint now() const override { return now_; }
+  [[nodiscard]] TimePoint latest() const override { return clock_.now(); }
 
   // `handler` must outlive remove(). Events are EPOLLIN and the like.
   void add(int fd, uint32_t events, FdHandler* handler);

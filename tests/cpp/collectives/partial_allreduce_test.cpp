@@ -214,6 +214,28 @@ TEST_CASE("a call that has failed sends no result to a late member") {
   CHECK(num_late == 0);
 }
 
+TEST_CASE("an owner reads its messages after a long turn before it has a full result") {
+  for (const bool is_long : {false, true}) {
+    Cluster cluster({.size = 3});
+    Call call = skip_call(10);
+    call.algorithm = Algorithm::kOneOwner;
+    const auto inputs = inputs_of(3, call, 1);
+    cluster.allreduce(1, call, inputs[1]);
+    cluster.allreduce(2, call, inputs[2]);
+    cluster.turn();
+    // The process stands still between reading and sending. Meanwhile the others might
+    // have made a view without it.
+    if (is_long) cluster.clock.set_turn(milliseconds(700));
+    const auto answer = cluster.allreduce(0, call, inputs[0]);
+    cluster.network.pump();
+    CHECK(answer->is_done() == !is_long);
+    cluster.clock.set_turn({});
+    cluster.turn();
+    CHECK(answer->is_ok());
+    CHECK(answer->outcome.kind == OutcomeKind::kComplete);
+  }
+}
+
 TEST_CASE("the divisor is what is in it, or the world") {
   const auto result = [](ReduceOp op, straggler::Divisor divisor) {
     Cluster cluster({.size = 4});

@@ -13,10 +13,14 @@ namespace aikido::testing {
 class ManualClock final : public Clock {
  public:
   [[nodiscard]] TimePoint now() const override { return now_; }
+  [[nodiscard]] TimePoint latest() const override { return now() + turn_.load(); }
   void advance(Duration d) { now_ = now_.load() + d; }
+  // The turn that is under way has lasted for so long.
+  void set_turn(Duration d) { turn_ = d; }
 
  private:
   std::atomic<TimePoint> now_{TimePoint(Duration(1))};
+  std::atomic<Duration> turn_{};
 };
 
 }  // namespace aikido::testing
