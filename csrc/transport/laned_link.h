@@ -24,7 +24,8 @@ class LanedLink final : public Link {
   LinkHandler* handler(Lane lane) { return &end(lane); }
   // Once, before anything else.
   void set(Lane lane, std::unique_ptr<Link> link) { end(lane).link = std::move(link); }
-  // The bulk lane is shared memory, where a kReady wakes nobody who does not wait.
+  // The bulk lane is shared memory. Then kReady and kCalled go over it, too: there they
+  // take no system call, and wake nobody who does not wait for them.
   void set_shared() { is_shared_ = true; }
 
   MessageId send(OutMessage&& message) override;
@@ -77,7 +78,8 @@ class LanedLink final : public Link {
   const End& end(Lane lane) const { return ends_[static_cast<size_t>(lane)]; }
   void on_lane_lost(const Status& why);
   Lane lane_for(FrameKind kind) const {
-    return is_shared_ && kind == FrameKind::kReady ? Lane::kBulk : lane_of(kind);
+    const bool goes_shared = kind == FrameKind::kReady || kind == FrameKind::kCalled;
+    return is_shared_ && goes_shared ? Lane::kBulk : lane_of(kind);
   }
 
   Rank peer_;

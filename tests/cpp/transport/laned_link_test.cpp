@@ -115,18 +115,18 @@ TEST_CASE("a control frame does not wait behind a peer that takes no data", "[tc
   }
 }
 
-TEST_CASE("a ready goes over a bulk lane that is shared memory, and comes there",
-          "[tcp]") {
+TEST_CASE("kReady and kCalled go over a bulk lane that is shared memory", "[tcp]") {
+  const auto kind = GENERATE(FrameKind::kReady, FrameKind::kCalled);
   Near near;
   near.link->set_shared();
-  near.link->send(control(FrameKind::kReady, 2));
+  near.link->send(control(kind, 2));
   near.link->send(control(FrameKind::kP2pReady, 3));
   near.run_turns(2);
-  CHECK(near.heard(Lane::kBulk) == std::vector<FrameKind>{FrameKind::kReady});
+  CHECK(near.heard(Lane::kBulk) == std::vector<FrameKind>{kind});
   CHECK(near.heard(Lane::kControl) == std::vector<FrameKind>{FrameKind::kP2pReady});
-  near.say(Lane::kBulk, FrameKind::kReady, 4);
+  near.say(Lane::kBulk, kind, 4);
   near.run_until([&] { return near.a.last.seq == 4; });
-  near.say(Lane::kControl, FrameKind::kReady, 5);
+  near.say(Lane::kControl, kind, 5);
   near.run_until([&] { return near.a.times_lost == 1; });
   CHECK(near.a.lost.code() == Code::kProtocol);
 }
