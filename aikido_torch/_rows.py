@@ -2,9 +2,15 @@
 # Copyright (c) the aikido authors
 """Types of the dicts that the native module gives; its bindings say what is in them."""
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
-__all__ = ["BuildInfo", "Counters", "MemberEvent", "SettingRow"]
+if TYPE_CHECKING:
+    from aikido_torch import _C
+
+__all__ = ["BuildInfo", "Counters", "MemberEvent", "QuietStep", "SettingRow"]
+
+# When its last bucket was given, time.monotonic(); sums with their elements.
+QuietStep: TypeAlias = "tuple[float, list[tuple[_C.AikidoWork, int]]]"
 
 
 class BuildInfo(TypedDict):

@@ -10,7 +10,9 @@ before its own gradients leave, so they know it before they have the result.
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
+from aikido_torch.ddp._hook import Hook
 from aikido_torch.errors import ConfigError
 
 __all__ = ["Accumulation"]
@@ -31,11 +33,22 @@ class Accumulation:
         self._held_back = self._given = 0  # forwards since the last step
         self._usual = 0  # forwards under no_sync in the first step
         self._short: dict[int, int] = {}
+        self._counting: RemovableHandle | None = None
+
+    def count_in(self, model: DistributedDataParallel) -> None:
+        """Counts the forwards of `model`, unless each step is seen to have one."""
+        hook = Hook(self.count, is_weak=True)
+        self._counting = model.register_forward_pre_hook(hook)
 
     def count(self, model: DistributedDataParallel, _: object) -> None:
         """The hook before each forward; one without gradients is of no batch."""
         if torch.is_grad_enabled():
             self.on_forward(is_held_back=not model.require_backward_grad_sync)
+
+    @property
+    def is_plain(self) -> bool:
+        """Each step has one batch, so none has fewer than others."""
+        return self._usual == 0
 
     def on_forward(self, *, is_held_back: bool) -> None:
         """A forward of the model begins; no_sync() may hold its gradients back."""
@@ -55,6 +68,8 @@ class Accumulation:
         if step == self._first_step:
             self._check(held_back, given)
             self._usual = held_back
+            if held_back == 0 and self._counting is not None:
+                self._counting.remove()
         if held_back >= self._usual:
             return None
         batches = held_back * (self._told - 1) // self._usual + 1

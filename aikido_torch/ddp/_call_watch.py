@@ -122,6 +122,8 @@ class CallWatch:
         ended: ends the thread.
         told: places of others that `missing` has not looked at.
         failure: a call was made in different steps; what ranks have to raise.
+        quiet: steps that this rank begins without `on_hook`. They end when there is
+            something in `told` or `failure`.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class CallWatch:
         at_end: Callable[[], None],
     ) -> None:
         self._calls, self._buckets = calls, buckets
+        self.quiet: _C.QuietSteps | None = None
         self._tag = _TAG + number % _NUM_TAGS
         self._thread_id = threading.get_ident()  # of the training
         self._next_step = 0
@@ -169,7 +172,7 @@ class CallWatch:
         calls = self._calls.num_calls
         with self._lock:
             self._counts.on_hook(step, calls)
-        self._next_step = step + 1
+            self._next_step = step + 1
         before, more = self._last_hook
         self._last_hook = calls, -1 if before < 0 else calls - before
         self._is_irregular |= more >= 0 and calls - before != more
@@ -178,6 +181,19 @@ class CallWatch:
             self._regular_told, self._told_at, self._is_irregular = calls, step, False
             self._tell({"place": [self._own, step, calls, "", False]})
         return calls
+
+    def on_quiet(self) -> None:
+        """Takes the place of `on_hook` for the quiet steps that have begun. Any thread.
+
+        In all of them this rank had made the same calls.
+        """
+        if self.quiet is None:
+            return
+        with self._lock:
+            step, calls, _ = self.quiet.place()
+            if step >= self._next_step:
+                self._counts.on_hook(step, calls)
+                self._next_step = step + 1
 
     def on_moved(self, steps: int) -> None:
         """This rank has gone past steps, to behind `steps` of them."""
@@ -250,6 +266,7 @@ class CallWatch:
                 return False  # the group has ended, or a rank is lost
             self._take(tensor.numpy().tobytes())
             self._incoming.append(self._listen())
+        self.on_quiet()
         if not self.failure:
             self._tell_if_still(time.monotonic())
             self._judge(time.monotonic())
@@ -264,6 +281,7 @@ class CallWatch:
         if not place.is_still:
             with self._lock:
                 self.told = [*self.told[-_MOST_TOGETHER:], place]
+            self._end_quiet_steps()
         else:
             self._suspects[place.rank] = (place, time.monotonic())
 
@@ -306,8 +324,13 @@ class CallWatch:
             self._calls.leave_out_call(text, True)
         self._fail(text)
 
+    def _end_quiet_steps(self) -> None:
+        if self.quiet is not None:
+            self.quiet.set_alarm(True)
+
     def _fail(self, text: str) -> None:
         self.failure = text
+        self._end_quiet_steps()
         # Whoever waits for a bucket that will not come hears why.
         self.ended.wait(2 * _LOOK_S)
         self._buckets.abort()

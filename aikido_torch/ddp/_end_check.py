@@ -41,9 +41,12 @@ _TELL_S = 1.0  # until an error is on its way to all others
 class Ending(Protocol):
     """The handle whose training ends."""
 
-    steps: int
     _backend: Any
     _state: TrainingState
+
+    @property
+    def steps(self) -> int:
+        """Behind this rank."""
 
     def close(self, timeout_s: float | None = None) -> None:
         """Catches up and runs its EndCheck."""

@@ -85,15 +85,15 @@ class _Posted:
 
     def __init__(self, tensor: torch.Tensor, work: dist.Work) -> None:
         self.tensor = tensor
-        self._work = work
+        self.work = work
 
     def is_over(self) -> bool:
-        return self._work.is_completed()
+        return self.work.is_completed()
 
     def arrived(self) -> bool:
         """Requires: it is over. False: it failed, for example with its sender."""
         try:
-            self._work.wait()
+            self.work.wait()
         except AikidoError:
             return False
         return True
@@ -236,6 +236,16 @@ class Exchange:
     def _listen(self) -> _Posted:
         tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         return _Posted(tensor, self._backend.recv_anysource([tensor], self._tag))
+
+    @property
+    def awaited(self) -> list[dist.Work]:
+        """Messages; `look` has something to do once one of them has come."""
+        return [self._incoming[0].work]
+
+    @property
+    def has_news(self) -> bool:
+        """Something has come that was not taken or answered."""
+        return bool(self.asks or self.digests or self._shorts or self.failure)
 
     def look(self) -> bool:
         """Takes in the messages that have come. Never blocks.

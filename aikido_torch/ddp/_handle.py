@@ -4,7 +4,7 @@
 
 import time
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -23,13 +23,15 @@ from aikido_torch.ddp._accumulation import Accumulation
 from aikido_torch.ddp._backups import Backups
 from aikido_torch.ddp._backward import after_backward
 from aikido_torch.ddp._buckets import Bucket, gradients_from, lay_out
+from aikido_torch.ddp._carrying import Carrying
 from aikido_torch.ddp._catch_up import ALL_TAKEN, CatchUp
 from aikido_torch.ddp._decide import OWN_STEPS, Situation, StateCopy, decide
 from aikido_torch.ddp._end_check import end_check_of
 from aikido_torch.ddp._exchange import Copied, Exchange
 from aikido_torch.ddp._loop_calls import LoopCalls
+from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 from aikido_torch.ddp._report import Check
-from aikido_torch.ddp._return import repair_by_copy, return_by_copy
+from aikido_torch.ddp._return import fetch_from_any, repair_by_copy, return_by_copy
 from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.ddp._step_audit import StepAudit
@@ -41,7 +43,7 @@ from aikido_torch.errors import (
     ConfigError,
     RetryLaterError,
 )
-from aikido_torch.straggler import Carry, Policy, Steps, WaitAll
+from aikido_torch.straggler import Policy, Steps, WaitAll
 
 __all__ = ["Handle"]
 
@@ -50,10 +52,7 @@ _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
 _SUM = dist.ReduceOp(dist.ReduceOp.SUM)
 # DDP makes its final buckets at the second forward, with a static graph at the third;
 # nothing is skipped before.
-_STRICT_STEPS = 2
-_STRICT_STEPS_OF_STATIC_GRAPH = 3
-# Ranks that are asked for their state before the steps are replayed after all.
-_MOST_ASKED = 2
+_STRICT_STEPS, _STRICT_STEPS_OF_STATIC_GRAPH = 2, 3
 _LOOK_S = 0.001
 
 
@@ -91,11 +90,8 @@ class Handle:
         checking: tuple[Check, int] = ("warn", 100),
         carries_late: bool = False,
     ) -> None:
-        self.steps = self._first_step = backups.first_step
-        self.replayed_steps = 0
-        self.copied_steps = 0
-        self.served_copies = 0
-        self.carried_steps = 0
+        self._steps = self._first_step = backups.first_step
+        self.replayed_steps = self.copied_steps = self.served_copies = 0
         self._own_steps_s: deque[float] = deque(maxlen=OWN_STEPS)
         self._stepped_at = time.monotonic()
         self._group = model.process_group
@@ -105,6 +101,7 @@ class Handle:
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
+        self._quiet = audit.quiet = self._calls.quiet_steps()
         self._book = StepBook.of(self._backend)
         self._policies = StepPolicy(policy)
         self._wait_all = WaitAll().native()
@@ -118,9 +115,8 @@ class Handle:
         self._batches = Accumulation(batches_per_step, first_step=self._first_step)
         self._backups = backups
         self._buckets: dict[int, Bucket] = {}
-        self._carries_late = carries_late and policy != WaitAll()
-        self._carries: defaultdict[int, Carry] = defaultdict(Carry)  # by bucket
-        self._last_carried = -1
+        is_carrying = carries_late and policy != WaitAll()
+        self._carrying = Carrying(self._backend.place[0], is_on=is_carrying)
         self._scale = 1.0
         self._are_views = bool(model.gradient_as_bucket_view)
         self._unused: set[int] = set()
@@ -156,6 +152,17 @@ class Handle:
     @property
     def _policy(self) -> _C.PolicyOptions:
         return self._policies.native(len(self._buckets))
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps behind this rank; see the class."""
+        take_quiet_steps(self)
+        return self._steps
+
+    @property
+    def carried_steps(self) -> int:
+        """Own steps to which something was added; see the class."""
+        return self._carrying.num_steps
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
@@ -226,6 +233,9 @@ class Handle:
             PeerLostError: this rank was left out, and a state does not help: the text
                 says why.
         """
+        if self._quiet.pass_top():
+            return ALL_TAKEN
+        self._quiet.set_alarm(False)
         self._check_current()
         self._audit.on_catch_up()
         before, replayed, copied = self.steps, self.replayed_steps, self.copied_steps
@@ -326,10 +336,7 @@ class Handle:
         They do not call the next step before. A slow link may have many results still
         to bring, so those that are here do not tell how far it is.
         """
-        if not self._is_laid_out():
-            return 0
-        calls = max(self._backend.committed_ahead, self._backend.called_ahead - 1)
-        return calls // len(self._buckets)
+        return max(self._steps_held(), self._steps_begun())
 
     def _limit(self) -> int:
         """The step to which this catch_up may go."""
@@ -370,7 +377,7 @@ class Handle:
                 break  # what is missing comes while this rank trains on
             if decision.way == "copy":
                 may_copy = False  # once in a call: the rest is little
-                copied = self._fetch(rule.timeout_s(self._own_steps_s))
+                copied = fetch_from_any(self, rule.timeout_s(self._own_steps_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) is not None else source
             for _ in range(decision.steps):
@@ -400,14 +407,6 @@ class Handle:
             self._apply()
         if self._after_step is not None:
             self._after_step()
-
-    def _fetch(self, timeout_s: float) -> Copied | None:
-        for rank in self._candidates()[:_MOST_ASKED]:
-            asked_at = time.monotonic()
-            copied = self._ask(rank, self.steps, timeout_s)
-            if copied is not None or time.monotonic() - asked_at >= timeout_s:
-                return copied  # who does not answer stands still, as others may
-        return None
 
     def _ask(self, rank: int, step: int, timeout_s: float) -> Copied | None:
         exchange = self._exchange
@@ -503,7 +502,13 @@ class Handle:
         self._backups.begin_forward(self.steps, module)
 
     def _hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        work = self._quiet.start(bucket) or self._sum(bucket)
+        future: torch.futures.Future[torch.Tensor] = work.get_future()
+        return future
+
+    def _sum(self, bucket: GradBucket) -> dist.Work:
         if bucket.index() == 0:
+            take_quiet_steps(self)
             self._check_current()
             self._calls.check()
             batches = self._batches.on_hook(self.steps)
@@ -512,15 +517,18 @@ class Handle:
             if self._backups.sampler is not None or self._book.has_many:
                 self._collect()
             self._backups.begin_backward(self.steps)
-            self._scale = self._state.gradient_scale() if self._carries_late else 1.0
+            if self._carrying.is_on:
+                self._scale = self._state.gradient_scale()
         strict = not self._is_laid_out()
         if strict:
             self._buckets[bucket.index()] = lay_out(bucket)
             is_sum = self._backups.prepare_strict(bucket.buffer())
             op = _SUM if is_sum else _MEAN
             work = self._start(bucket.buffer(), self._wait_all, op=op)
-        elif self._carries_late:
-            work = self._start_carrying(bucket)
+        elif self._carrying.is_on:
+            self._carrying.add_to(bucket, self.steps, self._scale)
+            work = self._start(bucket.buffer(), self._policy)
+            self._carrying.watch(bucket, work)
         else:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
@@ -541,6 +549,7 @@ class Handle:
                 slices = [s for b in self._buckets.values() for s in b.slices]
                 self._in_buckets = {id(s.parameter) for s in slices}
             self._end_step("own", collect=False)
+            leave_quiet_steps(self)
 
         def goes_astray() -> bool:
             if self._calls.has_failed:
@@ -552,21 +561,7 @@ class Handle:
             return True
 
         # In place: what is left of the own bucket is the value in each case.
-        hooked = _C.hook_work(work, bucket.buffer(), goes_astray)
-        future: torch.futures.Future[torch.Tensor] = hooked.get_future()
-        return future
-
-    def _start_carrying(self, bucket: GradBucket) -> _C.AikidoWork:
-        carry = self._carries[bucket.index()]
-        if (
-            carry.add_to(bucket.buffer(), self._scale)
-            and self._last_carried < self.steps
-        ):
-            self._last_carried = self.steps
-            self.carried_steps += 1
-        work = self._start(bucket.buffer(), self._policy)
-        carry.watch(work, self._backend.place[0])
-        return work
+        return _C.hook_work(work, bucket.buffer(), goes_astray)
 
     def _note_unused(self) -> None:
         slices = [s for b in self._buckets.values() for s in b.slices]
@@ -577,13 +572,14 @@ class Handle:
         way: Literal["own", "replayed", "copied"],
         copied_from: int | None = None,
         collect: bool = True,
+        now: float | None = None,
     ) -> None:
-        counters = self._book.counters(self.steps)
+        counters = self._book.counters(self._steps)
         counters.way, counters.copied_from = way, copied_from
-        self._backups.end_step(self.steps, is_own=way == "own")
-        self.steps += 1
+        self._backups.end_step(self._steps, is_own=way == "own")
+        self._steps += 1
         stepped_together.on_step(self, is_own=way == "own")
-        now = time.monotonic()
+        now = now or time.monotonic()
         if way == "own":
             self._own_steps_s.append(now - self._stepped_at)
         self._stepped_at = counters.ended_at = now
@@ -591,6 +587,7 @@ class Handle:
             self._collect()
 
     def _collect(self) -> None:
+        take_quiet_steps(self)
         for step, outcome in self._book.collect():
             self._backups.add(step, outcome)
 

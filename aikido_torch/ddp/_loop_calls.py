@@ -3,6 +3,7 @@
 """What a handle knows of the calls that the loop makes besides the buckets."""
 
 import sys
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -37,6 +38,12 @@ _MISSED = (
 
 def _nothing() -> None:
     pass
+
+
+# What C++ keeps must not keep the object, which keeps it.
+def _check(known: "weakref.ref[LoopCalls]") -> None:
+    if (calls := known()) is not None:
+        calls.check()
 
 
 class LoopCalls:
@@ -217,6 +224,34 @@ class LoopCalls:
             report(
                 _MISSED.format(count=missing, name=self._calls.group_name), self._check
             )
+
+    # ---- quiet steps ----
+
+    def quiet_steps(self) -> _C.QuietSteps:
+        """New ones; the calls of the loop are watched in them, too."""
+        check = partial(_check, weakref.ref(self))
+        quiet = _C.QuietSteps(self.buckets, self._calls, check)
+        if self._watch is not None:
+            self._watch.quiet = quiet
+        return quiet
+
+    def on_quiet(self, step: int, count: int, *, has_begun: bool) -> None:
+        """So many quiet steps from `step` on are over, without a call of the loop.
+
+        Args:
+            has_begun: the loop has called catch_up since.
+        """
+        calls = self._num_calls()
+        for number in range(step, step + count + has_begun):
+            self._strict.on_top(number, calls)
+            self._strict.on_hook(calls)
+            self._strict.end_top(number, calls)
+        if count > 0:
+            self._every.on_backward()
+        if has_begun:
+            self._every.on_catch_up()
+        if self._watch is not None:
+            self._watch.on_quiet()
 
     # ---- the backward ----
 

@@ -169,7 +169,7 @@ def _installed(
     handle: Handle, model: DistributedDataParallel, backups: Backups
 ) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
-    model.register_forward_pre_hook(Hook(handle._batches.count, is_weak=True))
+    handle._batches.count_in(model)
     # DDP's reducer holds the state that it calls a hook with, and the collector of
     # garbage does not see it there. The handle knows the user's functions, and they the
     # model: so it hangs on the model, and the reducer does not keep it.

@@ -13,17 +13,18 @@ from aikido_torch.ddp._state import TrainingState
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.errors import PeerLostError, RetryLaterError
 
-__all__ = ["Returning", "repair_by_copy", "return_by_copy"]
+__all__ = ["Returning", "fetch_from_any", "repair_by_copy", "return_by_copy"]
 
 # Copies after which a rank that is refused all the same gives up.
 _MOST_RETURNS = 8
+# Ranks that are asked for their state before the steps are replayed after all.
+_MOST_ASKED = 2
 _LOOK_S = 0.001
 
 
 class Returning(Protocol):
     """The handle of such a rank."""
 
-    steps: int
     _backend: Any
     _copy: StateCopy | None
     _own_steps_s: deque[float]
@@ -31,6 +32,10 @@ class Returning(Protocol):
     _goal: int
     _state: TrainingState
     _state_check: StateCheck
+
+    @property
+    def steps(self) -> int:
+        """Behind this rank."""
 
     def _candidates(self) -> Sequence[int]:
         """Ranks to copy from, the best first."""
@@ -56,6 +61,16 @@ def repair_by_copy(handle: Returning) -> int | None:
         adopt=handle._adopt,
         read=lambda copied: handle._state.read(copied.snapshot),
     )
+
+
+def fetch_from_any(handle: Returning, timeout_s: float) -> Copied | None:
+    """The state of a rank that is ahead; None: no rank has given it in time."""
+    for rank in handle._candidates()[:_MOST_ASKED]:
+        asked_at = time.monotonic()
+        copied = handle._ask(rank, handle.steps, timeout_s)
+        if copied is not None or time.monotonic() - asked_at >= timeout_s:
+            return copied  # who does not answer stands still, as others may
+    return None
 
 
 def return_by_copy(handle: Returning) -> int:

@@ -102,6 +102,10 @@ class StateCheck:
             return False
         return self._exchange is not None
 
+    def steps_before_digest(self, step: int) -> int:
+        """From `step` on, before the next one that may be due."""
+        return -step % self._interval
+
     def begin(self, step: int) -> None:
         """In the first hook of the backward of `step`: begins to read, if it is due."""
         if self.is_due(step):

@@ -7,6 +7,7 @@ a step is missing in it, and a late rank would go on with other parameters than 
 others. All ranks see that here, in the first steps, before any rank is late.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -47,6 +48,8 @@ class StepAudit:
 
     Attributes:
         findings: what was reported, in some words each.
+        has_apply: as given.
+        quiet: steps that begin without `on_catch_up` and `on_backward`.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class StepAudit:
     ) -> None:
         self._optimizer = optimizer
         self._check = check
-        self._has_apply = has_apply
+        self.has_apply = has_apply
         self._has_after_step = has_after_step
         self._in_buckets: set[int] | None = None
         self._sizes: list[int] = []
@@ -73,6 +76,7 @@ class StepAudit:
         self._num_noted = 0  # parameters, when these were noted
         self._rates: list[object] | None = None
         self.findings: list[str] = []
+        self.quiet: _C.QuietSteps | None = None
         if check != "off":
             optimizer.register_step_pre_hook(Hook(self._before_step))
             optimizer.register_step_post_hook(Hook(self._after_step))
@@ -96,13 +100,19 @@ class StepAudit:
         if self._is_due(step):
             after_backward(self._at_end_of_backward)
 
+    def steps_before_look(self, step: int) -> int:
+        """From `step` on, before the next one that is looked at."""
+        if self._check == "off":
+            return sys.maxsize
+        return 0 if step < _FIRST_STEPS else -step % _PERIOD
+
     def on_catch_up(self) -> None:
         """Forgets the notes of a step that the loop has left out.
 
         Called at the beginning of `catch_up`.
         """
         self._gradients = None
-        if self._has_apply or self._has_after_step:
+        if self.has_apply or self._has_after_step:
             return
         if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
             self._report(
@@ -119,8 +129,8 @@ class StepAudit:
         """At the end of `catch_up`. `has_moved`: it has applied steps."""
         if self._check == "off":
             return
-        self._rates = self._rates_now() if self._has_apply else None
-        if self._has_apply and self._is_due(self._step + 1):
+        self._rates = self._rates_now() if self.has_apply else None
+        if self.has_apply and self._is_due(self._step + 1):
             self._note()
         elif has_moved:
             self._options = self._values = None
@@ -145,7 +155,7 @@ class StepAudit:
         return step < _FIRST_STEPS or step % _PERIOD == 0
 
     def _at_end_of_backward(self) -> None:
-        if not self._has_apply:
+        if not self.has_apply:
             self._gradients = self._gradients_now()
             return
         # Between the end of catch_up and that of the backward there is no apply().
@@ -155,9 +165,12 @@ class StepAudit:
     def _before_step(self, *_: object) -> None:
         if self._is_replaying:
             return
+        num_quiet = 0 if self.quiet is None else self.quiet.take_backwards()
+        if num_quiet == 1 and self._num_backwards == 0:
+            return  # one backward, of which nothing was noted
         noted, self._gradients = self._gradients, None
-        count, self._num_backwards = self._num_backwards, 0
-        if self._has_apply:
+        count, self._num_backwards = self._num_backwards + num_quiet, 0
+        if self.has_apply:
             if self._is_due(self._step):
                 self._look_outside()
             return
@@ -181,8 +194,13 @@ class StepAudit:
             self._look_outside()
 
     def _after_step(self, *_: object) -> None:
-        if self._is_replaying or self._has_apply:
+        if self._is_replaying or self.has_apply:
             return
+        if self.quiet is not None:
+            last_step, _calls, num_left = self.quiet.place()
+            if last_step > self._step and num_left > 0:
+                return  # the next step is not looked at
+            self._step = max(self._step, last_step)
         self._options = self._values = None
         if self._is_due(self._step + 1):
             self._note()
@@ -231,7 +249,7 @@ class StepAudit:
             return  # a group was added: _look_outside() tells of its parameters
         now = option_values(self._optimizer)
         changed = [key for key in [*options, *now] if options.get(key) != now.get(key)]
-        is_schedule = self._has_after_step and not self._has_apply
+        is_schedule = self._has_after_step and not self.has_apply
         if changed and not is_schedule:
             key = changed[0]
             what = f"{key} from {options.get(key)!r} to {now.get(key)!r}"

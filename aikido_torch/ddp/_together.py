@@ -27,7 +27,9 @@ ANY_STEP = sys.maxsize
 class Stepped(Protocol):
     """A handle."""
 
-    steps: int
+    @property
+    def steps(self) -> int:
+        """Behind this rank."""
 
     def _steps_to_take(self) -> int:
         """Steps of others that could be applied now, and may be."""

@@ -14,22 +14,14 @@
 #include <utility>
 #include <vector>
 
+#include "bind/hook_work.h"
 #include "bind/register.h"
-#include "c10d/work.h"
 
 namespace aikido::bind {
 namespace {
 
 namespace py = pybind11;
 using Future = c10::ivalue::Future;
-
-// An object of Python that may go without Python's lock.
-std::shared_ptr<py::object> shared(py::object object) {
-  return {new py::object(std::move(object)), [](py::object* last) {
-            const py::gil_scoped_acquire lock;
-            delete last;
-          }};
-}
 
 // A tensor as an object of Python, the only value that torch takes from such a hook.
 class TensorObject final : public c10::ivalue::PyObjectHolder {
@@ -79,24 +71,33 @@ bool is_rescued(const py::object& rescue) {
 // static graph, another thread marks the future.
 void help_before_the_end_of_backward(
     const c10::intrusive_ptr<adapter::AikidoWork>& work) {
-  if (torch::autograd::get_current_graph_task_id() < 0) return;
+  const bool is_in_backward = torch::autograd::get_current_graph_task_id() >= 0;
+  if (!is_in_backward || !work->may_be_helped_here()) return;
   torch::autograd::Engine::get_default_engine().queue_callback(
       [work] { work->help_here(); });
+}
+
+}  // namespace
+
+std::shared_ptr<py::object> shared(py::object object) {
+  return {new py::object(std::move(object)), [](py::object* last) {
+            const py::gil_scoped_acquire lock;
+            delete last;
+          }};
 }
 
 // A callback in Python would make another error of that of the work.
 c10::intrusive_ptr<::c10d::Work> hook_work(
     const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
-    py::object rescue) {
+    std::shared_ptr<py::object> rescue) {
   const auto from = work->getFuture();
   const auto to =
       c10::make_intrusive<Future>(c10::PyObjectType::get(), from->devices());
   const c10::intrusive_ptr<c10::ivalue::PyObjectHolder> object =
       c10::make_intrusive<TensorObject>(value);
-  const auto rescued = shared(std::move(rescue));
   const py::gil_scoped_release unlocked;  // it may be over, and call back at once
-  from->addCallback([to, object, rescued](Future& done) {
-    if (done.hasError() && !is_rescued(*rescued)) {
+  from->addCallback([to, object, rescue = std::move(rescue)](Future& done) {
+    if (done.hasError() && !is_rescued(*rescue)) {
       to->setError(done.exception_ptr());
     } else {
       to->markCompleted(c10::IValue(object));
@@ -106,12 +107,16 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
   return c10::make_intrusive<WorkOfFuture>(to);
 }
 
-}  // namespace
-
 void register_hook(py::module_& m) {
-  m.def("hook_work", &hook_work, py::arg("work"), py::arg("value"), py::arg("rescue"),
-        "A work whose future has `value` as a hook gives it, once `work` is over, or "
-        "its error unless rescue() returns True.");
+  m.def(
+      "hook_work",
+      [](const c10::intrusive_ptr<adapter::AikidoWork>& work, const at::Tensor& value,
+         py::object rescue) {
+        return hook_work(work, value, shared(std::move(rescue)));
+      },
+      py::arg("work"), py::arg("value"), py::arg("rescue"),
+      "A work whose future has `value` as a hook gives it, once `work` is over, or "
+      "its error unless rescue() returns True.");
 }
 
 }  // namespace aikido::bind

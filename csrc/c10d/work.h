@@ -114,6 +114,8 @@ class AikidoWork final : public ::c10d::Work {
   // before the end if another thread runs the turns. Never throws. Requires: callbacks
   // of the futures may run here.
   void help_here();
+  // Whether help_here() does anything.
+  bool may_be_helped_here() const { return services_->is_crowded; }
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;

@@ -129,7 +129,7 @@ class Training:
     def pending(self):
         """In the parameters' own units, the first of them."""
         found = {id(p): torch.zeros_like(p) for p in self.net.parameters()}
-        for index, carry in self.handle._carries.items():
+        for index, carry in self.handle._carrying.carries.items():
             if carry.pending is None:
                 continue
             for s in self.handle._buckets[index].slices:
@@ -203,7 +203,7 @@ def overflow(rank, size):
     while (step := step + training.handle.catch_up()) < 12:
         if rank == LATE and step == 5:
             training.fall_behind()
-            for carry in training.handle._carries.values():
+            for carry in training.handle._carrying.carries.values():
                 carry.add_to = _with_infinity(carry.add_to)
         training.step(step, 1)
         step += 1

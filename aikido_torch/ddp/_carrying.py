@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Late gradients that a rank adds to those of its next step (`late="carry"`)."""
+
+from collections import defaultdict
+
+from torch._C._distributed_c10d import GradBucket
+
+from aikido_torch import _C
+from aikido_torch.straggler import Carry
+
+__all__ = ["Carrying"]
+
+
+class Carrying:
+    """Of one handle. For the thread that trains.
+
+    Args:
+        rank: this one, in the group of the model.
+        is_on: late gradients are carried; else they are lost.
+
+    Attributes:
+        is_on: as given.
+        carries: what is late, by bucket.
+        num_steps: own steps to which something was added.
+    """
+
+    def __init__(self, rank: int, *, is_on: bool) -> None:
+        self._rank = rank
+        self.is_on = is_on
+        self.carries: defaultdict[int, Carry] = defaultdict(Carry)
+        self.num_steps = 0
+        self._last_step = -1
+
+    def add_to(self, bucket: GradBucket, step: int, scale: float) -> None:
+        """Adds what is late to a bucket of `step`, whose loss has that scale."""
+        has_added = self.carries[bucket.index()].add_to(bucket.buffer(), scale)
+        if has_added and self._last_step < step:
+            self._last_step = step
+            self.num_steps += 1
+
+    def watch(self, bucket: GradBucket, work: _C.AikidoWork) -> None:
+        """`work` sums the bucket, and may end without (a part of) it."""
+        self.carries[bucket.index()].watch(work, self._rank)

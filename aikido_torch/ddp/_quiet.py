@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""How many of the next steps a handle may leave to C++; csrc/bind/quiet_steps.h."""
+
+from typing import TYPE_CHECKING
+
+from aikido_torch.ddp._together import stepped_together
+
+if TYPE_CHECKING:
+    from aikido_torch.ddp._handle import Handle
+
+__all__ = ["leave_quiet_steps", "take_quiet_steps"]
+
+# So that gauges and messages are not older than that.
+_MOST = 32
+
+
+def leave_quiet_steps(handle: "Handle") -> None:
+    """At the end of a hook: the next steps in which nothing is due are quiet."""
+    if not _may_be_quiet(handle):
+        return
+    step = handle._steps
+    num_steps = min(
+        _MOST,
+        handle._audit.steps_before_look(step),
+        handle._state_check.steps_before_digest(step),
+    )
+    if num_steps > 0:
+        steps = range(step, step + num_steps)
+        awaited = handle._exchange.awaited if handle._exchange else []
+        handle._quiet.allow(steps, handle._policy, len(handle._buckets), awaited)
+
+
+def _may_be_quiet(handle: "Handle") -> bool:
+    """Whether neither what `register` was given nor what has come is due in a step."""
+    exchange = handle._exchange
+    return (
+        handle._calls.has_own_group
+        and not (handle._leaves or handle._carrying.is_on or handle._audit.has_apply)
+        and handle._backups.sampler is None
+        and handle._is_laid_out()
+        and handle._batches.is_plain
+        and not handle._is_astray
+        and not handle._state_check.has_work
+        and (exchange is None or not exchange.has_news)
+        and len(stepped_together.handles()) < 2
+    )
+
+
+def take_quiet_steps(handle: "Handle") -> None:
+    """Does what the quiet steps since the last time have left to do."""
+    steps, has_begun = handle._quiet.take()
+    if not steps and not has_begun:
+        return
+    handle._calls.on_quiet(handle._steps, len(steps), has_begun=has_begun)
+    for ended_at, sums in steps:
+        for work, num_elements in sums:
+            handle._book.start(handle._steps, work, num_elements)
+        handle._end_step("own", collect=False, now=ended_at)

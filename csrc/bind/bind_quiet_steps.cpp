@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Implements quiet_steps.h, and gives it to Python.
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/clock.h"
+#include "bind/quiet_steps.h"
+#include "bind/register.h"
+
+namespace aikido::bind {
+namespace {
+
+namespace py = pybind11;
+
+// As time.monotonic().
+double seconds_now() {
+  return to_seconds(SystemClock().now().time_since_epoch());
+}
+
+// Python's object may not be touched without Python's lock, not even to copy it.
+py::object has_failed(const std::shared_ptr<py::object>& check) {
+  return py::cpp_function([check] {
+    try {
+      (*check)();
+      return false;
+    } catch (py::error_already_set&) {
+      return true;  // raised once more at the end of the backward
+    }
+  });
+}
+
+}  // namespace
+
+QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check)
+    : buckets_(std::move(buckets)),
+      calls_(std::move(calls)),
+      check_(shared(std::move(check))),
+      has_failed_(shared(has_failed(check_))) {}
+
+void QuietSteps::allow(Plan plan) {
+  plan_ = std::move(plan);
+  num_calls_ = calls_->communicator()->num_calls();
+  num_left_ = plan_.num_steps;
+}
+
+// A call of the loop on its group changes what the handle has to know of its calls.
+bool QuietSteps::may_begin() const {
+  return num_left_ > 0 && !is_alarmed_ &&
+         calls_->communicator()->num_calls() == num_calls_;
+}
+
+bool QuietSteps::goes_on(bool is_quiet) {
+  if (!is_quiet) num_left_ = 0;
+  return is_quiet;
+}
+
+QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
+  if (bucket.getIndex() == 0) {
+    is_in_step_ = goes_on(may_begin());
+    if (is_in_step_) last_step_ = plan_.first_step + plan_.num_steps - num_left_;
+  }
+  if (!is_in_step_) return {};
+  c10::intrusive_ptr<adapter::AikidoWork> work;
+  {
+    const py::gil_scoped_release unlocked;
+    work = buckets_->allreduce_with(
+        bucket.getBuffer(), mean_, {plan_.policy, Priority{}, straggler::kAnyDataShard},
+        std::chrono::milliseconds(-1));
+  }
+  present_.sums.emplace_back(work, bucket.getBuffer().numel());
+  auto given = hook_work(work, bucket.getBuffer(), has_failed_);
+  if (!bucket.isLast()) return given;
+  present_.ended_at = seconds_now();
+  taken_.steps.push_back(std::exchange(present_, {}));
+  taken_.has_begun = false;
+  ++num_backwards_;
+  --num_left_;
+  check_after_backward();
+  return given;
+}
+
+// DistributedDataParallel waits for its futures in a callback that it queues behind its
+// last hook. So ours, which is to come behind that one, is queued by another callback.
+void QuietSteps::check_after_backward() {
+  if (torch::autograd::get_current_graph_task_id() < 0) return;
+  torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
+  engine.queue_callback([self = shared_from_this(), &engine] {
+    engine.queue_callback([self] {
+      if (!self->is_alarmed_) return;
+      const py::gil_scoped_acquire lock;
+      try {
+        (*self->check_)();
+      } catch (py::error_already_set& raised) {
+        // The form in which the engine of torch hands it to the thread that waits.
+        raised.restore();
+        python_error error;
+        error.persist();
+        throw std::move(error);
+      }
+    });
+  });
+}
+
+bool QuietSteps::has_come() const {
+  const uint64_t called = buckets_->called_ahead();
+  const uint64_t ahead =
+      std::max(buckets_->committed_ahead(), called > 0 ? called - 1 : uint64_t{0});
+  return ahead >= plan_.num_buckets ||
+         std::any_of(plan_.awaited.begin(), plan_.awaited.end(),
+                     [](const Work& work) { return work->isCompleted(); });
+}
+
+bool QuietSteps::pass_top() {
+  if (!goes_on(may_begin() && !has_come())) return false;
+  taken_.has_begun = true;
+  return true;
+}
+
+QuietSteps::Taken QuietSteps::take() {
+  return std::exchange(taken_, {});
+}
+
+void register_quiet_steps(py::module_& m) {
+  py::class_<QuietSteps, std::shared_ptr<QuietSteps>>(
+      m, "QuietSteps", "Steps in which a handle has only to sum the gradients.")
+      .def(py::init<QuietSteps::Backend, QuietSteps::Backend, py::object>(),
+           py::arg("buckets"), py::arg("calls"), py::arg("check"))
+      .def(
+          "allow",
+          [](QuietSteps& self, const py::object& steps,
+             const straggler::PolicyOptions& policy, uint64_t num_buckets,
+             std::vector<QuietSteps::Work> awaited) {
+            self.allow({steps.attr("start").cast<int64_t>(),
+                        static_cast<int64_t>(py::len(steps)), policy, num_buckets,
+                        std::move(awaited)});
+          },
+          py::arg("steps"), py::arg("policy"), py::arg("num_buckets"),
+          py::arg("awaited"))
+      .def("start", &QuietSteps::start, py::arg("bucket"))
+      .def("pass_top", &QuietSteps::pass_top)
+      .def("take",
+           [](QuietSteps& self) {
+             QuietSteps::Taken taken = self.take();
+             py::list steps;
+             for (QuietSteps::Step& step : taken.steps)
+               steps.append(py::make_tuple(step.ended_at, py::cast(step.sums)));
+             return py::make_tuple(std::move(steps), taken.has_begun);
+           })
+      .def("take_backwards", &QuietSteps::take_backwards)
+      .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"))
+      .def("place", &QuietSteps::place);
+}
+
+}  // namespace aikido::bind

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Steps of a training loop in which nothing is due but to sum the gradients. Our
+// design.
+//
+// Note [quiet steps]
+// In most steps of a training nobody is late, and no message of another rank has come.
+// Then all that a handle (aikido_torch/ddp/_handle.py) does in Python is to find that
+// out, which takes about 0.2 ms of processor time in each step: between two steps, the
+// caches lose what it needs. So behind a step in which it has done its work, it says
+// how many of the next steps may be quiet. In these the hook and the top of the loop
+// stay here: they begin the sums, write down what was done, and look whether anything
+// has come. If so, or when the steps are over, Python takes what was written down, and
+// goes on as if it had done these steps itself.
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bind/hook_work.h"
+#include "c10d/process_group.h"
+
+namespace aikido::bind {
+
+// Called by the thread that trains, or by that of its backward, but where it says so.
+class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
+ public:
+  using Backend = c10::intrusive_ptr<adapter::AikidoBackend>;
+  using Work = c10::intrusive_ptr<::c10d::Work>;
+
+  // A step that was done here.
+  struct Step {
+    double ended_at = 0;  // when its last bucket was given, in seconds; steady clock
+    std::vector<std::pair<c10::intrusive_ptr<adapter::AikidoWork>, int64_t>>
+        sums;  // with the number of elements of each
+  };
+  // What was done since the last time.
+  struct Taken {
+    std::vector<Step> steps;
+    bool has_begun = false;  // the loop has passed its top since the last of them
+  };
+  struct Plan {
+    int64_t first_step = 0;
+    int64_t num_steps = 0;
+    straggler::PolicyOptions policy;
+    uint64_t num_buckets = 1;
+    std::vector<Work> awaited;  // messages of other ranks
+  };
+
+  // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
+  // `check()` raises why the training must not go on, if so.
+  QuietSteps(Backend buckets, Backend calls, pybind11::object check);
+
+  // The next steps are quiet, until one of the two below says that one is not.
+  void allow(Plan plan);
+  // The hook of a bucket. Null: the step is not quiet.
+  Work start(const ::c10d::GradBucket& bucket);
+  // The top of the loop. False: there is something to do. Never blocks.
+  bool pass_top();
+  Taken take();
+
+  // The backwards since the last time that was asked.
+  int64_t take_backwards() { return std::exchange(num_backwards_, 0); }
+
+  // Any thread: no step is quiet while it is on, and check() is called at the end of a
+  // backward that is under way.
+  void set_alarm(bool is_on) { is_alarmed_ = is_on; }
+  // Any thread: the number of the last quiet step that has begun, -1 before the first
+  // one; the calls of the loop before it; how many steps are allowed behind it.
+  std::tuple<int64_t, uint64_t, int64_t> place() const {
+    return {last_step_, num_calls_, num_left_};
+  }
+
+ private:
+  bool may_begin() const;
+  bool goes_on(bool is_quiet);
+  bool has_come() const;
+  void check_after_backward();
+
+  const Backend buckets_, calls_;
+  const std::shared_ptr<pybind11::object> check_;
+  // Whether check() raises.
+  const std::shared_ptr<pybind11::object> has_failed_;
+  const ::c10d::ReduceOp mean_{::c10d::ReduceOp::AVG};
+  Plan plan_;
+  Taken taken_;
+  Step present_;
+  bool is_in_step_ = false;
+  int64_t num_backwards_ = 0;
+  std::atomic<int64_t> num_left_ = 0;
+  std::atomic<int64_t> last_step_ = -1;
+  std::atomic<uint64_t> num_calls_ = 0;
+  std::atomic<bool> is_alarmed_ = false;
+};
+
+}  // namespace aikido::bind

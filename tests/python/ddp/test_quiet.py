@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Without ranks; tests/python/multiproc/test_quiet_steps.py has trainings."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from aikido_torch.ddp import _quiet
+from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
+
+
+class Handle:
+    """One in which nothing is due for some steps."""
+
+    def __init__(self, until_look=7, until_digest=90):
+        self._steps = 40
+        self._policy = "policy"
+        self._leaves = self._is_astray = False
+        self._buckets = {0: "", 1: ""}
+        self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
+        self._calls = SimpleNamespace(has_own_group=True, on_quiet=self.note_calls)
+        self._carrying = SimpleNamespace(is_on=False)
+        self._audit = SimpleNamespace(
+            has_apply=False, steps_before_look=lambda step: until_look
+        )
+        self._state_check = SimpleNamespace(
+            has_work=False, steps_before_digest=lambda step: until_digest
+        )
+        self._batches = SimpleNamespace(is_plain=True)
+        self._backups = SimpleNamespace(sampler=None)
+        self._quiet = SimpleNamespace(allow=self.note, take=lambda: self.done)
+        self._book = SimpleNamespace(start=lambda *call: self.told.append(call))
+        self.done = ([], False)
+        self.is_laid_out = True
+        self.allowed, self.told = None, []
+
+    def _is_laid_out(self):
+        return self.is_laid_out
+
+    def note(self, *allowed):
+        self.allowed = allowed
+
+    def note_calls(self, step, count, has_begun):
+        self.told.append(("calls", step, count, has_begun))
+
+    def _end_step(self, way, collect, now):
+        self.told.append((way, collect, now))
+        self._steps += 1
+
+
+@pytest.mark.parametrize(
+    ("until_look", "until_digest", "count"), [(7, 90, 7), (90, 5, 5), (90, 95, 32)]
+)
+def test_steps_are_quiet_until_the_first_one_in_which_something_is_due(
+    until_look, until_digest, count
+):
+    handle = Handle(until_look, until_digest)
+    leave_quiet_steps(handle)
+    assert handle.allowed == (range(40, 40 + count), "policy", 2, ["message"])
+
+
+def test_no_step_is_quiet_if_the_next_one_has_something_due():
+    handle = Handle(until_look=0)
+    leave_quiet_steps(handle)
+    assert handle.allowed is None
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("", "_leaves", True),
+        ("", "_is_astray", True),
+        ("", "is_laid_out", False),
+        ("_calls", "has_own_group", False),
+        ("_carrying", "is_on", True),
+        ("_audit", "has_apply", True),
+        ("_backups", "sampler", "a sampler"),
+        ("_batches", "is_plain", False),
+        ("_state_check", "has_work", True),
+        ("_exchange", "has_news", True),
+    ],
+)
+def test_no_step_is_quiet_while_a_part_has_something_to_do(part, name, value):
+    handle = Handle()
+    setattr(getattr(handle, part) if part else handle, name, value)
+    leave_quiet_steps(handle)
+    assert handle.allowed is None
+
+
+def test_no_step_is_quiet_beside_another_model(monkeypatch):
+    handle = Handle()
+    two = SimpleNamespace(handles=lambda: ["one", "another"])
+    monkeypatch.setattr(_quiet, "stepped_together", two)
+    leave_quiet_steps(handle)
+    assert handle.allowed is None
+
+
+def test_quiet_steps_are_booked_as_own_steps_of_their_time():
+    handle = Handle()
+    handle.done = ([(1.5, [("a", 3), ("b", 4)]), (2.5, [("c", 3), ("d", 4)])], True)
+    take_quiet_steps(handle)
+    assert handle.told == [
+        ("calls", 40, 2, True),
+        (40, "a", 3),
+        (40, "b", 4),
+        ("own", False, 1.5),
+        (41, "c", 3),
+        (41, "d", 4),
+        ("own", False, 2.5),
+    ]
+    assert handle._steps == 42
+
+
+def test_nothing_is_booked_where_nothing_was_done():
+    handle = Handle()
+    take_quiet_steps(handle)
+    assert handle.told == []
