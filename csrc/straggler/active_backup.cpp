@@ -35,7 +35,7 @@ void ActiveBackup::expect(const RankSet& members) {
 
 // ---- events ----
 
-// The own contribution or offer of a member.
+// Records the own contribution or offer of a member.
 void ActiveBackup::see(Rank rank, TimePoint now) {
   if (!begun_at_) begun_at_ = now;
   seen_.insert(rank);
@@ -50,7 +50,7 @@ void ActiveBackup::start_clock(TimePoint now) {
   history_.on_quorum(seq_, bytes_, now, seen_);
 }
 
-// The data shard of `rank` is here, whoever has sent it.
+// The data shard of `rank` has arrived, from any sender.
 void ActiveBackup::count(Rank rank, TimePoint now) {
   if (arrived_.insert(rank)) start_clock(now);
 }
@@ -59,9 +59,9 @@ void ActiveBackup::on_arrival(Rank rank, TimePoint now) {
   if (seen_.contains(rank)) return;
   see(rank, now);
   count(rank, now);
-  // Both copies were waited for: who came first says nothing about lateness.
+  // Both copies were waited for, so their order says nothing about lateness.
   if (options_.verify_shadows) return give_way(rank);
-  // What stood in for it may fill another hole, without which there may be no quorum.
+  // Its stand-in may fill another hole. Without that there may be no quorum.
   const bool is_free = options_.backup_mode == BackupMode::kSubstitute;
   if (is_free && arrived_.count() < num_) give_way(rank);
 }
@@ -90,11 +90,11 @@ void ActiveBackup::on_copy(Rank rank, TimePoint now) {
   Backup& b = backup(rank);
   if (b.state == State::kHere || b.state == State::kCounted) return;
   const bool was_asked = b.state == State::kAsked;
-  // The owner's own is there at once, and says nothing of others.
+  // The owner's own contribution arrives at once, and says nothing about others.
   if (was_asked && now > b.asked_at) times_.on_taken(bytes_, now - b.asked_at);
   b.state = State::kHere;
   if (was_asked && is_missing(b.data_shard)) return stand_in(rank, b.data_shard, now);
-  // It was not asked for, or what it was asked for has come meanwhile.
+  // It was not requested, or the requested data shard has come from its primary.
   if (const auto d = fitting(b, now)) stand_in(rank, *d, now);
 }
 
@@ -112,16 +112,17 @@ void ActiveBackup::stand_in(Rank rank, int32_t d, TimePoint now) {
 void ActiveBackup::on_close(const Progress& /*here*/, uint64_t /*total*/,
                             TimePoint now) {
   history_.on_own_close(seq_, bytes_, seen_, t_q_.value_or(now), now);
-  // Where the primary has come meanwhile, it was not given up for being slow.
+  // If the primary came meanwhile, the backup was not given up for being slow.
   for (const Backup& b : backups_)
     if (b.state == State::kAsked &&
         (is_missing(b.data_shard) || options_.verify_shadows))
       times_.on_taken(bytes_, now - b.asked_at);
 }
 
-// ---- whom to ask ----
+// ---- requests ----
 
-// From when on the primary of a missing data shard has no time; empty: not known yet.
+// Time from which the primary of a missing data shard has no time left; nullopt:
+// unknown.
 std::optional<TimePoint> ActiveBackup::due(int32_t d) const {
   if (!expected_.contains(Rank(d)) || mutated(Mutation::kAskWithoutNeed))
     return TimePoint::min();
@@ -132,7 +133,7 @@ std::optional<TimePoint> ActiveBackup::due(int32_t d) const {
   return *t_q_ + terms.deadline;
 }
 
-// Somebody was asked for it and has time left.
+// True if a backup was asked for the data shard and has time left.
 bool ActiveBackup::is_pending(int32_t d, TimePoint now) const {
   bool is_pending = false;
   live_.for_each([&](Rank rank) {
@@ -217,7 +218,7 @@ void ActiveBackup::hold_for_backups(Hold& hold) const {
   });
 }
 
-// With verify_shadows, for the copy that is not here yet.
+// With verify_shadows, waits for the copies that have not arrived.
 void ActiveBackup::hold_for_copies(Hold& hold) const {
   if (!options_.verify_shadows) return;
   live_.for_each([&](Rank rank) {
@@ -231,7 +232,7 @@ void ActiveBackup::hold_for_copies(Hold& hold) const {
       extend(hold, stood_in_at_ + patience, d);
 }
 
-// What is closed is kept for those that have not called.
+// The result of a closed shard is kept for members that have not called.
 void ActiveBackup::hold_for_log(Hold& hold) const {
   const auto look = [&](Rank rank) {
     if (!seen_.contains(rank) && terms_.is_log_full(rank))
@@ -273,8 +274,8 @@ Decision ActiveBackup::decide(TimePoint now) const {
   return decision;
 }
 
-// What the time of a member is made of may change with another operation: then what is
-// due may have become so without a look.
+// Other operations may change the times of a member. Then a look may have become due
+// without an event of this operation.
 std::optional<TimePoint> ActiveBackup::next_look() const {
   std::optional<TimePoint> earliest;
   const bool is_news = history_.version() != version_;
@@ -293,7 +294,7 @@ std::optional<TimePoint> ActiveBackup::next_look() const {
       if (const auto from = due(d)) offer(*from);
     }
   });
-  // Another one may then be asked instead.
+  // Another backup may then be asked instead.
   for (const Backup& b : backups_)
     if (may_ask && b.state == State::kAsked) offer(b.asked_at + b.patience);
   if (!t_q_) return earliest;

@@ -2,35 +2,37 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Active-Backup for one shard of one operation (our design): skips like skip.h, but a
-// data shard that is missing may come from a backup (data_shard.h).
+// Policy ActiveBackup for one shard of one operation (our design). It skips like
+// skip.h, but a missing data shard may come from a backup (data_shard.h). Only the
+// progress thread calls it.
 //
-// Note [asked for when it is needed]
-// A backup that has called *offers* its contribution, which costs no bytes. It is asked
-// for as soon as the primary of its data shard has no time left: by the deadline that
-// the others would have waited for it, at once where it is known to be behind or late
-// as a rule, or where it is out of the view. Whoever is here whole first counts, once.
-// The owner then waits for what it has asked for, with a patience learnt from such
-// contributions (stand_in_times.h), and for backups that have not offered yet as long
+// Note [requests to backups]
+// A backup that has called *offers* its contribution, which costs no bytes. The owner
+// requests the contribution as soon as the primary of that data shard has no time left.
+// That is the case at the primary's deadline. It is the case at once if the primary is
+// known to be behind, is usually late, or is outside of the view. The contribution that
+// is complete first counts, once.
+//   The owner then waits for the requested contribution, with a patience learnt from
+// such contributions (stand_in_times.h). For backups that have not offered yet it waits
 // as for a member, with lags and deadlines of their own: an offer is their arrival. So
-// with a late primary an operation takes a deadline and a contribution longer, and with
-// one that is always late just the contribution.
-//
-// With BackupMode::kReplicate and verify_shadows nobody is asked: the first bytes of a
-// contribution are offer and question at once. With verify_shadows the owner also waits
-// for the second copy of each data shard, as long as for one that was asked for; where
-// both are here the primary's counts, so that nobody seems late who was not.
+// an operation with a late primary takes a deadline and a contribution longer. If the
+// primary is always late, the operation takes only the contribution longer.
+//   With BackupMode::kReplicate and with verify_shadows nothing is requested: the first
+// bytes of a contribution are offer and request at once. With verify_shadows the owner
+// also waits for the second copy of each data shard, as long as for a requested one. If
+// both copies have arrived, the primary's copy counts, so that a primary in time does
+// not look late.
 //
 // Note [when the clock starts]
-// Deadlines begin when enough data shards are here to close, but without waiting for
-// more than there would be if each backup stood in for somebody: else a quorum that
-// only they could complete would never come, and nobody would ask them for it.
+// Deadlines begin when enough data shards have arrived to close the shard. Not more are
+// required than there would be if each backup stood in for a primary. Otherwise a
+// quorum that only backups could complete would never come, and nobody would ask them
+// for it.
 //
-// A stand-in is no arrival of its primary: what is known of members is fed with their
-// own arrivals alone. Where the log is full of results for somebody who has not called,
-// backup or covered, the shard stays open as with skip.h.
-//
-// Only the progress thread calls it.
+// Note [stand-ins are no arrivals]
+// A stand-in is not an arrival of its primary: the history records own arrivals alone.
+// The log may be full of results for a member that has not called, be it a backup or a
+// covered primary. Then the shard stays open, as with skip.h.
 
 #include <vector>
 
@@ -44,31 +46,31 @@ namespace aikido::straggler {
 
 class ActiveBackup final : public Policy {
  public:
-  // As Skip. At most `max_stand_ins` count; `times` are those of the group.
+  // As Skip. At most `max_stand_ins` stand-ins count; `times` belong to the group.
   // Requires: options.has_stand_ins().
   ActiveBackup(const PolicyOptions& options, History& history, Deadlines& deadlines,
                StandInTimes& times, Seq seq, uint64_t bytes, const RankSet& had_time,
                size_t max_stand_ins);
 
-  // Primaries and backups. An arrival is that of a primary with its own data.
+  // `members`: primaries and backups. An arrival is a primary's, with its own data.
   void expect(const RankSet& members) override;
   void on_arrival(Rank rank, TimePoint now) override;
-  // What was asked for and is not here was given up.
+  // Contributions that were requested and have not arrived count as given up.
   void on_close(const Progress& here, uint64_t total, TimePoint now) override;
   [[nodiscard]] Decision decide(TimePoint now) const override;
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
   [[nodiscard]] const RankSet& arrived() const override { return arrived_; }
   [[nodiscard]] std::optional<TimePoint> quorum_time() const override { return t_q_; }
 
-  // `backup` has called, and computed `data_shard`, which may be kAnyDataShard. It
-  // offers again where it has not heard that it was asked.
+  // `backup` has called and computed `data_shard`, which may be kAnyDataShard. A backup
+  // offers again as long as it has not received a request.
   void on_offer(Rank backup, int32_t data_shard, TimePoint now);
-  // Its contribution is here whole. Requires: it has offered.
+  // The contribution of `backup` has arrived completely. Requires: it has offered.
   void on_copy(Rank backup, TimePoint now);
-  // Whom to ask for their contributions now: call it before decide().
+  // Backups to request contributions from now. Call it before decide().
   [[nodiscard]] std::vector<Rank> ask(TimePoint now);
 
-  // Of `arrived()`, ascending.
+  // Stand-ins of `arrived()`, ascending.
   const std::vector<StandIn>& stand_ins() const { return stand_ins_; }
   bool is_backup(Rank rank) const { return rank.value >= num_; }
   bool has_offered(Rank rank) const { return backup(rank).state != State::kSilent; }
@@ -77,12 +79,12 @@ class ActiveBackup final : public Policy {
   enum class State : uint8_t { kSilent, kOffered, kAsked, kHere, kCounted };
   struct Backup {
     State state = State::kSilent;
-    int32_t data_shard = kAnyDataShard;  // once asked: the one it was asked for
+    int32_t data_shard = kAnyDataShard;  // after a request: the requested data shard
     bool fits_any = false;
     TimePoint asked_at{};
     Duration patience{0};
   };
-  // Until when the shard stays open, and for whom.
+  // Time until which the shard stays open, and the member that holds it open.
   struct Hold {
     bool is_open_ended = false;
     TimePoint until{};
@@ -116,7 +118,7 @@ class ActiveBackup final : public Policy {
   PolicyOptions options_;
   int32_t num_;  // data shards
   int32_t quorum_;
-  int32_t enough_;  // data shards, for the clock
+  int32_t enough_;  // data shards that start the clock
   History& history_;
   StandInTimes& times_;
   TermsOf terms_;
@@ -126,14 +128,14 @@ class ActiveBackup final : public Policy {
   RankSet expected_;  // primaries
   RankSet live_;      // backups
   RankSet arrived_;   // data shards
-  RankSet seen_;      // whose own contribution, or offer, is here
+  RankSet seen_;      // ranks with an own contribution, or an offer
   std::vector<Backup> backups_;
   std::vector<StandIn> stand_ins_;
-  TimePoint stood_in_at_{};  // the last of them
+  TimePoint stood_in_at_{};  // time of the last stand-in
   std::optional<TimePoint> begun_at_;
   std::optional<TimePoint> t_q_;
   TimePoint looked_at_{};
-  uint64_t version_ = 0;  // of the history, then
+  uint64_t version_ = 0;  // of the history, at looked_at_
 };
 
 }  // namespace aikido::straggler

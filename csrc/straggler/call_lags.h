@@ -2,17 +2,17 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How much later than half of the members each has called its last operations: it tells
-// what is left of a lateness from a new one (our design).
+// Lags of the last calls of each member, after half of the members had called. They
+// tell the rest of an earlier lateness from a new lateness (our design). One thread, no
+// clock.
 //
-// Note [what is left of a lateness]
-// One that has stalled finds its result ready when it calls, but goes on later than the
-// others, and so calls the next operation late, too, without having been slow again. It
-// has become less: where each call was late by more than `least`, but by half of the
-// one before at most, the second says nothing new of the member. One behind a slow link
-// calls in time, or later and later.
-//
-// One thread, no clock.
+// Note [rest of a lateness]
+// A stalled member finds its result ready when it calls, but continues later than the
+// others. So it also calls the next operation late, without having been slow again.
+// That second lateness is smaller. Rule: each of two calls was late by more than
+// `least`, and the second by at most half of the first; then the second says nothing
+// new about the member. In contrast, a member behind a slow link calls in time, or
+// later and later.
 
 #include <cstddef>
 #include <vector>
@@ -28,23 +28,23 @@ class CallLags {
 
   explicit CallLags(int32_t world_size);
 
-  // `rank` is known to have called `seq`, and so all before it. What is known already
-  // changes nothing.
+  // `rank` is known to have called `seq`, and so all operations before it. Repeated
+  // news changes nothing.
   void on_called(Rank rank, Seq seq, TimePoint now);
 
-  // Whether `seq` is the last that `rank` has called, as late as is left of the
-  // lateness, beyond `least`, of the one before.
+  // True if `seq` is the last call of `rank`, and its lag is only the rest of the
+  // lateness of the call before. Lags up to `least` do not count as late.
   bool is_rest(Rank rank, Seq seq, Duration least) const;
 
  private:
   struct Operation {
     Seq seq;  // 0: free
     int32_t num_called = 0;
-    TimePoint half{};  // when half of the members had called
+    TimePoint half{};  // time when half of the members had called
   };
   struct Member {
     Seq last;
-    Duration lag{0}, before{0};  // of the last call, and of the one before
+    Duration lag{0}, before{0};  // of the last call, and of the call before
   };
 
   int32_t world_size_;

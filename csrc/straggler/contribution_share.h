@@ -2,15 +2,15 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether the uplink of a member that owns nothing would carry what an owner sends (our
-// design). One thread, no clock.
+// Estimate of an uplink from cut-off contributions: could a member that owns nothing
+// send as much as an owner (our design)? One thread, no clock.
 //
-// Where a shard is closed without the rest of its contribution, the part that is here
-// shows how much slower than the others' its uplink is: theirs have just come whole.
-// How fast those bytes came shows less: what it could not send in the last steps a
-// shaper lets pass at once, and bytes gather in the kernel and are then read at once.
-// Where nothing is here it had not begun yet, because it has called late: that says
-// nothing of its link.
+// If a shard is closed without the rest of a contribution, the part that has arrived
+// shows how much slower this uplink is than the others: their contributions have just
+// arrived completely. The arrival rate of those bytes shows less. A shaper lets a burst
+// pass at once for bytes that were not sent before, and bytes gather in the kernel and
+// are then read at once. If nothing has arrived, the member had not begun to send,
+// because it called late. That says nothing about its link.
 
 #include <array>
 #include <cstddef>
@@ -23,21 +23,23 @@ namespace aikido::straggler {
 
 class ContributionShare {
  public:
-  // Of a contribution that counts. Of a larger one a rate can be told (uplink.h), and a
-  // member that is well may call later by what its results took.
+  // Sizes of contributions that count. A larger contribution shows a rate (uplink.h),
+  // and a healthy member may call later by the time that its results took.
   static constexpr uint64_t kLeastBytes = 4 << 10;
   static constexpr uint64_t kMostBytes = 128 << 10;
-  static constexpr size_t kContributions = 4;  // the last ones count,
-  static constexpr size_t kLeastForNo = 2;     // but for a no fewer do
+  static constexpr size_t kContributions = 4;  // only the last ones count
+  static constexpr size_t kLeastForNo = 2;     // fewer are enough for kNo
   static constexpr Duration kFresh = std::chrono::seconds(2);
-  // One that is well begins after the others, since it gets results last. It also sends
-  // a part to each owner, where an owner has its own. So this is enough, as the lower
-  // median: much more comes of a slow one, too, where the others close late for once.
+  // Share that suits, compared with the lower median. A healthy member begins after the
+  // others, because it gets its results last. It also sends a part to each owner, while
+  // an owner keeps its own part. The median protects against a slow uplink that once
+  // delivers more because the others close late.
   static constexpr double kEnough = 1.0 / 3;
 
-  // A shard was closed: of the `total` bytes of its contribution `here` were here.
+  // A shard was closed when `here` of the `total` bytes of the contribution had
+  // arrived.
   void on_close(uint64_t here, uint64_t total, TimePoint now);
-  // kUnknown: too few have come, or none for kFresh.
+  // kUnknown: too few contributions have come, or none for kFresh.
   Suits suits(TimePoint now) const;
 
  private:

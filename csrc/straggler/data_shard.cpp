@@ -63,7 +63,7 @@ int32_t members_of_quorum(const PolicyOptions& options, int32_t world_size) {
   const int32_t quorum = quorum_of(options, world_size);
   const bool is_free = options.backup_mode == BackupMode::kSubstitute;
   if (!options.has_stand_ins() || is_free || quorum == 1) return quorum;
-  // One data shard too few, and as many copies of them as there can be.
+  // One data shard less than a quorum, plus as many duplicates as possible.
   const bool is_fixed = options.backup_mode == BackupMode::kReplicate;
   const int32_t most = is_fixed ? quorum - 1 : options.backups;
   if (mutated(Mutation::kBackupIsMember)) return quorum;

@@ -2,11 +2,11 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who computes what where some members are backups. Of n = N + b members the first N
-// are primaries and the last b backups. Data shard d is what primary d computes, so a
-// set of data shards is a set of ranks in which only the first N are used; with
-// BackupMode::kNPlusB everybody has a data shard, and nobody stands in for anybody. A
-// *stand-in* is the contribution of a backup that counted for a data shard.
+// Roles of members with backups. A group has n = N + b members: the first N are
+// primaries and the last b are backups. Data shard d is the work of primary d. So a set
+// of data shards is a set of ranks that uses the first N ranks only. With
+// BackupMode::kNPlusB every member has a data shard, and nobody stands in for another
+// member. A *stand-in* is the contribution of a backup that counted for a data shard.
 //
 // Pure; any thread.
 
@@ -28,7 +28,7 @@ struct StandIn {
   friend auto operator<=>(const StandIn&, const StandIn&) = default;
 };
 
-// What a backup says that fits any data shard, and who says nothing.
+// Data shard of a backup that fits any data shard, and of a caller that names none.
 inline constexpr int32_t kAnyDataShard = -1;
 
 // Requires, of all of these: validated options.
@@ -36,29 +36,29 @@ inline bool is_backup(const PolicyOptions& options, Rank rank, int32_t world_siz
   return options.has_stand_ins() && rank.value >= world_size - options.backups;
 }
 
-// The data shards that a result may be of, all in all.
+// All data shards that a result may contain.
 RankSet data_shards(const PolicyOptions& options, int32_t world_size);
 
-// Those that it may be of with these members: of primaries that are there, and of as
-// many others as there are backups.
+// Data shards that a result may contain with these members: those of present primaries,
+// and as many others as there are backups.
 RankSet wanted(const PolicyOptions& options, const RankSet& members);
 
-// What is known of what the backups have computed in one operation, in the order of
-// their ranks, if at all: empty where one has not said so.
+// Data shards that the backups have computed in one operation, in the order of their
+// ranks. nullopt: the backup has not announced its data shard.
 using SaidDataShards = std::span<const std::optional<int32_t>>;
 
-// How many of them there can be at the most: a quorum above it is never reached. A
-// backup fills one hole, and one that has said so no other than that.
+// Largest possible number of contributions. A higher quorum is never reached. A backup
+// fills one hole; a backup that has announced its data shard fills that hole only.
 int32_t most_contributions(const PolicyOptions& options, const RankSet& members,
                            SaidDataShards said = {});
 
-// The least number of members that have a quorum among them whoever they are, whatever
-// the backups among them have computed: it may be what others of them have.
+// Smallest number of members such that any of them contain a quorum, no matter which
+// data shards their backups have computed: these may duplicate other members' shards.
 int32_t members_of_quorum(const PolicyOptions& options, int32_t world_size);
 
-// What `rank` contributes, made of what its caller says: its own data shard, that of a
-// backup, or kAnyDataShard with BackupMode::kSubstitute. kInvalidArgument with a
-// sentence where the caller must say something else.
+// Data shard that `rank` contributes, from its caller's value `said`: its own data
+// shard, that of a backup, or kAnyDataShard with BackupMode::kSubstitute.
+// kInvalidArgument with a sentence if the caller must pass another value.
 Result<int32_t> data_shard_of(const PolicyOptions& options, Rank rank,
                               int32_t world_size, int32_t said);
 

@@ -24,7 +24,7 @@ Deadlines::Deadlines(const PolicyOptions& options, const History& history)
       account_(options.worth) {}
 
 Duration Deadlines::grace(uint64_t bytes) const {
-  // With backups a skip loses no data, but the time until another one has sent them.
+  // With backups a skip loses no data, only the time until a backup has sent them.
   const double worth = options_.backups > 0 ? options_.worth / 2 : options_.worth;
   const Duration price = price_of_loss(history_.recent().period(bytes),
                                        history_.world_size(), options_.floor, worth);
@@ -36,7 +36,7 @@ Deadlines::Answer Deadlines::of(Rank rank, Seq seq, uint64_t bytes) const {
   if (recent.num_closed(bytes) < options_.warmup_operations)
     return {std::min(options_.ceiling, longest_), Why::kWarmingUp};
   const Duration grace = this->grace(bytes);
-  if (options_.backups > 0) {  // Note [which rule]
+  if (options_.backups > 0) {  // Note [choice of the rule]
     const bool is_late = recent.shortest_of_few(rank) > grace;
     return is_late ? Answer{Duration::zero(), Why::kDropped}
                    : Answer{std::min(grace, longest_), Why::kGrace};
@@ -70,7 +70,7 @@ Deadlines::Answer Deadlines::of_dropped(Rank rank, Seq seq, uint64_t bytes) cons
                                : Answer{Duration::zero(), Why::kDropped};
 }
 
-// It has come in the last probe, and in all operations since.
+// True if the member came in the last probe, and in all operations since.
 bool Deadlines::is_in_step(Rank rank, Seq seq) const {
   const Probe& probe = probes_[static_cast<size_t>(rank.value)];
   return probe.last > Seq(0) && probe.last < seq &&
@@ -127,7 +127,7 @@ std::optional<Duration> Deadlines::re_entry(Rank rank, Seq seq, uint64_t bytes) 
   return scaled(late, options_.slack) + grace;
 }
 
-// What became of a grant.
+// Records the outcome of a grant.
 void Deadlines::note_grant(Rank rank, Seq seq, bool is_in) {
   Grant& grant = grants_[static_cast<size_t>(rank.value)];
   if (is_in) {
@@ -158,7 +158,7 @@ void Deadlines::choose(uint64_t bytes, TimePoint now) {
   if (!is_well_ || !was_well) choose_rule(bytes);
 }
 
-// Note [which rule]
+// Note [choice of the rule]
 void Deadlines::choose_rule(uint64_t bytes) {
   const RecentOperations& recent = history_.recent();
   const auto n = history_.world_size();

@@ -2,20 +2,21 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How long an owner waits for a missing member after the quorum (our design). One
-// object per group, for the progress thread; no clock.
+// Deadlines: how long an owner waits for a missing member after the quorum (our
+// design). One object per group, for the progress thread; no clock.
 //
 // Note [price of a loss]
-// A lost contribution of one of n members is worth `worth` n-th parts of a period, at
-// least `floor`. To wait longer than that for one contribution alone is never worth it.
-// This price is the grace: the deadline while all members come within it.
+// Losing one contribution of n members costs `worth` / n of a period, and at least
+// `floor`. A longer wait for one contribution alone never pays. This price is the
+// grace: the deadline as long as all members arrive within it.
 //
-// Note [which rule]
+// Note [choice of the rule]
 // As soon as a member is later than the grace, the rule is chosen that would have made
-// most progress over the recent operations (wait_model.h): one deadline for all, and
-// members that get no time until their last few lags are within the grace. The choice
-// is made anew every kEvery operations. With backups a skip loses no data, so members
-// have the grace, and no time while each of their last few lags is beyond it.
+// most progress over the recent operations (wait_model.h). A rule has one deadline for
+// all members, and a set of members that get no time until their last few lags are
+// within the grace. The choice is repeated every kEvery operations. With backups a skip
+// loses no data. Then each member gets the grace, and no time while each of its last
+// few lags exceeds the grace.
 //
 // Note [re-entry]
 // A member that was skipped and calls that operation after its close begins the next
@@ -25,25 +26,26 @@
 // grant comes after kGrantAfter operations, and after twice as many each further time.
 //
 // Note [probe]
-// A member that gets no time starts each operation late, and computes only some of
-// them: what is seen of it says little about how late it would be in step. So the
-// owners wait for it once after kProbeAfter operations, and after more of them the
-// longer this wait is, so that progress falls by about 3 % at most. In the next few
-// operations it has the grace. A probe is in vain if the member misses one of them, and
-// doubles the time between later probes. WaitAll waits in all of these operations, so
-// a probe adds nothing to the regret.
+// A member that gets no time starts each operation late, and computes only some
+// operations. So its observed lags say little about its lag if it were in step. The
+// owners wait for it once after kProbeAfter operations. This number grows with the
+// length of the wait, so that progress falls by about 3 % at most. In the next few
+// operations the member has the grace. A probe is in vain if the member misses one of
+// them, and doubles the time between later probes. WaitAll also waits in all of these
+// operations, so a probe adds nothing to the regret.
 //
 // Note [bound of the regret]
-// No prediction is sure. So an account is kept of what skipping has lost against
-// WaitAll (progress_account.h). When it exceeds kMostLost operations, the owner waits
-// for everybody, as long as for the longest lag of the window, until the account is
-// half of that, or until the rule would have made kWorthATrial times the progress of
-// WaitAll lately. Such a trial comes after kTrialAfter operations of waiting, and after
-// twice as many for each trial that has failed since the account was zero. A trial may
-// lose kOfATrial operations more than kMostLost and begins only if it would not lose
-// all of them: what a failed trial has lost stays in the account, and only the allowed
-// part of the progress of WaitAll pays for it. So whatever the delays are, the account
-// stays below the sum of kMostLost, kOfATrial and what one operation can lose.
+// No prediction is certain. Therefore an account records the progress that skipping has
+// lost against WaitAll (progress_account.h). If the account exceeds kMostLost
+// operations, the owner waits for everybody, as long as the longest lag of the window.
+// This ends when the account is half of kMostLost, or with a trial of the rule: the
+// rule would lately have made kWorthATrial times the progress of WaitAll. A trial comes
+// after kTrialAfter operations of waiting. After each failed trial since the account
+// was zero this number doubles. A trial may lose kOfATrial operations beyond kMostLost,
+// and begins only if it would not lose all of them. The loss of a failed trial stays in
+// the account, and only the allowed part of the progress of WaitAll pays for it. So for
+// all delays the account stays below the sum of kMostLost, kOfATrial and the largest
+// loss of one operation.
 
 #include <cstdint>
 #include <optional>
@@ -61,7 +63,7 @@ namespace aikido::straggler {
 Duration price_of_loss(Duration period, int32_t world_size, Duration floor,
                        double worth);
 
-// The deadlines of all members, made from a history and kept until it changes.
+// Deadlines of all members, made from a history and cached until the history changes.
 class Deadlines {
  public:
   static constexpr size_t kEvery = 8;         // operations
@@ -78,10 +80,10 @@ class Deadlines {
   Deadlines(const PolicyOptions& options, const History& history);
 
   enum class Why : uint8_t {
-    kGrace,       // nobody has been later than that
+    kGrace,       // nobody has been later than the grace
     kRule,        // chosen by the wait model
-    kDropped,     // it gets no time
-    kReEntry,     // it is granted one wait
+    kDropped,     // the member gets no time
+    kReEntry,     // the member is granted one longer wait
     kWarmingUp,   // too few operations are known: the ceiling
     kWaitingPays  // skipping has lost too much progress
   };
@@ -92,37 +94,38 @@ class Deadlines {
 
   // --- Events, at each close of a shard that is owned here.
 
-  // Operation `seq` of `bytes` had kReEntry for `rank`, whose contribution is in or
-  // not. Told before the history knows of the close.
+  // The answer for `rank` in operation `seq` of `bytes` bytes was kReEntry; `is_in`:
+  // its contribution arrived in time. Call it before the history knows of the close.
   void on_re_entry(Rank rank, Seq seq, uint64_t bytes, bool is_in);
-  // The history knows the operation: chooses anew where it is time. O(n), or O(window)
-  // every kEvery operations.
+  // Call it when the history knows the operation; chooses the rule anew if it is time.
+  // O(n), or O(window) every kEvery operations.
   void choose(uint64_t bytes, TimePoint now);
 
   // --- Answers.
 
-  // For operation `seq` of `bytes`. O(1).
+  // Deadline of `rank` in operation `seq` of `bytes` bytes. O(1).
   Answer of(Rank rank, Seq seq, uint64_t bytes) const;
-  // What a member always gets that is not dropped.
+  // Time that each member gets unless it is dropped.
   Duration grace(uint64_t bytes) const;
-  // For how long half of the members wait for one of `num_missing` (skip.h): what is
-  // lost without all of them, and at least slack times what a quorum takes as a rule.
+  // Time that half of the members wait for one of `num_missing` members (skip.h): the
+  // loss without all of them, and at least slack times the usual time to a quorum.
   Duration for_quorum(int32_t num_missing, uint64_t bytes) const;
-  // No deadline is longer than this, whatever the options say.
+  // Limits all deadlines, independent of the options.
   void limit(Duration longest) { longest_ = longest; }
-  // Full operations that skipping has lost against WaitAll, beyond what is allowed.
+  // Progress that skipping has lost against WaitAll beyond the allowed part, in full
+  // operations.
   double lost() const { return account_.lost(); }
   const ReplayedOperations& replayed() const { return account_.replayed(); }
 
  private:
   struct Grant {
-    Seq not_before;  // the next one
+    Seq not_before;  // first operation of the next grant
     uint32_t num_failures = 0;
   };
   struct Probe {
     Seq last, not_before;  // 0: none
     uint32_t num_failures = 0;
-    bool is_open = false;  // whether it has paid is not known yet
+    bool is_open = false;  // its result is not known yet
   };
   bool is_dropped(Rank rank, uint64_t bytes) const;
   std::optional<Duration> probe(Rank rank, Seq seq, uint64_t bytes) const;
@@ -139,7 +142,7 @@ class Deadlines {
   PolicyOptions options_;
   const History& history_;
   Duration longest_ = Duration::max();
-  size_t looked_at_ = 0;  // closed operations then
+  size_t looked_at_ = 0;  // closed operations at the last choice
   bool is_well_ = true;   // nobody is later than the grace
   WaitRule rule_;
   std::vector<Duration> typical_;  // delays, by rank
@@ -148,8 +151,8 @@ class Deadlines {
   ProgressAccount account_;
   bool waits_ = false;       // for everybody
   bool is_trial_ = false;    // of the rule, while the account is high
-  size_t num_waited_ = 0;    // operations, since it waits for everybody
-  uint32_t num_trials_ = 0;  // that have failed, or may still fail
+  size_t num_waited_ = 0;    // operations since it began to wait for everybody
+  uint32_t num_trials_ = 0;  // trials that have failed, or may still fail
 };
 
 }  // namespace aikido::straggler

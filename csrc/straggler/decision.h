@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a policy answers: wait, or close the shard with the contributions that are here,
-// and why. A plain value: any thread.
+// Answer of a policy: wait, or close the shard with the contributions that have
+// arrived; always with a reason. A plain value, usable on any thread.
 
 #include <cstdint>
 #include <string>
@@ -20,33 +20,33 @@ enum class Reason : uint8_t {
   // Close.
   kComplete,      // every member has arrived
   kDeadline,      // the deadlines of all missing members have passed
-  kExpectedLate,  // waiting for those missing has not paid before: deadline zero
-  kKnownBehind,   // those missing have not even called an earlier operation
-  kHalf,          // only half are here, and the quorum has not come in time (skip.h)
+  kExpectedLate,  // waiting for the missing members has not paid before: deadline zero
+  kKnownBehind,   // the missing members have not even called an earlier operation
+  kHalf,          // only half have arrived, and the quorum did not follow in time
   // Wait.
   kWaitsForAll,     // the policy skips nobody
   kNoQuorum,        // fewer than min_contributors have arrived
   kWithinDeadline,  // a missing member has time left
   kWarmingUp,       // too little is known of a missing member: it has up to the ceiling
-  kLimiter,         // a missing member was skipped as often in a row as is allowed
+  kLimiter,         // a missing member has reached the limit on skips in a row
   // Either.
   kLogFull,      // the log of results kept for a missing member has no room left
-  kReEntry,      // a member that was skipped started late and is granted one wait
+  kReEntry,      // a skipped member started late and is granted one longer wait
   kWaitingPays,  // skipping has lost progress, so the owner waits for all for a while
 };
 
-// "known_behind" and the like, as logs, the trace and Python print it.
+// Text form such as "known_behind", used in logs, traces and Python.
 std::string_view name_of(Reason reason);
 
 struct Decision {
   Verdict verdict = Verdict::kWait;
   Reason reason = Reason::kNoQuorum;
-  // The longest deadline of those missing, counted from the quorum (with kHalf from
-  // when half were here): the most that this operation is delayed. 0 without a quorum,
-  // when complete, and when nothing but an arrival can end the wait (kWaitsForAll,
-  // kLimiter, kLogFull).
+  // Longest deadline of the missing members, counted from the quorum; with kHalf,
+  // counted from the arrival of half of the members. This bounds the delay of the
+  // operation. 0 without a quorum, if complete, and if only an arrival can end the wait
+  // (kWaitsForAll, kLimiter, kLogFull).
   Duration deadline{0};
-  // The missing member that the reason is about; kNoRank when complete or no quorum.
+  // The missing member that causes the reason; kNoRank if complete or without a quorum.
   Rank rank = kNoRank;
   int32_t num_arrived = 0;
   int32_t world_size = 0;

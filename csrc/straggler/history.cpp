@@ -54,7 +54,7 @@ void History::set_members(const RankSet& members) {
   log_->set_members(members);
   members.for_each([&](Rank rank) {
     if (participants_.contains(rank)) return;
-    // It is back, and has what it missed.
+    // The member is back, and has its missed results.
     Member& m = member(rank);
     m.called = std::max(m.called, log_->last());
   });
@@ -191,7 +191,7 @@ Duration History::median_after_half(uint64_t bytes) const {
 
 bool History::is_behind(Rank rank, Seq seq) const {
   const Member& m = member(rank);
-  // Being skipped in another shard of `seq` itself is no news about what it has called.
+  // A skip in another shard of `seq` itself is no news about the member's calls.
   const Seq skipped = m.last_skipped == seq ? m.skipped_before : m.last_skipped;
   return m.called < std::min(skipped, seq) && m.called == m.called_when_skipped;
 }
@@ -261,7 +261,7 @@ void History::note_called(Rank rank, Seq seq) {
   log_->on_called(rank, seq);
 }
 
-// Requires: nothing; of an operation that nobody knows any more it is none.
+// Requires: nothing. False for an operation that is no longer known.
 bool History::is_rest(Rank rank, Seq seq) const {
   const Recent& op = recent_[seq.value % kNumRecent];
   const SizeClass* c = op.seq == seq ? classes_[op.size_class].get() : nullptr;
@@ -270,7 +270,7 @@ bool History::is_rest(Rank rank, Seq seq) const {
                             price_of_loss(period, world_size_, floor_, worth_));
 }
 
-// What is not known of those that are missing at the commit.
+// Records the missing members of a commit whose lags are unknown.
 void History::note_missing(Recent& op, const RankSet& in_time) {
   in_time.for_each_missing([&](Rank rank) {
     if (is_behind(rank, op.seq) || !participants_.contains(rank)) op.known.insert(rank);
@@ -312,7 +312,7 @@ void History::note_skipped(Rank rank, Seq seq, bool is_lost) {
   }
 }
 
-// It could not have been in it: that says nothing of how it is when it is there.
+// The member could not contribute. That says nothing about its lateness when it can.
 void History::note_absent(Member& m, Seq seq) {
   if (seq > m.counted) {
     m.counted = seq;

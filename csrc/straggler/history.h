@@ -2,21 +2,21 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What one member knows of the lateness of all: one object per process group and view,
-// kept by each member for the shards that it owns. Periods are kept per size class,
-// because a large bucket takes longer than a small one. The progress thread is the only
-// caller.
+// History of the lateness of all members, as one member knows it. One object per
+// process group and view; each member keeps it for the shards that it owns. Periods are
+// kept per size class, because a large bucket takes longer than a small one. The
+// progress thread is the only caller.
 //
 // The lag of a member in an operation is its arrival minus t_q, the time at which the
-// K-th contribution was here, and 0 if it was among the first K. So it holds neither
-// the time that all of them compute nor what slows all of them down at once. Where a
-// member was known to be behind and not there at the close, its lag is not kept: it is
-// the tail of an earlier lateness, and it was not waited for. Otherwise one long stall
-// would fill the window, and a member that is back would be taken for one that is
-// always late.
+// K-th contribution arrived; it is 0 for the first K members. So a lag contains neither
+// the computing time of all members nor a delay of all members at once. The lag of a
+// member that was known to be behind and had not arrived at the close is not kept: it
+// is the rest of an earlier lateness, and nobody waited for that member. Otherwise one
+// long stall would fill the window, and a member that is back would count as always
+// late.
 //
-// Memory: two windows per size class in use, and the last kNumRecent operations, whose
-// late arrivals still count.
+// Memory: two windows per size class in use, and the last kNumRecent operations, for
+// which late arrivals still count.
 
 #include <array>
 #include <cstddef>
@@ -34,7 +34,7 @@
 
 namespace aikido::straggler {
 
-// The last kWindow durations, in order of size at any time. A push costs O(kWindow).
+// Sorted window of the last kWindow durations. A push costs O(kWindow).
 class Window {
  public:
   static constexpr size_t kWindow = 64;
@@ -56,92 +56,94 @@ class History {
  public:
   static constexpr size_t kNumRecent = 256;
 
-  // `log`: of the group; is told of the same events. `floor`: of the price of a loss
-  // (deadline.h), `worth` of a contribution.
+  // `log`: the log of the group; it is told the same events. `floor` and `worth`: as in
+  // Note [price of a loss] in deadline.h.
   explicit History(std::shared_ptr<ResultLog> log, Duration floor = Duration::zero(),
                    double worth = 1);
 
   int32_t world_size() const { return world_size_; }
 
-  // Those that take part from now on: of the others results that they lack are not
-  // counted, and skips for the limit alone. At first everybody.
+  // Members that take part from now on; at first all. Missing results of other members
+  // are not counted, and their skips count for the limit only.
   void set_members(const RankSet& members);
 
-  // --- Events. Ranks must be inside the world; what is known already changes nothing.
+  // --- Events. Ranks must be inside the world. Repeated news changes nothing.
 
   // The K-th contribution to the first shard of `seq` that is owned here came at `t_q`;
-  // `first` are those that are here. `bytes` is the size of the whole operation.
+  // `first`: ranks that have arrived. `bytes` is the size of the whole operation.
   void on_quorum(Seq seq, uint64_t bytes, TimePoint t_q, const RankSet& first);
-  // The K-th came so long after half of the contributions to a shard were here.
+  // The K-th contribution to a shard came `lag` after half of the contributions.
   void on_quorum_after_half(uint64_t bytes, Duration lag);
-  // `rank` has delivered its contribution to `seq`: before the close or long after.
+  // `rank` has delivered its contribution to `seq`, before the close or long after.
   void on_arrival(Seq seq, Rank rank, TimePoint now);
-  // The contribution of `rank` to `seq` will not be here `lag` after the quorum.
+  // The contribution of `rank` to `seq` will not arrive within `lag` after the quorum.
   void on_too_slow(Seq seq, Rank rank, Duration lag);
   // The same as on_arrival() for a contribution that came after the close.
   void on_late_arrival(Seq seq, Rank rank, TimePoint now) {
     on_arrival(seq, rank, now);
   }
-  // `rank` is known to have called `seq`, and so all before it. Of operations that were
-  // committed without it, its lag is taken from this notice if it is not known yet. To
-  // be heard from without having called is something else.
+  // `rank` is known to have called `seq`, and so all operations before it. If an
+  // operation was committed without `rank` and its lag is unknown, the lag is taken
+  // from this notice. Other frames of a rank are no such notice.
   void on_called(Rank rank, Seq seq, TimePoint now);
-  // A shard of `seq` that is owned here was closed with `mask`; told before the commit.
-  // `t_q`: of the quorum, or of the fewest contributions that were enough (skip.h).
+  // A shard of `seq` that is owned here was closed with `mask`. Call it before the
+  // commit. `t_q`: time of the quorum, or of the fewest sufficient contributions
+  // (skip.h).
   void on_own_close(Seq seq, uint64_t bytes, const RankSet& mask, TimePoint t_q,
                     TimePoint now);
-  // `bytes` of a result of `seq` go to those that have not called. It may be given up.
+  // `bytes` of a result of `seq` go to members that have not called. The operation may
+  // still be given up.
   void on_closed(Seq seq, uint64_t bytes) { log_->on_closed(seq, bytes); }
-  // A result of `seq` with the contributions of `mask` is final and kept for those that
-  // have not called: `bytes` of it besides what went to them at the close. Once per
-  // shard or once per operation; a member that is missing in one shard was skipped in
-  // the operation.
+  // A result of `seq` with the contributions of `mask` is final and kept for members
+  // that have not called: `bytes` in addition to the bytes sent at the close. Call it
+  // once per shard or once per operation. A member that is missing in one shard was
+  // skipped in the operation.
   void on_committed(Seq seq, const RankSet& mask, uint64_t bytes);
 
-  // The same where the last members, from `first_backup` on, are backups. `in_time`
-  // contributed themselves. A backup stood in for those that are `covered`: they were
-  // late, but what the limit on skips counts are data that were lost. A backup was late
-  // only if a data shard was lost, and it had not called.
+  // The same if the last members, from `first_backup` on, are backups. Members
+  // `in_time` contributed themselves. Backups stood in for members that are `covered`.
+  // Covered members were late, but the limit on skips counts lost data only. A backup
+  // was late only if a data shard was lost and the backup had not called.
   void on_committed(Seq seq, const RankSet& in_time, const RankSet& covered,
                     Rank first_backup, uint64_t bytes);
 
-  // It gets a new chance: that it is late in operations up to `seq` is no news.
-  // The limit on consecutive skips counts them all the same.
+  // `rank` gets a new chance: lateness in operations up to `seq` counts no more. The
+  // limit on consecutive skips still counts it.
   void forgive(Rank rank, Seq seq);
 
-  // It was out for longer than the others keep the limit on skips for it: that begins
-  // anew.
+  // `rank` was excluded for longer than the others keep the limit on skips for it. The
+  // count for that limit begins anew.
   void forget_skips(Rank rank);
 
   // --- Answers.
 
-  // Time between the quorums of consecutive operations of the class: the median of the
-  // window, 0 while unknown.
+  // Time between the quorums of consecutive operations of the size class of `bytes`:
+  // the median of the window, 0 while unknown.
   Duration median_period(uint64_t bytes) const;
-  // For how long after half of the contributions the quorum was missing in such
-  // operations: the median of the window, 0 while unknown.
+  // Time from half of the contributions to the quorum in such operations: the median of
+  // the window, 0 while unknown.
   Duration median_after_half(uint64_t bytes) const;
-  // Skipped in an operation before `seq` that it is not known to have called yet, and
-  // has called nothing since. One that calls again is on its way, and may be here in no
-  // time: what it has missed is in its log.
+  // True if `rank` was skipped in an operation before `seq` that it is not known to
+  // have called, and has called nothing since. A member that calls again is on its way
+  // and may arrive very soon: its missed results are in its log.
   bool is_behind(Rank rank, Seq seq) const;
-  // Operations in a row, by the order of their commits, in which it was skipped. Skips
-  // that become known after those of a later operation are added.
+  // Operations in a row, in the order of their commits, in which `rank` was skipped.
+  // Skips that become known after skips of a later operation are added.
   uint32_t consecutive_skips(Rank rank) const;
-  // The same, but of operations after those that it was forgiven, and in a row are only
-  // those in which it came later than one may of whom nothing bad is known: one that is
-  // skipped for less is well but for its deadline. Nor do those count in which it was
-  // late by what was left of an earlier lateness (call_lags.h).
+  // The same for operations after the last forgive(). An operation counts only if
+  // `rank` came later than a member without a bad history may come: a member that is
+  // skipped for a smaller lag is healthy, only its deadline is short. An operation does
+  // not count if the lag was the rest of an earlier lateness (call_lags.h).
   uint32_t late_run(Rank rank) const;
-  // Operations in a row, up to the last, that it was in.
+  // Operations in a row, up to the last, with the contribution of `rank`.
   uint32_t healthy_run(Rank rank) const;
-  // The highest operation in whose result it was not; 0 if none.
+  // The last operation whose result lacks `rank`; 0 if none.
   Seq last_skipped(Rank rank) const;
-  // The highest operation that it is known to have called; 0 if none.
+  // The last operation that `rank` is known to have called; 0 if none.
   Seq called(Rank rank) const;
-  // What is kept for those that have not called, whatever the policy.
+  // Log of the results kept for members that have not called, for all policies.
   const ResultLog& log() const { return *log_; }
-  // Another one with every event that may change an answer, of the log, too.
+  // Changes with every event that may change an answer, including events of the log.
   uint64_t version() const { return version_ + log_->version(); }
   const RankSet& members() const { return participants_; }
   // The last operations, for the choice of a deadline.
@@ -154,7 +156,7 @@ class History {
   struct Member {
     Seq called, last_skipped, skipped_before, counted, forgiven;
     Seq called_when_skipped;
-    Seq news;                            // the last that counts as late
+    Seq news;                            // the last operation that counts as late
     uint32_t consecutive = 0;            // with the operation `counted`
     uint32_t consecutive_before = 0;     // without it
     uint32_t late = 0, late_before = 0;  // the same, since it was forgiven
@@ -171,8 +173,8 @@ class History {
     Seq seq;  // 0: free
     size_t size_class = 0;
     TimePoint t_q{};
-    RankSet known;   // whose lag is recorded, or says nothing
-    RankSet little;  // whose lag is within the grace
+    RankSet known;   // members with a recorded lag, or with a lag that says nothing
+    RankSet little;  // members with a lag within the grace
     bool is_committed = false;
   };
   Member& member(Rank rank);

@@ -2,13 +2,14 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How long the result of one owner may be missing after those of all others: adaptive
-// like the deadline of a contribution (our design). It is made from the lags of the
-// last results in the last operations, and is never longer than all else took in this
-// one: an owner that is slow from the first operation on does not become the measure.
-// Nor is it shorter than a part of that, since links are not equally fast in every
-// operation, and to move shards from an owner that is well costs more than to wait.
-// One thread, no clock.
+// Time limit for a missing result: how long the result of one owner may be missing
+// after those of all other owners. It is adaptive, like the deadline of a contribution
+// (our design). It is made from the lags of the last results in recent operations. It
+// is never longer than everything else took in this operation: otherwise an owner that
+// is slow from the first operation on would become the measure. It is not shorter than
+// a part of that time, because links are not equally fast in every operation, and
+// moving shards away from a healthy owner costs more than waiting. One thread, no
+// clock.
 
 #include <array>
 
@@ -22,14 +23,14 @@ class OwnerWatch {
   // Requires: validated options.
   explicit OwnerWatch(const PolicyOptions& options) : options_(options) {}
 
-  // The last result of another owner, of shards of `bytes`, came `lag` after all
-  // else was here; 0 if something of our own was last.
+  // The last result of another owner, of shards of `bytes`, came `lag` after everything
+  // else had arrived; 0 if something of the own rank came last.
   void on_lag(uint64_t bytes, Duration lag);
-  // kHeadRoom * slack times the 19th of 20 lags, and at least took / kLeastPart; or
-  // `took` if that is shorter or fewer than warmup_operations lags are known; between
-  // floor / kFloorPart and ceiling: the floor is for callers, who compute and are not
-  // scheduled, and owners do not wait for those. `took`: from the call to when all else
-  // was here.
+  // kHeadRoom * slack times the 19th of 20 lags, and at least took / kLeastPart. The
+  // result is `took` if that is shorter, or if fewer than warmup_operations lags are
+  // known. It lies between floor / kFloorPart and ceiling: the floor is made for
+  // callers, which compute and may not be scheduled, and owners do not wait for those.
+  // `took`: time from the call until everything else had arrived.
   [[nodiscard]] Duration deadline(uint64_t bytes, Duration took) const;
 
  private:

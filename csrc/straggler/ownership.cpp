@@ -7,7 +7,7 @@ namespace aikido::straggler {
 Ownership::Ownership(int32_t world_size)
     : owners_(RankSet::full(world_size)), members_(static_cast<size_t>(world_size)) {}
 
-// Twice as much for each failure after the first.
+// The wait doubles for each failure after the first.
 uint32_t Ownership::doublings(Rank rank) const {
   return std::min(std::max(1u, member(rank).num_failures) - 1, kMaxDoublings);
 }
@@ -50,7 +50,7 @@ bool Ownership::may_return(Rank rank, const Now& now, const Seen& seen) const {
   const Advice advice = member(rank).advice;
   if (seen.is_slow || advice == Advice::kLink) return false;
   if (advice == Advice::kCaller && seen.keeps_up) return true;
-  // What it was in before it was moved does not count.
+  // Operations before the move do not count.
   const uint64_t in_time = std::min<uint64_t>(seen.healthy_run, held(rank, now));
   if (in_time >= uint64_t{kReturnAfter} << doublings(rank)) return true;
   if (!seen.keeps_up) return false;

@@ -2,38 +2,37 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who should own shards (our design). One that waits for its caller or sits behind a
-// slow link serves the others badly: who is late kLateRun times in a row gives its
-// shards away.
+// Assignment of shards: which members should own shards (our design). A member that
+// waits for its caller, or sits behind a slow link, serves the others badly. A member
+// that is late kLateRun times in a row gives its shards away. One thread, no clock.
 //
 // Note [how shards come back]
-// Who is in time kReturnAfter times in a row is well. But one that owns nothing looks
-// late also when it is well, with operations that are as long as their bytes need: it
-// has g shards to send where an owner has g - 1, and its results leave last, so it
-// calls later than the others and is skipped again. So one that has only kept up, that
-// is called the last operations, gets its shards for a trial. A trial that fails costs
-// the others about kTrialCost operations, and each operation that it is not in costs
-// the n-th part of one (deadline.h): it waits until that is kTrialMargin as much, and
-// at least kTrialAfter, since a failure takes its time to be seen also where operations
-// are short. Each wait after a failure is twice the one before. A trial holds if it
-// lasts as long as that; the next wait is the shortest again. Where full sums
-// are all there is, everybody keeps up, and only being in time counts.
-//
-// To keep up takes no uplink: results come down, and late contributions are cancelled.
-// What still comes of them shows how fast it is: of large ones how fast bytes come
-// (uplink.h), of small ones what part is here at the close (contribution_share.h). One
-// whose uplink would do waits a quarter of the time, one of which too little comes to
-// say twice, and one whose uplink is too slow four times as long. No time at all waits
-// one that was moved for once where another owner is late now and too few are left.
+// A member that is in time kReturnAfter times in a row is healthy. But a healthy member
+// that owns nothing may look late too, if operations take as long as their bytes need.
+// It has g shards to send while an owner has g - 1. Its results leave last, so it calls
+// later than the others and is skipped again.
+//   Rule: a member that has only kept up (it has called the last operations) gets its
+// shards for a trial. A failed trial costs the others about kTrialCost operations, and
+// each operation without the member costs the n-th part of one operation (deadline.h).
+// So the member waits until the second cost is kTrialMargin times the first. It waits
+// at least kTrialAfter, because a failure needs time to be seen even if operations are
+// short. Each wait after a failure is twice the wait before. A trial has succeeded if
+// it lasts as long as that wait; the next wait is the shortest again. If there are full
+// sums only, every member keeps up, and only contributions in time count.
+//   Keeping up needs no uplink: results come down, and late contributions are
+// cancelled. The bytes that still arrive show how fast the uplink is: for large
+// contributions the rate (uplink.h), for small ones the share at the close
+// (contribution_share.h). The wait is a quarter if the uplink suits, twice as long if
+// too few bytes arrive to tell, and four times as long if the uplink is too slow. A
+// member that was moved only once does not wait at all if another owner is late now and
+// too few owners are left.
 //
 // Note [advice]
-// Lags say that a member is late and not why. Whoever sees the traces of all ranks
-// knows more: shards leave a slow link at once, without a trial as long as that is
-// said, and stay with a member that only computes for longer, because what serves them
-// does not wait for its caller. Full sums are another matter: there the last to call
-// should own nothing, whatever makes it late.
-//
-// One thread, no clock.
+// Lags show that a member is late, but not the cause. An observer of the traces of all
+// ranks knows more. Shards leave a slow link at once, without a trial as long as the
+// advice stands. They stay with a member that only computes for longer, because the
+// progress thread serves them without its caller. Full sums are different: there the
+// last member to call should own nothing, for each cause.
 
 #include <algorithm>
 #include <cstdint>
@@ -47,7 +46,7 @@
 
 namespace aikido::straggler {
 
-// Why a member is late in most steps, by the traces of all.
+// Cause of a member's lateness in most steps, by the traces of all ranks.
 enum class Advice : uint8_t { kNone, kCaller, kLink };
 
 class Ownership {
@@ -64,45 +63,45 @@ class Ownership {
     bool owns;
     bool operator==(const Change&) const = default;
   };
-  // The last operation, and the time.
+  // Last operation, and present time.
   struct Now {
     Seq seq;
     TimePoint time;
   };
-  // What is known of a member, the worst (best) of all policies that are in use.
+  // Observations of a member: the worst (best) of all policies in use.
   struct Seen {
-    uint32_t skips_in_a_row = 0;  // since it came to own what it has
-    uint32_t healthy_run = 0;     // operations in a row that it was in, or in time for
-    bool is_slow = false;         // it holds up full sums (rebalance.h)
-    bool keeps_up = false;        // it has called what was skippable up to a few
+    uint32_t skips_in_a_row = 0;  // since its present ownership began
+    uint32_t healthy_run = 0;     // operations in a row with it, or with it in time
+    bool is_slow = false;         // it delays full sums (rebalance.h)
+    bool keeps_up = false;        // it has called all skippable operations but a few
     Suits uplink = Suits::kUnknown;
   };
 
   explicit Ownership(int32_t world_size);
 
-  // What the calls of the local member need of owners.
+  // Load that the calls of the local member put on owners.
   Demand& demand() { return demand_; }
   const Demand& demand() const { return demand_; }
 
-  // What is said of `rank`, until something else is said.
+  // Sets the advice for `rank`, until the next advice.
   void advise(Rank rank, Advice advice) {
     members_[static_cast<size_t>(rank.value)].advice = advice;
   }
 
-  // It was moved for once, and nothing is known that would make it slow as an owner,
-  // with such an uplink: before its trial it may stand in for one that is late now.
+  // True if `rank` was moved only once and nothing makes it slow as an owner, with such
+  // an uplink. Before its trial it may then stand in for an owner that is late now.
   bool would_serve(Rank rank, Suits uplink) const {
     const Member& m = member(rank);
     return m.num_failures <= 1 && m.advice != Advice::kLink && uplink != Suits::kNo;
   }
 
-  // A view with these owners is in force. Returns what is new about them.
+  // A view with these owners is in force. Returns the differences to the view before.
   std::vector<Change> on_owners(const RankSet& owners, const Now& now);
 
-  // What `self` should change: only the first owner that is in time changes anything,
-  // or where none is the first that stays one. At least half of the members keep
-  // shards, so that those who are left can serve all. `seen(rank)` is asked for members
-  // only. O(members).
+  // Changes that `self` should make. Only the first owner in time changes anything; if
+  // no owner is in time, the first remaining owner does. At least half of the members
+  // keep shards, so that the remaining owners can serve all. `seen(rank)` is called for
+  // members only. O(members).
   template <class SeenOf>
   std::vector<Change> changes(Rank self, const RankSet& members, const Now& now,
                               SeenOf&& seen) const {
@@ -129,8 +128,8 @@ class Ownership {
 
  private:
   struct Member {
-    Now since{};                // it owns something, or nothing any more
-    uint32_t num_failures = 0;  // how often it was moved soon after it came back
+    Now since{};  // beginning of its present ownership, or of owning nothing
+    uint32_t num_failures = 0;  // moves soon after it came back
     Advice advice = Advice::kNone;
   };
   const Member& member(Rank rank) const {
@@ -141,7 +140,7 @@ class Ownership {
   }
   uint32_t doublings(Rank rank) const;
   uint64_t operations_to_trial() const;
-  // So many quarters of the wait for a trial.
+  // True after `quarters` quarters of the wait for a trial.
   bool has_waited(Rank rank, const Now& now, uint32_t quarters = 4) const;
   bool is_late(Rank rank, const Seen& seen, bool gains) const;
   bool may_return(Rank rank, const Now& now, const Seen& seen) const;

@@ -2,17 +2,20 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether bytes that are waited for come in time, or too slowly to be worth the rest of
-// the wait (our design). What comes of them in the second quarter of it shows how fast
-// their link is now; if at that rate the rest is not here `slack` times the wait after
-// it began, its second half is lost, and else it is worth to wait as long. Of what
-// nothing is here this says nothing, nor does a look that came late: then this rank has
-// not read what is here.
-//   A contribution that stands still is too slow. A result that does is not: a process
-// that stands still for a moment catches up, while a slow link goes on bringing a
-// little. Nor has it begun by then where an uplink has contributions to send before; so
-// there is another look at the end of the wait, at what came in its second half. Pure;
-// one thread.
+// Prediction for awaited bytes: will they arrive in time, or too slowly to be worth the
+// rest of the wait (our design)? Pure; one thread.
+//
+// Note [looks during a wait]
+// The bytes of the second quarter of a wait show the present rate of their link. If at
+// that rate the rest does not arrive within `slack` times the wait, counted from its
+// beginning, the second half of the wait would be lost. Otherwise waiting is worth that
+// long. Two cases give no finding: nothing has arrived, or the look came late, and this
+// rank has not yet read the bytes that are here.
+//   A contribution that stands still is too slow. A result that stands still is not: a
+// process that stalls for a moment catches up, while a slow link goes on bringing a few
+// bytes. A result may also not have begun by then, if its uplink has contributions to
+// send before. So results get another look at the end of the wait, at the bytes of its
+// second half.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,25 +29,26 @@ namespace aikido::straggler {
 
 class Pace {
  public:
-  // How much is here, by source; nothing: that is not known.
+  // Bytes that have arrived, by source; nullopt: not known.
   using Progress = std::vector<std::optional<uint64_t>>;
   enum class Finding : uint8_t { kNothing, kInTime, kTooSlow };
-  // What has fewer bytes is in a few chunks, and not called too slow.
+  // A smaller payload has only a few chunks and is never called too slow.
   static constexpr uint64_t kLeastBytes = 32 << 10;
 
   enum class Of : uint8_t { kContribution, kResult };
-  // No look at a wait that is shorter.
+  // There are no looks at waits that are shorter than `least_wait`.
   Pace(Of of, Duration least_wait)
       : least_wait_(least_wait), is_result_(of == Of::kResult) {}
 
-  // So long after the wait began, which is as long as `wait` by now. Empty: no more is
-  // to be learnt of it.
+  // Time of the next look, after the beginning of the wait, which is now `wait` long.
+  // nullopt: nothing more can be learnt.
   [[nodiscard]] std::optional<Duration> next_look(Duration wait) const {
     if (num_looks_ == (is_result_ ? 3 : 2) || wait < least_wait_) return std::nullopt;
     return wait * (1 << num_looks_) / kLookPart;
   }
-  // `after` it began so much is here, of `total` bytes each. What that says of them, by
-  // source; empty: nothing of any. Requires: next_look() is over.
+  // A look `after` the beginning of the wait: `here` bytes of `total` have arrived of
+  // each source. Returns the findings by source; empty: none. Requires: next_look() has
+  // passed.
   std::vector<Finding> look(Progress here, uint64_t total, double slack, Duration wait,
                             Duration after) {
     const Progress before = std::exchange(here_, std::move(here));
@@ -72,8 +76,7 @@ class Pace {
   }
 
  private:
-  // The first look is after such a part of the wait, the next after two of them, and
-  // four.
+  // The looks are after one quarter, two quarters and four quarters of the wait.
   static constexpr int kLookPart = 4;
 
   Duration least_wait_;

@@ -22,7 +22,7 @@ constexpr int kModeShift = 2;
 constexpr uint8_t kModeFlags = 3 << kModeShift;
 constexpr uint8_t kVerifyFlag = 1 << 4;
 constexpr uint8_t kKnownFlags = kRebalanceFlag | kLeaveFlag | kModeFlags | kVerifyFlag;
-// What the wire form holds.
+// Fields of the wire form.
 constexpr int32_t kMostBackups = 65535;
 
 Status misplaced(const char* argument, const char* policy) {
@@ -35,7 +35,7 @@ const char* name_of(BackupMode mode) {
   return kNames[static_cast<size_t>(mode)];
 }
 
-// What a Python user calls it. With nothing to back up it is the same as to skip.
+// Name of the policy in Python. Without backups ActiveBackup is the same as Skip.
 bool is_active_backup(const PolicyOptions& o) {
   return o.backups != 0 || o.backup_mode != BackupMode::kShadow || o.verify_shadows;
 }
@@ -169,7 +169,7 @@ int32_t fewest_of(const PolicyOptions& options, int32_t world_size) {
 }
 
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size) {
-  // What a backup has computed may be the same as what another member has.
+  // A backup may have computed the same data shard as another member.
   const int32_t unsure = options.has_stand_ins() ? options.backups : 0;
   return options.log_full == LogFull::kLeave && 2 * (members - 1) > members &&
          members - 1 - unsure >= quorum_of(options, world_size);

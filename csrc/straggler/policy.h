@@ -2,12 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Decides when an owner may stop waiting and close a shard. A policy is a plain object
-// for one shard of one operation: no threads, no sockets, no clock of its own. The
-// progress thread feeds it and is the only caller.
+// Interface of policies: decides when an owner may stop waiting and close a shard. A
+// policy is a plain object for one shard of one operation. It has no threads, no
+// sockets and no clock. The progress thread feeds it and is the only caller.
 //
-// The options belong to the process group and must be equal on all of its members:
-// fingerprint() and the encoding are for checking that at the first contact.
+// The options belong to the process group and must be equal on all members. The members
+// compare fingerprint() and the encoding at the first contact.
 
 #include <array>
 #include <cstddef>
@@ -27,62 +27,63 @@
 namespace aikido::straggler {
 
 enum class Kind : uint8_t { kWaitAll, kSkip };
-// What a mean divides by: those whose contribution is in, or all members.
+// Divisor of a mean: the number of contributions in the result, or of all members.
 enum class Divisor : uint8_t { kContributors, kWorld };
-// What has one mask: a shard, or the whole bucket, which then has a single owner.
+// Scope of one mask: a shard, or the whole bucket, which then has a single owner.
 enum class Masks : uint8_t { kShard, kBucket };
-// What becomes of a member for whose results the log has no room left: the others wait
-// for it, or go on in a view without it, and it copies the state of one of them.
+// Rule for a member whose missed results fill the log. kWait: the others wait for it.
+// kLeave: the others go on in a view without it, and it copies the state of another
+// member.
 enum class LogFull : uint8_t { kWait, kLeave };
-// What backups compute, and what their contributions are good for (data_shard.h).
+// Work of a backup, and use of its contribution (data_shard.h).
 enum class BackupMode : uint8_t {
-  kShadow,      // the data shard of a primary: for its own, where that is late
-  kSubstitute,  // data of nobody: for any data shard that is missing
-  kNPlusB,      // a data shard of its own, and any N of all N + b end it
-  kReplicate,   // backup j that of primary j, sent without being asked for
+  kShadow,      // the data shard of one primary, used if that primary is late
+  kSubstitute,  // other data, used for any missing data shard
+  kNPlusB,      // a data shard of its own; any N of all N + b end the operation
+  kReplicate,   // backup j computes the data shard of primary j and sends it unasked
 };
 
-// Of floor and ceiling.
+// Upper limit of floor and ceiling.
 inline constexpr Duration kLongestDeadline = std::chrono::hours(1);
 
 struct PolicyOptions {
   Kind kind = Kind::kWaitAll;
   Divisor divisor = Divisor::kContributors;
-  // kWaitAll only: who is late again and again owns nothing (rebalance.h).
+  // kWaitAll only: a member that is late again and again owns no shard (rebalance.h).
   bool rebalance = false;
   Masks masks = Masks::kShard;  // kSkip only
-  // Contributions without which nothing closes: 1 .. world size. 0: more than half of
-  // the members.
+  // A shard never closes with fewer contributions: 1 .. world size. 0: more than half
+  // of the members.
   int32_t min_contributors = 0;
-  // Shortest and longest deadline, but for members that are late again and again and
-  // get less than the floor (deadline.h), and those whose bytes come too slowly
-  // (skip.h): 0 <= floor <= ceiling <= 1 h.
+  // Shortest and longest deadline: 0 <= floor <= ceiling <= 1 h. Two kinds of members
+  // may get less than the floor: members that are late again and again (deadline.h),
+  // and members whose bytes arrive too slowly (skip.h).
   Duration floor = std::chrono::milliseconds(20);
   Duration ceiling = std::chrono::seconds(10);
-  // Skips in a row of one member after which the group waits for it: 1 .. 1,000,000.
+  // The group waits for a member after so many skips of it in a row: 1 .. 1,000,000.
   uint32_t max_consecutive_skips = 100;
-  // Operations of a size that wait up to the ceiling, before deadlines are made from
-  // what was seen: 1 .. 64.
+  // Operations of one size class that wait up to the ceiling before deadlines are
+  // learnt: 1 .. 64.
   uint32_t warmup_operations = 3;
-  // Head-room of a deadline over the lag that it is made from: 1 .. 100.
+  // Factor between an observed lag and the deadline made from it: 1 .. 100.
   double slack = 1.5;
-  // Worth of a contribution that is left out, in contributions: 0 .. 1 (deadline.h,
-  // Note [price of a loss]).
+  // Value of a missing contribution, in contributions: 0 .. 1 (deadline.h, Note [price
+  // of a loss]).
   double worth = 1;
   LogFull log_full = LogFull::kWait;  // kSkip only
-  // kSkip only. The last so many ranks are backups, the others primaries: 0 .. half of
-  // the members. min_contributors then counts data shards.
+  // kSkip only. Number of backups, which are the last ranks; the other ranks are
+  // primaries: 0 .. half of the members. min_contributors then counts data shards.
   int32_t backups = 0;
   BackupMode backup_mode = BackupMode::kShadow;
-  // Backups contribute unasked, and an operation fails where one has other bits than
-  // its primary. kShadow and kReplicate only.
+  // Backups send unasked, and an operation fails if a backup has other bits than its
+  // primary. kShadow and kReplicate only.
   bool verify_shadows = false;
 
-  // Contributions of backups may stand in for those of primaries.
+  // Contributions of backups may stand in for contributions of primaries.
   bool has_stand_ins() const {
     return backups > 0 && backup_mode != BackupMode::kNPlusB;
   }
-  // Goes by the view of the group, which moves shards and may leave members out.
+  // Uses the view of the group, which moves shards and may exclude members.
   bool uses_view() const { return kind == Kind::kSkip || rebalance; }
 
   friend bool operator==(const PolicyOptions&, const PolicyOptions&) = default;
@@ -91,25 +92,24 @@ struct PolicyOptions {
 // kInvalidArgument with a sentence that names the argument, its value and its range.
 Status validate(const PolicyOptions& options, int32_t world_size);
 
-// Of how many data shards a full result is: of the primaries, or of all members.
-// Requires: validated options.
+// Number of data shards of a full result: the primaries, or all members. Requires:
+// validated options.
 int32_t num_data_shards(const PolicyOptions& options, int32_t world_size);
 
-// K, the number of contributions that make a quorum, with the default filled in; all
-// for kWaitAll, all primaries for kNPlusB.
-// Requires: validated options.
+// K, the number of contributions that make a quorum, with the default filled in. All
+// members for kWaitAll, all primaries for kNPlusB. Requires: validated options.
 int32_t quorum_of(const PolicyOptions& options, int32_t world_size);
 
-// The fewest contributions of which a result is made: K, or half of the members where
-// min_contributors is open, if that is more than one (skip.h). Requires: validated
+// Smallest number of contributions of a result: K; or half of the members if
+// min_contributors is 0 and that half is more than one (skip.h). Requires: validated
 // options.
 int32_t fewest_of(const PolicyOptions& options, int32_t world_size);
 
-// Whether one of `members` may be left out for a full log: more than half of them and a
-// quorum are left, also without backups. Requires: validated options.
+// True if one of `members` may be excluded for a full log: more than half of them and a
+// quorum remain, also without backups. Requires: validated options.
 bool can_leave_one(const PolicyOptions& options, int32_t members, int32_t world_size);
 
-// As a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,
+// Text form, as a Python user writes it: `WaitAll()`, `WaitAll(rebalance=True)`,
 // `SkipStraggler(min_contributors=3, ...)`, `ActiveBackup(backups=1, ...)`.
 std::string to_string(const PolicyOptions& options);
 
@@ -120,62 +120,62 @@ std::string to_string(const PolicyOptions& options);
 inline constexpr size_t kEncodedPolicyBytes = 48;
 using EncodedPolicy = std::array<std::byte, kEncodedPolicyBytes>;
 EncodedPolicy encode(const PolicyOptions& options);
-// kProtocol when one of the first four bytes is something else. Does not check ranges:
-// validate() does.
+// kProtocol if one of the first four bytes is unknown. Ranges are not checked here, but
+// by validate().
 Result<PolicyOptions> decode_policy(std::span<const std::byte, kEncodedPolicyBytes> b);
 
-// A 64-bit hash of the encoding (FNV-1a): equal for equal options on every machine, and
-// different for different ones but for one chance in 2^64.
+// 64-bit hash of the encoding (FNV-1a). Equal options have equal hashes on every
+// machine; different options have equal hashes with a probability of 2^-64.
 uint64_t fingerprint(const PolicyOptions& options);
 
 class Policy {
  public:
   virtual ~Policy() = default;
 
-  // Only these are waited for; at first everybody. Again only with fewer.
+  // Waits only for `members` from now on; at first for all. Later calls only shrink it.
   virtual void expect(const RankSet& members) = 0;
 
-  // `rank` is known to have called the operation; who has contributed has. Requires
-  // what on_arrival() does.
+  // `rank` is known to have called the operation. A contribution implies a call.
+  // Requires: as on_arrival().
   virtual void on_called(Rank, TimePoint) {}
 
-  // Another shard of the operation is closed without `missing`.
+  // Another shard of the operation was closed without `missing`.
   virtual void on_closed_without(const RankSet& /*missing*/) {}
 
-  // Fewer contributions than a quorum are not enough (skip.h).
+  // Half of the members are not enough for this shard: a quorum is required (skip.h).
   virtual void require_quorum() {}
 
-  // `rank` has delivered its whole contribution to this shard. Requires: a rank of the
-  // world, and that `now` never goes backwards. A second arrival changes nothing.
+  // `rank` has delivered its whole contribution to this shard; a second arrival changes
+  // nothing. Requires: a rank of the world, and `now` never goes backwards.
   virtual void on_arrival(Rank rank, TimePoint now) = 0;
 
-  // How much is here of the contribution of each member, by rank, of `total` bytes
-  // each; nothing: its link has something else to bring first. When progress_due() says
-  // so, which it does again until it has been told.
+  // Bytes that have arrived of each member's contribution, by rank, of `total` bytes
+  // each. nullopt: the link of that member must first bring other bytes. Call it when
+  // progress_due() asks; progress_due() repeats until then.
   using Progress = Pace::Progress;
   virtual void on_progress(Progress /*here*/, uint64_t /*total*/, TimePoint /*now*/) {}
   [[nodiscard]] virtual std::optional<TimePoint> progress_due() const {
     return std::nullopt;
   }
 
-  // The shard is closed now, with arrived(); `here` and `total` as in on_progress().
-  // Once, and nothing else is called afterwards.
+  // The shard is closed now with arrived(); `here` and `total` as in on_progress().
+  // Called once, as the last call.
   virtual void on_close(const Progress& /*here*/, uint64_t /*total*/,
                         TimePoint /*now*/) {}
 
-  // What to do at `now`. With the same arrivals, progress and history the answer is the
-  // same, and once it is close, it is close at every later time.
+  // Decision at `now`. The same arrivals, progress and history give the same answer.
+  // Once the answer is close, it is close at every later time.
   [[nodiscard]] virtual Decision decide(TimePoint now) const = 0;
 
-  // When decide() turns to close if nothing happens before: ask then. Empty: only an
-  // arrival or the history can change the answer. Ask again after each of those, and
-  // after on_progress().
+  // Time at which decide() turns to close if nothing happens before. nullopt: only an
+  // arrival or the history can change the answer. Ask again after each of these events,
+  // and after on_progress().
   [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
 
-  // Whose contributions are here: the mask, if it closes now.
+  // Ranks whose contributions have arrived: the mask if the shard closes now.
   [[nodiscard]] virtual const RankSet& arrived() const = 0;
 
-  // t_q, when the quorum was reached. Empty before that, and always for WaitAll.
+  // t_q, the time of the quorum. nullopt before the quorum, and always for WaitAll.
   [[nodiscard]] virtual std::optional<TimePoint> quorum_time() const = 0;
 };
 

@@ -8,12 +8,12 @@
 // Note [charged before it is known]
 // An operation without some members loses their contributions, and saves the time that
 // WaitAll would have waited for them. The loss is known at the close. The saving is
-// known once the missing members have called: until then a member counts as late by the
-// time that has passed, and by nothing in an operation that it cannot have begun. So
+// known once the missing members have called. Until then a member counts as late by the
+// time that has passed, and as not late in an operation that it cannot have begun. So
 // the account is never too low for want of news, and an operation enters it at its
 // close. An operation is final when all members have called it, at the latest when it
-// leaves the window. One estimate is left: what a member would have needed for an
-// operation that it did not compute is never seen, and its fair delays stand for it.
+// leaves the window. One estimate remains: the time that a member would have needed for
+// an operation that it did not compute is never seen. Its fair delays replace it.
 //
 // Note [price of time]
 // Time is changed into operations at the time that WaitAll takes for one: the longer of
@@ -27,7 +27,7 @@
 
 namespace aikido::straggler {
 
-// Sums over operations, as they were and under WaitAll, which leaves nobody out.
+// Sums over operations, as they were and under WaitAll, which skips nobody.
 struct ReplayedOperations {
   uint64_t operations = 0;
   double bytes = 0;
@@ -40,7 +40,7 @@ struct ReplayedOperations {
 class ProgressAccount {
  public:
   // Part of the progress of WaitAll that may be lost. The bound is 2 %: the rest is
-  // room for what the account estimates.
+  // room for the estimates of the account.
   static constexpr double kAllowed = 0.015;
   // Gains count for so many operations at most.
   static constexpr double kMostCredit = 4;
@@ -53,14 +53,14 @@ class ProgressAccount {
   // final.
   void update(const RecentOperations& recent, TimePoint now);
 
-  // Full operations that WaitAll would have made in the same time, less kAllowed, and
+  // Full operations that WaitAll would have made in the same time, minus kAllowed, and
   // that are not in the sums. Negative: skipping has gained.
   double lost() const { return final_ + open_; }
   // The final operations, as they were and as WaitAll would have made them.
   const ReplayedOperations& replayed() const { return replayed_; }
 
  private:
-  // In which the weight of old values falls. 0 without values.
+  // Mean with falling weights of old values. 0 without values.
   struct Mean {
     double memory;
     double num = 0, sum = 0;
@@ -80,10 +80,10 @@ class ProgressAccount {
   double change(const Entry& entry) const;
 
   double worth_;
-  Seq next_{1};  // the first that is not final
+  Seq next_{1};  // first operation that is not final
   double final_ = 0, open_ = 0;
   ReplayedOperations replayed_;
-  // Of final operations: bytes, and nanoseconds of WaitAll.
+  // Means over final operations: bytes, and nanoseconds of WaitAll.
   Mean bytes_{kMany}, waiting_{kMany}, waiting_lately_{kFew};
 };
 

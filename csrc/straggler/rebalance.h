@@ -2,28 +2,27 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who holds up operations that wait for everybody, again and again, because it calls
-// late or its link is slow (our design). Such a member should own nothing: of its data
-// it then sends S bytes after it has come, and gets S, instead of 2 S (n-1)/n each way,
-// which it must do as owner. It is in every result all the same.
+// Detector of members that again and again delay operations which wait for everybody,
+// because they call late or have a slow link (our design). Such a member should own
+// nothing. Then it sends S bytes of its data after it has come, and receives S bytes.
+// As an owner it must send and receive 2 S (n-1)/n bytes. Its contribution is in every
+// result in both cases. One thread, no clock.
 //
 // Note [when a member is late for a full sum]
-// An operation of which all contributions are here took from the first of them to the
-// last. The lag of a member is its arrival after the one that made more than half, so
-// what slows all of them is nobody's lag, and fewer than half can be late. A member
-// that owns no shard of the operation has g shards to send where an owner has g-1: its
-// time is scaled by (g-1)/g, or one whose shards were moved would be late for ever.
-// Late is a lag above kLatePercent of the operation, in time one below kInTimePercent;
-// between them it is neither, so that chance does not turn a verdict over. A link of
-// half the rate makes a lag of 50 %; what TCP makes of several streams in a link is a
-// third now and then. A member is slow when it was late in kMostOf of the last kLast
-// operations.
-//
-// Operations that run at the same time are one occasion, the first of them: a step that
-// is late is late with all its buckets, and that once is not again and again. What is
-// over in less than kShortest is not worth moving anything for.
-//
-// One thread, no clock.
+// An operation with all contributions took the time from the first to the last of them.
+// The lag of a member is its arrival after the contribution that made more than half.
+// So a delay of all members is nobody's lag, and fewer than half can be late. A member
+// that owns no shard of the operation has g shards to send while an owner has g-1: its
+// time is scaled by (g-1)/g. Otherwise a member whose shards were moved would be late
+// for ever.
+//   A member is late with a lag above kLatePercent of the operation, and in time with a
+// lag below kInTimePercent. Between them it is neither, so that chance does not reverse
+// a finding. A link of half the rate makes a lag of 50 %; several streams of TCP in a
+// link now and then make a third. A member is slow if it was late in kMostOf of the
+// last kLast operations.
+//   Operations that run at the same time are one occasion, the first of them: a late
+// step is late with all its buckets, and that is one time, not several. Operations
+// shorter than kShortest are not worth a move.
 
 #include <bitset>
 #include <cstddef>
@@ -48,15 +47,15 @@ class Rebalance {
   explicit Rebalance(int32_t world_size)
       : members_(static_cast<size_t>(world_size)), scaled_(members_.size()) {}
 
-  // The contribution of rank r to a shard has been whole since arrivals[r], and all are
-  // here. `owners`: of the shards of the operation. Requires: one for each rank.
+  // The contribution of rank r to a shard was complete at arrivals[r], and all have
+  // arrived. `owners`: owners of the operation's shards. Requires: one time per rank.
   void on_operation(std::span<const TimePoint> arrivals, const RankSet& owners);
-  // It owns nothing any more, for whatever reason: it has to be in time anew.
+  // `rank` owns nothing any more, for any reason: it must be in time anew.
   void on_moved(Rank rank) { member(rank) = {}; }
 
-  // It should own nothing.
+  // True if `rank` should own nothing.
   bool is_slow(Rank rank) const { return member(rank).late.count() >= kMostOf; }
-  // Occasions in time since the last one that it was late in.
+  // Occasions in time since the last late occasion.
   uint32_t in_time_run(Rank rank) const { return member(rank).in_time; }
 
  private:

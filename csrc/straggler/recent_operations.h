@@ -11,9 +11,9 @@
 // The lag of a member is its arrival after the quorum. A lag has two parts. A member
 // that called the operation before late also starts this one late: that part is the
 // rest of an earlier delay, and one wait for the member removes it for all later
-// operations. What is left is the delay of this operation itself. WaitAll pays for each
-// delay once, so only delays enter the wait model. The late start is the time from the
-// close of an operation to the later call of this operation by the member. A member
+// operations. The remainder is the delay of this operation itself. WaitAll pays for
+// each delay once, so only delays enter the wait model. The late start is the time from
+// the close of an operation to the later call of this operation by the member. A member
 // that calls an operation before the close of the one before does not wait for results
 // in between (several buckets of one step): its late start is then its lag in the
 // operation before.
@@ -43,9 +43,9 @@ struct PastOperation {
   int32_t num_missing = 0;  // members of the view that are not in the sum
 };
 
-// The last delays of one member in operations that it began with the others. They are
-// fair samples of its delays; a member that is left out computes only some of the
-// operations, and its own delays decide which.
+// Last delays of one member in operations that it began with the others. They are fair
+// samples of its delays. A skipped member computes only some of the operations, and its
+// own delays decide which.
 class FairDelays {
  public:
   static constexpr size_t kMost = 8;
@@ -76,7 +76,7 @@ class RecentOperations {
   void on_lag(Seq seq, Rank rank, Duration lag);
   // A shard of `seq` owned here was closed with `mask`, while the view was `members`.
   void on_closed(Seq seq, const RankSet& mask, const RankSet& members, TimePoint now);
-  // Nothing that was seen of late starts counts any more: the view has changed.
+  // Drops all observations of late starts: the view has changed.
   void forget_late_starts();
   // `rank` gets a new chance: its last lags count as none.
   void forgive(Rank rank);
@@ -100,16 +100,16 @@ class RecentOperations {
   bool is_empty() const { return bytes_ == 0; }
   Seq last_closed() const { return last_closed_; }
   // How much later than the members in time `rank` began `seq`; 0 for a member that was
-  // in time in the operation before, and for one that has not called it.
+  // in time in the operation before, and for a member that has not called it.
   Duration late_start(Rank rank, Seq seq) const;
   const FairDelays& fair_delays(Rank rank) const {
     return members_[static_cast<size_t>(rank.value)].fair;
   }
   // Mean time until the quorum of `bytes`: by bytes, over the window. 0: unknown.
   Duration period(uint64_t bytes) const;
-  // The longest of the last kFew lags of `rank`.
+  // Longest of the last kFew lags of `rank`.
   Duration longest_of_few(Rank rank) const;
-  // The shortest of them; 0 before there are so many.
+  // Shortest of the last kFew lags of `rank`; 0 with fewer lags.
   Duration shortest_of_few(Rank rank) const;
   // All members of the view were in the sums of the window.
   bool is_complete() const { return num_partial_ == 0; }
@@ -119,7 +119,7 @@ class RecentOperations {
   size_t num_closed(uint64_t bytes) const;
 
  private:
-  struct Seat {        // of one member in one operation
+  struct Seat {        // one member in one operation
     Duration lag{-1};  // -1: unknown
     Duration late_start{0};
     bool is_pipelined = false;  // called before the close of the operation before
@@ -146,7 +146,7 @@ class RecentOperations {
   int32_t world_size_;
   size_t num_closed_ = 0;
   std::array<size_t, 32> num_closed_by_size_{};
-  // Of the closed operations of the window.
+  // Sums over the closed operations of the window.
   double bytes_ = 0;
   Duration to_quorums_{0};
   size_t num_partial_ = 0;

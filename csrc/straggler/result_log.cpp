@@ -36,7 +36,7 @@ void ResultLog::on_called(Rank rank, Seq seq) {
   its.called = seq;
 }
 
-// Drops what all have called.
+// Drops the results of operations that all members have called.
 void ResultLog::on_closed(Seq seq, uint64_t bytes) {
   ++version_;
   Seq lowest = seq;

@@ -8,7 +8,7 @@
 namespace aikido::straggler {
 namespace {
 
-// Of a deadline that it is worth it to look at progress in.
+// Shortest deadline during which looking at progress is worth its cost.
 constexpr Duration kLeastDeadline = std::chrono::milliseconds(4);
 
 }  // namespace
@@ -43,14 +43,14 @@ void Skip::on_arrival(Rank rank, TimePoint now) {
   if (fewest_ < quorum_) history_.on_quorum_after_half(bytes_, now - *t_half_);
 }
 
-// After `time`, when `count` were here, of one that may be late by `deadline`.
+// Time left at `time`, when `count` had arrived, for a member with this deadline.
 Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
                          TimePoint time) const {
   if (passed_by_.contains(rank) && !calls_.has_called(rank)) return Duration::zero();
   return calls_.time_left(rank, deadline, count, time);
 }
 
-// Requires: the quorum is here.
+// Requires: the quorum has arrived.
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
     const Duration left = time_left(t.rank, t.deadline, quorum_, *t_q_);
@@ -58,7 +58,7 @@ Terms Skip::longest() const {
   });
 }
 
-// Note [a contribution that comes too slowly]
+// Note [a contribution that arrives too slowly]
 std::optional<TimePoint> Skip::progress_due() const {
   if (!t_q_ || arrived_.covers(expected_)) return std::nullopt;
   const Terms t = longest();
@@ -107,7 +107,7 @@ void Skip::on_close(const Progress& here, uint64_t total, TimePoint now) {
   deadlines_.choose(bytes_, now);
 }
 
-// How long half of the members wait for another one; empty: until it comes.
+// Wait of half of the members for another member; nullopt: until that member comes.
 std::optional<Terms> Skip::half() const {
   if (t_q_ || !t_half_ || needs_quorum_ || arrived_.covers(expected_))
     return std::nullopt;

@@ -2,41 +2,44 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Skip-straggler for one shard of one operation: closes when all have arrived, or after
-// a quorum of K when the time of every missing member is over (terms.h).
+// Policy SkipStraggler for one shard of one operation. It closes when all members have
+// arrived. It also closes after a quorum of K when the time of every missing member has
+// passed (terms.h). The progress thread is the only caller. The policy feeds the
+// group's history with the quorum and with every arrival, and reads it anew for each
+// answer.
 //
 // Note [half of the members]
-// Of an even number of members more than half are a quorum, where nobody has said
-// otherwise. If as many as are not here are late at once, the others would wait for the
-// first of them however late it is; of four members, each late in one step of thirteen,
-// in one step of 36. Our design: half of them, but no single one, make a result all the
-// same. For the first of the others they wait as long as all that are missing are
-// worth, but at least for the time that the contributions which are here have taken, so
-// that slow links skip nobody, and slack times as long as a quorum has come later than
-// half as a rule: half of the members may be nearer to each other than the rest is.
-// They do not wait for one that is late by its call (call_times.h) or known to be
-// behind, nor for one that has had its time in another shard.
-//   Half are not enough while too little is known of one that is missing, or it must be
-// in; nor where half of the members own no shards, who come later than they could
-// (ownership.h); nor where all that are missing were skipped in the operation before
-// and are back: with fewer bytes to wait for, the first half would stay ahead for ever.
-// What is known of lags stays as it is, they count from a quorum only.
+// With an even number of members and the default quorum, more than half are needed. If
+// half of the members are late at once, the others would wait for the first of them,
+// however late it is. With four members that are each late in one step of thirteen,
+// this happens in one step of 36. Rule (our design): half of the members, but not a
+// single one, are enough for a result. They wait for the first of the others
+//   - as long as all missing contributions are worth;
+//   - at least as long as the contributions that have arrived took, so that slow links
+//     skip nobody;
+//   - at least slack times the usual time between half and quorum, because half of the
+//     members may be nearer to each other than to the rest.
+// They do not wait for a member that is late by its call (call_times.h), for a member
+// that is known to be behind, nor for a member that had its time in another shard.
+//   Half of the members are not enough in three cases:
+//   - too little is known of a missing member, or that member must not be skipped;
+//   - half of the members own no shards, because such members call later than they
+//     could (ownership.h);
+//   - all missing members were skipped in the operation before and are back. With fewer
+//     bytes to wait for, the first half would otherwise stay ahead for ever.
+// Lags are not affected: they count from a quorum only.
 //
-// Note [a contribution that comes too slowly]
-// Of one that is on its way more can be said before its deadline is over (pace.h). If
-// it is too slow it is not waited for in the second half of that time, and slack times
-// the deadline is what is noted as its lag. Of one of which nothing has come, or for
-// which its link has had something else to bring, this says nothing: its caller or its
-// machine may be late, and catch up.
+// Note [a contribution that arrives too slowly]
+// The progress of a contribution shows before its deadline whether it will be in time
+// (pace.h). If it is too slow, the owner does not wait for it in the second half of the
+// deadline, and records slack times the deadline as its lag. A contribution without any
+// bytes yet, or behind other bytes of its link, gives no such evidence: its caller or
+// its machine may be late and catch up.
 //
 // Note [lag of a contribution that is cut off]
 // At the close, a member that has called may have sent a part of its contribution. The
-// rest is cancelled, so the arrival is never seen. Its lag is estimated from the rate
-// since its call; of a member of which nothing is here, the time since its call is
-// doubled.
-//
-// Only the progress thread calls it. It feeds the group's history with the quorum and
-// with every arrival that it is told of, and looks at it afresh in each answer.
+// rest is cancelled, so its arrival is never seen. The lag is estimated from the rate
+// since its call. If no byte has arrived, the time since its call is doubled.
 
 #include "straggler/call_times.h"
 #include "straggler/deadline.h"
@@ -49,9 +52,10 @@ namespace aikido::straggler {
 
 class Skip final : public Policy {
  public:
-  // For a shard of operation `seq`; `bytes` is the size of the whole operation. Those
-  // who `had_time` in another shard of it get none in this one. The history and the
-  // deadlines are those of the group and must outlive it. Requires: validated options.
+  // For a shard of operation `seq`; `bytes` is the size of the whole operation. Members
+  // in `had_time` had their time in another shard and get none in this one. The history
+  // and the deadlines belong to the group and must outlive it. Requires: validated
+  // options.
   Skip(const PolicyOptions& options, History& history, Deadlines& deadlines, Seq seq,
        uint64_t bytes, const RankSet& had_time);
 
@@ -88,13 +92,14 @@ class Skip final : public Policy {
   uint64_t bytes_;
   RankSet expected_;
   RankSet arrived_;
-  RankSet passed_by_;  // another shard is closed without them
+  RankSet passed_by_;  // members without which another shard was closed
   double slack_;
-  Pace pace_;               // of contributions, since the quorum,
-  RankSet too_slow_;        // what it has found,
-  Duration found_after_{};  // and how long after the quorum
+  Pace pace_;               // of contributions, since the quorum
+  RankSet too_slow_;        // contributions that pace_ found too slow
+  Duration found_after_{};  // time from the quorum to that finding
   std::optional<TimePoint> t_q_;
-  std::optional<TimePoint> t_half_;  // when the fewest were here, before t_q
+  std::optional<TimePoint>
+      t_half_;  // arrival of the fewest_ contributions, before t_q_
 };
 
 }  // namespace aikido::straggler

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How long contributions of backups take from the question to the last byte, by size
-// class, and so how long one that was asked for is waited for. One thread, no clock.
+// Times of backups' contributions from the request to the last byte, by size class, and
+// the patience with a requested contribution. One thread, no clock.
 
 #include <cstdint>
 #include <vector>
@@ -19,22 +19,22 @@ class StandInTimes {
   // Requires: validated options.
   explicit StandInTimes(const PolicyOptions& options) : options_(options) {}
 
-  // One took so long, or was given up after that.
+  // A contribution took `took`, or was given up after that time.
   void on_taken(uint64_t bytes, Duration took);
 
-  // How long to wait for one of an operation of `bytes` that has lasted for `lasted`
-  // until the question: slack times what nine of ten took, between floor and ceiling.
-  // Before warmup_operations of them are known twice as long as the operation has
-  // lasted, and slack times the longest of them.
+  // Time to wait for a contribution of `bytes`, in an operation that has lasted
+  // `lasted` until the request: slack times the 9th of 10 observed times, between floor
+  // and ceiling. Before warmup_operations times are known: twice `lasted`, and at least
+  // slack times the longest known time.
   Duration patience(uint64_t bytes, Duration lasted) const;
 
-  // No patience is longer than this, whatever the options say.
+  // Limits all patience, independent of the options.
   void limit(Duration longest) { longest_ = longest; }
 
  private:
   PolicyOptions options_;
   Duration longest_ = Duration::max();
-  std::vector<Window> classes_;  // as far as they are in use
+  std::vector<Window> classes_;  // up to the largest class in use
 };
 
 }  // namespace aikido::straggler

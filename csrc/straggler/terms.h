@@ -2,16 +2,16 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How long one shard of one operation may be held open for a member that is missing.
-// Such a member
-//   - must be waited for when it was skipped max_consecutive_skips times in a row
-//     (kLimiter), or the log of results kept for it has no room (kLogFull), unless such
-//     a member is to be left out of the view: then it gets no time, as long as there
-//     are enough members to do so, and up to half as much as the log again;
-//   - gets no time when it is known to be behind: skipped in an earlier operation that
-//     it has not even called; nor when it has let one pass in another shard already;
-//   - else has its own deadline after the quorum (deadline.h); none with
-//     BackupMode::kNPlusB.
+// Terms of a missing member: how long one shard of one operation may stay open for it.
+//   - The shard must stay open if the member was skipped max_consecutive_skips times in
+//     a row (kLimiter), or if the log of results kept for it has no room (kLogFull).
+//     Exception to kLogFull: a member that is to be excluded from the view gets no
+//     time, as long as enough members remain, and up to 1.5 times the log.
+//   - The member gets no time if it is known to be behind: it was skipped in an earlier
+//     operation that it has not even called. It also gets no time if it let its time
+//     pass in another shard of the operation.
+//   - Otherwise the member has its own deadline after the quorum (deadline.h). With
+//     BackupMode::kNPlusB there is no deadline.
 // Pure; the progress thread calls it.
 
 #include "base/rank_set.h"
@@ -22,8 +22,8 @@
 
 namespace aikido::straggler {
 
-// What a missing member allows, whatever the time is: the reason to wait, or the reason
-// to close once `deadline` is over.
+// Terms of one missing member, independent of the time: the reason to wait, or the
+// reason to close once `deadline` has passed.
 struct Terms {
   bool is_open_ended = false;  // only an arrival or the history can end the wait
   Reason reason = Reason::kKnownBehind;
@@ -33,17 +33,19 @@ struct Terms {
 
 class TermsOf {
  public:
-  // Of operation `seq`, which has `bytes` in all. Those who `had_time` in another shard
-  // of it get none. History and deadlines must outlive it. Requires: validated options.
+  // For operation `seq` of `bytes` bytes. Members in `had_time` had their time in
+  // another shard and get none. History and deadlines must outlive it. Requires:
+  // validated options.
   TermsOf(const PolicyOptions& options, const History& history,
           const Deadlines& deadlines, Seq seq, uint64_t bytes, const RankSet& had_time);
 
   Terms of(Rank rank) const;
-  // Of the one of `expected` without `arrived` that holds the shard open longest.
+  // Terms of the member that keeps the shard open longest, of `expected` minus
+  // `arrived`.
   Terms longest(const RankSet& expected, const RankSet& arrived) const {
     return longest(expected, arrived, [](const Terms& t) { return t.deadline; });
   }
-  // The same where one has `time_left(its terms)` instead of its deadline.
+  // The same with `time_left(terms)` instead of each deadline.
   template <class TimeLeft>
   Terms longest(const RankSet& expected, const RankSet& arrived,
                 TimeLeft&& time_left) const {
@@ -61,7 +63,7 @@ class TermsOf {
     });
     return longest;
   }
-  // The log has no room for what `rank` would have to be sent later.
+  // The log has no room for the result of this operation, kept for `rank`.
   bool is_log_full(Rank rank) const;
 
  private:

@@ -2,12 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How fast bytes come from a member, and how many are asked of one that owns shards
+// Rate of the bytes from a member, and the rate that is needed of an owner of shards
 // (our design). One thread, no clock.
 //
-// Of large contributions only: a shaper lets pass at once what was not sent before, and
-// in the few ms until a shard is closed a small one is not more than that
-// (contribution_share.h).
+// Only large contributions count. A shaper lets a burst pass at once for bytes that
+// were not sent before. In the few ms until a shard is closed, a small contribution is
+// not more than such a burst (contribution_share.h).
 
 #include <array>
 #include <cstddef>
@@ -18,23 +18,24 @@
 
 namespace aikido::straggler {
 
-// Measured from the beginning of a payload to its end, so that neither the computation
-// of the member nor its silence count. Small payloads say nothing: they are here at
-// once on any link. Nor does a single one: behind a lost packet, or while this rank had
-// no processor, payloads gather in the kernel and are then read at once, whatever the
-// link is. So it is the median of the last ones.
+// Rate of the uplink of one member. It is measured from the beginning of a payload to
+// its end, so that neither the member's computation nor its silence counts. Small
+// payloads say nothing: they arrive at once on any link. A single payload says nothing
+// either: behind a lost packet, or while this rank had no processor, payloads gather in
+// the kernel and are then read at once on any link. Therefore the rate is the median of
+// the last payloads.
 class Uplink {
  public:
   static constexpr uint64_t kLeastBytes = 4 << 10;
-  static constexpr size_t kPayloads = 8;       // the last ones count,
-  static constexpr size_t kLeastPayloads = 4;  // and fewer say nothing
+  static constexpr size_t kPayloads = 8;       // only the last ones count
+  static constexpr size_t kLeastPayloads = 4;  // fewer say nothing
   static constexpr Duration kFresh = std::chrono::seconds(2);
 
   void on_begin(TimePoint now) { begun_ = now; }
   void on_end(uint64_t bytes, TimePoint now);
 
-  // The lower median; nothing if too few have come, or nothing for kFresh; infinite if
-  // they came at once.
+  // Lower median of the rates. nullopt: too few payloads, or none for kFresh. Infinite:
+  // the payloads came at once.
   std::optional<double> bytes_per_second(TimePoint now) const;
 
  private:
@@ -46,22 +47,22 @@ class Uplink {
 
 enum class Suits : uint8_t { kUnknown, kNo, kYes };
 
-// What calls need of each owner: as long as they are what takes the time, it is about
-// what the uplinks of the others carry.
+// Rate that calls need of each owner. While calls are limited by their transfers, this
+// is about the rate that the uplinks of the other members carry.
 class Demand {
  public:
   static constexpr size_t kCalls = 16;  // the last ones count
-  // In less time they are the buckets of one step, and say nothing.
+  // Calls within a shorter time are the buckets of one step, and say nothing.
   static constexpr Duration kLeastTime = std::chrono::milliseconds(100);
 
   void on_call(uint64_t bytes, TimePoint now);
 
-  // That each of `num_owners` sends for the contributions and results of these calls:
-  // 2 (n-1)/n of their bytes. 0 while too few are known.
+  // Rate at which each of `num_owners` owners sends for the contributions and results
+  // of these calls: 2 (n-1)/n of their bytes. 0 while too few calls are known.
   double bytes_per_second(int32_t num_owners) const;
 
-  // Whether a member that sends so much to each owner could be one of `num_owners`. The
-  // others get as much at the same time.
+  // Judges if a member that sends at this rate to each owner could be one of
+  // `num_owners` owners. The others receive the same rate at the same time.
   Suits judge(std::optional<double> bytes_per_second, int32_t num_owners) const;
 
  private:

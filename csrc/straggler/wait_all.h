@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The baseline: closes when every member has arrived, and skips nobody. Tells a
-// Rebalance, if it has one, when each of them came. One thread.
+// Baseline policy: closes when every member has arrived, and skips nobody. Reports the
+// arrival times to a Rebalance, if it has one. One thread.
 
 #include <vector>
 
@@ -16,7 +16,7 @@ class WaitAll final : public Policy {
  public:
   explicit WaitAll(int32_t world_size)
       : expected_(RankSet::full(world_size)), arrived_(world_size) {}
-  // `owners`: of the shards of the operation. `rebalance` must outlive it.
+  // `owners`: the owners of the operation's shards. `rebalance` must outlive it.
   WaitAll(int32_t world_size, Rebalance* rebalance, const RankSet& owners)
       : expected_(RankSet::full(world_size)),
         arrived_(world_size),
@@ -24,7 +24,7 @@ class WaitAll final : public Policy {
         owners_(owners),
         arrivals_(static_cast<size_t>(world_size)) {}
 
-  // It waits for everybody all the same.
+  // Has no effect: the policy still waits for all members.
   void expect(const RankSet& members) override;
 
   void on_arrival(Rank rank, TimePoint now) override;

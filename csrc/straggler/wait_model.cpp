@@ -10,7 +10,7 @@
 namespace aikido::straggler {
 namespace {
 
-// The lower median; 0 of nothing.
+// The lower median; 0 for no values.
 Duration median(std::vector<Duration>& values) {
   if (values.empty()) return Duration::zero();
   const auto middle =
@@ -20,7 +20,7 @@ Duration median(std::vector<Duration>& values) {
 }
 
 constexpr auto kForEver = Duration::max();
-// All sizes of a dropped set up to this are tried, and then every half more.
+// All sizes of a dropped set up to this are tried, then each size half again as large.
 constexpr int32_t kFewDropped = 4;
 
 }  // namespace
@@ -65,7 +65,8 @@ WaitModel::WaitModel(const RecentOperations& recent, Duration grace, double wort
   split_members();
 }
 
-// Into those that each rule waits for in each operation, and the others.
+// Splits the members: members in time under each rule in each operation, and the
+// others.
 void WaitModel::split_members() {
   const bool is_habit = std::any_of(num_late_.begin(), num_late_.end(),
                                     [](int num) { return num >= kHabit; });
@@ -130,7 +131,8 @@ Predicted WaitModel::predict(const WaitRule& rule) const {
   return sum;
 }
 
-// The grace, the least, and what would have been enough for some of the operations.
+// Candidates: the grace, the shortest deadline, and deadlines that suit some
+// operations.
 std::vector<Duration> WaitModel::deadlines(Duration ceiling) const {
   std::vector<Duration> longest;
   for (const Duration delay : delays_)
@@ -151,7 +153,7 @@ std::vector<Duration> WaitModel::deadlines(Duration ceiling) const {
   return all;
 }
 
-// None, the member with the longest mean delay, the two with the longest, and so on.
+// Candidates: no member, the member with the longest mean delay, the two longest, etc.
 std::vector<RankSet> WaitModel::dropped_sets() const {
   std::vector<int32_t> order(static_cast<size_t>(n_));
   std::iota(order.begin(), order.end(), 0);
