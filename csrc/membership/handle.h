@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What one member gives to the others so that they can find it without a store: where
-// it listens, which member it is, and a secret. Pure but for random(). Any thread.
+// Handle of a member, by which others find it without a store: its address, its id and
+// a secret. Pure except for random(). Any thread.
 
 #include <array>
 #include <cstddef>
@@ -17,18 +17,19 @@ namespace aikido::membership {
 
 struct Handle {
   transport::Address address;
-  // Tells the member from all others, also from one that had this address before.
+  // Distinguishes the member from all others, also from an earlier member at its
+  // address.
   uint64_t id = 0;
-  // Whoever shows it at that address has been given this handle.
+  // A member that shows this secret at the address was given the handle.
   std::array<std::byte, 16> secret{};
 
-  // A new member that listens at `address`.
+  // Handle of a new member that listens at `address`.
   static Handle random(transport::Address address);
 
-  // "aikido1/<host>/<port>/<id>/<secret>", the last two in hex: fit for any store.
+  // "aikido1/<host>/<port>/<id>/<secret>", the last two in hex. Any store can hold it.
   std::string to_string() const;
-  // kInvalidArgument when the text is not one that to_string() makes. The sentence
-  // shows the beginning of the text only: the end is the secret.
+  // kInvalidArgument if to_string() makes no such text. The sentence shows the
+  // beginning of the text only, because the end is the secret.
   static Result<Handle> parse(const std::string& text);
 
   friend bool operator==(const Handle&, const Handle&) = default;

@@ -80,7 +80,7 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (!attempt_ && !promised_ && can_change()) start();
 }
 
-// Note [what nobody can compare]
+// Note [results that cannot be compared]
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   if (!is_removed() || is_refused_ || message.ballot.counter != num_lives_) return;
   std::string why = printable(message.text);

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The view that a coordinator proposes. Pure: follows from the old view and what its
-// members say.
+// Computation of the view that a coordinator proposes. Pure: depends on the old view
+// and the reports of its members only.
 
 #include <map>
 
@@ -12,28 +12,31 @@
 namespace aikido::membership {
 
 struct ViewPlan {
-  std::map<Rank, Report> answers;  // of members of the old view: those of the new one
-  std::map<Rank, Report> joining;  // of those that are to come back
-  RankSet moved;                   // own nothing from here on
-  RankSet restored;                // own shards of operations to come again
+  std::map<Rank, Report> answers;  // of members of the old view that stay members
+  std::map<Rank, Report> joining;  // of members that rejoin
+  RankSet moved;                   // members that own nothing from now on
+  RankSet restored;                // members that own shards of new operations again
 };
 
-// Who of those that have answered would wait for ever in a view of these: none of them
-// can send a result that it lacks, and nobody makes it again, because one has passed it
-// over, whose state follows from it, or has had it and forgotten it while the one that
-// waits was out. Out of the view it comes back when somebody is in that can send what
-// it lacks, or copies a state as well.
+// Members among `answers` that would wait for ever in a view of exactly these members.
+// Such a member lacks a result that no other of them can send or compute again. That is
+// so if another member has skipped through the result by a state copy, and its state
+// follows from the result. It is also so if another member has received and forgotten
+// the result while the waiting member was excluded. Outside of the view the waiting
+// member rejoins when a member is in that can send the result, or copies a state as
+// well.
 RankSet waiting_in_vain(const View& old, const std::map<Rank, Report>& answers);
 
-// Requires: at least one answer, all from members of `old`.
+// Computes the next view. Requires: at least one answer, all from members of `old`.
 //
-// - Who would wait in vain is left out, if the others are more than half of `old`.
-// - A result that some member has stays: a holder of it becomes owner of the shard, the
-//   old owner first and one that is moved last.
-// - Shards that nobody has keep their owner if it is a member and not moved; else all
-// of
-//   the owners get a part of it, where it is large enough.
-// - Operations that nobody has heard of are cut anew, for the owners there are now.
+// - A member that would wait in vain is excluded, if the others are more than half of
+//   `old`.
+// - A result that some member has received stays: a holder becomes owner of the shard,
+//   the old owner first and a moved member last.
+// - A shard that no member has received keeps its owner if that owner is a member and
+// is
+//   not moved. Otherwise, if the shard is large enough, all owners get a part of it.
+// - Operations that nobody has heard of are cut anew, for the present owners.
 View next_view(const View& old, const ViewPlan& plan);
 
 }  // namespace aikido::membership

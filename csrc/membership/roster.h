@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who is to be in the next view of a group, as every member computes it for itself from
-// the same handles: sizes, ranks, addresses, and the tokens that let the members in to
-// each other. Pure and immutable. Any thread.
+// Roster of the next group: sizes, ranks, addresses, and the tokens with which members
+// admit each other. Every member computes it from the same handles. Pure and immutable.
+// Any thread.
 
 #include <cstdint>
 #include <string>
@@ -18,13 +18,13 @@ namespace aikido::membership {
 
 enum class Order {
   kGiven,   // the first handle is rank 0
-  kCommon,  // any, the same on every member
+  kCommon,  // any order that is equal on every member
 };
 
 class Roster {
  public:
-  // `uuid` numbers the attempt; `self` is this member. kInvalidArgument when a handle
-  // is none, when two are of one member, or when `self` is not among them.
+  // `uuid` numbers the attempt; `self` is this member. kInvalidArgument if a handle is
+  // malformed, if two handles are of one member, or if `self` is not among them.
   static Result<Roster> make(int64_t uuid, std::vector<std::string> handles,
                              Order order, const Handle& self);
 
@@ -36,12 +36,13 @@ class Roster {
   }
 
   // Note [tokens of a roster]
-  // What a member of this roster shows at the door of `host`: the secret of `host` (16
-  // bytes), the uuid (8), a fingerprint of the members and their order (8). Who was not
-  // given that handle cannot guess it; members that were given other handles or another
-  // uuid are not let in. A process that listens where a dead member did is shown
-  // nothing but that member's secret, which opens no door any more: the fingerprint is
-  // over ids and addresses, and so needs no strong hash.
+  // A member must not connect to a group of another roster. Rule: a member of this
+  // roster shows a token to `host`, made of the secret of `host` (16 bytes), the uuid
+  // (8) and a fingerprint of the members and their order (8). Why it is safe: a process
+  // without the handle cannot guess the token, and members with other handles or
+  // another uuid are not admitted. A process that listens at the address of a dead
+  // member sees only that member's secret, which is of no use any more. The fingerprint
+  // covers ids and addresses, and so needs no strong hash.
   transport::Token token(Rank host) const;
 
  private:

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether the members that have answered a view change can go on by themselves. Pure:
-// follows from the view that is to change and what they say.
+// Check if the members that have answered a view change can go on by themselves. Pure:
+// depends on the present view and the reports only.
 
 #include <map>
 
@@ -11,14 +11,16 @@
 
 namespace aikido::membership {
 
-// Who counts as one that could make a result: all that take part in its operation, or
-// only those of them that lack it. Who has had it makes no other.
+// Members that can still compute a result: all participants of the operation, or only
+// participants that have not received it. A member that has received a result computes
+// no other.
 enum class Makers { kParticipants, kLacking };
 
-// With those that have answered alone, what one of them waits for could not end: no
-// one of them can send the result, and too few would make it (of two that have lost
-// each other one), or it waits in vain (next_view.h) and the others alone are no
-// majority. Requires: all from members of `view`.
+// True if an open call of one of these members could not end with these members alone.
+// That is so if no member can send the result and too few can compute it, where of two
+// members that have lost each other only one counts. It is also so if the member waits
+// in vain (next_view.h) and the others alone are no majority. Requires: all reports are
+// from members of `view`.
 bool is_scarce(const View& view, const std::map<Rank, Report>& answers, Makers makers);
 
 }  // namespace aikido::membership

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Where members find each other before they are connected: a key-value store that all
-// of them can reach. The adapter to torch's store is in c10d/store_adapter.h.
+// Key-value store by which members find each other before they are connected. All
+// members can reach it. The adapter to torch's store is in c10d/store_adapter.h.
 
 #include <string>
 
@@ -15,7 +15,7 @@ namespace aikido::membership {
 class Store {
  public:
   virtual ~Store() = default;
-  // Any thread; both may block, get() until somebody sets the key or `timeout` is over.
+  // Any thread. Both may block: get() until the key is set or `timeout` has passed.
   virtual Status set(const std::string& key, const std::string& value) = 0;
   virtual Result<std::string> get(const std::string& key, Duration timeout) = 0;
 };

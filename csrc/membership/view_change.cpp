@@ -313,7 +313,7 @@ bool ViewChange::is_missed_out() const {
   return is_scarce(view_, reports(), makers) && !mutated(Mutation::kLeaveOutNeeded);
 }
 
-// Note [who cannot have exposed anything]
+// Note [suspect without exposed results]
 bool ViewChange::can_spare(Rank rank) const {
   const auto& answers = attempt_->answers;
   Seq low(UINT64_MAX), high;
@@ -488,7 +488,7 @@ void ViewChange::install(const View& view) {
   consider();
 }
 
-// Note [one that answers is spared]
+// Note [silent member that answers]
 void ViewChange::spare(Rank rank) {
   Spared& spared = spared_[static_cast<size_t>(rank.value)];
   const auto time = [&] {

@@ -2,45 +2,51 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How a view follows from the one before: everything unusual (a late owner, a dead
-// member, a broken connection, shards that move away from a slow link, a return) is
-// this one procedure. Our design, in the manner of Paxos with the members of the old
-// view as acceptors.
+// View change: the procedure by which a view follows from the view before. It handles
+// every unusual event: a late owner, a dead member, a broken connection, shards that
+// move away from a slow link, a return. Our design, in the manner of Paxos with the
+// members of the old view as acceptors. A deterministic object fed with messages and
+// `now`. Progress thread.
 //
 // Note [why a view change keeps results the same]
-// Nobody takes part in a new view before it has said what it has accepted in the old
-// one and promised to accept nothing more there; the old owner is asked like everyone
-// else, and who does not answer is not in the new view. So what an owner alone has
-// exposed is reported by itself, or held by a member that is out and must compare
-// before it returns. A view needs more than half of the one before, is installed after
-// more than half have accepted it, and an accepted one that shows up in an answer is
-// taken over unchanged: of two attempts at most one gets through.
+// Two members must never expose different results of one operation. Rules:
+//   - A member takes part in a new view only after it has reported the results that it
+//     accepted in the old view, and has promised to accept no more there. The old owner
+//     is asked too. A member that does not answer is not in the new view.
+//   - A view needs more than half of the view before. It is installed after more than
+//     half have accepted it. An accepted view that appears in an answer is taken over
+//     unchanged.
+// So a result that an owner alone has exposed is reported by the owner, or the owner is
+// excluded and must compare before it rejoins. So at most one of two attempts succeeds.
 //
-// Note [who cannot have exposed anything]
-// A suspect whose uplink is what is slow answers late, and everybody would wait. Who
-// does not answer is out and comes back, which costs the others an exchange; but what
-// it has exposed and nobody else has would keep it out for good. So it is waited for as
-// long as that can be. It cannot while the coordinator holds a shard of each operation
-// back, or has closed it without somebody: then the suspect has its own shard only when
-// another one has acknowledged it, who says so. Nor is it left out so soon where it
-// alone keeps what somebody waits for. One that is missing while shards come back to
-// another member may be the reason for that, and has the same time.
+// Note [suspect without exposed results]
+// A suspect with a slow uplink answers late, and everybody would wait. A suspect that
+// does not answer is excluded and rejoins, which costs the others an exchange. But a
+// result that only the suspect has exposed would exclude it for good. So the
+// coordinator waits for the suspect as long as it may have such a result. It cannot
+// have one in two cases: the coordinator holds back a shard of each operation, or has
+// closed it without some member. Then the suspect has a complete result only if another
+// member has acknowledged that shard, and that member says so.
+//   The coordinator also waits for a suspect that alone keeps a result which another
+// member waits for. A member that is missing while shards come back to another member
+// may be the reason for that, and gets the same time.
 //
-// Note [one that answers is spared]
-// What a slow link brings too late for a heartbeat it brings in the end: such a member
-// answers, stays, and is silent again. Each change of the view costs that link more,
-// and what was under way is sent again, so nothing else might ever get through. Whoever
-// has answered although it was silent is spared for a while, twice as long each time.
+// Note [silent member that answers]
+// A slow link may bring a heartbeat too late, and later bytes in the end. Such a member
+// answers, stays a member, and is silent again. Each view change costs that link more,
+// and everything under way is sent again, so no other byte might get through. Rule: a
+// member that has answered although it was silent is spared for a while, and for twice
+// as long each further time.
 //
-// Note [what nobody can compare]
-// A member may have had alone what failed on all others. It must not come back with
-// that: another one that is out may have had another result of it. One on which it
-// failed cannot say so, since others in the view may have had it, and it never can
-// later. Nor can one that has passed it over. So who asks hears that from each of them,
-// goes on to the next at once, and is refused when all have said it. What failed
-// meanwhile on itself too it has not had: then it asks all of them anew.
-//
-// A deterministic object fed with messages and `now`. Progress thread.
+// Note [results that cannot be compared]
+// A member may alone have received a result of an operation that failed on all others.
+// It must not rejoin with that result, because another excluded member may have
+// received a different one. A member on which the operation failed cannot tell: others
+// in the view may have received a result. It never can later. The same holds for a
+// member that has skipped through the operation by a state copy. Each of them answers
+// so. The rejoining member then asks the next member at once, and is refused when all
+// have answered so. If the operation meanwhile failed on the rejoining member too, it
+// asks all of them anew.
 
 #include <algorithm>
 #include <map>
@@ -56,25 +62,28 @@ namespace aikido::membership {
 class ViewChangeHost {
  public:
   virtual ~ViewChangeHost() = default;
-  // A kView goes ahead of everything that is sent to `to` from here on.
+  // Sends `message`. A kView goes ahead of everything that is sent to `to` later.
   virtual void send_view(Rank to, const ViewMessage& message) = 0;
-  // What this member has accepted. Not asked between on_promise() and on_install().
+  // Results that this member has accepted. Not called between on_promise() and
+  // on_install().
   virtual Report report() const = 0;
-  // What has been called since that was asked: `known`, `open` and `needed` grow. May
-  // be asked at any time.
+  // Adds the calls since report(): `known`, `open` and `needed` grow. May be called at
+  // any time.
   virtual void note_calls(Report&) const {}
-  // Operations that an owner of a shard of theirs cannot have whole unless another
-  // member has that shard as well: one that is owned here is open, or some shard is
-  // closed without somebody. Ascending; asked with report().
+  // Operations of which no single other owner can have a complete result, unless
+  // another member has received that owner's shard: a shard owned here is open, or some
+  // shard is closed without a member. Ascending; called together with report().
   virtual std::vector<Seq> withheld() const { return {}; }
-  // No call ends with an error, and none waits, because `rank` is out for a moment.
+  // True if no call ends with an error, and none waits, while `rank` is excluded for a
+  // moment.
   virtual bool can_do_without(Rank) const { return false; }
-  // From here on no result is accepted, and what was closed and is not had is given up.
+  // From now on no result is accepted. Shards that were closed here, and whose results
+  // have not been received, are given up.
   virtual void on_promise() = 0;
   virtual void on_install(const View& view) = 0;
-  // May a member with this report come back? Compares what both have. Empty: that
-  // cannot be said yet. An error without a sentence: nor ever, by this member. Note
-  // [what nobody can compare]
+  // Compares the results of both: may a member with this report rejoin? nullopt: not
+  // known yet. An error without a sentence: this member can never tell. Note [results
+  // that cannot be compared]
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
   // This member cannot come back by itself: its data differ, or too much is missing.
   virtual void on_refused(const Status& why) = 0;
@@ -85,43 +94,43 @@ class ViewChange {
   // `host` must outlive it.
   ViewChange(Rank self, int32_t size, ViewChangeHost* host);
 
-  // How long those that do not answer are waited for at least where a call could not
-  // end without them; never less than 5 s. Before the first change.
+  // Sets the least time that unanswered requests are waited for if a call could not end
+  // without those members; never less than 5 s. Call it before the first change.
   void set_patience(Duration scarce) { scarce_ = std::max(scarce_, scarce); }
 
   const View& view() const { return view_; }
   bool is_promised() const { return promised_.has_value(); }
   bool is_removed() const { return !view_.has(self_); }
-  // More than half of the view can be reached: it may be followed by another one.
+  // True if more than half of the view can be reached, so that a view can follow.
   bool has_majority() const;
 
-  // `rank` holds up the others: its shards are to be owned by somebody else. It stays
-  // a member if it answers.
+  // `rank` delays the others: other members are to own its shards. It stays a member if
+  // it answers.
   void suspect(Rank rank, TimePoint now);
-  // It is, or it is silent, and there is no view yet in which it owns nothing.
+  // True if `rank` is suspected or silent, and no view without its shards exists yet.
   bool is_suspected(Rank rank) const { return moved_.contains(rank); }
-  // Nothing has come from `rank` for long: it is out unless it answers. Note [one that
-  // answers is spared]
+  // Nothing has come from `rank` for long: it is excluded unless it answers. Note
+  // [silent member that answers]
   void on_silent(Rank rank, TimePoint now);
-  // `rank` is to be out of the next view, although it would answer: it is neither asked
-  // nor waited for, unless the others that are heard of are no majority, or what one of
-  // them waits for could not end without it. Forgotten when the view changes; one at a
-  // time.
+  // The next view excludes `rank`, even if it would answer. The coordinator neither
+  // asks it nor waits for it, with two exceptions: the other reachable members are no
+  // majority, or an open call of one of them could not end without it. The request is
+  // dropped when the view changes. One member at a time.
   void leave_out(Rank rank, TimePoint now);
   // `rank` may own shards again.
   void restore(Rank rank, TimePoint now);
-  // Its connection is gone: it cannot answer, now or later.
+  // The connection to `rank` is gone: it cannot answer, now or later.
   void on_lost(Rank rank, TimePoint now);
 
-  // This member is out, and stays out until rejoin(): asks nobody to take it in.
+  // This member is excluded and stays so until rejoin(): it asks nobody to take it in.
   void stay_out();
-  // It may ask again although it was refused: what it reports is another state.
+  // This member may ask again although it was refused: its report is of another state.
   void rejoin(TimePoint now);
 
-  // kProtocol when it is none that a member could send.
+  // kProtocol if no member could send this message.
   Status on_message(Rank from, const ViewMessage& message, TimePoint now);
   void on_time(TimePoint now);
-  // Empty: nothing is under way.
+  // Time of the next on_time(); nullopt: nothing is under way.
   [[nodiscard]] std::optional<TimePoint> next_look() const { return look_; }
 
  private:
@@ -129,22 +138,22 @@ class ViewChange {
     Report report;
     std::optional<AcceptedView> accepted;
   };
-  // Who has answered although it was silent.
+  // A member that has answered although it was silent.
   struct Spared {
     int times = 0;  // in a row
     TimePoint until{};
   };
-  // This member as coordinator.
+  // Attempt of this member as coordinator.
   struct Attempt {
     Ballot ballot;
     std::map<Rank, Answer> answers;
     std::optional<View> proposed;
-    bool is_followed = false;  // somebody would wait in vain in it
+    bool is_followed = false;  // a member would wait in vain in the proposed view
     RankSet accepted;
     TimePoint started{};
-    TimePoint majority_at{};    // when more than half had answered
-    Rank asked_last = kNoRank;  // who was to be left out, and is needed
-    TimePoint asked_at{};       // when it was asked
+    TimePoint majority_at{};    // time when more than half had answered
+    Rank asked_last = kNoRank;  // excluded member whose answer is needed after all
+    TimePoint asked_at{};       // time of that request
   };
 
   bool owns(Rank rank) const;
@@ -188,19 +197,19 @@ class ViewChange {
   std::optional<Attempt> attempt_;
   uint32_t highest_counter_ = 0;
   RankSet lost_, silent_, moved_, restored_;
-  RankSet unsure_;  // while it is out: who can never say whether it may come back
-  std::vector<HadShard> asked_had_;  // with what it asked them
+  RankSet unsure_;  // while excluded: members that can never tell if it may rejoin
+  std::vector<HadShard> asked_had_;  // results in the report that it asked them with
   std::vector<Spared> spared_;       // by rank
   Duration scarce_ = std::chrono::seconds(5);
   Rank left_out_ = kNoRank;
   std::map<Rank, Report> joining_;
-  int num_failed_ = 0;        // attempts in a row that came to nothing
-  int32_t num_joins_ = 0;     // asked for, since this member is out
-  uint32_t num_lives_ = 0;    // times that it was to ask with something else
-  bool is_refused_ = false;   // while it is out
-  bool is_followed_ = false;  // this view, by one without those that wait in vain
-  // What it asked with before may have taken it in since, or will: it has then to say
-  // what it has now, in a change of that view.
+  int num_failed_ = 0;        // attempts in a row without an outcome
+  int32_t num_joins_ = 0;     // kJoin messages since this member is excluded
+  uint32_t num_lives_ = 0;    // times that it had to ask with another state
+  bool is_refused_ = false;   // while excluded
+  bool is_followed_ = false;  // a view without the members that wait in vain follows
+  // An earlier kJoin with another state may have taken this member in, or will. It must
+  // then report its present state in a change of that view.
   bool is_outdated_ = false;
   std::optional<TimePoint> look_;
   TimePoint now_{};

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What members tell each other while a view changes. Encoding and decoding are pure.
+// Messages of a view change. Encoding and decoding are pure.
 
 #include <compare>
 #include <cstdint>
@@ -16,49 +16,50 @@
 
 namespace aikido::membership {
 
-// Orders the attempts at a change: the higher wins.
+// Order of the attempts at a change: the higher ballot wins.
 struct Ballot {
   uint32_t counter = 0;
   Rank rank{0};
   friend auto operator<=>(const Ballot&, const Ballot&) = default;
 };
 
-// A result that a member has accepted, exposed to its caller or not.
+// Result that a member has received and accepted, exposed to its caller or not.
 struct HadShard {
   Seq seq;
-  int32_t shard = 0;  // its number in the cut, or that of a part
-  uint64_t mask = 0;  // fingerprint: equal for equal masks
+  int32_t shard = 0;  // number of the shard or part in the cut
+  uint64_t mask = 0;  // fingerprint, equal for equal masks
   friend bool operator==(const HadShard&, const HadShard&) = default;
 };
 
-// What a member knows of the skippable operations of its group.
+// Report of a member on the skippable operations of its group.
 struct Report {
-  Seq known;                // the highest operation that it has called or heard of
-  Seq settled;              // it needs no result up to this one
-  Seq kept;                 // and can send those from this one on,
-  std::vector<Seq> failed;  // but for these, which ended with an error; ascending
-  Seq open;                 // the lowest one that it waits for; 0: none
-  int32_t needed = 0;       // members, by those that are open
-  Seq passed_from;          // it copied a state behind the results from this one
-  Seq passed;               // to this one, and has none of them; 0: it did not
-  // Beyond `settled`, or of it, these; ascending by (seq, shard).
+  Seq known;                // last operation that it has called or heard of
+  Seq settled;              // acknowledged up to this operation: needs no result of it
+  Seq kept;                 // first operation whose results it can send to others,
+  std::vector<Seq> failed;  // except these, which ended with an error; ascending
+  Seq open;                 // first operation that it waits for; 0: none
+  int32_t needed = 0;       // members that its open operations need
+  Seq passed_from;          // first operation that it skipped through by a state copy
+  Seq passed;               // last such operation; it has none of them; 0: no copy
+  // Results that it has received, beyond or within `settled`; ascending by (seq,
+  // shard).
   std::vector<HadShard> had;
-  // What it has closed in this view as the owner, and does not have: where another
-  // member has the same, it has that too. Ascending by (seq, shard).
+  // Shards that it closed in this view as the owner and gave up. If another member has
+  // received the same result, it takes the result back. Ascending by (seq, shard).
   std::vector<HadShard> closed;
-  // What it can send of those up to `settled` are the parts of these shards; ascending.
+  // Shards up to `settled` of which it can send the parts only; ascending.
   std::vector<std::pair<Seq, int32_t>> divided;
-  RankSet lost;  // to whom its connection is broken
+  RankSet lost;  // members to which its connection is broken
 
-  // The fingerprint of the mask with which it has, or has closed, a shard or part;
-  // empty where it does not say.
+  // Fingerprint of the mask with which it has received, or has closed, a shard or part;
+  // nullopt if the report does not contain it.
   std::optional<uint64_t> mask_of(Seq seq, int32_t number) const;
   std::optional<uint64_t> closed_mask_of(Seq seq, int32_t number) const;
-  // Is no result of this shard or part needed, and may one be sent to others? `cut`: of
-  // the operation.
+  // has(): it needs no result of this shard or part. keeps(): it can send the result to
+  // others. `cut`: the cut of the operation.
   bool has(Seq seq, int32_t number) const;
   bool keeps(const Cut& cut, Seq seq, int32_t number) const;
-  // Is no result of this shard needed, or none of its first part?
+  // True if it needs no result of this shard, or none of the shard's first part.
   bool has_first_of(const Cut& cut, Seq seq, int32_t shard) const;
   bool has_failed(Seq seq) const;
   friend bool operator==(const Report&, const Report&) = default;
@@ -71,30 +72,30 @@ struct AcceptedView {
 };
 
 enum class ViewStep : uint8_t {
-  kPrepare = 1,  // promise to accept nothing more in this view, and say what you have
-  kState,        // the answer
-  kPropose,      // this could be the next view
-  kAccepted,     // the answer
-  kView,         // this is the view
-  kJoin,         // I was left out, or am late to the group: take me in
-  kRefuse,       // you cannot come back like this
+  kPrepare = 1,  // request: accept nothing more in this view, and send your report
+  kState,        // answer to kPrepare
+  kPropose,      // proposal of the next view
+  kAccepted,     // answer to kPropose
+  kView,         // the view is installed
+  kJoin,         // request of an excluded or late member to be taken in
+  kRefuse,       // answer to kJoin: you cannot rejoin with this state
 };
 
 struct ViewMessage {
   ViewStep step = ViewStep::kPrepare;
-  uint32_t view = 1;  // number of the sender's
-  // kPrepare .. kAccepted. The counter of a kJoin grows with each other state that its
-  // sender asks with, and a kRefuse has that of the kJoin.
+  uint32_t view = 1;  // number of the sender's view
+  // kPrepare .. kAccepted. The counter of a kJoin grows with each new state of its
+  // sender. A kRefuse repeats the counter of its kJoin.
   Ballot ballot;
   Report report;                         // kState, kJoin
   std::optional<AcceptedView> accepted;  // kState
   std::optional<View> proposed;          // kPropose, kView
-  // kRefuse; empty: the sender can never say whether the other one may come back.
+  // kRefuse. Empty: the sender can never tell if the other member may rejoin.
   std::string text;
 };
 
 std::vector<std::byte> encode(const ViewMessage& message);
-// kProtocol when the bytes are no message of a member of a group of `size`.
+// kProtocol if the bytes are no message of a member of a group of `size`.
 Result<ViewMessage> decode_view_message(std::span<const std::byte> bytes, int32_t size);
 
 }  // namespace aikido::membership
