@@ -2,20 +2,20 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Blocks that go straight from one member's memory to another's: broadcast and scatter
-// (the root has a block for everybody), gather (everybody has one for the root),
-// allgather and alltoall (everybody has one for everybody). Of each block as much as
-// the eager size is sent at once and waits at the receiver; the rest waits at the
-// sender until the receiver has called and asked for it, so it is never copied aside. A
-// receiver that cannot know the size (sparse allreduce) gives the memory when the block
-// comes.
+// Exchange of blocks, straight from one member's memory to another's: broadcast and
+// scatter (the root has a block for everybody), gather (everybody has a block for the
+// root), allgather and alltoall (everybody has a block for everybody). The first bytes
+// of each block, up to the eager size, are sent at once and wait at the receiver. The
+// rest waits at the sender until the receiver has called and asked for it, so it is
+// never copied aside. A receiver that cannot know the size (sparse allreduce) provides
+// the memory when the block arrives.
 //
 // Note [the beginning of a block]
-// Were nothing sent before the question, who asks first would get all that the others
-// can send, which is more than its link takes, and the questions that come to it would
-// wait behind that. So links are busy from the start, and questions are on their way
-// meanwhile. Who reads our memory has no such link: to it a large block goes in one
-// piece.
+// If nothing were sent before the request, the first member that asks would get all
+// bytes that the others can send, which exceeds the rate of its link. Requests to that
+// member would wait behind these bytes. Rule: the beginnings of blocks are sent
+// unasked. So links are busy from the start while the requests travel. A peer that
+// reads our memory has no such link: it gets a large block in one piece.
 
 #include <vector>
 
@@ -36,15 +36,15 @@ class BlockExchange final : public Operation {
 
  private:
   struct Incoming {
-    bool is_expected = false;  // known once called
+    bool is_expected = false;  // known after the call
     bool is_any_size = false;  // up to max_bytes, in memory of local_.allocate
     size_t max_bytes = 0;
     std::byte* data = nullptr;
-    size_t bytes = 0;  // known once called or begun
+    size_t bytes = 0;  // known after the call or the first frame
     size_t got = 0;
     bool has_begun = false;
-    bool has_come = false;  // at least one frame, whole
-    Buffer early;           // with what came before the call
+    bool has_come = false;  // at least one frame, completely
+    Buffer early;           // bytes that came before the call
     bool is_whole() const { return has_come && got == bytes; }
   };
   // A kReady that came before the local call.
@@ -74,7 +74,7 @@ class BlockExchange final : public Operation {
   void finish_if_done();
 
   RecycledVector<Incoming> incoming_;  // by rank
-  RecycledVector<Ready> ready_;        // by rank: can take a large block
+  RecycledVector<Ready> ready_;        // by rank: requests for large blocks
   RecycledVector<Outgoing> outgoing_;  // by rank
   bool all_get_the_same_ = false;
   size_t incoming_left_ = 0;

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Which bytes of something are here that comes in pieces, in any order, each once.
-// Pure; one thread.
+// Set of the received bytes of an object that arrives in pieces, in any order, each
+// byte once. Pure; one thread.
 
 #include <cstddef>
 #include <iterator>
@@ -13,7 +13,7 @@ namespace aikido::collectives {
 
 class ByteRanges {
  public:
-  // Some of the bytes from `begin` to `end` are here.
+  // True if some bytes from `begin` to `end` have arrived.
   bool has_any(size_t begin, size_t end) const {
     if (begin == end) return false;
     const auto next = ranges_.lower_bound(begin);
@@ -21,7 +21,7 @@ class ByteRanges {
     return next != ranges_.begin() && std::prev(next)->second > begin;
   }
 
-  // All of them are here. False: some of them were before, and nothing has changed.
+  // Adds these bytes. Returns false, without a change, if some of them had arrived.
   [[nodiscard]] bool add(size_t begin, size_t end) {
     if (has_any(begin, end)) return false;
     if (begin == end) return true;
@@ -41,14 +41,14 @@ class ByteRanges {
     return true;
   }
 
-  // The first byte that is not here.
+  // Position of the first missing byte.
   size_t first_missing() const {
     const auto first = ranges_.begin();
     return first == ranges_.end() || first->first > 0 ? 0 : first->second;
   }
 
  private:
-  std::map<size_t, size_t> ranges_;  // end by begin; none touches another
+  std::map<size_t, size_t> ranges_;  // end by begin; no two ranges touch
 };
 
 }  // namespace aikido::collectives

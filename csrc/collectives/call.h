@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a member asked for, in a form that all members can compare: it travels with the
-// first frame of every message, so that two ranks in different calls are told so
-// instead of mixing their data. Pure; any thread.
+// Description of a call, in a form that all members can compare. It travels with the
+// first frame of every message. So two ranks in different calls are told so, and do not
+// mix their data. Pure; any thread.
 
 #include <array>
 #include <cstdint>
@@ -32,21 +32,21 @@ enum class CallKind : uint8_t {
   kSparseAllreduce,
 };
 
-// The name a PyTorch user knows: "all_reduce".
+// Name of the call in PyTorch, such as "all_reduce".
 const char* name_of(CallKind kind);
-// The call folds several contributions with an op.
+// True if the call folds several contributions with an op.
 constexpr bool is_reduction(CallKind kind) {
   return kind == CallKind::kAllreduce || kind == CallKind::kReduce ||
          kind == CallKind::kReduceScatter || kind == CallKind::kSparseAllreduce;
 }
-// One member has a part of its own in the call.
+// True if one member has a special part in the call.
 constexpr bool has_root(CallKind kind) {
   return kind == CallKind::kBroadcast || kind == CallKind::kReduce ||
          kind == CallKind::kGather || kind == CallKind::kScatter;
 }
 
-// Shape of a tensor: at most kMaxDims sizes, of which the last stands for all that
-// follow it. A single element has the shape [1], whatever its dimensions are.
+// Shape of a tensor: at most kMaxDims sizes; the last one is the product of all further
+// sizes. A single element has the shape [1] for any number of dimensions.
 struct Shape {
   static constexpr size_t kMaxDims = 6;
   uint8_t num_dims = 0;
@@ -60,45 +60,45 @@ struct Call {
   CallKind kind = CallKind::kAllreduce;
   DType dtype = DType::kUint8;
   ReduceOp op = ReduceOp::kSum;  // reductions only
-  Rank root = kNoRank;           // where has_root() only
-  // Elements of one member's tensor; of all blocks together for a reduce_scatter; 0
-  // where members may differ (alltoall).
+  Rank root = kNoRank;           // only if has_root()
+  // Elements of one member's tensor; for a reduce_scatter, of all blocks together; 0 if
+  // members may differ (alltoall).
   uint64_t count = 0;
-  Shape shape;  // of that tensor; none where members may differ
-  Algorithm algorithm = Algorithm::kDirect;  // others: of a strict all_reduce only
-  // The data goes from device to device, past the engine; here the members only compare
-  // what they call, and hear that all have called. Of strict calls only.
+  Shape shape;  // of that tensor; none if members may differ
+  Algorithm algorithm = Algorithm::kDirect;  // others: for a strict all_reduce only
+  // The data goes from device to device, outside of the engine. The members only
+  // compare their calls, and hear that all have called. For strict calls only.
   bool is_inner = false;
   straggler::PolicyOptions policy;
 
   uint64_t bytes() const { return count * size_of(dtype); }
-  // Goes by the view (PartialAllreduce): may leave a member out, or moves its shards.
+  // Uses the view (PartialAllreduce): may skip a member, or moves its shards.
   bool is_partial() const { return policy.uses_view(); }
-  // May leave a member out, and all members get the same result: they agree on it, and
-  // may need it from each other.
+  // May skip a member, and all members get the same result: they agree on it, and may
+  // need it from each other.
   bool is_agreed() const { return is_partial() && kind == CallKind::kAllreduce; }
 
   friend bool operator==(const Call& a, const Call& b);
 };
 
-// What a sum of so many contributions in a group of `members` is multiplied by. With
-// divisor contributors a mean is over those who are in it, and a sum is scaled up to
-// what it would be if the missing were like them; with divisor world the missing count
-// as zeros. Where some are backups, what is there or missing are data shards.
+// Factor for a sum of `contributors` contributions in a group of `members`. With
+// divisor contributors a mean is over the contributors, and a sum is scaled up as if
+// the missing members were like the others. With divisor world missing members count as
+// zeros. With backups the numbers are numbers of data shards.
 double scale_of(const Call& call, int32_t contributors, int32_t members);
 
-// "all_reduce(sum, float32[1024]) with SkipStraggler(...)", "... by ring".
+// Text such as "all_reduce(sum, float32[1024]) with SkipStraggler(...)" or "... by
+// ring".
 std::string describe(const Call& call);
 
-// kInvalidArgument or kUnsupported with a sentence when no group of `size` members can
-// do it: an op that the dtype does not have, a root outside the group, a policy out of
-// its range, an algorithm that is for others, or one that skips where skipping is not
-// defined.
+// kInvalidArgument or kUnsupported with a sentence if no group of `size` members can
+// make the call. The dtype lacks the op, the root is outside the group, the policy is
+// out of its range, the algorithm is for other calls, or the call cannot skip.
 Status validate(const Call& call, int32_t size);
 
-// Members of a group whose calls may skip: the mask must fit into the first frame.
+// Largest group whose calls may skip: the mask must fit into the first frame.
 inline constexpr int32_t kMaxPartialSize = 1024;
-// 16 bytes, 8 for each dimension, and 48 for a policy other than WaitAll.
+// 16 bytes, 8 bytes for each dimension, and 48 bytes for a policy other than WaitAll.
 inline constexpr size_t kMaxCallBytes =
     16 + 8 * Shape::kMaxDims + straggler::kEncodedPolicyBytes;
 
@@ -111,9 +111,9 @@ EncodedCall encode(const Call& call);
 
 struct DecodedCall {
   Call call;
-  std::span<const std::byte> rest;  // what follows it: the operation's own
+  std::span<const std::byte> rest;  // bytes behind the call, for the operation
 };
-// Reads a call from the front of `bytes`. kProtocol when the bytes are no call.
+// Reads a call from the front of `bytes`. kProtocol if the bytes are no call.
 Result<DecodedCall> decode_call(std::span<const std::byte> bytes);
 
 }  // namespace aikido::collectives

@@ -2,28 +2,28 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Reductions by direct exchange: every member sends shard s to the owner of s, which
-// folds the contributions in rank order and sends the result to whom it is for: all
-// (allreduce), the root (reduce), or nobody (reduce_scatter, where every member owns
-// the block that it wants). Two hops whatever the number of members. Pieces of a shard
-// are folded and returned as soon as all members' bytes for them are in, our own in
-// parts too (parts.h). With zero elements the allreduce is the barrier. Strict: the
-// result needs every member.
+// Reductions by direct exchange. Every member sends shard s to the owner of s. The
+// owner folds the contributions in rank order and sends the result to all members
+// (allreduce), to the root (reduce), or to nobody (reduce_scatter, where every member
+// owns its own block). There are two hops for any number of members. A piece of a shard
+// is folded and returned as soon as all members' bytes for it have arrived; the own
+// input may arrive in parts, too (parts.h). With zero elements the allreduce is the
+// barrier. Strict: the result needs every member.
 //
 // Note [frames that wait for the fold]
-// Each frame of a contribution has a buffer of its own, which goes back to the pool
-// once it is folded, to be the next one's; or it stays where it lies in memory of its
-// sender (transport/loans.h). So where the members keep pace a few buffers go round,
-// and stay in the cache, however large the shard is.
+// Each frame of a contribution has a buffer of its own. After the fold the buffer goes
+// back to the pool and serves the next frame. Or the frame stays in memory of its
+// sender (transport/loans.h). So if the members keep pace, a few buffers circulate and
+// stay in the cache, for shards of any size.
 //
 // Note [the lead]
-// What a member gives to an owner can be folded once all have given as much, and who
-// runs ahead only fills memory and caches. So of a large allreduce no more goes ahead
-// of the result than the lead: collectives.lead_bytes over all members, two chunks of
-// each at least, and longer where the way is long (lead_window.h), in whole chunks, so
-// that no cut is passed on. While nothing comes back for kStill, in this call or
-// another, nobody can fold: then the rest goes at once, to be there when the member
-// that all wait for is.
+// Bytes that a member gives to an owner can be folded once all members have given as
+// much. A member that runs ahead only fills memory and caches. Rule: a large allreduce
+// sends no more ahead of the result than the lead. The lead is collectives.lead_bytes
+// over all members, at least two chunks for each, and more on a long way
+// (lead_window.h). It is counted in whole chunks, so that no cut is passed on. If
+// nothing comes back for kStill, in this call or another call, nobody can fold. Then
+// the rest is sent at once, to be there when the member arrives that all wait for.
 
 #include <memory>
 #include <vector>
@@ -50,36 +50,36 @@ class DirectReduction final : public Operation {
 
  private:
   bool is_held_back() const { return lead_ > 0 && num_held_ > 0; }
-  // What has come of one member's contribution to the shard that we own.
+  // Received part of one member's contribution to the shard that this member owns.
   struct Source {
     explicit Source(const Recycler& recycler) : frames(recycler) {}
-    // Not folded yet, in order; the last may be on its way.
+    // Frames that are not folded yet, in order; the last may still be arriving.
     RecycledList<Buffer> frames;
-    size_t used = 0;  // bytes of the first that are folded
+    size_t used = 0;  // bytes of the first frame that are folded
     size_t total = 0;
-    size_t bytes = 0;  // that are here, in order from the first
+    size_t bytes = 0;  // bytes that have arrived, in order from the first
     bool is_begun = false;
     bool has_come = false;
   };
-  // What has come of the result of one.
+  // Received part of the result of one shard.
   struct Shard {
     size_t bytes = 0;
-    bool has_come = false;  // whole
+    bool has_come = false;  // completely
   };
-  // What this member gives to one shard.
+  // Contribution of this member to one shard.
   struct Piece {
     const std::byte* data = nullptr;
     size_t bytes = 0;
   };
-  // What has gone of that.
+  // Sent part of that contribution.
   struct Given {
     struct Timed {
-      size_t bytes;  // their last one is
-      size_t ahead;  // of what had come back
+      size_t bytes;  // position of the last timed byte
+      size_t ahead;  // bytes ahead of the returned bytes at that time
       TimePoint at;
     };
-    std::optional<size_t> bytes;  // none: no message was sent
-    std::optional<Timed> timed;   // on its way there and back
+    std::optional<size_t> bytes;  // nullopt: no message was sent
+    std::optional<Timed> timed;   // byte on its way there and back
   };
   static constexpr Duration kStill = std::chrono::milliseconds(5);
 
@@ -126,21 +126,22 @@ class DirectReduction final : public Operation {
   void send_result(const std::byte* data, size_t begin, size_t end);
   void finish_if_done();
 
-  ShardPlan plan_;  // not of a reduce_scatter
+  ShardPlan plan_;  // not used by a reduce_scatter
   kernels::ReduceFn reduce_;
   double scale_;
   std::optional<int32_t> own_shard_;
-  // Bytes of it. Blocks of a reduce_scatter may differ: known once called here.
+  // Bytes of the own shard. Blocks of a reduce_scatter may differ: known after the
+  // call.
   std::optional<size_t> own_bytes_;
-  RecycledVector<Source> sources_;  // by rank, when a shard is ours
-  RecycledVector<Given> given_;     // by rank; empty: all goes at once
-  size_t lead_ = 0;                 // the least, see Note [the lead]; 0: none
-  int32_t num_held_ = 0;            // owners that have not got all
+  RecycledVector<Source> sources_;  // by rank, if this member owns a shard
+  RecycledVector<Given> given_;     // by rank; empty: everything is sent at once
+  size_t lead_ = 0;                 // the shortest, see Note [the lead]; 0: none
+  int32_t num_held_ = 0;            // owners that have not been sent everything
   TimePoint started_at_{};
-  Buffer scratch_;     // its result, where it is not for this member
-  size_t folded_ = 0;  // bytes of it
+  Buffer scratch_;     // result of the own shard, if this member does not want it
+  size_t folded_ = 0;  // bytes of the own shard
   bool own_done_ = false;
-  RecycledVector<Shard> results_;  // by shard, where they are wanted
+  RecycledVector<Shard> results_;  // by shard, if the results are wanted
   int32_t results_left_ = 0;
 };
 

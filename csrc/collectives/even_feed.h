@@ -2,11 +2,11 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Several streams of bytes over links of their own that are to end together (our
-// design). Each link takes what it can, and who shares an uplink seldom gets even parts
-// of it: one stream would end early and another one late, alone. So pieces are handed
-// out one by one, and no stream gets more than kLead pieces ahead of the slowest. Pure;
-// one thread.
+// Paced sends of several byte streams, each over its own link, that are to end together
+// (our design). Each link takes as many bytes as it can, and links that share an uplink
+// seldom get even parts of it. Without pacing one stream would end early and another
+// one late, alone. So pieces are handed out one by one, and no stream gets more than
+// kLead pieces ahead of the slowest stream. Pure; one thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace aikido::collectives {
 
 class EvenFeed {
  public:
-  // What a link needs to stay busy while we are told that a piece has left.
+  // Pieces that keep a link busy until the news that a piece has left.
   static constexpr size_t kLead = 3;
 
   struct Piece {
@@ -30,14 +30,15 @@ class EvenFeed {
   EvenFeed(int32_t num_streams, size_t piece_bytes)
       : piece_bytes_(piece_bytes), streams_(static_cast<size_t>(num_streams)) {}
 
-  // A stream of `bytes` bytes begins, maybe again. One without bytes has one piece.
+  // A stream of `bytes` bytes begins, maybe again. A stream without bytes has one
+  // piece.
   void begin(int32_t stream, size_t bytes);
-  // No more of it is handed out.
+  // No more pieces of the stream are handed out.
   void end(int32_t stream);
-  // The next piece that may go: of the stream that is furthest behind. Empty: none
-  // until one has left, or all have gone.
+  // Next piece to send, from the stream that is furthest behind. nullopt: no piece
+  // until one has left, or all are sent.
   std::optional<Piece> next();
-  // A piece of it has left, in order.
+  // A piece of the stream has left, in order.
   void on_left(int32_t stream);
 
  private:

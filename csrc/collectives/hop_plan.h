@@ -2,38 +2,39 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// An allreduce in hops, by ring, halving-doubling, tree or two-level: what a rank sends
-// and gets in each of them. Pure, and follows from the algorithm, the number of ranks,
-// the rank and, two-level only, the hosts: no memory but its own. Any thread.
+// Plan of an allreduce in hops, by ring, halving-doubling, tree or two-level: the sends
+// and receives of a rank in each hop. Pure: depends on the algorithm, the number of
+// ranks, the rank and, for two-level, the hosts. Any thread.
 //
 // Note [hops]
-// First the hops that fold: what comes is folded into what this rank has of the same
-// shards. The last of them makes the results. Then those that copy: what comes is the
-// result. A rank sends in a hop what it has after the hop before, and need not wait
-// for others to be as far. n ranks, p the largest power of two up to n, L = log2 p,
-// C = log2 n rounded up.
+// The first hops fold: received bytes are folded into this rank's bytes of the same
+// shards. The last of these hops makes the results. The other hops copy: received bytes
+// are the result. In each hop a rank sends its data from the hop before. It need not
+// wait until other ranks are as far. n ranks, p the largest power of two up to n, L =
+// log2 p, C = log2 n rounded up.
 //
 //   ring              n shards. n-1 hops fold: in hop k rank r sends shard r-k to rank
 //                     r+1. n-1 hops copy, in the same direction.
 //   halving-doubling  p shards. L hops fold: in hop k ranks that differ in bit k halve
 //                     the shards that both have, and each sends the other's half. L
-//                     hops copy, back in the opposite order. Where n > p, rank r of
-//                     those beyond gives all to rank r-p in a hop before and gets all
-//                     in a hop behind.
+//                     hops copy, back in the opposite order. If n > p, each rank r >= p
+//                     gives everything to rank r-p in a first hop and gets everything
+//                     back in a last hop.
 //   tree              1 shard. C hops fold: in hop k rank r + 2^k sends to rank r, if
 //                     2^(k+1) divides r. C hops copy, back in the opposite order.
-//   two-level         h hosts, m leaders on each: the first ranks of it, as many as the
-//                     host with the fewest has. m h shards, part l of them is leader
-//                     l's. First hops inside each host, c-1 with c ranks: in hop k its
-//                     i-th rank sends part l to leader l = i+k+1, modulo c. Then the
-//                     leaders with the same l go around the hosts as a ring does, h-1
-//                     hops that fold and h-1 that copy, with their part. Last the first
+//   two-level         h hosts, m leaders on each: its first m ranks, where m is the
+//                     number of ranks on the smallest host. m h shards, part l of them
+//                     for leader l. First hops inside each host, c-1 with c ranks: in
+//                     hop k its i-th rank sends part l to leader l = i+k+1, modulo c.
+//                     Then the leaders with the same l form a ring around the hosts,
+//                     for their part: h-1 hops fold and h-1 hops copy. Last the first
 //                     hops again, in which each leader sends its part. A host with
-//                     fewer ranks than another rests in hops that only that one needs.
+//                     fewer ranks than another host rests in hops that only the other
+//                     needs.
 //
-// Each shard is folded along one chain or tree of ranks, whose last one has the only
-// result: all others copy it. So all ranks have the same bits, and the order of the sum
-// depends on nothing but n and the hosts. Sources and costs:
+// Each shard is folded along one chain or tree of ranks. The last rank of it has the
+// only result, and all others copy it. So all ranks have the same bits, and the order
+// of the sum depends on n and the hosts only. Sources and costs:
 // ordering/collective_cost.h.
 
 #include <cstdint>
@@ -44,13 +45,13 @@
 
 namespace aikido::collectives {
 
-// Shards from `first` to before `end`.
+// Shards [first, end).
 struct Shards {
   int32_t first = 0;
   int32_t end = 0;
 };
 
-// Of one hop.
+// Transfers of one hop.
 struct Transfer {
   Rank peer = kNoRank;  // none: there is no such transfer
   Shards shards;
@@ -62,13 +63,13 @@ struct Hop {
 
 class HopPlan {
  public:
-  // `hosts`: of each rank, any numbers; none: each rank is on a host of its own.
-  // Requires: not by owners, which has no hops; 1 <= size, 0 <= self < size; as many
-  // hosts as ranks, or none.
+  // `hosts`: host of each rank, any numbers; empty: each rank is on a host of its own.
+  // Requires: an algorithm with hops, not one with owners; 1 <= size, 0 <= self < size;
+  // as many hosts as ranks, or none.
   HopPlan(Algorithm algorithm, int32_t size, Rank self,
           std::span<const int32_t> hosts = {});
 
-  // The same on all ranks.
+  // Equal on all ranks.
   int32_t num_shards() const { return num_shards_; }
   int32_t num_hops() const { return num_folds_ + num_copies_; }
   // Hops before this one fold, the others copy.
@@ -78,7 +79,7 @@ class HopPlan {
   Hop hop(int32_t k) const;
 
  private:
-  // Ranks that pass shards on around a circle: all, or leaders of one part.
+  // Ranks that pass shards on around a circle: all ranks, or the leaders of one part.
   struct Circle {
     int32_t length = 0;
     int32_t place = 0;  // of this rank
@@ -90,7 +91,7 @@ class HopPlan {
     std::vector<int32_t> ranks;
     int32_t place = 0;  // of this rank among them
     int32_t num_leaders = 1;
-    int32_t num_hops = 0;  // inside hosts before the others, and as many behind them
+    int32_t num_hops = 0;  // inside hosts before the ring, and the same number after it
   };
 
   void place_on(std::span<const int32_t> hosts);

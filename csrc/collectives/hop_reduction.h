@@ -2,16 +2,17 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The strict allreduce in the hops of a HopPlan: by ring, halving-doubling, tree or
-// two-level. The caller's output holds what this rank has of each shard; a folding hop
-// sends parts of it as kContrib and folds what comes, a copying one sends kResult and
-// is written to where it lies. The number of the hop is in the place of the shard.
+// Strict allreduce in the hops of a HopPlan: by ring, halving-doubling, tree or
+// two-level. The caller's output holds this rank's bytes of each shard. A folding hop
+// sends parts of it as kContrib and folds the received bytes. A copying hop sends
+// kResult, and its received bytes are written in place. Frames carry the number of the
+// hop in the field of the shard.
 //
-// Note [what comes before its hop]
-// Peers go ahead. A contribution waits in a buffer of its own until its hop, since it
-// goes to others with what the hops before have made. A result needs no such care: it
-// holds what this rank has given, so this rank has called, and nothing that it still
-// folds or sends is of the same shards.
+// Note [frames ahead of their hop]
+// Peers may be some hops ahead. A contribution waits in a buffer of its own until its
+// hop, because it is sent on together with the data of the hops before. A result needs
+// no such care: it contains this rank's contribution, so this rank has called, and it
+// folds and sends no more bytes of the same shards.
 
 #include <vector>
 
@@ -34,12 +35,12 @@ class HopReduction final : public Operation {
   std::vector<Rank> awaited() const override;
 
  private:
-  // What has come for one hop.
+  // Received data of one hop.
   struct Incoming {
     explicit Incoming(const Recycler& recycler) : early(recycler) {}
-    Buffer begun;                // a frame that is on its way, to be folded
-    RecycledList<Buffer> early;  // frames that are here, and not folded yet
-    size_t bytes = 0;            // that are here
+    Buffer begun;                // a frame that is arriving, to be folded
+    RecycledList<Buffer> early;  // received frames that are not folded yet
+    size_t bytes = 0;            // received
     size_t folded = 0;
   };
   struct Range {
@@ -51,7 +52,7 @@ class HopReduction final : public Operation {
   void on_message_sent(uint32_t) override { finish_if_done(); }
   size_t chunk_of(transport::FrameKind kind) const override;
 
-  // Of the output; nothing where there is no transfer.
+  // Range of the output; empty if there is no transfer.
   Range range_of(const Transfer& transfer) const;
   bool folds(int32_t hop) const { return hop < plan_.num_folds(); }
   Incoming& incoming(int32_t hop) { return incoming_[static_cast<size_t>(hop)]; }
@@ -66,7 +67,7 @@ class HopReduction final : public Operation {
   kernels::ReduceFn reduce_;
   double scale_;
   RecycledVector<Incoming> incoming_;  // by hop
-  int32_t hop_ = -1;                   // that this rank is in; before the first: -1
+  int32_t hop_ = -1;                   // present hop of this rank; -1 before the first
 };
 
 }  // namespace aikido::collectives

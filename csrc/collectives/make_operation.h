@@ -2,7 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Which operation does a call: the same on all members. Progress thread.
+// Factory of operations: chooses the class of a call, equally on all members. Progress
+// thread.
 
 #include <memory>
 

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A shard in the hands of its owner: what has come of it, folded ahead as far as
-// everybody's bytes reach. Progress thread.
+// Shard on its owner: the received contributions, folded ahead as far as all members'
+// bytes have arrived. Progress thread.
 
 #include <algorithm>
 #include <memory>
@@ -19,8 +19,8 @@
 
 namespace aikido::collectives {
 
-// What is folded: the data shards of `mask`, each from the member of its number or from
-// the backup that stands in for it.
+// Input of a fold: the data shards of `mask`, each from the member with its number or
+// from the backup that stands in for it.
 struct Counted {
   const RankSet& mask;
   std::span<const straggler::StandIn> stand_ins{};
@@ -28,54 +28,54 @@ struct Counted {
 
 class OwnedShard {
  public:
-  // Of `bytes` bytes; `self` owns it.
+  // A shard of `bytes` bytes; `self` owns it.
   OwnedShard(Rank self, int32_t size, size_t bytes)
       : self_(self),
         bytes_(bytes),
         sources_(static_cast<size_t>(size)),
         present(size) {}
 
-  // Where the next bytes of `from` go; null when `offset` is not the next one. A
+  // Memory for the next bytes of `from`; null if `offset` is not the next position. A
   // contribution may begin again.
   std::byte* place(Rank from, uint64_t offset, BufferPool& pool);
-  // They are here. Returns whether the contribution is whole now, for the first time.
+  // These bytes have arrived. Returns true if they complete the contribution.
   bool arrived(Rank from, size_t bytes);
-  // Its contribution begins again, or is not wanted any more.
+  // The contribution of `from` begins again, or is not wanted any more.
   void forget(Rank from) { source(from) = {}; }
   bool has(Rank from) const { return source(from).is_whole; }
   size_t bytes_here(Rank from) const { return source(from).bytes; }
-  // How many bytes of all of `members` are here; ours are if `own` is not null.
+  // Bytes that have arrived of all `members`; the own bytes are there if `own` is set.
   size_t ready(const RankSet& members, const std::byte* own) const;
-  // Tells the policy how much of each contribution is here, if that is due;
-  // `received(from)`: bytes of a frame of it that is coming in, nothing if another one
-  // comes instead.
+  // Tells the policy the progress of each contribution, if that is due.
+  // `received(from)`: bytes of the frame that is arriving; nullopt if a frame of
+  // another message arrives.
   template <class Received>
   void tell_progress(TimePoint now, Received&& received) {
     const auto due = policy->progress_due();
     if (!due || now < *due) return;
     policy->on_progress(progress(received), bytes_, now);
   }
-  // Tells the policy of the close; `received` as above.
+  // Tells the policy of the close; `received` as in tell_progress().
   template <class Received>
   void tell_close(TimePoint now, Received&& received) {
     policy->on_close(progress(received), bytes_, now);
   }
-  // When that is due, or the policy is to be asked.
+  // Time of the next tell_progress() or question to the policy.
   [[nodiscard]] std::optional<TimePoint> next_look() const {
     const auto look = policy->next_look(), due = policy->progress_due();
     return look && due ? std::min(look, due) : look ? look : due;
   }
-  // Folds [begin, end) of what is counted, in the order of the data shards. Requires:
-  // it is here. `element`: bytes of one.
+  // Folds [begin, end) of `counted`, in the order of the data shards. Requires: these
+  // bytes have arrived. `element`: bytes of one element.
   void fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
             const std::byte* own, size_t begin, size_t end, size_t element,
             double scale) const;
 
-  // The bytes of a whole contribution.
+  // Bytes of a complete contribution.
   const std::byte* bytes_of(Rank from) const { return source(from).staged.data(); }
 
   std::unique_ptr<straggler::Policy> policy;
-  straggler::ActiveBackup* backups = nullptr;  // the same, where there are any
+  straggler::ActiveBackup* backups = nullptr;  // the same policy, with backups only
 
  private:
   struct Source {
@@ -104,14 +104,14 @@ class OwnedShard {
   std::vector<Source> sources_;  // by rank
 
  public:
-  size_t folded = 0;  // ahead, of all members
-  size_t sent = 0;    // of the result, ahead of the close
+  size_t folded = 0;  // bytes folded ahead, of all members
+  size_t sent = 0;    // bytes of the result sent ahead of the close
   bool is_closed = false;
   bool is_acknowledged = false;
-  bool is_due = false;                        // but for those that have not answered
-  bool has_asked = false;                     // who knows of the operation
-  RankSet present;                            // those that said so
-  std::vector<straggler::StandIn> stand_ins;  // of what is closed
+  bool is_due = false;                        // waits only for members' answers
+  bool has_asked = false;                     // which members know the operation
+  RankSet present;                            // members that have answered so
+  std::vector<straggler::StandIn> stand_ins;  // of the closed shard
 };
 
 }  // namespace aikido::collectives

@@ -61,7 +61,7 @@ void PartialAllreduce::contribute_all() {
   }
 }
 
-// Note [who owns nothing hesitates]
+// Note [hesitation of a member without shards]
 Duration PartialAllreduce::hesitation_here() const {
   if (call_.policy.rebalance || host_->view().is_owner(host_->self()) ||
       plan_.num_bytes(0) <= kLatePiece)
@@ -88,7 +88,7 @@ void PartialAllreduce::contribute(int32_t s) {
   if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
-  // Note [who owns nothing hesitates]
+  // Note [hesitation of a member without shards]
   if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
     return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
   if (!feed_) feed_.emplace(plan_.num_shards(), contribution_bytes());
@@ -282,7 +282,7 @@ bool PartialAllreduce::is_decided() const {
   return true;
 }
 
-// Note [closed is not had]
+// Note [closed vs. received]
 bool PartialAllreduce::is_withheld() const {
   const size_t num_owners = host_->view().cut_of(seq_).owners.size();
   const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;

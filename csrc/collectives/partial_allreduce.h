@@ -4,49 +4,48 @@
 //
 // Allreduce that can end without a late member (our design; the idea of skipping is
 // AIKIDO's). Bytes flow as in DirectReduction, but the owner of a shard closes it when
-// its policy says so, folds the contributions that are whole, and sends result and mask
-// to all members, the late ones included. So whoever exposes a result exposes the same
-// one.
+// its policy says so. The owner folds the complete contributions, and sends result and
+// mask to all members, late or not. So all members expose the same result, or none.
 //
 // The operation lives on every member from the first frame on, called or not: a member
-// whose caller is late still owns its shard, and keeps the results for its caller. It
-// lives on after its end until all members have the results, because a change of the
-// view (membership/view_change.h) may make any holder the one to send them.
+// with a late caller still owns its shard, and keeps the results for its caller. It
+// lives on after its end until all members have the results, because a view change
+// (membership/view_change.h) may make any holder the sender of a result.
 //
 // Note [a full sum goes out as it is folded]
-// With WaitAll(rebalance=True) a shard has one possible mask, all members, so a piece
-// of its result goes out as soon as everybody's bytes for it are here, before the shard
-// is closed: a receiver may take it whoever sends it. The last member's upload and the
-// download of the result so take the time of one. While somebody owns nothing, and is
-// so the last, the pieces are small: that of the last one is all that is added.
+// With WaitAll(rebalance=True) a shard has one possible mask: all members. So a piece
+// of the result is sent as soon as all members' bytes for it have arrived, before the
+// close, and a receiver may accept it from any sender. So the last member's upload and
+// the download of the result overlap. While some member owns nothing, and therefore is
+// the last, the pieces are small: only the piece of the last member adds time.
 //
 // Note [one mask for the bucket]
-// With masks="bucket" an operation is one shard, and the owners of a cut take turns: it
-// has the number that its owner has in the cut, so a view knows it like any other.
+// With masks="bucket" an operation is one shard, and the owners of a cut take turns. A
+// view handles it like any shard: it has the number that its owner has in the cut.
 //
-// Note [who owns nothing hesitates]
+// Note [hesitation of a member without shards]
 // A member that owns nothing was late again and again, and its results leave last. With
-// operations back to back it so calls just when the others close without it, and what
-// it has handed to a socket until it hears of that goes into the downlinks of those
-// that send each other results. So it waits a moment before it contributes to a large
-// operation, a small part of the time that these take, and sends in small frames.
+// operations back to back it calls when the others close without it. Bytes that it
+// gives to a socket before it hears of the close then use the downlinks on which the
+// others send each other results. Rule: it waits a moment before it contributes to a
+// large operation, a small part of the time of such operations, and sends small frames.
+//   If there are full sums only, such a member is the last, and each owner must send
+// its bytes on to all others. So its contributions are paced to end together: a socket
+// that is alone at the end would bring more bytes than its owner can send on.
 //
-// Where full sums are all there is, such a member is the last, and each owner has to
-// send on what comes of it to all others. So its contributions go out evenly, to end
-// together: over a socket that is left alone at the end more comes than its owner can
-// send on.
-//
-// Note [closed is not had]
-// A result is had once it is here whole; what is had is reported in a change of the
-// view, and stays. What an owner has closed is had if every shard of the operation is
-// full and its bytes have left for half of the others at least, and else when one other
-// member has acknowledged it, or none needs it: where the call has failed on all
-// others, nobody will. A slow owner can so give up a result that nobody else has got,
-// and the others need no bytes from behind its link.
+// Note [closed vs. received]
+// A member has received a shard's result when all its bytes have arrived. A received
+// result is reported in a view change, and stays. A result that a member has closed as
+// the owner counts as received if one of these holds:
+//   - every shard is full, and these bytes have left for at least half of the others;
+//   - one other member has acknowledged it;
+//   - no other member needs it. If the call has failed on all others, none will.
+// So a slow owner can give up a result that no other member has received, and the
+// others need no bytes from behind its link.
 //
 // Note [the input stays until the result is whole]
-// The result of a shard is written beside the caller's memory and copied there when it
-// is whole. Until then the input is there to be sent again, to another owner.
+// The result of a shard is written beside the caller's memory, and is copied there when
+// it is complete. Until then the input can be sent again, to another owner.
 
 #include <memory>
 #include <vector>
@@ -92,28 +91,28 @@ class PartialAllreduce final : public Operation {
   std::vector<Rank> awaited() const override;
 
  private:
-  // One shard, or part of one, as every member sees it.
+  // One shard, or a part of one, on any member.
   struct Shard {
-    bool is_live = false;  // else it goes in parts, or is a part of what goes whole
+    bool is_live = false;  // false: its parts are used instead, or its whole shard
     Rank owner;
     RankSet mask;  // known with the first byte of the result, or the close
     straggler::Reason reason = straggler::Reason::kComplete;
     Duration deadline{};
-    size_t bytes = 0;  // of the result, here
+    size_t bytes = 0;  // received bytes of the result
     bool is_had = false;
-    bool is_charged = false;                         // to those that have not called it
-    std::vector<straggler::StandIn> stand_ins;       // known with the mask,
-    std::vector<Rank> out;                           // and this too
-    bool is_offered = false;                         // by us, a backup, in this view
-    bool is_acknowledged = false;                    // by us
-    std::vector<transport::MessageId> contribution;  // ours, on its way to its owner
-    uint32_t contributed_in = 0;        // and the view it was last right in
-    std::unique_ptr<OwnedShard> own;    // while it is ours to close
-    std::optional<Verdict> given_up;    // with which we had closed it until a promise
+    bool is_charged = false;  // to members that have not called the operation
+    std::vector<straggler::StandIn> stand_ins;       // known with the mask
+    std::vector<Rank> out;                           // known with the mask
+    bool is_offered = false;                         // by this backup, in this view
+    bool is_acknowledged = false;                    // by this member
+    std::vector<transport::MessageId> contribution;  // own, on its way to its owner
+    uint32_t contributed_in = 0;        // last view in which it was sent correctly
+    std::unique_ptr<OwnedShard> own;    // while this member may close the shard
+    std::optional<Verdict> given_up;    // header of our close, given up by a promise
     size_t results_in_flight = 0;       // to members that were in time
-    std::vector<uint32_t> pieces_left;  // of them, by rank
-    RankSet late;                       // who is still to get the result from us
-    TimePoint late_due{};               // and when at the latest
+    std::vector<uint32_t> pieces_left;  // of these results, by rank
+    RankSet late;                       // members that still get the result from us
+    TimePoint late_due{};               // latest time to send it
     Verdict verdict() const { return {mask, reason, deadline, stand_ins, out}; }
     void take(Verdict verdict);
     void open_again() {
@@ -122,18 +121,18 @@ class PartialAllreduce final : public Operation {
       out.clear();
     }
   };
-  // Of messages that somebody waits for; a result of shard s to rank r has the first
-  // and s n + r, a piece of the contribution to it the first and s.
+  // Tokens of messages that something waits for. A result of shard s to rank r has
+  // kFirstResultToken + s n + r; a piece of a contribution has kFirstPieceToken + s.
   static constexpr uint32_t kContributionToken = 1;
   static constexpr uint32_t kFirstResultToken = 2;
   static constexpr uint32_t kFirstPieceToken = 1u << 31;
-  // Of a frame that is being received.
+  // Codes of a frame that is being received.
   static constexpr int32_t kNothing = -1;
   static constexpr int32_t code_of(transport::FrameKind kind, int32_t s) {
     return 2 * s + (kind == transport::FrameKind::kResult ? 1 : 0);
   }
 
-  // A piece of a result on its way, of this view.
+  // A piece of a result on its way, in this view.
   struct Sending {
     int32_t shard;
     Rank to;
@@ -151,7 +150,8 @@ class PartialAllreduce final : public Operation {
   size_t contribution_bytes() const;
   size_t piece_bytes() const;
   bool is_live(uint32_t s) const { return s < shards_.size() && shards_[s].is_live; }
-  // Each member begins with another owner, so that no owner is everybody's first.
+  // Each member begins with another owner, so that no owner is the first of all
+  // members.
   int32_t in_turn(size_t i) const {
     return live_[(static_cast<size_t>(host_->self().value) + 1 + i) % live_.size()];
   }
@@ -220,7 +220,7 @@ class PartialAllreduce final : public Operation {
   Outcome make_outcome() const;
   std::byte* result();
 
-  // With backups (partial_backup.cpp); without them nobody is one.
+  // With backups (partial_backup.cpp). Without them no rank is a backup.
   bool is_backup(Rank rank) const { return rank.value >= num_data_shards_; }
   const RankSet& wanted() const {
     return call_.policy.has_stand_ins() ? wanted_ : participants_;
@@ -266,35 +266,35 @@ class PartialAllreduce final : public Operation {
   const int32_t num_data_shards_;
   RankSet participants_;
   RankSet wanted_;                            // with backups: data shards
-  std::vector<std::optional<int32_t>> said_;  // by backup: what it has computed
-  RankSet computed_;                          // whose callers came late
+  std::vector<std::optional<int32_t>> said_;  // by backup: its computed data shard
+  RankSet computed_;                          // members with late callers
   std::vector<Shard> shards_;                 // by index
   int32_t shards_left_ = 0;
   bool is_partial_ = false;     // some shard is not full
-  bool is_charged_ = false;     // some shard of it
-  RankSet moved_;               // owned a shard of it, and was too slow
-  bool is_input_gone_ = false;  // a result that counts no more was written over it
+  bool is_charged_ = false;     // some shard is charged
+  RankSet moved_;               // owners that were too slow and lost a shard
+  bool is_input_gone_ = false;  // a dropped result was written over the input
   std::vector<Sending> sending_;
-  // The whole bucket as committed. Results are read from here, not from the caller's
-  // memory, which is the caller's again once the operation is over.
+  // The committed bucket. Results are sent from here, not from the caller's memory,
+  // which belongs to the caller again once the operation is over.
   Buffer result_;
   size_t contributions_in_flight_ = 0;
-  std::optional<EvenFeed> feed_;  // of those, where they go out evenly
+  std::optional<EvenFeed> feed_;  // paces the contributions, if they are paced
   uint64_t cancelled_bytes_ = 0;
   bool was_committed_ = false, is_passed_ = false, looks_again_ = false;
-  // By rank: the frame that is being written to our memory, as code_of() it.
+  // By rank: the frame that is being written to our memory, by code_of().
   std::vector<int32_t> receiving_;
-  // Since when a missing owner can be measured, and what the pace says of its result.
+  // Time from which a missing owner can be measured, and the finding of the pace.
   TimePoint ready_at_{};
   std::optional<straggler::Pace> pace_;
   straggler::Pace::Finding found_{};
-  std::optional<TimePoint> fewest_at_;  // when enough for a result had called
-  bool has_quorum_ = false;             // and for a quorum
+  std::optional<TimePoint> fewest_at_;  // time when enough members had called
+  bool has_quorum_ = false;             // enough members for a quorum had called
   bool has_suspected_ = false, are_too_few_ = false;  // in this view
-  int num_tries_ = 0;                                 // in it, to restore owners
-  std::optional<TimePoint> contribute_at_;            // not before
-  int num_views_ = 0;                                 // that it has gone through,
-  bool was_anew_ = false;                             // but for one that cut it anew
+  int num_tries_ = 0;                                 // in this view, to restore owners
+  std::optional<TimePoint> contribute_at_;            // earliest time to contribute
+  int num_views_ = 0;                                 // views since the beginning
+  bool was_anew_ = false;  // except a view that cut the operation anew
 };
 
 }  // namespace aikido::collectives

@@ -136,7 +136,7 @@ size_t PartialAllreduce::piece_bytes() const {
   return std::min(chunk, piece / element * element);
 }
 
-// Note [who owns nothing hesitates]
+// Note [hesitation of a member without shards]
 size_t PartialAllreduce::contribution_bytes() const {
   const size_t piece = piece_bytes();
   return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
@@ -427,7 +427,7 @@ bool PartialAllreduce::is_needed() const {
   return is_needed;
 }
 
-// Note [closed is not had]
+// Note [closed vs. received]
 void PartialAllreduce::have_own() {
   if (!host_->view().has(host_->self())) return;
   const bool is_alone = !is_needed();

@@ -79,7 +79,7 @@ void PartialReduceScatter::withdraw(Rank rank) {
   mine.copy = {};
 }
 
-// Note [a slow receiver holds nobody up]. What has left stays as it is.
+// Note [slow receivers]. What has left stays as it is.
 void PartialReduceScatter::disown(Rank rank) {
   Contribution& mine = to(rank);
   const OutBlock& out = block(rank);
@@ -199,7 +199,7 @@ RankSet PartialReduceScatter::whole() const {
   return whole;
 }
 
-// Note [what a member gave before it left]
+// Note [contribution of a departed member]
 RankSet PartialReduceScatter::givers() const {
   RankSet givers = participants_;
   whole().for_each([&](Rank rank) {

@@ -2,29 +2,31 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Reduce_scatter that can end without a late member. The block of rank r is r's: it
-// alone folds it, has it, and decides whose contributions are in it. So nobody has to
-// agree with anybody: masks differ between ranks, and whoever is left out somewhere is
-// told by whom (a kResult without data), so that it does not send there any more.
+// Reduce_scatter that can end without a late member. Rank r owns the block of rank r:
+// it alone folds the block, receives it, and decides which contributions are in it. So
+// no agreement is needed. Masks differ between ranks. A skipped member is told by the
+// owner (a kResult without data), so that it sends no more to that owner.
 //
-// What comes before the local call waits here, and the policy's clock runs: a late
-// member finds its block decided when it calls, by what has come and its own
-// contribution, which is always in its own block.
+// Contributions that come before the local call wait here, and the clock of the policy
+// runs. So a late member finds its block decided when it calls. The block then contains
+// the received contributions and its own contribution, which is always in its own
+// block.
 //
-// Note [what a member gave before it left]
-// A contribution that is here whole counts, although its giver has left or died since:
-// nobody else decides about our block, so nobody can decide otherwise. One that ends
-// its last call and leaves takes nothing from those behind it. One that is out and
+// Note [contribution of a departed member]
+// A complete contribution counts, even if its sender has left or died since. That is
+// safe because no other member decides about this block. A member that ends its last
+// call and leaves takes nothing from the members behind it. An excluded member that
 // lives is told that its call has failed, so it is in no block.
 //
-// Note [a slow receiver holds nobody up]
-// The caller may write to its input when its call is over, and a slow receiver may take
-// its block much later. When the own block is done, what has not left is waited for no
-// longer than a copy of it would take, and then copied: from there on the engine owns
-// it. A receiver that has not called is owed no more than the log allows, because each
-// operation counts in full there (straggler/result_log.h). One that has called ends its
-// call only with our block in, or says that it went on without it, and the rest is
-// cancelled: so it is owed the blocks of its calls under way.
+// Note [slow receivers]
+// The caller may write to its input when its call is over, but a slow receiver may take
+// its block much later. Rule: when the own block is done, the operation waits for
+// unsent bytes no longer than a copy of them would take, and then copies them. From
+// then on the engine owns the bytes. The memory is bounded. A receiver that has not
+// called is owed at most the log, because each operation counts in full there
+// (straggler/result_log.h). A receiver that has called ends its call with our block, or
+// announces that it went on without it; then the rest is cancelled. So it is owed the
+// blocks of its calls under way.
 
 #include <memory>
 #include <vector>
@@ -54,14 +56,14 @@ class PartialReduceScatter final : public Operation {
   std::vector<Rank> missing() const override;
 
  private:
-  // What another member gets of us.
+  // Contribution of this member to another member's block.
   struct Contribution {
     transport::MessageId id = 0;
     bool is_posted = false;
-    bool is_under_way = false;  // and was not withdrawn
-    uint32_t token = 0;         // of the message that is
-    Buffer copy;                // of what had not left when the call ended
-    Verdict without_us;  // what its owner decided; the mask is empty until it says so
+    bool is_under_way = false;  // and not withdrawn
+    uint32_t token = 0;         // of the message under way
+    Buffer copy;                // of the bytes that were unsent at the end of the call
+    Verdict without_us;  // its owner's header; the mask is empty until it arrives
   };
 
   Status on_start() override;
@@ -106,14 +108,14 @@ class PartialReduceScatter final : public Operation {
   kernels::ReduceFn reduce_;
   straggler::GroupPolicy& group_policy_;
   RankSet participants_;
-  RankSet givers_;                   // and who gave all and is gone
-  std::unique_ptr<OwnedShard> own_;  // while it is open; its size comes with the first
+  RankSet givers_;                   // participants, and departed members that gave all
+  std::unique_ptr<OwnedShard> own_;  // while open; the first contribution sets its size
   size_t own_bytes_ = 0;
   Rank sized_by_ = kNoRank;
-  RankSet receiving_;  // whose frame is being written to our memory
+  RankSet receiving_;  // members with a frame that is being written to our memory
   bool is_closed_ = false;
   Verdict verdict_;
-  TimePoint copy_at_{};              // once closed: what has not left is copied then
+  TimePoint copy_at_{};              // after the close: time to copy unsent bytes
   std::vector<Contribution> given_;  // by rank
   uint32_t num_messages_ = 0;
   uint64_t cancelled_bytes_ = 0;

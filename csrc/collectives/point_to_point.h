@@ -3,14 +3,15 @@
 #pragma once
 //
 // Tagged messages between two members, matched in the order of sending within a source
-// and tag. Small ones are sent at once and wait at the receiver; larger ones are
-// announced and wait at the sender until their receive is posted, so that they go
-// straight into its memory. So do small ones when as many wait at the receiver as the
-// window allows, and those that are less urgent than one that went to the same member:
-// so the receiver hears of all in their order, and what overtakes them need not wait
-// there. A member may send to itself. Of the receives that a message fits the one that
-// was posted first takes it, and a receive from anyone takes what came first.
-// What a call or a frame costs grows with the logarithm of what waits. Progress thread
+// and tag. Small messages are sent at once and wait at the receiver. Larger messages
+// are announced and wait at the sender until their receive is posted. So they go
+// straight into its memory. Two kinds of small messages are announced as well: messages
+// beyond the window of waiting bytes at the receiver, and messages that are less urgent
+// than an earlier message to the same member. So the receiver hears of all messages in
+// their order, and an overtaking message need not wait there. A member may send to
+// itself. If a message fits several receives, the receive that was posted first takes
+// it. A receive from anyone takes the message that came first. The cost of a call or
+// frame grows with the logarithm of the number of waiting messages. Progress thread
 // only.
 
 #include <functional>
@@ -28,7 +29,7 @@
 
 namespace aikido::collectives {
 
-// The end of a send or receive; `peer` is the source of what was received.
+// End of a send or receive; `peer` is the source of the received message.
 using MessageCompletion = std::function<void(const Status&, Rank peer)>;
 
 struct SendCall {
@@ -61,57 +62,58 @@ class Mailbox {
   void send(SendCall&& call);
   void receive(ReceiveCall&& call);
 
-  // Frames of the kinds kP2p...; as Operation::place and arrived.
+  // For frames of the kinds kP2p...; as Operation::place and arrived.
   Result<std::byte*> place(Rank from, const transport::FrameHeader& header);
   void arrived(Rank from, const transport::FrameHeader& header);
 
-  // Ends what depends on `peer` alone. Messages that have come whole stay.
+  // Ends the calls that depend on `peer` alone. Complete messages stay.
   void on_peer_lost(Rank peer, const Status& why);
-  // Ends the calls that wait for `peer`, and returns whether there were any. What it
-  // has announced stays: it may come back.
+  // Ends the calls that wait for `peer`; returns true if there were any. Announced
+  // messages of `peer` stay, because it may come back.
   bool on_peer_silent(Rank peer, const Status& why);
-  // Ends the receives from `from` (kNoRank: from anyone) that have found no message,
-  // and returns whether there were any.
+  // Ends the receives from `from` (kNoRank: from anyone) without a message; returns
+  // true if there were any.
   bool fail_receives(Rank from, const Status& why);
   void fail_all(const Status& why);
-  // Ends what is past its deadline. `silent`: why one member sends nothing, or ok; a
-  // receive from anyone ends with it. Returns whether one did.
+  // Ends the calls past their deadline. `silent`: reason why one member sends nothing,
+  // or ok; a receive from anyone ends with it. Returns true if such a receive ended.
   bool on_time(TimePoint now, const Status& silent);
   std::optional<TimePoint> next_look() const;
-  // Messages are to leave, or have found their receives here and are still to come.
+  // True if messages still have to leave, or matched messages still have to arrive.
   bool is_busy() const;
-  // A receive has found no message yet.
+  // True if some receive has found no message yet.
   bool has_receives() const { return !receives_.empty(); }
 
  private:
   class Outbound;
-  // A message on its way to us.
+  // A message on its way to this member.
   struct Inbound {
     int32_t tag = 0;
     size_t total = 0;
     size_t got = 0;
-    bool is_announced = false;   // waits for our word
-    Code withdrawn = Code::kOk;  // not ok: it will not come, and why not
+    bool is_announced = false;   // waits for our request
+    Code withdrawn = Code::kOk;  // not ok: it will not come, for this reason
     Buffer early;
     uint64_t arrival = 0;  // while it waits for its receive: its key in waiting_
-    std::shared_ptr<Outbound> local;     // sent by ourselves
+    std::shared_ptr<Outbound> local;     // sent by this member to itself
     std::optional<ReceiveCall> receive;  // matched
   };
   struct Source {
     explicit Source(const Recycler& recycler) : inbound(recycler) {}
     uint64_t next_sent = 1;  // number of our next message to that peer
     uint64_t next_seen = 1;  // first message from that peer not seen yet
-    // Bytes of messages that went unasked, since the beginning: sent to that peer,
-    // taken there as far as we were told; taken here, and told.
+    // Bytes of messages that were sent unasked, since the beginning. To that peer:
+    // sent, and taken there as far as reported. From that peer: taken here, and
+    // reported.
     uint64_t sent = 0, taken_there = 0;
     Priority most_urgent = kMinPriority;  // of our messages to that peer
     uint64_t taken = 0, told_taken = 0;
-    uint64_t come = 0;  // unasked, whole or not
+    uint64_t come = 0;  // unasked, complete or not
     RecycledMap<uint64_t, Inbound> inbound;
   };
 
-  // Where receives and messages meet, by source (kNoRank for anyone) and tag, and in
-  // which order: of posting, or of arrival.
+  // Key by which receives and messages meet: source (kNoRank for anyone), tag, and
+  // order of posting or of arrival.
   using Place = std::tuple<Rank, int32_t, uint64_t>;
   template <class Places>
   static auto first_at(Places& places, Rank from, int32_t tag);
@@ -140,14 +142,14 @@ class Mailbox {
 
   OperationHost* host_;
   std::vector<Source> sources_;
-  RecycledMap<Place, ReceiveCall> receives_;  // that have found no message yet
-  // Messages that have found no receive yet, each under its source and under kNoRank:
+  RecycledMap<Place, ReceiveCall> receives_;  // without a message
+  // Messages without a receive, each under its source and under kNoRank. The value is
   // the source and the number of the message there.
   RecycledMap<Place, std::pair<Rank, uint64_t>> waiting_;
   uint64_t next_posted_ = 1;
   uint64_t next_arrival_ = 1;
   RecycledMap<std::pair<Rank, uint64_t>, std::shared_ptr<Outbound>> outbound_;
-  // Of all sends and receives that are not over.
+  // Deadlines of all sends and receives that are not over.
   std::multiset<TimePoint, std::less<>, Recycling<TimePoint>> deadlines_;
 };
 

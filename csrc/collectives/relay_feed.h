@@ -2,15 +2,15 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Who gets which bytes of a broadcast from its root, and passes them on (our design). A
-// root that sends all to everybody sends n - 1 times as much as anybody receives, and
-// its link is what all wait for. So it hands out pieces: each goes to one receiver, the
-// relay of it, which passes it on to the others. Where a broadcast is a scatter and an
-// allgather (Thakur, Rabenseifner and Gropp, 2005, section 4.2), its bytes are divided
-// likewise, but evenly and at the start: all wait for a rank that comes late, or whose
-// uplink is slow. Here a relay gets more once it has passed on what it had, so a slow
-// one gets little, and one that joins later has what it missed from the root. Pure; one
-// thread.
+// Relayed sends of a broadcast (our design): the root hands out pieces, and the
+// receivers pass them on. Without relays the root sends n - 1 times as much as any
+// member receives, and all wait for its link. With relays each piece goes to one
+// receiver, its relay, which passes it on to the others. A scatter followed by an
+// allgather (Thakur, Rabenseifner and Gropp, 2005, section 4.2) divides the bytes
+// likewise, but evenly and at the start: then all wait for a rank that comes late or
+// has a slow uplink. Here a relay gets more pieces after it has passed on its pieces.
+// So a slow relay gets little. A member that joins later gets its missed bytes from the
+// root. Pure; one thread.
 
 #include <cstddef>
 #include <optional>
@@ -24,62 +24,64 @@ namespace aikido::collectives {
 
 class RelayFeed {
  public:
-  // What a relay has and has not passed on: so many pieces, for its link to stay busy
-  // while we are told what has left, but no more than half of an even share. A slower
-  // one than the fastest has that much less, so that all need the same time for what
-  // they have; one that is not known yet has kUnknownAhead pieces, and what it has
-  // passed on. What it passes on in kWorth it may have in any case, up to an even share
-  // and twice what it has ever passed on without a pause: where ranks share processors
-  // each turn that is spared counts.
+  // Limit of the pieces that a relay has and has not passed on. kMostAhead pieces keep
+  // its link busy until the news that bytes have left, but not more than half of an
+  // even share. A relay that is slower than the fastest relay has proportionally less,
+  // so that all need the same time. A relay of unknown pace has kUnknownAhead pieces,
+  // plus the bytes that it has passed on. In any case a relay may have the bytes that
+  // it passes on in kWorth, up to an even share and twice the most that it has passed
+  // on without a pause: if ranks share processors, each saved turn counts.
   static constexpr size_t kMostAhead = 8, kUnknownAhead = 2;
   static constexpr Duration kWorth = std::chrono::milliseconds(4);
-  // A receiver's link is idle for what its relays lag behind, a piece each: that is
-  // this share of all, if such pieces are no smaller than kLeastPiece.
+  // The link of a receiver is idle while its relays lag behind by one piece each. That
+  // is 1/kLagShare of all bytes, if such pieces are not smaller than kLeastPiece.
   static constexpr size_t kLagShare = 128;
   static constexpr size_t kLeastPiece = 16 << 10;
-  // Until all have joined, who may miss what goes now, a relay has no more than what it
-  // has passed on, or would have at its pace, and this.
+  // Until all members have joined, members may miss the present pieces. Till then a
+  // relay has at most the bytes that it has passed on, or would have at its pace, plus
+  // this.
   static constexpr size_t kFirstPiece = 8 << 10;
 
   struct Piece {
     Rank to;
     size_t begin, end;  // bytes
-    // To whom `to` passes it on. Empty: what it has missed, or nobody else is there.
+    // Members to which `to` passes the piece on. Empty: the piece was missed by `to`,
+    // or nobody else has joined.
     RankSet pass_to;
-    bool was_missed;  // not to be told of by on_passed()
+    bool was_missed;  // true: on_passed() does not count it
   };
 
-  // Of `bytes` to so many receivers, ranks of a world of `world_size`, in pieces of
-  // `chunk_bytes` at most.
+  // A broadcast of `bytes` bytes to `num_receivers` ranks of a world of `world_size`,
+  // in pieces of at most `chunk_bytes`.
   RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
             size_t chunk_bytes);
 
-  // From now on it gets all, and passes on. Requires: it has not joined; `pace`, which
-  // is updated, outlives the feed.
+  // From now on `rank` gets all pieces, and passes pieces on. Requires: it has not
+  // joined; `pace`, which is updated, outlives the feed.
   void join(Rank rank, RelayPace* pace);
-  // The next piece that may go; empty: none until somebody joins, or has passed one on.
+  // Next piece to send; nullopt: none until a member joins, or has passed a piece on.
   std::optional<Piece> next(TimePoint now);
-  // So many bytes that it got, of all pieces, have left it again. False: that is less
-  // than it has said before, or more than it has.
+  // `bytes` bytes of all pieces of `relay` have left it again. Returns false if that is
+  // less than it has reported before, or more than it has.
   [[nodiscard]] bool on_passed(Rank relay, size_t bytes, TimePoint now);
-  // What it had missed has left us.
+  // The bytes that `rank` had missed have left the root.
   void on_caught_up(Rank rank) { at(rank).is_behind = false; }
 
-  // All is handed out to those that have joined.
+  // Everything is handed out to the members that have joined.
   bool is_handed_out() const;
-  // It has pieces that it has not passed on, or has not got what it had missed.
+  // `rank` has pieces that it has not passed on, or lacks bytes that it had missed.
   bool is_busy(Rank rank) const {
     return at(rank).handed > at(rank).passed || at(rank).is_behind;
   }
 
  private:
   struct Relay {
-    size_t missed = 0;       // bytes from the first, still to be handed to it
-    bool is_behind = false;  // they have not left us
+    size_t missed = 0;       // bytes from the first that must still be handed to it
+    bool is_behind = false;  // these bytes have not left the root
     size_t handed = 0;       // bytes of its pieces
     size_t passed = 0;
-    // Since it last got something while it had nothing, or nobody to pass it on to: so
-    // much had been handed to it then.
+    // Time of the last piece that came while it had nothing to pass on, or nobody to
+    // pass it to; and the bytes handed to it before.
     TimePoint busy_since{};
     size_t handed_before = 0;
     bool was_alone = false;  // at its last piece

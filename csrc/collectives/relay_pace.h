@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How fast a rank passes on what it gets, over all broadcasts (our design). What leaves
-// a rank goes first into buffers on the way, as fast as memory, so a short time alone
-// tells nothing about a link. Several count together: a rank of which nothing else is
-// known has never had more to pass on. Pure; one thread.
+// Rate at which a rank passes on its pieces, over all broadcasts (our design). Bytes
+// that leave a rank first fill buffers on the way, as fast as memory. So a single short
+// time says nothing about the link, but several short times count together: a rank
+// about which nothing else is known has never had more to pass on. Pure; one thread.
 
 #include <cstddef>
 
@@ -17,13 +17,13 @@ class RelayPace {
  public:
   static constexpr Duration kEnough = std::chrono::milliseconds(4);
 
-  // 0: not known. As it was when last measured, for kEnough without a pause, or so much
-  // of times that were shorter.
+  // The last measured rate; 0: not known. It was measured over kEnough without a pause,
+  // or over shorter times with that sum.
   double bytes_per_second() const { return bytes_per_second_; }
   // The most bytes that it has passed on without a pause.
   size_t longest() const { return longest_; }
 
-  // So many have left it in the time `busy` since it last had nothing to pass on.
+  // `bytes` have left the rank in the time `busy` since it last had nothing to pass on.
   // `is_over`: it has nothing again.
   void on_passed(size_t bytes, Duration busy, bool is_over);
 
@@ -32,7 +32,7 @@ class RelayPace {
 
   double bytes_per_second_ = 0;
   size_t longest_ = 0;
-  // Of the times that were too short.
+  // Sums of the times that were too short.
   size_t short_bytes_ = 0;
   Duration short_busy_{};
 };

@@ -2,16 +2,18 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A large broadcast in a group of more than two. Receivers say that they have called;
-// then the root hands out pieces, which their receivers pass on to each other
-// (relay_feed.h). To a receiver that reads our memory, and to an only one that does
-// not, all goes at once: there a piece from somebody else saves nothing. Strict.
+// Large broadcast in a group of more than two members. Receivers announce their calls.
+// Then the root hands out pieces, and their receivers pass the pieces on to each other
+// (relay_feed.h). Two kinds of receivers get everything at once: a receiver that reads
+// the root's memory, and an only receiver that does not. Relays save nothing there.
+// Strict.
 //
-// A piece names those that it is to be passed on to behind the call of its first frame:
-// a bit for each rank (membership/view.h). Its receiver tells the root by a kData without
-// payload how many bytes, of all pieces, have left again (`total_bytes`): behind its
-// data, and before it leaves. The root is done when all have. So who waits for bytes
-// waits for the root, and the root knows for whom.
+// A piece names the members to pass it on to, behind the call of its first frame: one
+// bit for each rank (membership/view.h). Its receiver reports to the root, by a kData
+// without payload, how many bytes of all pieces have left again (`total_bytes`). It
+// does so behind its data, and before it leaves. The root is done when everything has
+// left. So a member that waits for bytes waits for the root, and the root knows the
+// cause.
 
 #include <map>
 #include <optional>
@@ -25,7 +27,7 @@ namespace aikido::collectives {
 
 class RelayedBroadcast final : public Operation {
  public:
-  // Whether it is for this call in a group of `size`. The same on all members.
+  // True if this class serves the call in a group of `size`. Equal on all members.
   static bool suits(const Call& call, int32_t size, size_t eager_bytes);
 
   RelayedBroadcast(OperationHost* host, Seq seq, Call call, Rank first_caller);
@@ -38,13 +40,13 @@ class RelayedBroadcast final : public Operation {
   void probe() override;
 
  private:
-  // What others have sent us.
+  // Bytes that another member sends us.
   struct Source {
-    RankSet pass_to;        // of the piece that comes
-    bool is_piece = false;  // it is one: the root is to be told
-    size_t end = 0;         // of its last frame that is here, in the tensor
+    RankSet pass_to;        // of the arriving piece
+    bool is_piece = false;  // true: the root must be told
+    size_t end = 0;         // position behind its last received frame, in the tensor
   };
-  // A frame of a piece that is on its way to others.
+  // A frame of a piece on its way to others.
   struct Passing {
     size_t bytes = 0;
     int32_t copies = 0;
@@ -57,33 +59,33 @@ class RelayedBroadcast final : public Operation {
   bool is_root() const { return host_->self() == call_.root; }
   const std::byte* data() const;
   Status nonsense(Rank from, const char* what) const;
-  // Of the root.
+  // At the root.
   void join(Rank rank);
   void hand_out();
   bool has_served_all() const;
   void on_told(Rank relay, size_t bytes);
-  // Of the others.
+  // At the receivers.
   void pass_on(const Source& source, size_t begin, size_t end);
   void on_copy_sent(uint32_t token);
   void on_passed(size_t bytes);
   void finish_if_done();
 
-  size_t num_copies_ = 1;  // of what is posted
+  size_t num_copies_ = 1;  // of the posted message
 
   // At the root.
-  size_t num_readers_ = 0;  // of its memory
+  size_t num_readers_ = 0;  // receivers that read its memory
   RankSet callers_;         // have called
-  RankSet sent_;            // of those that get all at once
-  RankSet far_;             // those that get pieces
+  RankSet sent_;            // receivers that have been sent everything at once
+  RankSet far_;             // receivers that get pieces
   std::optional<RelayFeed> feed_;
 
-  // At the others.
+  // At the receivers.
   std::vector<Source> sources_;  // by rank
   ByteRanges here_;
-  size_t got_ = 0;                       // bytes that are here
+  size_t got_ = 0;                       // received bytes
   std::map<uint32_t, Passing> passing_;  // by number
   uint32_t next_number_ = 0;
-  std::vector<int32_t> unsent_;  // copies, by the rank that they go to
+  std::vector<int32_t> unsent_;  // unsent copies, by their receivers' ranks
   size_t passed_ = 0;            // bytes of all pieces
 };
 

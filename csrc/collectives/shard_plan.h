@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Cuts a bucket into shards and gives each an owner. Pure, and the same on every
-// member: it follows from the call and the size of the view.
+// Plan that cuts a bucket into shards and gives each shard an owner. Pure, and equal on
+// every member: it depends on the call and the size of the view only.
 
 #include <algorithm>
 #include <cstddef>
@@ -17,8 +17,8 @@ namespace aikido::collectives {
 class ShardPlan {
  public:
   // `count` elements of `element_bytes`, `size` members. Shards hold at least
-  // `min_shard_bytes` (the last may be smaller): a small bucket has one owner and so
-  // the fewest messages. `first_owner` owns the first shard, the next rank the second.
+  // `min_shard_bytes` (the last shard may be smaller). So a small bucket has one owner,
+  // and the fewest messages. `first_owner` owns shard 0, the next rank shard 1.
   ShardPlan(uint64_t count, size_t element_bytes, int32_t size, size_t min_shard_bytes,
             Rank first_owner = Rank(0))
       : count_(count),
@@ -39,7 +39,7 @@ class ShardPlan {
 
   int32_t num_shards() const { return num_shards_; }
   Rank owner(int32_t shard) const { return Rank((first_owner_.value + shard) % size_); }
-  // The shard that `rank` owns, if any: never more than one.
+  // The shard that `rank` owns; a rank owns at most one.
   std::optional<int32_t> shard_of(Rank rank) const {
     const int32_t shard = (rank.value - first_owner_.value + size_) % size_;
     if (shard >= num_shards_) return std::nullopt;

@@ -2,10 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Where the shards of one operation lie in its tensor, and the parts that shards are
-// divided into (membership/view.h) where those are large enough. Shards and parts have
-// an index each, shards first; who they are in the cut says number(). Pure, and the
-// same on every member.
+// Positions of the shards of one operation in its tensor, and of the parts into which
+// large shards are divided (membership/view.h). Shards and parts have an index each,
+// shards first. number() is their number in the cut. Pure, and equal on every member.
 
 #include <vector>
 
@@ -23,15 +22,16 @@ class ShardTable {
   };
 
   ShardTable() = default;
-  // Shard s has the number first + s in its cut. Parts hold at least `min_part_bytes`.
+  // Shard s has the number first + s in the cut. Parts hold at least `min_part_bytes`.
   ShardTable(const ShardPlan& plan, int32_t first, size_t element_bytes);
   void divide(const membership::Cut& cut, size_t min_part_bytes);
 
   int32_t num_shards() const { return num_shards_; }
-  // Of shards and parts.
+  // Number of shards and parts.
   int32_t size() const { return static_cast<int32_t>(ranges_.size()); }
   const std::vector<Parts>& divided() const { return divided_; }
-  // The same shards and parts, and maybe more of these: indices are what they were.
+  // True if `later` has the same shards and parts, and perhaps more parts: indices
+  // stay.
   bool is_extended_by(const ShardTable& later) const;
 
   int32_t number(int32_t i) const { return range(i).number; }

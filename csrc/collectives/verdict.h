@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What the owner of a shard says with its result: who is in it, and why it did not wait
-// for the others. PROTOCOL.md has the bytes. Pure; any thread.
+// Result header: the message of a shard's owner with its result. It has the mask, and
+// the reason not to wait for the others. PROTOCOL.md has the bytes. Pure; any thread.
 
 #include <cstddef>
 #include <span>
@@ -21,43 +21,43 @@ namespace aikido::collectives {
 struct Verdict {
   RankSet mask;
   straggler::Reason reason = straggler::Reason::kComplete;
-  Duration deadline{};  // as told_deadline() has it
-  // Of the mask: what came from backups, ascending.
+  Duration deadline{};  // rounded by told_deadline()
+  // Data shards of the mask that came from backups, ascending.
   std::vector<straggler::StandIn> stand_ins{};
-  // Members that were out of the view in which the operation was new (Cut::out),
-  // ascending, as many as there is room for; said where some members are backups, which
-  // choose by it whose data they compute.
+  // Members excluded from the view in which the operation was new (Cut::out),
+  // ascending, as many as there is room for. Present with backups only: they choose by
+  // this list which primary to shadow.
   std::vector<Rank> out{};
 };
 
-// A deadline that the policy chose, as its frame has it: in whole microseconds, not
-// more, and at most what 32 bits hold. The owner says the same of its own shard, so
-// that the outcome is equal on all ranks.
+// Deadline of the policy as its frame carries it: rounded down to whole microseconds,
+// and limited to 32 bits. The owner uses the same value for its own shard, so the
+// outcome is equal on all ranks.
 Duration told_deadline(Duration chosen);
 
 struct OwnedVerdict {
   Rank owner;
   Verdict verdict;
-  // Of which elements of the tensor.
+  // Range of elements of the tensor.
   uint64_t first_element = 0;
   uint64_t num_elements = 0;
 };
-// How a call ended for `self`, of a group of `size`, by what the owners of its shards
-// said: kind, shards, who was left out and why.
+// Outcome of a call for `self`, in a group of `size`, from the headers of its shards:
+// kind, shards, skipped members and reason.
 Outcome outcome_of(const Call& call, Rank self, int32_t size,
                    std::span<const OwnedVerdict> shards);
 
-// Requires: some members are backups. The holes of a call that ended so, ascending,
-// each data shard and backup once.
+// Holes of a call with this outcome, ascending, each pair of data shard and backup
+// once. Requires: some members are backups.
 std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcome);
 
 std::vector<std::byte> encode_verdict(const Verdict& verdict);
-// kProtocol with a sentence when the bytes are none of a group of `size` with so many
-// data shards.
+// kProtocol with a sentence if the bytes are no header in a group of `size` with
+// `num_data_shards` data shards.
 Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
                                int32_t num_data_shards);
-// How many stand-ins fit into the first frame of a result, and what they leave is room
-// for members that are out.
+// Number of stand-ins that fit into the first frame of a result. The remaining room is
+// for excluded members.
 size_t max_stand_ins(const Call& call, int32_t size);
 
 }  // namespace aikido::collectives
