@@ -15,17 +15,36 @@ bool counts_twice() {
 }
 }  // namespace
 
-std::byte* OwnedShard::place(Rank from, uint64_t offset, BufferPool& pool) {
+bool OwnedShard::is_next(Rank from, uint64_t offset) {
   Source& s = source(from);
   if (s.is_whole) {
     s.is_twice = mutated(Mutation::kCountTwice);
-    return nullptr;
+    return false;
   }
-  if (offset == 0) s.bytes = 0;
-  if (offset != s.bytes) return nullptr;
-  if (!s.staged) s.staged = pool.take(std::max<size_t>(1, bytes_));
+  if (offset == 0) {
+    s.bytes = 0;
+    s.kept.clear();
+  }
+  if (offset != s.bytes) return false;
   s.is_begun = true;
-  return s.staged.data() + offset;
+  return true;
+}
+
+std::byte* OwnedShard::stage(Source& s, BufferPool& pool) {
+  if (!s.staged) s.staged = pool.take(std::max<size_t>(1, bytes_));
+  return s.staged.data();
+}
+
+std::span<const std::byte> OwnedShard::Source::from(size_t begin, size_t end) const {
+  for (const Kept& piece : kept) {
+    if (piece.begin > begin) {
+      end = std::min(end, piece.begin);
+      break;
+    }
+    const size_t at = begin - piece.begin, size = piece.bytes.size();
+    if (at < size) return {piece.data() + at, std::min(end - begin, size - at)};
+  }
+  return {staged.data() + begin, end - begin};
 }
 
 bool OwnedShard::arrived(Rank from, size_t bytes) {
@@ -48,7 +67,6 @@ size_t OwnedShard::ready(const RankSet& members, const std::byte* own) const {
 void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& counted,
                       const std::byte* own, size_t begin, size_t end, size_t element,
                       double scale) const {
-  if (end == begin) return;
   std::array<const void*, 64> few;
   std::vector<const void*> many;
   const void** inputs = few.data();
@@ -57,22 +75,32 @@ void OwnedShard::fold(std::byte* out, kernels::ReduceFn reduce, const Counted& c
     many.resize(n);
     inputs = many.data();
   }
-  size_t i = 0;
-  auto stand_in = counted.stand_ins.begin();
-  counted.mask.for_each([&](Rank data_shard) {
-    Rank r = data_shard;
-    if (stand_in != counted.stand_ins.end() && stand_in->data_shard == r)
-      r = (stand_in++)->backup;
-    inputs[i++] = (r == self_ ? own : source(r).staged.data()) + begin;
-    if (r != data_shard && mutated(Mutation::kShardTwice) &&
-        source(data_shard).is_whole)
-      inputs[i++] = source(data_shard).staged.data() + begin;
-    if (source(r).is_twice) {
-      inputs[i] = inputs[i - 1];
-      ++i;
-    }
-  });
-  reduce(out + begin, inputs, i, (end - begin) / element, scale);
+  while (begin < end) {
+    // Up to the first byte that is not contiguous in one of the contributions.
+    size_t next = end, i = 0;
+    const auto take = [&](Rank r) {
+      const auto bytes =
+          r == self_ ? std::span(own + begin, end - begin) : source(r).from(begin, end);
+      next = std::min(next, begin + bytes.size());
+      inputs[i++] = bytes.data();
+    };
+    auto stand_in = counted.stand_ins.begin();
+    counted.mask.for_each([&](Rank data_shard) {
+      Rank r = data_shard;
+      if (stand_in != counted.stand_ins.end() && stand_in->data_shard == r)
+        r = (stand_in++)->backup;
+      take(r);
+      if (r != data_shard && mutated(Mutation::kShardTwice) &&
+          source(data_shard).is_whole)
+        take(data_shard);
+      if (source(r).is_twice) {
+        inputs[i] = inputs[i - 1];
+        ++i;
+      }
+    });
+    reduce(out + begin, inputs, i, (next - begin) / element, scale);
+    begin = next;
+  }
 }
 
 }  // namespace aikido::collectives

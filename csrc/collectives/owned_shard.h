@@ -37,7 +37,19 @@ class OwnedShard {
 
   // Memory for the next bytes of `from`; null if `offset` is not the next position. A
   // contribution may begin again.
-  std::byte* place(Rank from, uint64_t offset, BufferPool& pool);
+  std::byte* place(Rank from, uint64_t offset, BufferPool& pool) {
+    return place(from, offset, pool, [] { return Buffer(); });
+  }
+  // The same. `keep()` returns memory that holds these bytes already and may be kept,
+  // or an empty Buffer. It is called only if `offset` is the next position.
+  template <class Keep>
+  std::byte* place(Rank from, uint64_t offset, BufferPool& pool, Keep&& keep) {
+    if (!is_next(from, offset)) return nullptr;
+    Source& s = source(from);
+    if (Buffer block = keep())
+      return s.kept.emplace_back(offset, std::move(block)).data();
+    return stage(s, pool) + offset;
+  }
   // These bytes have arrived. Returns true if they complete the contribution.
   bool arrived(Rank from, size_t bytes);
   // The contribution of `from` begins again, or is not wanted any more.
@@ -71,15 +83,25 @@ class OwnedShard {
             const std::byte* own, size_t begin, size_t end, size_t element,
             double scale) const;
 
-  // Bytes of a complete contribution.
+  // Bytes of a complete contribution. Requires: none of them were kept.
   const std::byte* bytes_of(Rank from) const { return source(from).staged.data(); }
 
   std::unique_ptr<straggler::Policy> policy;
   straggler::ActiveBackup* backups = nullptr;  // the same policy, with backups only
 
  private:
+  struct Kept {
+    Kept(size_t offset, Buffer block) : begin(offset), bytes(std::move(block)) {}
+    std::byte* data() const { return bytes.data(); }
+    size_t begin;  // in the contribution
+    Buffer bytes;
+  };
   struct Source {
-    Buffer staged;
+    // The bytes [begin, end), up to the first that is not contiguous with them.
+    std::span<const std::byte> from(size_t begin, size_t end) const;
+
+    Buffer staged;           // of the size of a contribution; all that is not in `kept`
+    std::vector<Kept> kept;  // in ascending order
     size_t bytes = 0;
     bool is_begun = false;
     bool is_whole = false;
@@ -94,6 +116,8 @@ class OwnedShard {
     }
     return here;
   }
+  bool is_next(Rank from, uint64_t offset);
+  std::byte* stage(Source& source, BufferPool& pool);
   Source& source(Rank rank) { return sources_[static_cast<size_t>(rank.value)]; }
   const Source& source(Rank rank) const {
     return sources_[static_cast<size_t>(rank.value)];

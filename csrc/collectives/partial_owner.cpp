@@ -38,6 +38,10 @@ constexpr Duration kLongTurn = std::chrono::milliseconds(20);
 bool is_turn_long(const Clock& clock) {
   return clock.latest() - clock.now() >= kLongTurn;
 }
+
+bool has_whole_elements(const FrameHeader& header, size_t element) {
+  return header.offset % element == 0 && header.payload_bytes % element == 0;
+}
 }  // namespace
 
 // Ours to close, with what is here already.
@@ -113,7 +117,12 @@ Result<std::byte*> PartialAllreduce::place_contribution(
     mine.own->place(from, header.offset, host_->pool());
     return nowhere;  // it has come in an earlier view
   }
-  std::byte* const place = mine.own->place(from, header.offset, host_->pool());
+  std::byte* const place = mine.own->place(from, header.offset, host_->pool(), [&] {
+    // Until the result is had. What backups give is compared as a whole.
+    const bool may_stay = num_data_shards_ == host_->size() &&
+                          has_whole_elements(header, size_of(call_.dtype));
+    return may_stay ? host_->keep_incoming(from) : Buffer();
+  });
   if (place == nullptr && header.view == view.number)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   return place;

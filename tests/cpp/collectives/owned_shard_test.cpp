@@ -30,6 +30,7 @@ struct Shard {
 };
 
 const RankSet kAll = RankSet::full(3);
+const auto kSum = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
 
 }  // namespace
 
@@ -67,6 +68,63 @@ TEST_CASE("bytes come in order, and from the beginning when they come again") {
   CHECK(s.shard.has(Rank(0)));
 }
 
+TEST_CASE("what is kept where it lies is folded as what is copied") {
+  Shard s;
+  const std::vector<float> theirs{1, 2, 3, 4}, others{10, 20, 30, 40};
+  std::vector<float> own{100, 200, 300, 400}, sum(4);
+  // Each number of elements that rank 0 gives at a time is kept, or not.
+  const auto pieces =
+      GENERATE(std::vector<std::pair<int, bool>>{{4, true}},
+               std::vector<std::pair<int, bool>>{{1, true}, {3, true}},
+               std::vector<std::pair<int, bool>>{{2, false}, {2, true}},
+               std::vector<std::pair<int, bool>>{{1, true}, {2, false}, {1, true}});
+  BufferPool lent{0};
+  size_t at = 0;
+  for (const auto& [count, is_kept] : pieces) {
+    const size_t bytes = static_cast<size_t>(count) * sizeof(float);
+    std::byte* lies = nullptr;
+    std::byte* const place =
+        s.shard.place(Rank(0), at * sizeof(float), s.pool, [&, kept = is_kept] {
+          Buffer block = kept ? lent.take(bytes) : Buffer();
+          lies = block.data();
+          return block;
+        });
+    REQUIRE(place != nullptr);
+    CHECK((place == lies) == is_kept);
+    std::memcpy(place, theirs.data() + at, bytes);
+    at += static_cast<size_t>(count);
+    CHECK(s.shard.arrived(Rank(0), bytes) == (at == 4));
+  }
+  REQUIRE(s.give(2, 0, others));
+  const auto begin = GENERATE(size_t{0}, size_t{1});
+  s.shard.fold(reinterpret_cast<std::byte*>(sum.data()), kSum, {kAll, {}},
+               reinterpret_cast<std::byte*>(own.data()), begin * sizeof(float), kBytes,
+               sizeof(float), 1.0);
+  std::vector<float> expected{111, 222, 333, 444};
+  std::fill_n(expected.begin(), begin, 0.0F);
+  CHECK(sum == expected);
+}
+
+TEST_CASE("a contribution that begins again keeps nothing of what came before") {
+  Shard s;
+  BufferPool lent{0};
+  const auto keep = [&] { return lent.take(8); };
+  REQUIRE(s.shard.place(Rank(0), 0, s.pool, keep) != nullptr);
+  s.shard.arrived(Rank(0), 8);
+  int num_asked = 0;
+  const auto count = [&] {
+    ++num_asked;
+    return Buffer();
+  };
+  CHECK(s.shard.place(Rank(0), 4, s.pool, count) == nullptr);
+  CHECK(num_asked == 0);  // not the next bytes
+  REQUIRE(s.give(0, 0, {5, 6, 7, 8}));
+  std::vector<float> copy(4);
+  s.shard.fold(reinterpret_cast<std::byte*>(copy.data()), kSum, {set_of(3, {0}), {}},
+               nullptr, 0, kBytes, sizeof(float), 1.0);
+  CHECK(copy == std::vector<float>{5, 6, 7, 8});
+}
+
 TEST_CASE("an empty contribution is whole at once") {
   BufferPool pool(0);
   OwnedShard shard(Rank(0), 2, 0);
@@ -91,7 +149,6 @@ TEST_CASE("ready is what all that are asked for have reached, ours with the call
 TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
   const std::vector<float> mine = {1e8f, 1, 2, 3};
   const auto* own = reinterpret_cast<const std::byte*>(mine.data());
-  const auto reduce = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
   struct Row {
     std::initializer_list<int32_t> mask;
     double scale;
@@ -112,10 +169,10 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
       std::vector<float> out(4, -1.0f);
       auto* bytes = reinterpret_cast<std::byte*>(out.data());
       // In two parts, as it is folded ahead.
-      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 0, 8, 4, row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 0, 8, 4, row.scale);
       CHECK(out[2] == -1.0f);
-      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 8, 16, 4, row.scale);
-      s.shard.fold(bytes, reduce, {set_of(3, row.mask)}, own, 16, 16, 4, row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 8, 16, 4, row.scale);
+      s.shard.fold(bytes, kSum, {set_of(3, row.mask)}, own, 16, 16, 4, row.scale);
       CHECK(out == row.expected);
     }
   }
@@ -124,7 +181,6 @@ TEST_CASE("the fold is of the mask alone, in the order of the ranks") {
 TEST_CASE("a stand-in is folded in the place of its data shard, and the other is not") {
   const std::vector<float> mine = {1e8f};
   const auto* own = reinterpret_cast<const std::byte*>(mine.data());
-  const auto reduce = kernels::find_reduce(ReduceOp::kSum, DType::kFloat32);
   BufferPool pool(0);
   OwnedShard shard(Rank(3), 5, sizeof(float));  // three data shards, backups 3 and 4
   const std::vector<float> values = {-1e8f, 1, 2, 0, 3};
@@ -138,7 +194,7 @@ TEST_CASE("a stand-in is folded in the place of its data shard, and the other is
   float sum = 0;
   const auto fold = [&](const RankSet& mask,
                         const std::vector<straggler::StandIn>& stand_ins) {
-    shard.fold(reinterpret_cast<std::byte*>(&sum), reduce, {mask, stand_ins}, own, 0, 4,
+    shard.fold(reinterpret_cast<std::byte*>(&sum), kSum, {mask, stand_ins}, own, 0, 4,
                4, 1.0);
     return sum;
   };
