@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Policies for late ranks: who is waited for, how long, and who stands in."""
+"""Policies for late ranks: waiting times, skipped ranks and stand-ins."""
 
 from aikido_torch.straggler._carry import Carry
 from aikido_torch.straggler._policies import (

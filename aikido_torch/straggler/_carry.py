@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What becomes of a contribution that came too late: it waits for the next call."""
+"""Late contributions that wait for the next call of the same tensor."""
 
 import torch
 
@@ -11,7 +11,7 @@ __all__ = ["Carry"]
 
 
 class Carry:
-    """Carries what was left out of one call into the next one of the same tensor.
+    """Carries a skipped contribution into the next call of the same tensor.
 
     ```python
     carry = Carry()  # one for each tensor that is reduced again and again
@@ -19,19 +19,20 @@ class Carry:
         aikido_torch.all_reduce(gradient(step), policy=policy, carry=carry)
     ```
 
-    A call with a policy that skips may end without this rank, or without a part of
-    what it gave: each shard has a mask of its own. That part, element by element, is
-    added to what this rank gives to the next call, and again if that one is late as
-    well. Each value counts once or is still pending. It never counts twice: what was
-    given to a call that failed is dropped, since others may have counted it, and so is
-    what is not finite, which would spoil the next call.
+    A call with a policy that skips may end without this rank, or without a part of its
+    contribution, because each shard has a mask of its own. The skipped part is added,
+    element by element, to this rank's contribution to the next call. If that call is
+    late as well, the part is carried again. Each value counts once, or is still
+    pending; it never counts twice. The contribution to a failed call is dropped, since
+    other ranks may have counted it. Values that are not finite are dropped too, because
+    they would spoil the next call.
 
-    It takes as much memory as the tensor, and a copy of it in every call. For one
+    A Carry needs as much memory as the tensor, and a copy of it in every call. For one
     thread, and for one call at a time.
     """
 
     def __init__(self) -> None:
-        # What was given to the last call. Once that is settled: what is pending of it.
+        # Contribution to the last call; after its end, the pending part of it.
         self._buffer: torch.Tensor | None = None
         self._work: _C.AikidoWork | None = None
         self._rank = 0
@@ -40,7 +41,7 @@ class Carry:
 
     @property
     def pending(self) -> torch.Tensor | None:
-        """What the next call will get on top, not to be written to; None: nothing.
+        """Values that the next call gets in addition; read-only. None: nothing.
 
         Raises:
             ConfigError: the last call has not ended.
@@ -49,22 +50,22 @@ class Carry:
         return self._buffer if self._is_pending else None
 
     def drop(self) -> None:
-        """Forgets what is pending, and frees its memory."""
+        """Drops the pending values, and frees their memory."""
         self._buffer = self._work = None
         self._is_pending = False
 
     def add_to(self, tensor: torch.Tensor, scale: float = 1.0) -> bool:
-        """Adds what is pending to `tensor`, which is about to be given.
+        """Adds the pending values to `tensor`, the next contribution.
 
-        `watch` has to follow; without it nothing of `tensor` will be carried.
+        Call `watch` afterwards; without it nothing of `tensor` is carried.
 
         Args:
-            tensor: of the shape, dtype and device of the last one, contiguous.
-            scale: by which the values of `tensor` were multiplied, such as that of a
-                GradScaler; what is pending is brought to it.
+            tensor: contiguous, with the shape, dtype and device of the last tensor.
+            scale: factor in the values of `tensor`, such as the scale of a GradScaler.
+                The pending values are brought to this scale.
 
         Returns:
-            Whether anything was added.
+            True if anything was added.
 
         Raises:
             ConfigError: the last call has not ended, or the tensor does not fit.

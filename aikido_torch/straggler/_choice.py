@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which data shard each backup computes. Pure: what all ranks agree on in, choice out.
+"""Choice of the data shard of each backup. Pure: a function of agreed facts.
 
 Data shard d is the part of the data that primary d computes. Every rank can tell the
 choice of every backup, since it follows from the outcomes of earlier steps, which are
@@ -30,18 +30,18 @@ def choose(
 ) -> dict[int, int]:
     """Backup to data shard, for all backups.
 
-    First the data shards of primaries that are gone, then those of suspects: who was
-    late most often, then latest, then the lower rank. Then the others in turn, so that
-    each is covered now and then before anything is known. No data shard has two
-    backups, and those that are out, and may come back, get what is left. In replicate
-    each backup has that of its own number.
+    First come the data shards of primaries that are gone. Then come those of suspects,
+    sorted by number of late steps, then by the latest late step, then by rank. Then the
+    others follow in turn, so that each is covered now and then before anything is
+    known. No data shard has two backups. Excluded backups, which may rejoin, get the
+    remaining data shards. In replicate backup j has data shard j.
 
     Args:
-        step: that is chosen for.
+        step: the step to choose for.
         late: for each of the last steps that count, oldest first, the primaries that
             were missing or stood in for; only the last `WINDOW` are looked at.
-        num_primaries, num_backups: these are the first ranks, those come behind them.
-        out: ranks that were out of the view when the step before was new.
+        num_primaries, num_backups: primaries are the first ranks, backups the last.
+        out: ranks outside of the view when the step before was new.
         mode: of the policy.
     """
     ranks = range(num_primaries + num_backups)
@@ -70,10 +70,10 @@ def _suspects(late: Sequence[Collection[int]]) -> list[int]:
 
 
 class Lateness:
-    """Who was late, and who was out, in which step: as the outcomes tell all ranks.
+    """Late ranks and excluded ranks by step, as the outcomes tell all ranks.
 
     Attributes:
-        steps: that have passed, whether anybody was late in them or not.
+        steps: number of steps that have passed, with or without a late rank.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Lateness:
         self._out: dict[int, tuple[int, ...]] = {}
 
     def add(self, step: int, late: Iterable[int], out: Iterable[int] = ()) -> None:
-        """These were late or out in that step, besides those that are known already."""
+        """Adds ranks that were late or excluded in that step."""
         self.steps = max(self.steps, step + 1)
         for known, told in ((self._late, late), (self._out, out)):
             if ranks := {*told, *known.get(step, ())}:
@@ -91,17 +91,17 @@ class Lateness:
                 del known[old]
 
     def before(self, end: int) -> list[tuple[int, ...]]:
-        """Of the last `WINDOW` steps before `end`, oldest first."""
+        """Late ranks of the last `WINDOW` steps before `end`, oldest first."""
         return [self._late.get(step, ()) for step in range(end - WINDOW, end)]
 
     def out_at(self, step: int) -> tuple[int, ...]:
-        """Who was out of the view in that step."""
+        """Ranks outside of the view in that step."""
         return self._out.get(step, ())
 
     def state_dict(self) -> dict[str, Any]:
         return {"late": sorted(self._late.items()), "out": sorted(self._out.items())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes over who was late or out; the number of steps is each rank's own."""
+        """Takes over late and excluded ranks; each rank has its own step number."""
         self._late = {int(step): tuple(ranks) for step, ranks in state["late"]}
         self._out = {int(step): tuple(ranks) for step, ranks in state.get("out", ())}

@@ -20,11 +20,11 @@ _MOST_BACKUPS = 512
 
 
 class Policy:
-    """Base of all policies. All ranks of a call must give equal ones.
+    """Base of all policies. All ranks of a call must pass equal policies.
 
-    A value of another type, and an option that there is not, is refused at once; a
-    value out of its range by what it is given to (a call, `register`,
-    `OverlappedDataParallel`), on all ranks, also where only one of them gives it.
+    A value of a wrong type and an unknown option are refused at once. A value out of
+    its range is refused by the call, by `register` or by `OverlappedDataParallel`, on
+    all ranks, also if only one rank passes it.
     """
 
     def native(self) -> _C.PolicyOptions:
@@ -43,14 +43,14 @@ class Policy:
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class WaitAll(Policy):
-    """Nobody is skipped: the full result, the same bits whoever is late.
+    """Skips nobody: each result is full, and has the same bits for any late rank.
 
     Attributes:
-        rebalance: a rank that is late again and again, because it calls late or its
-            link is slow, owns no shard until it has been in time for long. After it
-            has come an allreduce of S bytes then takes as long as S bytes over its
-            link, not 2 (n-1) / n times that. It is in every result, and a lost rank
-            ends the call with an error, as without it.
+        rebalance: a rank that is late again and again, because it calls late or has a
+            slow link, owns no shard until it has been in time for long. Once it has
+            called, an allreduce of S bytes takes the time of S bytes over its link,
+            instead of 2 (n-1) / n times that. The rank is in every result. A lost rank
+            ends the call with an error, as with rebalance=False.
 
     Raises:
         ConfigError: rebalance is not a bool; or there is no such option.
@@ -70,37 +70,39 @@ class WaitAll(Policy):
 class SkipStraggler(Policy):
     """Goes on without ranks that are late; all ranks get the same result.
 
-    The clock starts when `min_contributors` have arrived, so that nobody is skipped
-    when everybody is slow. How long the others wait then is learnt from recent
-    operations: the rule is taken that would have made most progress, which is
-    contributions per second. Where waiting for all ranks makes more progress, the
-    policy waits. The defaults are right for most people.
+    The clock starts when `min_contributors` contributions have arrived, so that nobody
+    is skipped when everybody is slow. How long the others wait then is learnt from
+    recent operations: the policy takes the rule that would have made most progress,
+    which is contributions per second. If waiting for all ranks makes more progress, the
+    policy waits. The defaults suit most users.
 
     Attributes:
-        min_contributors: contributions without which nothing ends; None is more than
-            half of the ranks, or half of an even number, from four on, where the others
+        min_contributors: no result has fewer contributions. None is more than half of
+            the ranks; or half of an even number of ranks, four or more, if the others
             are late at once.
-        floor_ms, ceiling_ms: shortest and longest deadline after the quorum; one whose
-            contribution comes too slowly to be in time has half of its deadline. A
-            ceiling has to be below the timeout of the call; None is 10 s, or half of
-            that timeout where it is not longer.
-        max_consecutive_skips: after so many skips in a row the group waits for it.
-        warmup_operations: operations of a size that wait up to the ceiling, before
-            deadlines are made from what was seen.
-        slack: head-room over the lag that a deadline is made from, at least 1.
-        worth: of a contribution that is left out, from 0 (nothing is lost without it)
-            to 1 (every sample counts): with 1 the policy makes as many contributions
-            per second as it can, with less it prefers more steps per second.
-        divisor: "contributors" divides a mean by those who are in it, "world" by all.
+        floor_ms, ceiling_ms: shortest and longest deadline after the quorum. A
+            contribution that arrives too slowly to be in time gets half of its
+            deadline. The ceiling must be below the timeout of the call. None is 10 s,
+            or half of that timeout if the timeout is not longer than 10 s.
+        max_consecutive_skips: after so many skips of a rank in a row the group waits
+            for it.
+        warmup_operations: operations of one size that wait up to the ceiling before
+            deadlines are learnt.
+        slack: factor between an observed lag and its deadline, at least 1.
+        worth: value of a missing contribution, from 0 (nothing is lost without it) to 1
+            (every sample counts). With 1 the policy makes as many contributions per
+            second as possible. With less it prefers more steps per second.
+        divisor: "contributors" divides a mean by the number of contributions in it,
+            "world" by the number of ranks.
         masks: "shard": each shard of a tensor is closed by itself, so a late rank may
-            be in some of them. "bucket": a rank is in the whole result or in none of
-            it. Then one rank sums the whole tensor, in turns: a single call takes n
-            times as long, n calls under way at the same time as long as before.
-        log_full: when there is no room left for the results that a late rank has missed
-            (`straggler.log_bytes`, for all policies of a group together), "wait" waits
-            for it. "leave" goes on without it, where more than half of the ranks and
-            `min_contributors` are left: its calls fail, until it has copied the state
-            of another rank, as `catch_up` of `aikido_torch.ddp` does.
+            be in some shards. "bucket": a rank is in the whole result or in none of it.
+            Then one rank sums the whole tensor, in turns. A single call takes n times
+            as long; n calls at the same time take as long as with "shard".
+        log_full: behaviour if there is no room left for the missed results of a late
+            rank (`straggler.log_bytes`, for all policies of a group together). "wait"
+            waits for that rank. "leave" goes on without it, if more than half of the
+            ranks and `min_contributors` are left. Its calls then fail until it has
+            copied the state of another rank, as `catch_up` of `aikido_torch.ddp` does.
 
     Raises:
         ConfigError: a value is of another type, or there is no such option, and the
@@ -138,14 +140,13 @@ class SkipStraggler(Policy):
 class ActiveBackup(SkipStraggler):
     """As `SkipStraggler`, but the last ranks are backups that stand in for late ones.
 
-    Of n ranks the last `backups` are backups and the others primaries. What primary d
-    computes is *data shard* d. A backup computes a data shard as well and offers it;
-    only where the primary has no time left it is asked for it, and whoever is there
-    first counts, once. So a step without a late primary costs no bandwidth, and one
-    with a late primary loses nothing. `outcome().stand_ins` has pairs of a data shard
-    and the backup that it came from, `outcome().out` the ranks that were out of the
-    group. All but these speaks of data shards: `min_contributors`, the divisor,
-    `skipped`.
+    The last `backups` ranks are backups, and the other ranks are primaries. The work of
+    primary d is *data shard* d. A backup computes a data shard as well and offers it.
+    The backup is asked for it only if the primary has no time left. The first complete
+    contribution counts, once. So a step without a late primary costs no bandwidth, and
+    a step with a late primary loses nothing. `outcome().stand_ins` has pairs of a data
+    shard and the backup that it came from, and `outcome().out` the excluded ranks.
+    Everything else is about data shards: `min_contributors`, the divisor, `skipped`.
 
     With DistributedDataParallel, `BackupSampler` gives each rank its batches, and
     `aikido_torch.ddp.register(..., sampler=...)` does the rest. The mechanism is this
@@ -154,14 +155,14 @@ class ActiveBackup(SkipStraggler):
     Attributes:
         backups: how many of the ranks, at most half of them.
         mode: "shadow": a backup computes the data shard of one primary,
-            `all_reduce(..., data_shard=d)`. "substitute": it computes data of nobody,
-            which fill the hole of any primary. "n_plus_b": every rank computes data of
-            its own, and a call ends with as many as there are primaries, whoever they
-            are; so with more dead ranks than `backups` it fails. "replicate": one
-            backup for each primary, all compute and send always.
-        verify_shadows: for debugging, with "shadow" and "replicate": backups always
-            send, and a call fails on every rank, with the names, where a backup has
-            other bits than its primary.
+            `all_reduce(..., data_shard=d)`. "substitute": it computes other data, which
+            fill the hole of any primary. "n_plus_b": every rank computes data of its
+            own, and a call ends with as many contributions as there are primaries, from
+            any ranks; so it fails with more dead ranks than `backups`. "replicate": one
+            backup for each primary; all compute and send always.
+        verify_shadows: for debugging, with "shadow" and "replicate". Backups always
+            send. A call fails on every rank, with the names, if a backup has other bits
+            than its primary.
         min_contributors: as with `SkipStraggler`, of the data shards.
         floor_ms, ceiling_ms, max_consecutive_skips, warmup_operations, slack, worth,
             divisor, masks, log_full: as with `SkipStraggler`.
@@ -205,7 +206,7 @@ def _check_whole(policy: str, name: str, value: object) -> None:
 def _check_number(policy: str, name: str, value: object) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if is_number and isinstance(value, int):
-        is_number = abs(value) < 1 << 63  # what becomes a float
+        is_number = abs(value) < 1 << 63  # it becomes a float
     if not is_number or (name.endswith("_ms") and value != value):
         raise ConfigError(f"{policy}: {name} is {value!r}; it takes a number.")
 

@@ -53,7 +53,7 @@ class Progress:
         return self.steps_per_second * in_results
 
     def lines(self, batch_size: BatchSize | None = None) -> list[str]:
-        """What the report says first."""
+        """First lines of the report."""
         progress = f"{self.full_steps_per_second:.3g} full steps/s"
         if batch_size is not None:
             samples = self.samples_per_second(batch_size)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""One rule for seeds: what is random follows the data and the step, not the rank.
+"""One rule for seeds: random numbers follow the data and the step, not the rank.
 
 So a backup that computes the batch of a primary draws the same numbers, and its
 gradient has the same bits.
@@ -27,14 +27,14 @@ def seed_of(seed: int, epoch: int, step: int, data_shard: int) -> int:
     """The seed of all that one step draws for one data shard, 0 to 2**63 - 1.
 
     `aikido_torch.ddp` seeds torch's generators with it at the first forward of each
-    step. What a loop draws by itself, such as the weights of a mixup, takes a
-    generator with this seed, or one made from it.
+    step. Random numbers of the loop itself, such as the weights of a mixup, need a
+    generator with this seed, or with a seed made from it.
 
     Args:
         seed: of the `BackupSampler`.
-        epoch: as `set_epoch` was given it.
+        epoch: argument of `set_epoch`.
         step: its number on all ranks, from 0.
-        data_shard: whose data it is: `sampler.shard_of(step)`.
+        data_shard: the data shard of the batch, `sampler.shard_of(step)`.
     """
     return _mixed("step", seed, epoch, step, data_shard)
 
@@ -45,7 +45,7 @@ def _mixed(*parts: object) -> int:
 
 
 def length_of(who: str, dataset: object) -> int:
-    """Of a dataset that can be cut into data shards.
+    """Length of a dataset that can be cut into data shards.
 
     Raises:
         ConfigError: it has no length, or nothing in it.
@@ -70,7 +70,7 @@ def length_of(who: str, dataset: object) -> int:
 
 
 class SeededDataset(Dataset[T]):
-    """Samples of `dataset` as they are in an epoch, on whatever rank they are read.
+    """Samples of `dataset` in an epoch, equal on each rank that reads them.
 
     The generators of torch (on the processor), NumPy and `random` are seeded by
     `seed`, epoch and index before each sample is read, and are afterwards as they were;
@@ -95,7 +95,7 @@ class SeededDataset(Dataset[T]):
 
     @property
     def epoch(self) -> int:
-        """That samples are read for."""
+        """The epoch of the samples."""
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
@@ -112,7 +112,7 @@ class SeededDataset(Dataset[T]):
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    numpy = sys.modules.get("numpy")  # who has not imported it does not draw from it
+    numpy = sys.modules.get("numpy")  # without an import nothing is drawn from it
     before = random.getstate()
     numpy_before = numpy.random.get_state() if numpy else None
     random.seed(seed)

@@ -41,7 +41,7 @@ class _Part:
 
 
 class ShareWatch:
-    """Of one rank. PURE; for the thread that trains, `last` for any.
+    """Watch of one rank. PURE; for the thread that trains, `last` for any.
 
     Note [a low share]
     The share of a rank is judged in parts of ten seconds, so that one long pause is not

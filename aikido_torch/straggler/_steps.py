@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What happened to one training step on one rank."""
+"""Counters of training steps on one rank."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -64,8 +64,8 @@ class Steps(list[StepCounters]):
     """The counters of several steps, oldest first.
 
     Attributes:
-        notes: ways in which the loop loses what skipping gains, each with its remedy.
-        waiting: what waiting for all would have given since the start; None: not known.
+        notes: ways in which the loop loses the gain of skipping, each with its remedy.
+        waiting: comparison with waiting for all since the start; None: not known.
         place: the rank that the counters are of, and the size of its group; None: not
             known.
     """

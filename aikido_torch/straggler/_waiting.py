@@ -58,7 +58,7 @@ class Waiting:
         return self.contributed * self.seconds_of_wait_all / self.seconds - 1
 
     def line(self) -> str | None:
-        """What the report says; None: not known, or no difference."""
+        """Line of the report; None: not known, or no difference."""
         if self.gain is None or abs(self.gain) < _LEAST_GAIN:
             return None
         seen = f"by the {self.operations} calls of which this rank closed a shard"

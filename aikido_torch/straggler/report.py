@@ -32,7 +32,7 @@ def report(
 ) -> dict[int, dict[str, int]]:
     """Prints how often each rank was skipped, by reason, and returns the same.
 
-    With backups also how often each was stood in for, and by whom.
+    With backups also the stand-ins of each rank.
 
     Args:
         outcomes: of the calls to report on, such as `handle.outcomes` of

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Batches for primaries and backups: who computes what in which step."""
+"""Batches for primaries and backups: the work of each rank in each step."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -47,17 +47,18 @@ class BackupSampler(Sampler[list[int]]):
             to_skip = handle.catch_up().batches_to_skip
     ```
 
-    Of n ranks the last `policy.backups` are backups and the others primaries. A primary
-    gets what a `DistributedSampler` over the primaries gives it, batch by batch. A
-    backup gets in each step the batch of one primary: of one that is gone, else of one
-    that was late lately, else of each in turn. With mode="substitute" it gets batches
-    of the whole dataset, in an order of its own. Without backups, and with
-    mode="n_plus_b", each of the n ranks gets its part as of a `DistributedSampler`.
+    The last `policy.backups` ranks are backups, and the other ranks are primaries. A
+    primary gets the batches of a `DistributedSampler` over the primaries. A backup gets
+    in each step the batch of one primary. It chooses a primary that is gone, otherwise
+    a primary that was late in recent steps, otherwise each primary in turn. With
+    mode="substitute" it gets batches of the whole dataset, in an order of its own.
+    Without backups, and with mode="n_plus_b", each of the n ranks gets its part as from
+    a `DistributedSampler`.
 
-    The batch of a step is chosen when the loader takes it, from what all ranks know by
-    then, so a loader that works ahead has to be told: `lookahead`. A rank that
-    `catch_up` has brought forward passes over as many batches as it says, also behind
-    the end of an epoch. That each step has its own batch is checked when it begins.
+    The batch of a step is chosen when the loader takes it, from the knowledge that all
+    ranks share by then. So a loader that works ahead needs `lookahead`. A rank skips as
+    many batches as `catch_up` says, also behind the end of an epoch. Each step checks
+    at its beginning that it has its own batch.
 
     A training goes on where it was stopped, in the middle of an epoch too:
 
@@ -70,18 +71,18 @@ class BackupSampler(Sampler[list[int]]):
     for epoch in range(sampler.epoch, epochs): ...  # as above
     ```
 
-    The first epoch then begins with the batch of the first step that was not done, and
-    steps, data shards, batches and seeds are those of a training that was not stopped.
-    The state counts steps that are over, not batches that a loader has taken ahead. Of
-    an epoch that was over nothing is left: a loop that does something at the end of
-    each epoch, and had done it, begins with the next number. A loader with a state of
+    The first epoch then begins with the batch of the first step that was not done.
+    Steps, data shards, batches and seeds are those of a training that never stopped.
+    The state counts finished steps, not batches that a loader has taken ahead. A
+    finished epoch has no remaining batches: if a loop does some work at the end of each
+    epoch, and had done it, begin with the next epoch number. A loader with a state of
     its own must not restore the sampler a second time.
 
     Args:
         dataset: with a length. If it is a `SeededDataset`, `set_epoch` is passed on.
         batch_size: of one rank.
-        policy: as it is given to `register`.
-        num_ranks, rank: None are those of the default group.
+        policy: the policy of `register`.
+        num_ranks, rank: None: size and rank of the default group.
         shuffle, seed, drop_last: as of `DistributedSampler`, the same on all ranks.
             The seeds of the steps are made of this one, too; see `seed_of`.
         lookahead: how many batches are taken before the step that uses them begins:
@@ -94,10 +95,10 @@ class BackupSampler(Sampler[list[int]]):
         epoch: as last set, or loaded.
         num_samples: of the dataset.
         num_primaries, num_backups: of the ranks.
-        is_backup: whether this rank is one.
+        is_backup: this rank is a backup.
 
     Raises:
-        ConfigError: an argument is wrong; the text has what it takes.
+        ConfigError: an argument is wrong; the text has the valid values.
     """
 
     def __init__(
@@ -159,15 +160,15 @@ class BackupSampler(Sampler[list[int]]):
         self._lateness = Lateness()
         self._chosen: dict[int, int | None] = {}
         self._look: Callable[[], Callable[[], None] | None] = lambda: None
-        self._own_steps = 0  # behind the last one that this rank did itself
-        self._resumed_at = 0  # steps before this one were done before it was loaded
-        # Of the epoch that is under way.
+        self._own_steps = 0  # behind the last step that this rank did itself
+        self._resumed_at = 0  # steps before it were done before the state was loaded
+        # State of the present epoch.
         self._first_step = 0
         self._given_first_step: int | None = None
         self._num_taken = 0
         self._epoch_taken = 0
         self._is_at_end = False
-        self._resumes = False  # in it, with the next iterator
+        self._resumes = False  # the next iterator resumes the epoch
 
     def _check_ranks(self) -> None:
         if not 0 <= self.rank < self.num_ranks:
@@ -195,8 +196,8 @@ class BackupSampler(Sampler[list[int]]):
 
         Args:
             epoch: shuffles, as that of `DistributedSampler`.
-            first_step: of the epoch. None: the epochs follow each other, and one that
-                was left before its end was left by all ranks at the same step.
+            first_step: of the epoch. None: the epochs follow each other, and all ranks
+                left an unfinished epoch at the same step.
 
         Raises:
             ConfigError: one of them is no whole number from 0 on.
@@ -248,8 +249,9 @@ class BackupSampler(Sampler[list[int]]):
     def choice(self, step: int) -> dict[int, int]:
         """Backup to data shard in that step, the same on every rank.
 
-        It follows from how the steps before it ended, whoever has learnt meanwhile that
-        a rank has died. Empty with mode="substitute", and without backups.
+        It depends on the outcomes of earlier steps only. News of a dead rank that not
+        all ranks have does not change it. Empty with mode="substitute", and without
+        backups.
         """
         if self.num_backups == 0 or self.mode == "substitute":
             return {}
@@ -267,7 +269,7 @@ class BackupSampler(Sampler[list[int]]):
     def begin_step(self, step: int) -> int:
         """A step of this rank begins, with its batch from the loader.
 
-        `register` calls it. Returns the seed of what the step draws.
+        `register` calls it. Returns the seed of the step's random numbers.
 
         Raises:
             ConfigError: the loader is not where that step is, so that the batch would
@@ -283,30 +285,29 @@ class BackupSampler(Sampler[list[int]]):
         )
 
     def batches_in(self, first: int, end: int) -> int:
-        """Of the loader, in the steps from `first` up to `end`, also of later epochs.
+        """Batches of the loader from step `first` up to `end`, across epochs too.
 
-        The last step of an epoch has fewer than `batches_per_step` where they do not
-        fill it.
+        The last step of an epoch may have fewer batches than `batches_per_step`.
         """
         return self._batches_up_to(end) - self._batches_up_to(first)
 
     def is_at(self, step: int) -> bool:
-        """Whether the loader has given the batches of that step, and no others."""
+        """True if the loader has given the batches of that step, and no later ones."""
         return self._num_taken in self._places(step)
 
     # ---- for a training that goes on later ----
 
     @property
     def steps(self) -> int:
-        """That are over, from the beginning of the training."""
+        """Finished steps, from the beginning of the training."""
         self._update()
         return self._lateness.steps
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the training is, and who was late lately; the same on every rank.
+        """Position of the training, and recently late ranks; equal on every rank.
 
-        To be taken between two steps. It is made of plain numbers, so that it fits a
-        file that torch.load reads with weights_only=True, and JSON.
+        Call it between two steps. The state has plain numbers only, so torch.load reads
+        it with weights_only=True, and JSON can hold it.
         """
         return {
             "steps": self.steps,
@@ -317,11 +318,11 @@ class BackupSampler(Sampler[list[int]]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Goes on where `state_dict` was taken, on any rank, in an earlier training.
+        """Resumes where `state_dict` was taken, on any rank, in an earlier training.
 
-        To be called on all ranks, with what one rank gave, before `register`. The next
-        iterator has what is left of the epoch; with another `set_epoch` before it, it
-        has all of that one.
+        Call it on all ranks, with the state of one rank, before `register`. The next
+        iterator has the rest of the epoch. If `set_epoch` with another epoch comes
+        before it, it has all of that epoch.
 
         Raises:
             ConfigError: the state is of a sampler that cuts the data otherwise, or this
@@ -354,7 +355,7 @@ class BackupSampler(Sampler[list[int]]):
         self._resumes = True
         self.set_epoch(self._epoch_taken)
 
-    # ---- for who knows how steps ended ----
+    # ---- for `register`, which knows how steps ended ----
 
     def record(
         self,
@@ -364,14 +365,14 @@ class BackupSampler(Sampler[list[int]]):
         *,
         is_own: bool = True,
     ) -> None:
-        """How a step ended. `register` calls it; loops with calls of their own do.
+        """Records how a step ended. `register` calls it; other loops must call it.
 
         Args:
             step: its number on all ranks, from 0.
             late: data shards that were missing or stood in for, in any of its calls.
-            out: ranks that were out of the group, `outcome().out` of any of its calls:
-                what they have to compute moves to others.
-            is_own: False: this rank did not do that step itself, it caught up.
+            out: excluded ranks, `outcome().out` of any of its calls. Their work moves
+                to other ranks.
+            is_own: False: this rank did not do that step itself, but caught up.
         """
         self._lateness.add(step, [d for d in late if d < self.num_primaries], out)
         if is_own:
@@ -382,14 +383,14 @@ class BackupSampler(Sampler[list[int]]):
         self._look = weakref.WeakMethod(look)
 
     def history(self) -> dict[str, Any]:
-        """Who was late lately: what the choices of the next steps are made from."""
+        """Recently late ranks, on which the choices of the next steps depend."""
         self._update()
         return self._lateness.state_dict()
 
     def take_history(self, history: Mapping[str, Any]) -> None:
-        """That of another rank, for one that is in the same training and behind it.
+        """Takes the history of another rank of this training that is ahead.
 
-        Where this rank is in its data does not change.
+        The position of this rank in its data does not change.
         """
         self._lateness.load_state_dict(history)
 
@@ -407,7 +408,7 @@ class BackupSampler(Sampler[list[int]]):
         return -(-self.lookahead // self.batches_per_step)
 
     def _batches_before(self, step: int) -> int:
-        """Of the epoch, in the steps before that one."""
+        """Batches of the epoch in the steps before that step."""
         batches = (step - self._first_step) * self.batches_per_step
         return min(max(batches, 0), self._num_batches)
 
@@ -432,8 +433,8 @@ class BackupSampler(Sampler[list[int]]):
         elif self._resumes and self.epoch == self._epoch_taken:
             first = self._first_step
         elif self._is_at_end:
-            # Behind `now`: this rank still has to pass over what it has missed. Not
-            # before it: then the loader was at the end and the loop was not.
+            # Behind `now`: this rank must still skip its missed steps. Not before it:
+            # then the loader was at the end and the loop was not.
             first = min(now, self._first_step + self._steps_per_epoch())
         if not self._own_steps <= first <= now:
             last_own = self._own_steps - 1
