@@ -28,47 +28,46 @@ std::vector<SettingSpec> settings_of_links() {
   return {
       {"transport.chunk_bytes", &Settings::transport_chunk_bytes, 4 * kKiB, 16 * kMiB,
        false,
-       "longest piece of a message between two looks at what is more urgent; longer is "
-       "a "
-       "little faster, shorter lets urgent messages through sooner"},
+       "longest piece of a message between two looks at what is more urgent; "
+       "larger is slightly faster, smaller lets urgent messages through sooner"},
       {"transport.eager_bytes", &Settings::transport_eager_bytes, 0, 16 * kMiB, true,
-       "messages up to this size are sent before the receiver has called, and wait "
-       "there; of larger blocks in a collective, so much"},
+       "largest message that is sent before the receiver has called; it waits at "
+       "the receiver. Of larger blocks in a collective, this many bytes are sent "
+       "early"},
       {"transport.window_bytes", &Settings::transport_window_bytes, 64 * kKiB,
        1024 * kGiB, true,
-       "what may wait at a rank for calls and for receives that it has not made, from "
-       "each other rank; senders hold back the rest"},
+       "bytes from each other rank that may wait at a rank for its calls and "
+       "receives; senders hold back the rest"},
       {"transport.handshake_timeout_ms", &Settings::transport_handshake_timeout_ms, 10,
        600'000, false,
-       "a connection that has not greeted by then is dropped as a stranger"},
+       "time after which a connection without a greeting is dropped as a stranger"},
       {"transport.shared_memory_bytes", &Settings::transport_shared_memory_bytes, 0,
        1 * kGiB, false,
-       "memory that a group shares with each rank of this host, each way, rounded up "
-       "to a power of two and to 4 KiB; 0: ranks of one host use TCP too"},
+       "memory that a group shares with each rank of this host, each way, rounded "
+       "up to a power of two and to 4 KiB; 0: ranks of one host use TCP too"},
       {"transport.credit_bytes", &Settings::transport_credit_bytes, 0, 1 * kGiB, false,
-       "what may be on its way from this process to other hosts while calls of "
-       "different priority are under way; 0: what the uplink carries in 0.5 ms, as "
-       "measured"},
+       "bytes that may be on their way from this process to other hosts while "
+       "calls of different priority are under way; 0: as many as the uplink "
+       "carries in 0.5 ms, as measured"},
       {"transport.priority", &Settings::transport_priority, kMinPriority, kMaxPriority,
        false,
-       "of the calls of a group that say none themselves; higher goes first. Where it "
-       "is given, 0 too, links are ordered from the group's start on"},
+       "priority of the group's calls that name none; higher goes first. If this "
+       "is set, also to 0, links are ordered from the start of the group on"},
       {"transport.spin_us", &Settings::transport_spin_us, 0, 1'000'000, false,
-       "how long a rank that waits for a call looks without sleeping after something "
-       "has come, beyond the tens of microseconds that a wake-up takes; whoever needs "
-       "its core has it meanwhile, and its thread moves to another core "
-       "(sched_setaffinity) if somebody always does. As long, a millisecond at most, "
-       "others may wait for a rank that made its calls one after another"},
+       "microseconds that a waiting rank polls before it sleeps, beyond the tens "
+       "of microseconds of a wake-up; other threads that need its core get it "
+       "meanwhile, and its thread moves to another core (sched_setaffinity) if "
+       "some thread always does. For the same time, at most 1 ms, other ranks may "
+       "wait for a rank that made its calls one after another"},
       {"heartbeat.interval_ms", &Settings::heartbeat_interval_ms, 10, 600'000, true,
-       "how often a rank says that it lives to each rank that it tells nothing else"},
+       "time between the heartbeats of a rank to each rank that it sends nothing "
+       "else"},
       {"heartbeat.timeout_ms", &Settings::heartbeat_timeout_ms, 0, 86'400'000, true,
-       "a rank that has sent nothing for so long ends the strict calls that need it; "
-       "0: "
-       "only the time-out of the call does"},
+       "silence of a rank after which strict calls that need it end; 0: only the "
+       "time-out of the call ends them"},
       {"socket.ifname", &Settings::socket_ifname, 0, 0, false,
-       "network interface to use, such as eth0, or several: the first that this host "
-       "has; empty: the one that routes to "
-       "MASTER_ADDR"},
+       "network interface to use, such as eth0, or several: the first that this "
+       "host has; empty: the interface that routes to MASTER_ADDR"},
   };
 }
 
@@ -77,39 +76,38 @@ std::vector<SettingSpec> settings_of_groups() {
   return {
       {"collectives.min_shard_bytes", &Settings::collectives_min_shard_bytes, 64,
        1 * kGiB, true,
-       "a tensor is spread over owners in shards of at least this size; with the "
-       "default, all_reduces up to 128 KiB of ranks that all share memory, and are "
-       "more than processors, have one owner"},
+       "smallest shard in which a tensor is spread over owners; with the default, "
+       "all_reduces up to 128 KiB have one owner if all ranks share memory and "
+       "are more than the processors"},
       {"collectives.lead_bytes", &Settings::collectives_lead_bytes, 0, 1024 * kGiB,
        false,
-       "bytes that go to the owners of shards ahead of results, in an all_reduce that "
-       "waits for all ranks: two chunks to each owner at least, and more where the way "
-       "is long; 0: all goes at once"},
+       "bytes that are sent to the owners of shards ahead of results, in an "
+       "all_reduce that waits for all ranks: at least two chunks to each owner, "
+       "and more on a long way; 0: everything is sent at once"},
       {"collectives.algorithm", &Settings::collectives_algorithm, 0, 0, true,
-       "how an all_reduce that waits for all ranks goes between them: what each takes "
-       "is in csrc/collectives/README.md; auto: what takes least for its size, as was "
-       "measured when the group was made",
+       "algorithm of an all_reduce that waits for all ranks, with costs in "
+       "csrc/collectives/README.md; auto: the fastest for the size of the call, "
+       "by the links as measured when the group was made",
        names_of_algorithms()},
       {"devices.nccl", &Settings::devices_nccl, 0, 0, true,
-       "whether collectives of CUDA tensors that wait for all ranks go by an NCCL "
-       "inside: on, where each rank has a GPU of its own, else they fail; off: all go "
-       "through the host; auto: by NCCL where each rank has its own",
+       "use of an inner NCCL for collectives of CUDA tensors that wait for all "
+       "ranks: on, if each rank has a GPU of its own, otherwise they fail; off: "
+       "all go through the host; auto: NCCL if each rank has its own GPU",
        where_it_can_be},
       {"devices.ipc", &Settings::devices_ipc, 0, 0, true,
-       "whether an all_reduce of CUDA tensors that waits for all ranks goes in the "
-       "memory of the GPU that all ranks share: on, where they share one, else it "
-       "fails; off: "
-       "through the host; auto: in that memory where they share one",
+       "use of the memory of a shared GPU for an all_reduce of CUDA tensors that "
+       "waits for all ranks: on, if all ranks share a GPU, otherwise it fails; "
+       "off: through the host; auto: that memory if all ranks share a GPU",
        where_it_can_be},
       {"straggler.log_bytes", &Settings::straggler_log_bytes, 1 * kMiB, 1024 * kGiB,
        true,
-       "results kept for a rank that has not called them, in each group and whatever "
-       "their policies; when full the others wait for it, or leave it out "
-       "(SkipStraggler(log_full))"},
+       "bytes of results kept for a rank that has not called them, in each group, "
+       "for all policies; when full the others wait for that rank, or go on "
+       "without it (SkipStraggler(log_full))"},
       {"memory.pool_bytes", &Settings::memory_pool_bytes, 0, 1024 * kGiB, false,
        "idle staging memory that each group keeps for reuse"},
       {"shutdown.linger_ms", &Settings::shutdown_linger_ms, 0, 600'000, false,
-       "how long destroy_process_group waits for queued data to leave"},
+       "time that destroy_process_group waits for queued data to leave"},
   };
 }
 
