@@ -17,8 +17,8 @@ from aikido_torch import _C
 from aikido_torch.errors import ConfigError, TimedOutError
 from aikido_torch.options import Options
 
-# Reserved for documentation: whoever has a route to the outside has one to these, and
-# nothing is ever sent there.
+# Reserved for documentation. A machine with a route to the outside has a route to these
+# addresses, and nothing is ever sent there.
 _OUTSIDE = ("192.0.2.1", "2001:db8::1")
 _LOOPBACK = "127.0.0.1"
 # Seconds for one connection to the store, which this process has talked to before.
@@ -46,7 +46,7 @@ def choose(
 
     Args:
         sources: peers, best first, each with the address from which this machine would
-            speak to it; None for one that does not resolve.
+            speak to it; None if the peer does not resolve.
         outward: the address from which this machine would speak to others; None if it
             has no network.
     """
@@ -60,7 +60,7 @@ def choose(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` says by itself that it is this machine alone."""
+    """True if the text `host` alone says that it is this machine."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -99,11 +99,11 @@ def tell(meeting: Meeting) -> bool:
 
     A machine with several networks cannot know by itself which of them the others are
     in, if its own name leads to loopback. The others know: their connections to the
-    store are there. Each rank of a group calls this, also one that needs no address
+    store are there. Each rank of a group calls this, also a rank that needs no address
     itself.
 
     Returns:
-        Whether the store is on this machine, by a name that leads to loopback: `ask`.
+        True if the store is on this machine, by a name that leads to loopback: `ask`.
     """
     host, port = host_of(meeting.store), port_of(meeting.store)
     is_name = host is not None and not _is_numeric(host) and not is_loopback(host)
@@ -121,7 +121,7 @@ def ask(meeting: Meeting) -> str | None:
         None: all ranks are on this machine.
 
     Raises:
-        TimedOutError: a rank that has not come may be the one that knows.
+        TimedOutError: the missing rank may be the only rank that knows.
     """
     deadline = time.monotonic() + meeting.timeout.total_seconds()
     for rank in range(meeting.size):
@@ -167,7 +167,7 @@ def _reached_address(host: str, port: int) -> str | None:
 
 
 def _is_here(address: str) -> bool:
-    """Whether this machine has `address`: the store may be behind a translation."""
+    """True if this machine has `address`: the store may be behind a translation."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -192,12 +192,12 @@ def _bare(store: Store | None) -> Store | None:
 
 
 def host_of(store: Store | None) -> str | None:
-    """Of a store that is served over TCP, as it was given; None: it is none."""
+    """Host of a store that is served over TCP, as it was given; None: no such store."""
     return getattr(_bare(store), "host", None)
 
 
 def port_of(store: Store | None) -> int | None:
-    """Of a store that is served over TCP; None: it is none."""
+    """Port of a store that is served over TCP; None: no such store."""
     return getattr(_bare(store), "port", None)
 
 

@@ -27,7 +27,7 @@ NAME = "aikido"
 
 # The progress thread of this process, by process id: a forked child has none yet.
 _runtimes: dict[int, _C.Runtime] = {}
-# What it was started with, by process id; all groups of a process share it.
+# Its settings, by process id; all groups of a process share them.
 _runtime_values: dict[int, dict[str, int | str]] = {}
 _RUNTIME_OPTIONS = (
     "socket_ifname",
@@ -45,15 +45,14 @@ _bucket_backends: (
 _bucket_backends = weakref.WeakKeyDictionary()
 # Ranks in the job of the members of each group, by its name, also when it has ended.
 _members: dict[str, tuple[int, ...]] = {}
-# What groups were made with, by name; those split from another one are missing.
+# Options of groups, by name; groups split from another group are missing.
 _given: dict[str, Options] = {}
 # Groups on which a model catches up, with its handle, which keeps the backend alive:
 # all that is committed there is taken for its buckets.
 catching_up_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, weakref.ref[object]]"
 catching_up_on = weakref.WeakKeyDictionary()
 
-# What knows the progress of the model whose buckets are reduced on a group; its `last`
-# is read by any thread.
+# Progress of the model whose buckets are reduced on a group; any thread reads `last`.
 progress_on: "weakref.WeakKeyDictionary[_C.AikidoBackend, Any]"
 progress_on = weakref.WeakKeyDictionary()
 
@@ -91,7 +90,9 @@ def backend_of(group: dist.ProcessGroup | None) -> _C.AikidoBackend:
         raise ConfigError(
             "There is no process group yet; call init_process_group('aikido') first."
         )
-    if not isinstance(group, dist.ProcessGroup):  # what new_group() gives to others
+    if not isinstance(
+        group, dist.ProcessGroup
+    ):  # new_group() returns this to non-members
         raise ConfigError(
             "This rank is no member of the group; call this on its members only."
         )
@@ -114,7 +115,7 @@ def option_of(backend: _C.AikidoBackend, option: str) -> int | str:
 def backend_while_standing(
     group: dist.ProcessGroup | None,
 ) -> Callable[[], _C.AikidoBackend | None]:
-    """What gives the backend behind `group` until that group has ended, then None.
+    """Function that returns the backend behind `group`; None after the group ended.
 
     Another group may have its place by then, such as a new default group.
 
@@ -134,12 +135,12 @@ def backend_while_standing(
 
 
 def options_of(backend: _C.AikidoBackend) -> Options | None:
-    """What `backend` was made with; None: a group made from another one."""
+    """Options of `backend`; None: the group was made from another group."""
     return _given.get(backend.group_name)
 
 
 def was_met_at_store(backend: _C.AikidoBackend) -> bool:
-    """Whether the present members met at the store of torch."""
+    """True if the present members met at the store of torch."""
     return backend not in _without_store and backend.epoch == 1
 
 
@@ -154,7 +155,7 @@ def with_bucket_backends(backend: _C.AikidoBackend) -> list[_C.AikidoBackend]:
 
 
 def recorder_of_process() -> _C.Recorder:
-    """What records the groups of this process.
+    """Recorder of the groups of this process.
 
     Raises:
         ConfigError: there is none yet.
@@ -222,7 +223,7 @@ def _runtime(options: Options, store: Store, meeting: Meeting | None) -> _C.Runt
 
 
 def _check_runtime_options(options: Options) -> None:
-    """What was given in code for a later group says the same as the first one did."""
+    """Options of a later group agree with those of the first group."""
     for name, value in _runtime_values[os.getpid()].items():
         given = getattr(options, name)
         if given is not None and given != value:
@@ -291,7 +292,7 @@ def _create(request: Any, pg_options: Any) -> _C.AikidoBackend:
 
 
 def _shut_down_all() -> None:
-    # A process that ends without destroy_process_group: what is queued still leaves.
+    # A process that ends without destroy_process_group: queued data still leaves.
     for backend in list(_backends):
         backend.shut_down_family()
     # Callbacks take Python's lock, which an interpreter that ends never gives.

@@ -30,28 +30,29 @@ def all_reduce(
     carry: Carry | None = None,
     data_shard: int | None = None,
 ) -> _C.AikidoWork:
-    """Reduces `tensor` over all ranks in place, without late ones if `policy` says so.
+    """Reduces `tensor` over all ranks in place; `policy` may skip late ranks.
 
     Args:
         tensor: the same shape and dtype on every rank, of any strides; floating point
             if the policy may skip.
         op: SUM or AVG if the policy may skip, else any. With a policy whose divisor is
-            "contributors" AVG is the mean over those who contributed, and SUM is scaled
-            by world size / contributors.
+            "contributors" AVG is the mean over the contributors, and SUM is scaled by
+            world size / contributors.
         group: an aikido group; None is the default group.
         policy: the same on every rank; None is `WaitAll()`.
         priority: higher goes first on the wire, -1000 to 1000; None is the group's
             (`Options.transport_priority`).
         async_op: return at once; `wait()` on the work.
         timeout: of this call; None is the group's.
-        carry: adds to `tensor` what the last call with it left out of this rank's, and
-            keeps what this one leaves out; see `aikido_torch.straggler.Carry`. If this
-            call is refused, `tensor` has it in it, and nothing is pending.
-        data_shard: with a policy `ActiveBackup`, and on a backup that shadows a
-            primary: whose data `tensor` comes from. A primary has its own.
+        carry: adds this rank's pending values of the last call to `tensor`, and keeps
+            the values that this call skips; see `aikido_torch.straggler.Carry`. If this
+            call is refused, `tensor` contains the pending values, and nothing is
+            pending any more.
+        data_shard: with a policy `ActiveBackup`, on a backup that shadows a primary:
+            the rank of that primary. A primary has its own data shard.
 
     Returns:
-        The work. `work.outcome()` tells who contributed once it is done.
+        The work. Once it is done, `work.outcome()` names the contributors.
 
     Raises:
         ConfigError: an argument is wrong or differs between ranks.
@@ -96,10 +97,11 @@ def reduce_scatter(
 ) -> _C.AikidoWork:
     """Reduces `input_list[r]` of all ranks into `output` of rank r.
 
-    With a policy that may skip each rank decides for its own output which ranks it
-    waits for, so the contributors differ between ranks. Its own contribution is always
-    in. A late rank is left out of the outputs of others, which `outcome().skipped_by`
-    names as far as they had said so, and finds its own output decided when it calls.
+    With a policy that may skip, each rank decides for its own output which ranks it
+    waits for. So the contributors differ between ranks; a rank's own contribution is
+    always in its output. A late rank is skipped in the outputs of other ranks, and
+    finds its own output decided when it calls. `outcome().skipped_by` names the ranks
+    that have announced such a skip.
 
     Args:
         output: as `input_list[rank]`, and may share its memory.
@@ -211,9 +213,8 @@ def send(
 ) -> _C.AikidoWork:
     """Sends `tensor` to a rank that calls `torch.distributed.recv` with that tag.
 
-    What is urgent goes between two chunks of messages that are less so, to whatever
-    rank these go. Messages with one tag are received in the order of their calls all
-    the same.
+    An urgent message is sent between two chunks of less urgent messages, to all ranks.
+    Messages with one tag are still received in the order of their calls.
 
     Args:
         tensor: the same shape and dtype as the receiver's.
@@ -312,7 +313,7 @@ def _plain(op: dist.ReduceOp | dist.ReduceOp.RedOpType) -> dist.ReduceOp:
 
 
 def _tell(call: str, backend: _C.AikidoBackend, error: ConfigError) -> NoReturn:
-    """Raises `error` with the name of this rank; the others, who wait, hear it too."""
+    """Raises `error` with the name of this rank, also on the ranks that wait."""
     try:
         backend.refuse_call(call, str(error).removeprefix(f"{call}: "))
     except ConfigError as told:

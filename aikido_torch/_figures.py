@@ -14,11 +14,11 @@ __all__ = ["new_figure", "save_figure"]
 
 
 def new_figure(of: str, *, inches: tuple[float, float], instead: str) -> "Figure":
-    """An empty one, of width and height.
+    """An empty figure of this width and height.
 
     Args:
-        of: what it shows, in the plural.
-        instead: what to do where there are no pictures.
+        of: its subject, in the plural.
+        instead: remedy without pictures, for the error text.
 
     Raises:
         UnsupportedError: matplotlib is not installed.

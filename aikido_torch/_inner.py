@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether a group has an NCCL inside, for strict collectives of CUDA tensors.
+"""Decision about an inner NCCL, for strict collectives of CUDA tensors.
 
-All ranks ask at the first such call, and get the same answer: `decide` makes it of
-what each has announced. Where it is yes, each makes its own part, and it counts only
-when all have. How calls go by it is in csrc/c10d/inner.h.
+All ranks ask at the first such call, and get the same answer: `decide` makes it from
+their announcements. If it is yes, each rank makes its own part, and the inner NCCL is
+used only if all ranks have made theirs. csrc/c10d/inner.h has the way of a call.
 """
 
 import json
@@ -28,13 +28,13 @@ _log = logging.getLogger("aikido")
 _AUTO = "auto"  # the other value that comes here is "on"
 # For connecting, once all ranks are at it.
 _MOST = timedelta(minutes=5)
-# Of what one rank tells the others at a time.
+# Size of one announcement of a rank.
 _BYTES = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """What one rank has.
+    """Devices of one rank, as it announces them.
 
     Attributes:
         identity: of the device of its tensors, the same for two ranks that share it.
@@ -49,7 +49,7 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether strict calls go inside, and why, in one sentence without its end."""
+    """Use of the inner backend, and the reason, a sentence without its end."""
 
     is_inner: bool
     reason: str
@@ -63,7 +63,7 @@ class Kind:
         name: as in "nccl".
         lacks: why this process cannot have one; empty: it can.
         identity: of a device, given the address of the host.
-        make: one that is connected: of store, rank, size, time-out for connecting,
+        make: makes a connected backend from store, rank, size, time-out for connecting
             and device.
     """
 
@@ -76,7 +76,7 @@ class Kind:
 def decide(
     setting: str, name: str, announcements: Sequence[Announcement | None]
 ) -> Decision:
-    """What all ranks do, by what each has announced, in the order of the ranks.
+    """Decision of all ranks, from their announcements in the order of the ranks.
 
     Pure, so all decide alike.
 
@@ -199,7 +199,7 @@ def _make(
     """It, or why there is none."""
     try:
         return kind.make(store, *place, limit, device), ""
-    except Exception as error:  # told to all, who then go on without it
+    except Exception as error:  # told to all ranks, which then go on without it
         return None, f"{type(error).__name__}: {error}"
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether strict all_reduces of a group go in the memory of a GPU that all share.
+"""Decision about strict all_reduces in the memory of a GPU that all ranks share.
 
 All ranks ask at the first such call that no NCCL takes, and get the same answer:
-`decide` makes it of what each has announced. How a call goes is in csrc/c10d/ipc.h.
+`decide` makes it from their announcements. csrc/c10d/ipc.h has the way of a call.
 """
 
 import json
@@ -31,7 +31,7 @@ _MOST = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Announcement:
-    """What one rank has.
+    """Device of one rank, as it announces it.
 
     Attributes:
         identity: of the device of its tensors, the same for ranks that share it.
@@ -48,14 +48,14 @@ class Announcement:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether calls go in the memory of the device, and why, without its end."""
+    """Use of the memory of the device, and the reason, a sentence without its end."""
 
     is_shared: bool
     reason: str
 
 
 def decide(setting: str, announcements: Sequence[Announcement]) -> Decision:
-    """What all ranks do, by what each has announced, in the order of the ranks.
+    """Decision of all ranks, from their announcements in the order of the ranks.
 
     Pure, so all decide alike.
 
@@ -101,7 +101,7 @@ def _trouble(announcements: Sequence[Announcement]) -> str:
 def find(
     backend: Backend, setting: str, device: torch.device, limit: timedelta
 ) -> bool:
-    """Whether calls with tensors on `device` go in its memory; else they are staged.
+    """True if calls with tensors on `device` use its memory; else they are staged.
 
     All ranks call it at one place between their collectives, of which it makes two.
 
@@ -149,7 +149,7 @@ def _share(device: torch.device) -> tuple[torch.Tensor | None, str, str]:
     try:
         probe = torch.zeros(1, device=device)
         return probe, _C.share_device_memory(probe).hex(), ""
-    except Exception as error:  # told to all, who then go on without it
+    except Exception as error:  # told to all ranks, which then go on without it
         return None, "", str(error)[:_MOST]
 
 
@@ -167,6 +167,6 @@ def _try(
     return ""
 
 
-# By the type of a device: what tells one of them from others, of the device and the
-# address of its host.
+# By the type of a device: function of the device and the address of its host that
+# identifies the device.
 IDENTITIES: dict[str, Callable[[torch.device, str], str]] = {"cuda": _inner.gpu}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Where the ranks are, and what a message between them takes: for their algorithms.
+"""Hosts of the ranks, and times of messages between them, for their algorithms.
 
 The algorithm "two_level" needs the first, "auto" both.
 """
@@ -19,7 +19,7 @@ from aikido_torch import _C
 __all__ = ["find_hosts", "link_of", "measure", "pairs_of"]
 
 _TAG = 0
-# Both larger ones wait for their receiver: what that takes is in neither difference.
+# Both larger messages wait for their receiver; this wait cancels in the difference.
 SMALL, MIDDLE, LARGE = 8, 128 << 10, 1 << 20
 _REPEATS = {SMALL: 15, MIDDLE: 5, LARGE: 5}
 
@@ -27,7 +27,7 @@ _REPEATS = {SMALL: 15, MIDDLE: 5, LARGE: 5}
 def link_of(
     one_way_s: dict[int, float], all_reduce_s: float, size: int
 ) -> tuple[float, float, float]:
-    """Alpha, beta and what a sender is busy with a message, by the formula of direct.
+    """Alpha, beta and a sender's time for a message, by the formula of direct.
 
     Args:
         one_way_s: of messages of SMALL, MIDDLE and LARGE bytes.
@@ -42,9 +42,9 @@ def link_of(
 
 
 def find_hosts(backend: _C.AikidoBackend, timeout: timedelta) -> list[int]:
-    """Tells the backend who is on one host; all ranks call it at the same place.
+    """Tells the backend which ranks share a host; all ranks call it at one place.
 
-    Those are who is found at the same address.
+    Ranks with the same address share a host.
 
     Returns:
         The host of each rank, numbered in the order of their first ranks.
@@ -62,7 +62,7 @@ def find_hosts(backend: _C.AikidoBackend, timeout: timedelta) -> list[int]:
 def pairs_of(hosts: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
     """Two ranks on different hosts, and two on one; of two ranks or more.
 
-    Where there are none, the others stand in for them.
+    If one of the pairs does not exist, the other pair replaces it.
     """
     remote = next(((0, r) for r, host in enumerate(hosts) if host != hosts[0]), None)
     local = None
@@ -81,9 +81,9 @@ def pairs_of(hosts: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
 def measure(
     backend: _C.AikidoBackend, hosts: Sequence[int], timeout: timedelta
 ) -> None:
-    """Tells the backend what a message takes; all ranks call it at the same place.
+    """Tells the backend the times of messages; all ranks call it at the same place.
 
-    What the first of two ranks says counts on all of them, so that they choose alike.
+    The figures of the first of two ranks count on all ranks, so that all choose alike.
 
     Args:
         hosts: of each rank.
@@ -121,7 +121,7 @@ def _one_way(
     num_bytes: int,
     timeout: timedelta,
 ) -> float:
-    """Half of what a message takes there and back, between two ranks."""
+    """Half of the time of a message there and back, between two ranks."""
     tensor = torch.zeros(num_bytes, dtype=torch.uint8)
     rank, _ = backend.place
     other = sum(pair) - rank

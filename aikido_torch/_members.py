@@ -18,10 +18,10 @@ _IN_PLACE = hasattr(_c10d, "_reconfigure")
 
 
 def reconfigure_handle(group: dist.ProcessGroup | None = None) -> str:
-    """What the other members of a next view need to find this one: a short text.
+    """Short text by which members of a next group find this member.
 
-    It stays the same for the life of the group object. Whoever has it can join a group
-    with this member, so give it to members only.
+    It stays the same for the life of the group object. A process that has it can join a
+    group with this member, so give it to members only.
 
     Args:
         group: an aikido group; None is the default group.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Names that somebody has mistyped, and those that he may have meant."""
+"""Suggestions for misspelled option and variable names."""
 
 import difflib
 import functools
@@ -26,7 +26,7 @@ _OF_THE_BUILD = (
 def guess(name: str, known: Iterable[str]) -> str:
     """Half a sentence: the one of `known` that `name` may stand for, else all."""
     names = list(known)
-    # A part of a name, as "chunk_bytes", is nearer than one that is spelt like it.
+    # A part of a name, as "chunk_bytes", is nearer than a similar spelling.
     near = [other for other in names if name and name in other]
     near = near or difflib.get_close_matches(name, names, n=1)
     if near:

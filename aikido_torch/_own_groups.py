@@ -21,7 +21,7 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["close", "counted_from", "group_beside", "why_no_group_beside"]
 
-# Far above what torch counts in a job.
+# Far above the numbers that torch reaches in a job.
 _FIRST = 1 << 48
 
 

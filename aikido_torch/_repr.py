@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What objects show of themselves: `Name(fact=value, ...)`, on one line."""
+"""Text form of public objects: `Name(fact=value, ...)`, on one line."""
 
 import reprlib
 from types import ModuleType

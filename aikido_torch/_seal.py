@@ -3,8 +3,8 @@
 """A checksum at the end of a file, so that a flipped bit is found and not loaded.
 
 The seal is a last line, "aikido sha256 <64 digits>", about all bytes before it. Readers
-of archives, as torch.load, ignore what follows the archive, so a sealed file is read by
-them as before.
+of archives, as torch.load, ignore bytes after the archive, so they read a sealed file
+as before.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def check_seal(path: Path) -> None:
     """Accepts a file without a seal, as earlier versions wrote it.
 
     Raises:
-        ValueError: the file is not what was sealed.
+        ValueError: the file has changed since it was sealed.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
@@ -53,7 +53,7 @@ def check_seal(path: Path) -> None:
 
 
 def _digest(file: BinaryIO, num_bytes: int) -> bytes:
-    """Of so many bytes from the beginning."""
+    """Checksum of the first `num_bytes` bytes."""
     file.seek(0)
     found = hashlib.sha256()
     while num_bytes > 0 and (part := file.read(min(num_bytes, _CHUNK_BYTES))):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Hooks of the step of an optimizer that are told of it once, however it is done.
+"""Hooks of an optimizer's step that are called once per step.
 
-Hooks that torch calls are called for each piece where a step is done in pieces. Those
-of this class do not mind: whoever does it in pieces tells them of the whole.
+If a step is done in pieces, torch calls its hooks for each piece. Hooks of this class
+ignore the pieces; the code that does the pieces tells them of the whole step.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class StepHook:
     """For register_step_pre_hook and register_step_post_hook.
 
     Args:
-        call: what is done before or after each step.
+        call: function to call before or after each step.
     """
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class StepHook:
 
 @contextlib.contextmanager
 def in_pieces(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """What the optimizer steps in here is no whole step."""
+    """Steps of the optimizer in this scope are pieces, not whole steps."""
     _in_pieces.add(id(optimizer))
     try:
         yield
@@ -44,7 +44,7 @@ def in_pieces(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 @contextlib.contextmanager
 def telling(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Around what is a step for the user, although the optimizer does it later."""
+    """Scope of a step for the user, although the optimizer does it later."""
     for hook in [*optimizer._optimizer_step_pre_hooks.values()]:
         if isinstance(hook, StepHook):
             hook(optimizer)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether the store of a job ends with the default group of rank 0.
+"""Check if the store of a job ends with the default group of rank 0.
 
 `init_process_group` with `env://` or `tcp://` serves the store in the process of rank
 0, for as long as the group lives there. A rank that makes the next group at the same
@@ -34,7 +34,7 @@ def ends_with_rank_0(store: Store, rank: int, port: int) -> bool:
 
 
 def is_served_here(port: int) -> bool:
-    """Whether a socket of this process listens at `port`."""
+    """True if a socket of this process listens at `port`."""
     sockets = {f"socket:[{inode}]" for inode in _listening(port)}
     return any(_target(fd) in sockets for fd in Path("/proc/self/fd").iterdir())
 

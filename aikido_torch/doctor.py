@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What was built, what is set, and does it work here: `aikido doctor`.
+"""The command `aikido doctor`: build, settings, and a test on this machine.
 
 The self-test runs four ranks inside this process, over loopback sockets: a strict
-allreduce, and one that goes on without a rank that is late. It takes a second.
+allreduce, and an allreduce that skips a late rank. It takes a second.
 """
 
 import json
@@ -43,7 +43,7 @@ _TIMEOUT = timedelta(seconds=20)
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One call of the self-test: what was seen, and whether it is right."""
+    """One call of the self-test: its outcome, and a judgement."""
 
     name: str
     is_good: bool
@@ -123,7 +123,7 @@ def _connect() -> list[_C.AikidoBackend]:
 
 
 def _on_all_ranks(work: Callable[[int], Any]) -> list[Any]:
-    """Runs `work(rank)` of all ranks, each on a thread; raises what one raised."""
+    """Runs `work(rank)` of all ranks, each on a thread; raises an error of a rank."""
     results: list[Any] = [None] * _SIZE
     failures: list[BaseException] = []
 
@@ -193,7 +193,7 @@ def _check_late(backends: list[_C.AikidoBackend]) -> Check:
     policy = SkipStraggler(min_contributors=_SIZE - 1, floor_ms=20, ceiling_ms=50)
     seen = _all_reduce(backends, policy, _LATE_S)
     first = seen[0]
-    # Shards may differ in who was in time, but all ranks must see the same.
+    # Shards may have different late ranks, but all ranks must see the same.
     agreed = all(
         torch.equal(s.result, first.result)
         and s.outcome.skipped == first.outcome.skipped
@@ -277,7 +277,7 @@ def main(
         bool, typer.Option("--no-self-test", help="Only show facts and settings.")
     ] = False,
 ) -> None:
-    """Shows what was built and what is set, and tries it on loopback."""
+    """Shows the build and the settings, and tests both on loopback."""
     console = Console()
     _print_facts(console)
     checks: list[Check] = []

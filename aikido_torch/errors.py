@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What aikido raises. Named by what the caller should do next.
+"""Errors of aikido. Their names tell the caller's next action.
 
-All derive from torch's `DistBackendError`, so that handlers which exist go on working.
-What comes through the `backward()` of DistributedDataParallel is a `DistBackendError`
-itself, with the same text: there torch raises it.
+All derive from torch's `DistBackendError`, so existing handlers go on working. An error
+in the `backward()` of DistributedDataParallel is a `DistBackendError` itself, with the
+same text: torch raises it there.
 A late rank is never an error: see `Outcome`.
 """
 

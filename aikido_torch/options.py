@@ -26,7 +26,7 @@ class Setting:
 @refuse_unknown_names
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a group. What is None comes from its variable, else the default.
+    """Options of a group. An option that is None comes from its variable, or default.
 
     `python -m aikido_torch.doctor` prints all of them with their variables, ranges and
     meaning. Bytes and milliseconds are whole numbers.
