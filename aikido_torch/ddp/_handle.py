@@ -101,7 +101,8 @@ class Handle:
         )
         weakref.finalize(self, self._calls.closing())
         self._backend = self._calls.buckets
-        self._quiet = audit.quiet = self._calls.quiet_steps()
+        self._quiet = self._calls.quiet_steps()
+        audit.follow(self._quiet)
         self._book = StepBook.of(self._backend)
         self._policies = StepPolicy(policy)
         self._wait_all = WaitAll().native()

@@ -7,9 +7,10 @@ a step is missing in it, and a late rank would go on with other parameters than 
 others. All ranks see that here, in the first steps, before any rank is late.
 """
 
-import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -49,7 +50,6 @@ class StepAudit:
     Attributes:
         findings: what was reported, in some words each.
         has_apply: as given.
-        quiet: steps that begin without `on_catch_up` and `on_backward`.
     """
 
     def __init__(
@@ -76,7 +76,8 @@ class StepAudit:
         self._num_noted = 0  # parameters, when these were noted
         self._rates: list[object] | None = None
         self.findings: list[str] = []
-        self.quiet: _C.QuietSteps | None = None
+        self._quiet: _C.QuietSteps | None = None
+        self._num_quiet = 0  # backwards of quiet steps until now
         if check != "off":
             optimizer.register_step_pre_hook(Hook(self._before_step))
             optimizer.register_step_post_hook(Hook(self._after_step))
@@ -100,11 +101,18 @@ class StepAudit:
         if self._is_due(step):
             after_backward(self._at_end_of_backward)
 
-    def steps_before_look(self, step: int) -> int:
-        """From `step` on, before the next one that is looked at."""
-        if self._check == "off":
-            return sys.maxsize
-        return 0 if step < _FIRST_STEPS else -step % _PERIOD
+    def follow(self, quiet: _C.QuietSteps) -> None:
+        """Looks at these steps as well, in which `on_backward` is not called."""
+        if self._check == "off" or self.has_apply:
+            return
+        self._quiet = quiet
+        known = weakref.WeakMethod(self._at_end_of_quiet_backward)
+        quiet.look_in(_PERIOD, partial(_call, known))
+
+    def may_be_quiet(self, step: int) -> bool:
+        """True if `step` needs no call of `on_backward`."""
+        is_first = self._check != "off" and step < _FIRST_STEPS
+        return not self.has_apply and not is_first
 
     def on_catch_up(self) -> None:
         """Forgets the notes of a step that the loop has left out.
@@ -162,14 +170,16 @@ class StepAudit:
         self._compare("between catch_up() and the end of the backward")
         self._options = self._values = None
 
+    def _at_end_of_quiet_backward(self, step: int) -> None:
+        self._step = step
+        self._at_end_of_backward()
+
     def _before_step(self, *_: object) -> None:
         if self._is_replaying:
             return
-        num_quiet = 0 if self.quiet is None else self.quiet.take_backwards()
-        if num_quiet == 1 and self._num_backwards == 0:
-            return  # one backward, of which nothing was noted
+        self._count_quiet()
         noted, self._gradients = self._gradients, None
-        count, self._num_backwards = self._num_backwards + num_quiet, 0
+        count, self._num_backwards = self._num_backwards, 0
         if self.has_apply:
             if self._is_due(self._step):
                 self._look_outside()
@@ -196,14 +206,18 @@ class StepAudit:
     def _after_step(self, *_: object) -> None:
         if self._is_replaying or self.has_apply:
             return
-        if self.quiet is not None:
-            last_step, _calls, num_left = self.quiet.place()
-            if last_step > self._step and num_left > 0:
-                return  # the next step is not looked at
-            self._step = max(self._step, last_step)
         self._options = self._values = None
         if self._is_due(self._step + 1):
             self._note()
+
+    def _count_quiet(self) -> None:
+        """Counts the backwards of quiet steps as `on_backward` counts the others."""
+        if self._quiet is None:
+            return
+        step, _calls, num_quiet = self._quiet.place()
+        self._step = max(self._step, step)
+        self._num_backwards += num_quiet - self._num_quiet
+        self._num_quiet = num_quiet
 
     def _on_any_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         if optimizer is self._optimizer:
@@ -315,6 +329,12 @@ class StepAudit:
         if finding not in self.findings:
             self.findings.append(finding)
             report(text, self._check)
+
+
+# C++ holds this callable, and must not keep the audit alive.
+def _call(known: "weakref.WeakMethod[Callable[..., None]]", step: int) -> None:
+    if (method := known()) is not None:
+        method(step)
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -45,6 +45,11 @@ QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check)
       check_(shared(std::move(check))),
       has_failed_(shared(has_failed(check_))) {}
 
+void QuietSteps::look_in(int64_t each, py::object look) {
+  look_each_ = std::max<int64_t>(1, each);
+  look_ = shared(std::move(look));
+}
+
 void QuietSteps::allow(Plan plan) {
   plan_ = std::move(plan);
   num_calls_ = calls_->communicator()->num_calls();
@@ -83,30 +88,34 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   taken_.has_begun = false;
   ++num_backwards_;
   --num_left_;
-  check_after_backward();
+  queue_end_of_backward();
   return given;
 }
 
-// DistributedDataParallel waits for its futures in a callback that it queues behind its
-// last hook. So ours, which is to come behind that one, is queued by another callback.
-void QuietSteps::check_after_backward() {
+// DistributedDataParallel waits for its futures in a callback that it queues after its
+// last hook. This callback must run after that one, so another callback queues it.
+void QuietSteps::queue_end_of_backward() {
   if (torch::autograd::get_current_graph_task_id() < 0) return;
   torch::autograd::Engine& engine = torch::autograd::Engine::get_default_engine();
   engine.queue_callback([self = shared_from_this(), &engine] {
     engine.queue_callback([self] {
-      if (!self->is_alarmed_) return;
-      const py::gil_scoped_acquire lock;
-      try {
-        (*self->check_)();
-      } catch (py::error_already_set& raised) {
-        // The form in which the engine of torch hands it to the thread that waits.
-        raised.restore();
-        python_error error;
-        error.persist();
-        throw std::move(error);
-      }
+      if (self->is_alarmed_ || self->is_looked_at()) self->at_end_of_backward();
     });
   });
+}
+
+void QuietSteps::at_end_of_backward() const {
+  const py::gil_scoped_acquire lock;
+  try {
+    if (is_alarmed_) (*check_)();
+    if (is_looked_at()) (*look_)(last_step_.load());
+  } catch (py::error_already_set& raised) {
+    // The form in which the engine of torch hands an error to the waiting thread.
+    raised.restore();
+    python_error error;
+    error.persist();
+    throw std::move(error);
+  }
 }
 
 bool QuietSteps::has_come() const {
@@ -154,7 +163,7 @@ void register_quiet_steps(py::module_& m) {
                steps.append(py::make_tuple(step.ended_at, py::cast(step.sums)));
              return py::make_tuple(std::move(steps), taken.has_begun);
            })
-      .def("take_backwards", &QuietSteps::take_backwards)
+      .def("look_in", &QuietSteps::look_in, py::arg("each"), py::arg("look"))
       .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"))
       .def("place", &QuietSteps::place);
 }

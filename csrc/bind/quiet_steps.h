@@ -2,18 +2,19 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Steps of a training loop in which nothing is due but to sum the gradients. Our
-// design.
+// Steps of a training loop in which nothing is due except the sums of the gradients
+// (our design).
 //
 // Note [quiet steps]
-// In most steps of a training nobody is late, and no message of another rank has come.
-// Then all that a handle (aikido_torch/ddp/_handle.py) does in Python is to find that
-// out, which takes about 0.2 ms of processor time in each step: between two steps, the
-// caches lose what it needs. So behind a step in which it has done its work, it says
-// how many of the next steps may be quiet. In these the hook and the top of the loop
-// stay here: they begin the sums, write down what was done, and look whether anything
-// has come. If so, or when the steps are over, Python takes what was written down, and
-// goes on as if it had done these steps itself.
+// In most steps of a training nobody is late, and no message has arrived. Then the
+// Python part of a handle (aikido_torch/ddp/_handle.py) has nothing to do. To find that
+// out takes it about 0.2 ms of processor time per step, because its code leaves the
+// caches between two steps. So after a step that it has handled itself, it allows a
+// number of quiet steps. In a quiet step, the hook and the top of the loop run here:
+// they start the sums, record the step, and check whether anything has arrived. If
+// something has, or the allowed steps are over, Python takes the record and goes on as
+// if it had handled these steps itself. Only the audit (_step_audit.py) runs in some of
+// the quiet steps.
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
@@ -29,7 +30,7 @@
 
 namespace aikido::bind {
 
-// Called by the thread that trains, or by that of its backward, but where it says so.
+// For the thread that trains and the thread of its backward, unless a method says more.
 class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
  public:
   using Backend = c10::intrusive_ptr<adapter::AikidoBackend>;
@@ -57,6 +58,9 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
   // `check()` raises why the training must not go on, if so.
   QuietSteps(Backend buckets, Backend calls, pybind11::object check);
+  // Call it once, before allow(). Python: `look(step)` is called at the end of the
+  // backward of each quiet step whose number is a multiple of `each`.
+  void look_in(int64_t each, pybind11::object look);
 
   // The next steps are quiet, until one of the two below says that one is not.
   void allow(Plan plan);
@@ -66,35 +70,36 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   bool pass_top();
   Taken take();
 
-  // The backwards since the last time that was asked.
-  int64_t take_backwards() { return std::exchange(num_backwards_, 0); }
-
   // Any thread: no step is quiet while it is on, and check() is called at the end of a
   // backward that is under way.
   void set_alarm(bool is_on) { is_alarmed_ = is_on; }
   // Any thread: the number of the last quiet step that has begun, -1 before the first
-  // one; the calls of the loop before it; how many steps are allowed behind it.
+  // one; the calls of the loop before it; the number of backwards of quiet steps.
   std::tuple<int64_t, uint64_t, int64_t> place() const {
-    return {last_step_, num_calls_, num_left_};
+    return {last_step_, num_calls_, num_backwards_};
   }
 
  private:
   bool may_begin() const;
   bool goes_on(bool is_quiet);
   bool has_come() const;
-  void check_after_backward();
+  void queue_end_of_backward();
+  void at_end_of_backward() const;
+  bool is_looked_at() const { return look_ && last_step_ % look_each_ == 0; }
 
   const Backend buckets_, calls_;
   const std::shared_ptr<pybind11::object> check_;
   // Whether check() raises.
   const std::shared_ptr<pybind11::object> has_failed_;
+  std::shared_ptr<pybind11::object> look_;  // null: there is no audit
+  int64_t look_each_ = 1;
   const ::c10d::ReduceOp mean_{::c10d::ReduceOp::AVG};
   Plan plan_;
   Taken taken_;
   Step present_;
   bool is_in_step_ = false;
-  int64_t num_backwards_ = 0;
-  std::atomic<int64_t> num_left_ = 0;
+  int64_t num_left_ = 0;
+  std::atomic<int64_t> num_backwards_ = 0;
   std::atomic<int64_t> last_step_ = -1;
   std::atomic<uint64_t> num_calls_ = 0;
   std::atomic<bool> is_alarmed_ = false;

@@ -196,3 +196,22 @@ def fails_in_a_quiet_step(rank, size):
 def test_a_failure_is_raised_at_the_end_of_the_backward_of_a_quiet_step():
     found = run_ranks(3, fails_in_a_quiet_step)
     assert found == [("a mistake of the loop", True, True)] * 3
+
+
+def clamps_from(rank, size, first):
+    training = Training(rank)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(first + 10):
+            training.handle.catch_up()
+            training.optimizer.zero_grad()
+            training.backward(step)
+            if step >= first:
+                nn.utils.clip_grad_norm_(training.net.parameters(), 1e-3)
+            training.optimizer.step()
+    found = [str(w.message) for w in told if "Gradients change" in str(w.message)]
+    return len(found), training.num_slow < first
+
+
+def test_gradients_that_change_behind_the_backward_of_a_quiet_step_are_told_of():
+    assert run_ranks(3, clamps_from, 25) == [(1, True)] * 3
