@@ -39,6 +39,7 @@ class FlatBucket:
         self.names = tuple(names)
         self.parameters = tuple(parameters)
         self._kept: list[torch.Tensor | None] = []
+        self._filled: list[tuple[torch.Tensor | None, int]] = []
         first = parameters[0]
         sizes = [p.numel() for p in parameters]
         total = sum(sizes)
@@ -94,6 +95,53 @@ class FlatBucket:
             self._taken[place] = False
             self._version = self.buffer._version
 
+    def fill(self, scale: float) -> None:
+        """Copies what is in `.grad` of all parameters, times `scale`, or zeros.
+
+        `.grad` stays what it is. Nobody checks what is written to it meanwhile.
+        """
+        gradients = [p.grad for p in self.parameters]
+        self._filled = [(g, -1 if g is None else g._version) for g in gradients]
+        with torch.no_grad():
+            for place, (view, gradient) in enumerate(
+                zip(self._views, gradients, strict=True)
+            ):
+                if gradient is None:
+                    view.zero_()
+                else:
+                    torch.mul(gradient, scale, out=view)
+                self._taken[place] = gradient is not None
+            if False not in self._taken:
+                self._had.fill_(1)
+            else:
+                self._had.copy_(torch.tensor(self._taken))
+
+    def check_filled(self) -> None:
+        """Raises ConfigError if a `.grad` has changed since `fill`."""
+        for name, parameter, (gradient, version), view in zip(
+            self.names, self.parameters, self._filled, self._views, strict=True
+        ):
+            now = parameter.grad
+            # One that shows this memory has the sum by now.
+            if now is not gradient or (
+                now is not None and now is not view and now._version != version
+            ):
+                raise ConfigError(
+                    f"OverlappedDataParallel: the gradient of {name} has changed in "
+                    "the backward after it was there, while it was being summed; a "
+                    "parameter may get its gradient once in a backward, which is not "
+                    "so if segments under checkpoint(use_reentrant=True) share it."
+                )
+
+    def empty(self) -> None:
+        """For another `fill`; `.grad` stays what it is, here or elsewhere."""
+        self._filled = []
+        self._taken = [None] * len(self.parameters)
+        if self.signals.numel():
+            with torch.no_grad():
+                self.signals.zero_()
+        self._version = self.buffer._version
+
     def signal(self, number: int) -> None:
         """Sets that signal, on this rank."""
         with torch.no_grad():
@@ -145,10 +193,14 @@ class FlatBucket:
             self.signals.zero_()
         self._version = self.buffer._version
 
-    def let_go(self) -> None:
-        """No `.grad` is in this memory any more; one that is no sum yet is None."""
+    def let_go(self, *, has_sums: bool = False) -> None:
+        """No `.grad` is in this memory any more; one that is no sum yet is None.
+
+        Args:
+            has_sums: what is in this memory are sums, released or not.
+        """
         for parameter, view in zip(self.parameters, self._views, strict=True):
-            if parameter.grad is view and not self._is_released:
+            if parameter.grad is view and not (self._is_released or has_sums):
                 parameter.grad = None
         self.restart()
 

@@ -29,6 +29,7 @@ class Layout:
         predicted_s: of an iteration; None where nothing was measured yet.
         name: of the plan.
         candidates: what the plans that were simulated would take, in s.
+        is_plain: sums are waited for in the backward, as DistributedDataParallel does.
     """
 
     buckets: tuple[tuple[str, ...], ...]
@@ -36,10 +37,13 @@ class Layout:
     predicted_s: float | None = None
     name: str = "one for each module"
     candidates: Mapping[str, float] = field(default_factory=dict)
+    is_plain: bool = False
 
     def sends_as(self, other: "Layout") -> bool:
-        """Whether both send the same buckets in the same order."""
-        return (self.buckets, self.places) == (other.buckets, other.places)
+        """Whether both send the same buckets in the same order, and wait alike."""
+        return (self.buckets, self.places, self.is_plain) == (
+            other.buckets, other.places, other.is_plain,
+        )  # fmt: skip
 
 
 def by_module(ready: Sequence[str], uses: Sequence[str], kinds: Kinds) -> Layout:
@@ -74,7 +78,9 @@ def plain(ready: Sequence[str], num_bytes: Mapping[str, int], kinds: Kinds) -> L
         buckets[-1].append(name)
         size += num_bytes[name]
     places = tuple(range(len(buckets)))
-    return Layout(tuple(map(tuple, buckets)), places, name="plain buckets")
+    return Layout(
+        tuple(map(tuple, buckets)), places, name="plain buckets", is_plain=True
+    )
 
 
 def planned(

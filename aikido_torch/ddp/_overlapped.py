@@ -4,10 +4,9 @@
 
 import contextlib
 import types
-import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -29,7 +28,7 @@ from aikido_torch.ddp._agreement import (
 from aikido_torch.ddp._awaited import claim
 from aikido_torch.ddp._hook import Hook
 from aikido_torch.ddp._iteration import Iteration, IterationWatch
-from aikido_torch.ddp._layout import Layout, by_module, plain, planned
+from aikido_torch.ddp._layout import Layout, by_module
 from aikido_torch.ddp._overlap_checks import (
     check_arguments,
     check_eager,
@@ -39,8 +38,9 @@ from aikido_torch.ddp._overlap_checks import (
 )
 from aikido_torch.ddp._overlap_report import show
 from aikido_torch.ddp._parts import check_in_parts
-from aikido_torch.ddp._probe import clock_ahead_s, probe
-from aikido_torch.ddp._retune import FIRST_ITERATIONS, Retune, Sum
+from aikido_torch.ddp._plain import PlainSums
+from aikido_torch.ddp._planner import Planner
+from aikido_torch.ddp._retune import FIRST_ITERATIONS, Sum
 from aikido_torch.ddp._sums import Sums
 from aikido_torch.ddp._uses import Uses
 from aikido_torch.errors import ConfigError
@@ -68,9 +68,10 @@ class OverlappedDataParallel(nn.Module):
     its sum is here, and the next forward waits for a parameter where it needs it. So
     the sums have the time of the next forward as well, and go in the order in which it
     needs them. After some steps buckets and order are planned by what was measured
-    (`aikido_torch.ordering`), and again when the rate of the links changes. The plan is
-    measured for some steps, then the buckets of DistributedDataParallel are, and the
-    faster of the two stays.
+    (`aikido_torch.ordering`), and again when the links get another rate. The plan and
+    the buckets of DistributedDataParallel take turns of some steps, and the plan stays
+    only if it is faster. Otherwise nothing is done ahead: sums are waited for in the
+    backward, and the step is whole, which costs what DistributedDataParallel costs.
 
     The numbers are those of DistributedDataParallel over aikido with the same
     optimizer, bit for bit; over another backend sums may round differently.
@@ -166,22 +167,16 @@ class OverlappedDataParallel(nn.Module):
         self._has_waited = False
         self._backward = -1  # that is known to send all
         self._watch = IterationWatch()
-        self._retune = Retune()
+        self._planner = Planner(self._backend, process_group, self._bytes, self._kinds)
+        self._retune = self._planner.retune
         self._is_settled = False
         self._ended: list[Sum] = []
         self._outcomes: deque[_C.Outcome] = deque(maxlen=_MOST_OUTCOMES)
         self._uses = Uses(module, trained.values(), self._use, always=watch == "always")
         self._whole_step: Callable[[], object] = optimizer.step
-        self._sums = Sums(
-            trained,
-            optimizer,
-            self._whole_step,
-            self._backend,
-            wait=self._watch.wait,
-            on_sum=self._on_sum,
-        )
-        self._adopt(by_module(list(reversed(trained)), list(trained), self._kinds))
+        self._watching: list[Any] = []  # hooks that only planned buckets need
         self._broadcast_state()
+        self._adopt(by_module(list(reversed(trained)), list(trained), self._kinds))
         self._install()
 
     # ---- for the training loop ----
@@ -192,6 +187,11 @@ class OverlappedDataParallel(nn.Module):
         if self._is_closed or not torch.is_grad_enabled():
             self.synchronize()
             return self.module(*args, **kwargs)
+        self._sums.begin_forward()
+        if self._layout.is_plain:
+            outputs = self.module(*args, **kwargs)
+            self._hook_outputs(outputs)
+            return outputs
         self._is_in_forward = True
         self._uses.begin()
         try:
@@ -308,7 +308,7 @@ class OverlappedDataParallel(nn.Module):
             self._uninstall()
 
     def _uninstall(self) -> None:
-        for hook in self._hooks:
+        for hook in (*self._hooks, *self._watching):
             hook.remove()
         if self._optimizer.step is self._step_here:
             if self._has_own_step:
@@ -353,22 +353,13 @@ class OverlappedDataParallel(nn.Module):
                 dist.broadcast(tensor.detach(), group_src=0, group=self._group)
 
     def _install(self) -> None:
-        trained: Iterable[Any] = self._trained.values()  # torch leaves some untyped
-        modules: Iterable[Any] = self.module.modules()
+        modules: Iterable[Any] = self.module.modules()  # torch leaves some untyped
         warn_of_classes(self._trained)
         claim(self._trained.values(), self)
         state = Hook(self._before_state)
-        gradient = Hook(self._on_gradient, is_weak=True)
-        self._hooks: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(gradient)
-            for parameter in trained
-        ]
-        before = Hook(self._before_forward, self._check_copy)
-        after = Hook(self._after_forward)
+        self._hooks: list[Any] = []
         for module in modules:
             self._hooks += [
-                module.register_forward_pre_hook(before),
-                module.register_forward_hook(after, always_call=True),
                 module.register_state_dict_pre_hook(state),
                 module.register_load_state_dict_pre_hook(state),
             ]
@@ -393,11 +384,45 @@ class OverlappedDataParallel(nn.Module):
         if self._skips:
             catching_up_on[self._backend] = weakref.ref(self)
 
+    def _new_sums(self, kind: type[Sums]) -> Sums:
+        return kind(
+            self._trained,
+            self._optimizer,
+            self._whole_step,
+            self._backend,
+            wait=self._watch.wait,
+            on_sum=self._on_sum,
+        )
+
+    def _watch_module(self, sums: Sums) -> None:
+        """Hangs up what `sums` needs to be told of, and nothing else."""
+        for hook in self._watching:
+            hook.remove()
+        self._watching.clear()
+        gradient = Hook(self._on_gradient, is_weak=True)
+        trained: dict[str, Any] = self._trained  # torch leaves some untyped
+        for name, parameter in trained.items():
+            if not isinstance(sums, PlainSums) or name in sums.triggers:
+                hook = parameter.register_post_accumulate_grad_hook(gradient)
+                self._watching.append(hook)
+        if isinstance(sums, PlainSums):
+            return
+        before = Hook(self._before_forward, self._check_copy)
+        after = Hook(self._after_forward)
+        for module in self.module.modules():
+            self._watching += [
+                module.register_forward_pre_hook(before),
+                module.register_forward_hook(after, always_call=True),
+            ]
+
     def _adopt(self, layout: Layout) -> None:
         self._layout = layout
         is_strict = not (self._skips and self._is_settled)
         policy = WaitAll() if is_strict else self._policy
-        self._sums.lay_out(layout, policy.native(), is_strict=is_strict)
+        sums = self._new_sums(PlainSums if layout.is_plain else Sums)
+        sums.lay_out(layout, policy.native(), is_strict=is_strict)
+        self._watch_module(sums)
+        self._sums: Sums = sums
 
     # ---- hooks ----
 
@@ -460,6 +485,7 @@ class OverlappedDataParallel(nn.Module):
         if self._is_closed or not self._is_syncing or backward == self._backward:
             return
         self._backward = backward
+        self._sums.begin_backward()
         torch.autograd.Variable._execution_engine.queue_callback(
             self._sums.end_backward
         )
@@ -529,55 +555,9 @@ class OverlappedDataParallel(nn.Module):
     def _plan_anew(self) -> None:
         """All ranks adopt what rank 0 plans, for the rank that computes longest."""
         self.synchronize()
-        is_trial = self._retune.trial.is_due
-        layout = self._tried() if is_trial else self._newly_planned()
+        layout = self._planner.next(self._layout)
         self._adopt(layout or self._layout)  # and the policy from now on
         # Who has asked for it goes on to do so until here.
         self._sums.was_signalled = False
         self._ended.clear()
         self._watch.step()  # what this took is no iteration
-
-    def _tried(self) -> Layout:
-        """Plain buckets after a plan, and then the faster of the two."""
-        trial = self._retune.trial
-        layout: Layout = gather(trial.next(), self._group)[0]
-        trial.adopted(layout)
-        self._retune.tried(layout.predicted_s or 0.0)
-        return layout
-
-    def _newly_planned(self) -> Layout | None:
-        self._retune.add_link(probe(self._group))
-        is_first = self._backend.place[0] == 0
-        ahead_s = 0.0 if is_first else clock_ahead_s(self._backend)
-        sums = self._retune.sums_by(ahead_s or 0.0)
-        seen = gather((self._retune.iteration, sums, ahead_s is not None), self._group)
-        self._retune.add_transfers(
-            [sums for _, sums, _ in seen],
-            is_one_clock=all(is_known for _, _, is_known in seen),
-        )
-        own = self._planned([own for own, _, _ in seen]) if is_first else None
-        layout: Layout | None = gather(own, self._group)[0]
-        if layout is None or layout.predicted_s is None:
-            return None
-        trial = self._retune.trial
-        is_rejected = trial.has_rejected(layout)
-        is_equal = is_rejected or layout.sends_as(self._layout)
-        self._retune.planned(layout.predicted_s, is_equal=is_equal)
-        if is_rejected:
-            return None
-        if not is_equal:
-            ready = [name for bucket in layout.buckets for name in bucket]
-            trial.begin(layout, plain(ready, self._bytes, self._kinds))
-        return layout
-
-    def _planned(self, seen: Sequence[Iteration]) -> Layout | None:
-        link = self._retune.link
-        if link is None:
-            return None
-        slowest = max(seen, key=lambda iteration: iteration.compute_s)
-        try:
-            return planned(slowest, self._bytes, link, self._kinds)
-        except ConfigError as error:  # the others wait for an answer
-            text = f"OverlappedDataParallel keeps its buckets, without a plan: {error}"
-            warnings.warn(text, stacklevel=2)
-            return None

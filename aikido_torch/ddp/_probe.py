@@ -2,6 +2,7 @@
 # Copyright (c) the aikido authors
 """What allreduces take on the group's links, tried out while nothing else is sent."""
 
+import math
 import statistics
 import time
 
@@ -14,24 +15,38 @@ __all__ = ["clock_ahead_s", "probe"]
 
 # Of four sizes alpha and beta can be told apart.
 _SIZES = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
+_LEAST_SIZES = 2  # that are tried, however long it takes
 _TIMES = 3  # of each; the median counts: a link that has rested is faster at first
 _LONG_S = 0.2  # a transfer that takes so long is the last
 
 
-def probe(group: dist.ProcessGroup | None) -> list[tuple[float, float]]:
+def probe(
+    group: dist.ProcessGroup | None, *, within_s: float = math.inf
+) -> list[tuple[float, float]]:
     """(bytes, seconds) of allreduces, each alone on the links; equal on all ranks.
 
     All ranks of `group` (None: the default group) call it at the same time. A rank that
     comes early waits for the others, so the shortest time of any rank counts.
+
+    Args:
+        within_s: what all of it may take by an estimate; the two smallest sizes are
+            tried anyway. The least of what the ranks give counts.
     """
-    found = []
+    found: list[tuple[float, float]] = []
+    spent_s = 0.0
     for num_bytes in _SIZES:
+        if len(found) >= _LEAST_SIZES:
+            before, seconds = found[-1]
+            if spent_s + _TIMES * seconds * num_bytes / before > within_s:
+                break
         tensor = torch.zeros(num_bytes // 4)
         times = [_seconds(tensor, group) for _ in range(_TIMES)]
-        least = torch.tensor(statistics.median(times), dtype=torch.float64)
+        least = torch.tensor([statistics.median(times), within_s], dtype=torch.float64)
         dist.all_reduce(least, op=dist.ReduceOp.MIN, group=group)
-        found.append((float(num_bytes), float(least)))
-        if float(least) > _LONG_S:
+        seconds, within_s = least.tolist()
+        found.append((float(num_bytes), seconds))
+        spent_s += _TIMES * seconds
+        if seconds > _LONG_S:
             break
     return found
 

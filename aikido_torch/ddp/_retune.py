@@ -53,6 +53,8 @@ class Retune:
         self._changes = 0  # of the link's rate, at the last plan
         self._iterations: deque[Iteration] = deque(maxlen=_RECENT)
         self._before: tuple[Iteration, ...] = ()  # seen with the plan before
+        # The last whose uses and gradients were seen: nobody looks in plain buckets.
+        self._watched: deque[Iteration] = deque(maxlen=_RECENT)
         self._since = 0  # the last plan
         self._pause = _LEAST_PAUSE
         self._rate_pause = _RECENT  # the same because of another rate
@@ -98,8 +100,12 @@ class Retune:
 
     @property
     def iteration(self) -> Iteration:
-        """A typical one of the same iterations. Requires: there was one."""
-        return typical(self._seen)
+        """A typical one of those in which computing was watched, at best the same.
+
+        Requires: there was an iteration.
+        """
+        watched = [it for it in self._seen if it.ready]
+        return typical(watched or self._watched or self._seen)
 
     @property
     def is_measured(self) -> bool:
@@ -139,6 +145,8 @@ class Retune:
     def add(self, iteration: Iteration, sums: Sequence[Sum]) -> None:
         """An iteration is over, and these are the sums of the one before."""
         self._iterations.append(iteration)
+        if iteration.ready:
+            self._watched.append(iteration)
         self._since += 1
         self.trial.add(iteration.seconds)
         if sums:

@@ -33,7 +33,7 @@ from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._parts import Values, needs_whole_step, step_part, values_of
 from aikido_torch.errors import ConfigError
 
-__all__ = ["Sums"]
+__all__ = ["Bucket", "Sums"]
 
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
@@ -42,7 +42,9 @@ _LEAST_URGENT = 1000  # all behind that are equal
 
 
 @dataclass
-class _Bucket:
+class Bucket:
+    """Of one model, with its sum if that is under way."""
+
     flat: FlatBucket
     priority: int
     work: _C.AikidoWork | None = None
@@ -87,7 +89,7 @@ class Sums:
         self._wait = wait
         self._on_sum = on_sum
         self._lock = threading.RLock()
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[Bucket] = []
         self._next = 0  # to be sent
         self._is_stepping = False
         self._is_released = False
@@ -111,7 +113,7 @@ class Sums:
         self._scale = 1 / self._size if is_strict else 1.0
         self._op = _SUM if is_strict else _MEAN
         self._buckets = [
-            _Bucket(
+            Bucket(
                 FlatBucket(
                     names,
                     [self._parameters[name] for name in names],
@@ -127,6 +129,12 @@ class Sums:
         self._by_priority = sorted(self._buckets, key=lambda b: -b.priority)
 
     # ---- gradients ----
+
+    def begin_forward(self) -> None:
+        """The module's forward begins, with gradients."""
+
+    def begin_backward(self) -> None:
+        """A backward begins whose end will be told by `end_backward`."""
 
     def take(self, name: str) -> None:
         """The gradient of a parameter is ready.
@@ -288,7 +296,7 @@ class Sums:
         for bucket in self._by_priority:
             self._finish(bucket)
 
-    def _finish(self, bucket: _Bucket) -> None:
+    def _finish(self, bucket: Bucket) -> None:
         while bucket.values is not None:
             due = [b for b in self._by_priority if b.values is not None]
             # Rather than wait, step what is here.
@@ -297,7 +305,7 @@ class Sums:
             )
             self._step_bucket(is_here)
 
-    def _step_bucket(self, bucket: _Bucket) -> None:
+    def _step_bucket(self, bucket: Bucket) -> None:
         values, work = bucket.values, bucket.work
         assert values is not None
         assert work is not None
@@ -312,7 +320,7 @@ class Sums:
                 )
         self._clear(bucket)
 
-    def _check_unwritten(self, bucket: _Bucket) -> None:
+    def _check_unwritten(self, bucket: Bucket) -> None:
         now = bucket.versions_now()
         for name, was, is_now in zip(
             bucket.flat.names, bucket.versions, now, strict=True
@@ -337,7 +345,7 @@ class Sums:
         finally:
             self._is_stepping = False
 
-    def _clear(self, bucket: _Bucket) -> None:
+    def _clear(self, bucket: Bucket) -> None:
         assert bucket.work is not None
         if bucket is self._buckets[0]:
             self.was_signalled = bool(bucket.flat.signals.any())
@@ -397,5 +405,5 @@ class Sums:
         return True
 
 
-def _is_here(bucket: _Bucket) -> bool:
+def _is_here(bucket: Bucket) -> bool:
     return bucket.work is not None and bucket.work.is_completed()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether a plan is as fast as plain buckets, by trying both. Pure.
+"""Whether a plan is faster than plain buckets, by trying both. Pure.
 
-A plan is simulated, and a simulation may be wrong. So each new plan is measured for
-some iterations, then plain buckets are for as many, and the faster of the two stays. A
-plan whose prediction is off has to be faster by more than the noise of such a
-comparison.
+A plan is simulated, and a simulation may be wrong. It also knows nothing of the time
+that hooks and steps in parts take on each rank. So each new plan and plain buckets take
+turns of some iterations each, twice: a machine that gets slower meanwhile slows down
+both. The plan stays only if it is faster by more than the noise of such a comparison. A
+plan whose prediction is off has to be faster by more.
 """
 
 import statistics
@@ -15,9 +16,11 @@ from aikido_torch.ddp._layout import Layout
 
 __all__ = ["Trial"]
 
-_ITERATIONS = 8  # of each side, after one that changes over
+_TURNS = 4  # the plan begins
+_ITERATIONS = 4  # of a turn, after one that changes over
 _OFF = 0.1  # share by which an iteration may take longer than predicted
-_CLEARLY = 0.95  # of the time of plain buckets: what a plan that is off has to take
+# Shares of the time of plain buckets that a plan may take, and one that is off.
+_FASTER, _CLEARLY = 0.98, 0.95
 
 
 class Trial:
@@ -32,7 +35,7 @@ class Trial:
         self._plain: Layout | None = None
         self._rejected: Layout | None = None
         self._taken: dict[bool, list[float]] = {}
-        self._is_plain = False
+        self._turn = 0
         self._num_since = 0
         self.verdict = ""
 
@@ -46,15 +49,20 @@ class Trial:
         """`next` is to be asked, on all ranks."""
         return self.is_on and self._num_since > _ITERATIONS
 
+    @property
+    def is_last(self) -> bool:
+        """`next` chooses by what this rank has measured: rank 0 chooses for all."""
+        return self._turn == _TURNS - 1
+
     def begin(self, plan: Layout, plain: Layout) -> None:
         """The plan is adopted from now on."""
         self._plan = None if plan.sends_as(plain) else plan
         self._plain = plain
         self._taken = {False: [], True: []}
-        self._is_plain, self._num_since = False, 0
+        self._turn = self._num_since = 0
 
     def has_rejected(self, plan: Layout) -> bool:
-        """It was slower than plain buckets, and nothing has changed since."""
+        """It was no faster than plain buckets, and nothing has changed since."""
         return self._rejected is not None and plan.sends_as(self._rejected)
 
     def forget(self) -> None:
@@ -62,27 +70,28 @@ class Trial:
         self._rejected = None
 
     def add(self, seconds: float) -> None:
-        """An iteration has taken so long. The first of a side counts for neither."""
+        """An iteration has taken so long. The first of a turn counts for neither."""
         self._num_since += 1
         if self.is_on and self._num_since > 1:
             self._taken[self._is_plain].append(seconds)
 
     def next(self) -> Layout:
-        """What rank 0 adopts now. Requires: `is_due`."""
+        """What is adopted now. Requires: `is_due`."""
         assert self._plan is not None
         assert self._plain is not None
-        if self._is_plain and self._is_plan_better:
+        if self._is_plan_better if self.is_last else self._is_plain:
             return self._plan
         # Nobody has simulated plain buckets: until they are measured, as the plan.
-        return replace(self._plain, predicted_s=self._middle_s(self._is_plain))
+        predicted_s = self._middle_s(True) if self.is_last else self._plan.predicted_s
+        return replace(self._plain, predicted_s=predicted_s)
 
     def adopted(self, layout: Layout) -> None:
-        """What rank 0 took is adopted on all ranks."""
+        """This is adopted on all ranks; at the end it is what rank 0 chose."""
         assert self._plan is not None
         assert self._plain is not None
         self._num_since = 0
-        if not self._is_plain:
-            self._is_plain = True
+        if not self.is_last:
+            self._turn += 1
             return
         plan_s, plain_s = (self._middle_s(is_plain) for is_plain in (False, True))
         is_plain = layout.sends_as(self._plain)
@@ -95,12 +104,16 @@ class Trial:
         self._plan = None
 
     @property
+    def _is_plain(self) -> bool:
+        return self._turn % 2 == 1
+
+    @property
     def _is_plan_better(self) -> bool:
         assert self._plan is not None
         plan_s, plain_s = self._middle_s(False), self._middle_s(True)
         predicted_s = self._plan.predicted_s
         is_off = predicted_s is not None and plan_s > (1 + _OFF) * predicted_s
-        return plan_s <= (_CLEARLY if is_off else 1.0) * plain_s
+        return plan_s <= (_CLEARLY if is_off else _FASTER) * plain_s
 
     def _middle_s(self, is_plain: bool) -> float:
         """Mean without the shortest and the longest."""

@@ -698,7 +698,7 @@ def test_where_no_plan_can_be_made_buckets_are_kept(pair, monkeypatch):
     def fail(*_):
         raise ConfigError("there is no such order")
 
-    monkeypatch.setattr("aikido_torch.ddp._overlapped.planned", fail)
+    monkeypatch.setattr("aikido_torch.ddp._planner.planned", fail)
     for number in range(3):
         pair.step(number)
     with pytest.warns(UserWarning, match="without a plan: there is no such order"):

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from aikido_torch.ddp import _probe
 from aikido_torch.ddp._probe import clock_ahead_s, probe
 
 
@@ -13,6 +14,15 @@ def test_several_sizes_are_timed(group_of_one):
     sizes = [num_bytes for num_bytes, _ in found]
     assert sizes == sorted(set(sizes))
     assert all(0 < seconds < 1 for _, seconds in found)
+
+
+@pytest.mark.parametrize(("within_s", "number"), [(0.0, 2), (0.07, 3), (1.0, 4)])
+def test_what_would_take_too_long_is_not_tried(
+    group_of_one, monkeypatch, within_s, number
+):
+    """Half a microsecond for each 4 bytes, and each size is tried three times."""
+    monkeypatch.setattr(_probe, "_seconds", lambda tensor, _: tensor.numel() * 5e-7)
+    assert len(probe(None, within_s=within_s)) == number
 
 
 class OtherClock:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
+from dataclasses import replace
+
 import pytest
 
 from aikido_torch.ddp._layout import Layout
 from aikido_torch.ddp._trial import Trial
 
-PLAIN = Layout((("a", "b"),), (0,), name="plain buckets")
+PLAIN = Layout((("a", "b"),), (0,), name="plain buckets", is_plain=True)
 PLAN = Layout((("a",), ("b",)), (1, 0), 1.0, name="alone, by TAC")
 
 
@@ -25,7 +27,10 @@ def run(trial, *, plan_s, plain_s):
     [
         (1.0, 1.2, PLAN.name),
         (1.0, 0.9, PLAIN.name),
-        (1.0, 1.0, PLAN.name),
+        # A plan that gains nothing is not worth its hooks.
+        (1.0, 1.0, PLAIN.name),
+        (1.0, 1.01, PLAIN.name),
+        (1.0, 1.03, PLAN.name),
         # Worse than predicted by more than a tenth: it has to be clearly faster.
         (1.2, 1.21, PLAIN.name),
         (1.2, 1.3, PLAN.name),
@@ -42,22 +47,59 @@ def test_the_faster_of_plan_and_plain_buckets_is_used(plan_s, plain_s, name):
         assert used.predicted_s == pytest.approx(plain_s)
 
 
+def taken(trial, *turns):
+    """What is adopted behind each turn."""
+    found = []
+    for turn in turns:
+        for seconds in turn:
+            assert not trial.is_due
+            trial.add(seconds)
+        assert trial.is_due
+        found.append(trial.next())
+        trial.adopted(found[-1])
+    return [layout.name for layout in found]
+
+
 def test_a_single_long_iteration_and_the_change_over_do_not_count():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
-    for taken in (9.0, 1.0, 1.0, 5.0, *[1.0] * 5):
-        assert not trial.is_due
-        trial.add(taken)
-    trial.adopted(trial.next())
-    for taken in (9.0, *[1.1] * 8):
-        trial.add(taken)
-    assert trial.next() is PLAN
+    long, usual = (9.0, 1.0, 1.0, 5.0, 1.0), (9.0, 1.1, 1.1, 1.1, 1.1)
+    found = taken(trial, long, usual, (9.0, *[1.0] * 4), usual)
+    assert found == [PLAIN.name, PLAN.name, PLAIN.name, PLAN.name]
+    assert not trial.is_on
+
+
+def test_a_machine_that_gets_slower_makes_neither_side_worse():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    turns = [[1.0] * 5, [1.0] * 5, [2.0] * 5, [2.0] * 5]
+    assert taken(trial, *turns)[-1] == PLAIN.name
+    trial.forget()
+    trial.begin(PLAN, PLAIN)
+    turns = [[1.0] * 5, [1.1] * 5, [2.0] * 5, [2.2] * 5]
+    assert taken(trial, *turns)[-1] == PLAN.name
+
+
+def test_rank_0_chooses_only_behind_the_last_turn():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    seen = []
+    while trial.is_on:
+        seen.append(trial.is_last)
+        taken(trial, [1.0] * 5)
+    assert seen == [False, False, False, True]
 
 
 def test_a_plan_that_is_plain_is_not_tried():
     trial = Trial()
-    trial.begin(Layout(PLAIN.buckets, PLAIN.places, 1.0, name="TAC"), PLAIN)
+    trial.begin(replace(PLAIN, predicted_s=1.0, name="TAC"), PLAIN)
     assert not trial.is_on
+
+
+def test_the_same_buckets_in_the_next_forward_are_tried():
+    trial = Trial()
+    trial.begin(replace(PLAIN, is_plain=False, name="TAC"), PLAIN)
+    assert trial.is_on
 
 
 def test_a_rejected_plan_may_come_again_on_other_links():

@@ -17,6 +17,7 @@ from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness.late_training import LATE, LateSteps
+from harness.plain_buckets import plain_buckets
 
 STEPS = 50
 
@@ -69,7 +70,12 @@ def learn(model, optimizer, rank, steps=STEPS):
     return losses
 
 
-def compare(rank, size, names):
+def compare(rank, size, names, are_plain):
+    with plain_buckets(are_plain):
+        return differences(rank, names)
+
+
+def differences(rank, names):
     differing = []
     for name in names:
         plain, net = make_net(), make_net()
@@ -92,9 +98,9 @@ def compare(rank, size, names):
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("size", [2, 3])
-def test_fifty_steps_have_the_bits_of_ddp(size):
-    assert run_ranks(size, compare, list(OPTIMIZERS)) == [[]] * size
+@pytest.mark.parametrize(("size", "are_plain"), [(2, False), (3, False), (3, True)])
+def test_fifty_steps_have_the_bits_of_ddp(size, are_plain):
+    assert run_ranks(size, compare, list(OPTIMIZERS), are_plain) == [[]] * size
 
 
 class Branches(nn.Module):
@@ -111,8 +117,13 @@ class Branches(nn.Module):
         return sum(outputs[n] for n in sorted(outputs))
 
 
-def learn_branches(rank, size, seed, drops):
+def learn_branches(rank, size, seed, drops, are_plain):
     """Orders, and with `drops` sets, differ between ranks and steps."""
+    with plain_buckets(are_plain):
+        return same_branches(rank, seed, drops)
+
+
+def same_branches(rank, seed, drops):
     torch.manual_seed(seed)
     plain, net = Branches(7), Branches(7)
     net.load_state_dict(plain.state_dict())
@@ -141,11 +152,14 @@ def learn_branches(rank, size, seed, drops):
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("seed", "are_plain"), [(0, False), (1, False), (2, False), (3, True)]
+)
 @pytest.mark.parametrize("drops", [0.0, 0.4, 0.9])
-def test_gradients_may_come_in_any_order_or_not_at_all(drops, seed):
+def test_gradients_may_come_in_any_order_or_not_at_all(drops, seed, are_plain):
     # As DistributedDataParallel with find_unused_parameters.
-    assert run_ranks(3, learn_branches, seed, drops) == [[True] * 14] * 3
+    found = run_ranks(3, learn_branches, seed, drops, are_plain)
+    assert found == [[True] * 14] * 3
 
 
 def differing(rank, size, what):

@@ -15,6 +15,7 @@ from aikido_torch.ddp import OverlappedDataParallel
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import run_ranks
 from harness.late_training import LATE, LateSteps
+from harness.plain_buckets import plain_buckets
 
 
 def make_net():
@@ -181,9 +182,15 @@ NETS = {"chain": make_net, "tied": make_tied}
 # One fails behind a layer that the other net has not.
 CASES = [(loop, "chain") for loop in LOOPS]
 CASES += [(loop, "tied") for loop in LOOPS if loop != "left out"]
+CASES = [(*case, False) for case in CASES] + [(loop, "chain", True) for loop in LOOPS]
 
 
-def beside_ddp(rank, size, loop, make):
+def beside_ddp(rank, size, loop, make, are_plain):
+    with plain_buckets(are_plain):
+        return both(rank, loop, make)
+
+
+def both(rank, loop, make):
     found = []
     for to_none in (True, False):
         plain, net = make(), make()
@@ -196,9 +203,9 @@ def beside_ddp(rank, size, loop, make):
     return found
 
 
-@pytest.mark.parametrize(("loop", "net"), CASES)
-def test_a_loop_learns_what_it_learns_with_ddp(loop, net):
-    found = run_ranks(3, beside_ddp, LOOPS[loop], NETS[net])
+@pytest.mark.parametrize(("loop", "net", "are_plain"), CASES)
+def test_a_loop_learns_what_it_learns_with_ddp(loop, net, are_plain):
+    found = run_ranks(3, beside_ddp, LOOPS[loop], NETS[net], are_plain)
     assert found == [[(True, True)] * 2] * 3
 
 
@@ -220,8 +227,13 @@ def make_branches():
     return Branches()
 
 
-def with_own_sums(rank, size, walks_before):
+def with_own_sums(rank, size, walks_before, are_plain):
     """Own collectives between backward and step, on the same group, as with DDP."""
+    with plain_buckets(are_plain):
+        return own_sums(rank, walks_before)
+
+
+def own_sums(rank, walks_before):
     plain, net = make_branches(), make_branches()
     of_plain, of_net = (
         torch.optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1)
@@ -251,9 +263,10 @@ def with_own_sums(rank, size, walks_before):
     return same(plain, model), losses
 
 
+@pytest.mark.parametrize("are_plain", [False, True])
 @pytest.mark.parametrize("walks_before", [False, True])
-def test_own_collectives_go_between_backward_and_step(walks_before):
-    found = run_ranks(3, with_own_sums, walks_before)
+def test_own_collectives_go_between_backward_and_step(walks_before, are_plain):
+    found = run_ranks(3, with_own_sums, walks_before, are_plain)
     assert [is_same for is_same, _ in found] == [True] * 3
     assert all(losses == found[0][1] for _, losses in found)
     assert found[0][1][::2] == found[0][1][1::2]

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""Buckets that are summed and waited for within the backward, then stepped at once.
+
+Note [plain buckets cost what DDP costs]
+Sums that go on in the next forward need a hook for each module and each parameter, and
+a step of the optimizer for each bucket. In Python that takes about 0.1 ms for each
+layer on a core that has slept, which is more than a small model gains. Plain buckets
+need one hook for each bucket, on the parameter whose gradient is expected to be the
+last. If the other gradients of the bucket are there as well, the bucket is sent.
+Otherwise it is sent when the backward ends.
+
+A gradient that is there may still be that of an earlier backward: under `no_sync()`, or
+where a step was left out. So buckets are sent before the end of the backward only if no
+parameter had a gradient when the backward began.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+
+from aikido_torch import _C
+from aikido_torch.ddp._awaited import mark, unmark
+from aikido_torch.ddp._layout import Layout
+from aikido_torch.ddp._overlap_checks import check_gradient
+from aikido_torch.ddp._sums import Bucket, Sums
+
+__all__ = ["PlainSums"]
+
+
+class PlainSums(Sums):
+    """`Sums` that are over when the backward is. Nothing is due after a step.
+
+    `.grad` is the mean of all ranks once the backward is over, and may be read, changed
+    and dropped as with DistributedDataParallel.
+
+    Attributes:
+        triggers: names of the parameters whose gradients `take` is to be told of.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        optimizer: torch.optim.Optimizer,
+        step: Callable[[], object],
+        backend: _C.AikidoBackend,
+        *,
+        wait: Callable[[Callable[[], object]], None],
+        on_sum: Callable[[int, float, _C.AikidoWork], None],
+    ) -> None:
+        super().__init__(parameters, optimizer, step, backend, wait=wait, on_sum=on_sum)
+        self._all = tuple(parameters.values())
+        self._is_watched = False  # the end of this backward will be told
+        self._is_fresh = False  # no parameter had a gradient when this backward began
+        self._is_summed = False  # since the last step
+        self._is_between_steps = True
+
+    def lay_out(
+        self, layout: Layout, policy: _C.PolicyOptions, *, is_strict: bool
+    ) -> None:
+        super().lay_out(layout, policy, is_strict=is_strict)
+        self.triggers = frozenset(names[-1] for names in layout.buckets)
+
+    # ---- forward and backward ----
+
+    def begin_forward(self) -> None:
+        self._is_between_steps = False
+
+    def begin_backward(self) -> None:
+        """A backward begins whose end will be told by `end_backward`."""
+        self._is_watched = True
+        self._is_fresh = all(p.grad is None for p in self._all)
+
+    def take(self, name: str) -> None:
+        with self._lock:
+            self._has_taken = True
+            if not self._is_watched:  # reads of gradients have to wait
+                mark(self._all)
+            if not self._is_fresh:
+                return
+            bucket = self._bucket_of[id(self._parameters[name])]
+            if bucket.flat.is_full:
+                bucket.flat.check_filled()
+            if all(p.grad is not None for p in bucket.flat.parameters):
+                self._fill(bucket)
+            while self._next < len(self._buckets):
+                if not self._buckets[self._next].flat.is_full:
+                    break
+                self._send_next()
+
+    def check_done(self, name: str) -> None:
+        """Nothing is due."""
+
+    def _fill(self, bucket: Bucket) -> None:
+        for name, parameter in zip(
+            bucket.flat.names, bucket.flat.parameters, strict=True
+        ):
+            if parameter.grad is not None:
+                check_gradient(name, parameter)
+        bucket.flat.fill(self._scale)
+
+    def end_backward(self) -> None:
+        with self._lock:
+            has_taken = self._has_taken or (
+                self._is_fresh and any(p.grad is not None for p in self._all)
+            )
+            if has_taken:
+                self._sum_up()
+            else:
+                self._is_watched = self._is_fresh = False
+
+    def send_rest(self) -> None:
+        """All sums that are not over are waited for as well."""
+        with self._lock:
+            unmark(self._all)  # the gradients are looked at here
+            if not self._is_summed or self._has_taken or self._are_dropped():
+                self._sum_up()
+
+    def _sum_up(self) -> None:
+        unmark(self._all)
+        while self._next < len(self._buckets):
+            bucket = self._buckets[self._next]
+            if not bucket.flat.is_full:
+                self._fill(bucket)
+            self._send_next()
+        for bucket in self._buckets:
+            assert bucket.work is not None
+            self._wait(bucket.work.wait)
+        for bucket in self._buckets:
+            assert bucket.work is not None
+            bucket.flat.check_filled()
+            bucket.flat.attach()
+            self._on_sum(bucket.flat.buffer.nbytes, bucket.sent_s, bucket.work)
+            bucket.work = None
+        self.was_signalled = bool(self._buckets[0].flat.signals.any())
+        for bucket in self._buckets:
+            bucket.flat.empty()
+        self._next = 0
+        self._is_summed = True
+        self._has_taken = self._is_watched = self._is_fresh = False
+
+    def wait_for_gradients(self) -> None:
+        if not self._is_between_steps:
+            self.send_rest()
+
+    # ---- steps ----
+
+    def ask_for_step(self) -> None:
+        self.send_rest()
+        self._step()
+        for parameter in self._all:
+            parameter.grad = None
+        self._is_summed = False
+        self._is_between_steps = True
+
+    def end(self) -> None:
+        try:
+            if self._has_taken:
+                self._sum_up()
+        finally:
+            unmark(self._all)
+            for bucket in self._buckets:
+                bucket.flat.let_go(has_sums=self._is_summed)
+                bucket.work = None
+            self._next = 0
+            self._has_taken = False

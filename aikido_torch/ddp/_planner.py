@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Copyright (c) the aikido authors
+"""The ranks of a group agree on buckets: plan, try beside plain buckets, choose."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+
+import torch.distributed as dist
+
+from aikido_torch import _C
+from aikido_torch.ddp._agreement import gather
+from aikido_torch.ddp._iteration import Iteration
+from aikido_torch.ddp._layout import Layout, plain, planned
+from aikido_torch.ddp._probe import clock_ahead_s, probe
+from aikido_torch.ddp._retune import Retune
+from aikido_torch.errors import ConfigError
+
+__all__ = ["Planner"]
+
+# Transfers are tried out for at most this share of an iteration.
+_PROBE_SHARE = 0.5
+
+
+class Planner:
+    """Makes the layouts of one model. All ranks call it in the same steps.
+
+    Args:
+        backend: of the group.
+        group: None is the default group.
+        num_bytes: of each parameter's gradient, by name.
+        kinds: what must be equal within a bucket, by name.
+
+    Attributes:
+        retune: what this rank has seen, and when it wants another layout.
+    """
+
+    def __init__(
+        self,
+        backend: _C.AikidoBackend,
+        group: dist.ProcessGroup | None,
+        num_bytes: Mapping[str, int],
+        kinds: Mapping[str, object],
+    ) -> None:
+        self._backend = backend
+        self._group = group
+        self._bytes = num_bytes
+        self._kinds = kinds
+        self.retune = Retune()
+
+    def next(self, current: Layout) -> Layout | None:
+        """What all ranks adopt now; None: they keep `current`.
+
+        Requires: all sums of all ranks are over.
+        """
+        if self.retune.trial.is_due:
+            return self._tried()
+        return self._newly_planned(current)
+
+    def _tried(self) -> Layout:
+        """The other side of the trial, or at its end the faster one, as rank 0 saw."""
+        trial = self.retune.trial
+        layout = trial.next()
+        if trial.is_last:
+            layout = gather(layout, self._group)[0]
+        trial.adopted(layout)
+        self.retune.tried(layout.predicted_s or 0.0)
+        return layout
+
+    def _newly_planned(self, current: Layout) -> Layout | None:
+        retune, trial = self.retune, self.retune.trial
+        within_s = _PROBE_SHARE * (retune.measured_s or 0.0)
+        retune.add_link(probe(self._group, within_s=within_s))
+        is_first = self._backend.place[0] == 0
+        ahead_s = 0.0 if is_first else clock_ahead_s(self._backend)
+        sums = retune.sums_by(ahead_s or 0.0)
+        seen = gather((retune.iteration, sums, ahead_s is not None), self._group)
+        retune.add_transfers(
+            [sums for _, sums, _ in seen],
+            is_one_clock=all(is_known for _, _, is_known in seen),
+        )
+        own = self._planned([own for own, _, _ in seen]) if is_first else None
+        layout: Layout | None = gather(own, self._group)[0]
+        if layout is None or layout.predicted_s is None:
+            return None
+        if trial.has_rejected(layout):
+            now_s = current.predicted_s or layout.predicted_s
+            retune.planned(now_s, is_equal=True)
+            return None
+        is_equal = layout.sends_as(current)
+        retune.planned(layout.predicted_s, is_equal=is_equal)
+        if not is_equal:
+            ready = [name for bucket in layout.buckets for name in bucket]
+            trial.begin(layout, plain(ready, self._bytes, self._kinds))
+        return layout
+
+    def _planned(self, seen: Sequence[Iteration]) -> Layout | None:
+        link = self.retune.link
+        if link is None:
+            return None
+        slowest = max(seen, key=lambda iteration: iteration.compute_s)
+        try:
+            return planned(slowest, self._bytes, link, self._kinds)
+        except ConfigError as error:  # the others wait for an answer
+            text = f"OverlappedDataParallel keeps its buckets, without a plan: {error}"
+            warnings.warn(text, stacklevel=2)
+            return None
