@@ -189,3 +189,21 @@ def test_waits_for_a_core_are_read_from_the_kernel(group_of_one):
     seen = waits.seen()
     assert 0 <= seen.share <= 1
     assert 0 <= seen.longest_s <= 1
+
+
+def test_only_what_is_wrong_and_was_disturbed_is_done_again(monkeypatch):
+    quiet, loud = training.Disturbance(0.05, 0.001), training.Disturbance(0.5, 0.1)
+    wrong, right = verdict("loop", [0]), verdict("none")
+    planned = [Phase("none", ()), Phase("none", ()), Phase("none", ())]
+    tries = iter([[(right, loud), (wrong, quiet), (wrong, loud)], [(right, quiet)]])
+    done = []
+
+    def train(size, wrapper, phases):
+        done.append(len(phases))
+        said = zip(phases, next(tries), strict=True)
+        return [live.Seen("here", phase, v, seen) for phase, (v, seen) in said]
+
+    monkeypatch.setattr(live, "phases", lambda *_: planned)
+    monkeypatch.setattr(live, "_train", train)
+    assert [seen.is_right for seen in live.run(2, "ddp")] == [True, False, True]
+    assert done == [3, 1]
