@@ -33,6 +33,7 @@ FIRST_ITERATIONS = 3  # iterations that are seen before the first plan
 _RECENT = 8  # iterations that the present time is the median of
 _OFF = 0.2  # share that it may be off the plan's
 _LEAST_PAUSE = 32  # iterations between two plans because of that; it doubles
+_LONG = 2  # pauses after which another rate is looked for as at the beginning
 _ENOUGH = 3  # equal plans in a row that end the search for a better one
 _OTHER_COST = 2.0  # factor of a sum's time, up or down, that begins the search again
 
@@ -57,7 +58,7 @@ class Retune:
         self._watched: deque[Iteration] = deque(maxlen=_RECENT)
         self._since = 0  # the last plan
         self._pause = _LEAST_PAUSE
-        self._rate_pause = _RECENT  # the same because of another rate
+        self._rate_pause = _RECENT // 2  # the same because of another rate
         self._num_equal = 0  # plans in a row that changed nothing
         self._sum_bytes = 0.0  # of a typical sum
         self._alpha_s, self._beta_s = 0.0, 0.0  # of calls at the last plan
@@ -185,7 +186,9 @@ class Retune:
         if self.predicted_s is not None and self._fit.changes == self._changes:
             self._pause *= 2  # it did not help to plan anew
         self._num_equal = self._num_equal + 1 if is_equal else 0
-        self._rate_pause = 2 * self._rate_pause if is_equal else _RECENT
+        # A machine with other work has another rate again and again: look less often.
+        is_first_in_long = self._since > _LONG * self._rate_pause
+        self._rate_pause = _RECENT if is_first_in_long else 2 * self._rate_pause
         if self._fit.changes != self._changes:
             self.trial.forget()
         if (calls := self._fit.link) is not None:

@@ -89,6 +89,21 @@ def test_rates_that_go_up_and_down_do_not_plan_for_ever():
     assert num_plans == 3
 
 
+def test_rates_that_change_all_the_time_are_looked_at_less_and_less_often():
+    """Although each plan is another one."""
+    retune = planned()
+    at = []
+    for number in range(1000):
+        beta_s = 1e-6 if number // 6 % 2 else 4e-6
+        size = SIZES[number % 4]
+        retune.add(iteration(), [(0.0, 0.001 + beta_s * size, size)])
+        if retune.wants_plan:
+            at.append(number)
+            retune.planned(1.0)
+    assert 2 <= len(at) <= 8
+    assert at[-1] - at[-2] >= 4 * (at[1] - at[0])
+
+
 def test_another_cost_of_the_link_begins_the_search_again():
     retune = planned()
     for _ in range(3):

@@ -80,6 +80,13 @@ def test_a_machine_that_gets_slower_makes_neither_side_worse():
     assert taken(trial, *turns)[-1] == PLAN.name
 
 
+def test_a_few_long_iterations_of_plain_buckets_do_not_make_a_plan_faster():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    plain = [1.0, 1.0, 4.0, 1.0, 4.0]
+    assert taken(trial, [1.1] * 5, plain, [1.1] * 5, plain)[-1] == PLAIN.name
+
+
 def test_rank_0_chooses_only_behind_the_last_turn():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
