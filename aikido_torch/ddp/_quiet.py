@@ -20,7 +20,11 @@ def leave_quiet_steps(handle: "Handle") -> None:
     if not _may_be_quiet(handle):
         return
     step = handle._steps
-    num_steps = min(_MOST, handle._state_check.steps_before_digest(step))
+    num_steps = min(
+        _MOST,
+        handle._audit.steps_before_look(step),
+        handle._state_check.steps_before_digest(step),
+    )
     if num_steps > 0:
         steps = range(step, step + num_steps)
         awaited = handle._exchange.awaited if handle._exchange else []
@@ -33,7 +37,6 @@ def _may_be_quiet(handle: "Handle") -> bool:
     return (
         handle._calls.has_own_group
         and not (handle._leaves or handle._carrying.is_on)
-        and handle._audit.may_be_quiet(handle._steps)
         and handle._backups.sampler is None
         and handle._is_laid_out()
         and handle._batches.is_plain

@@ -7,6 +7,7 @@ a step is missing in it, and a late rank would go on with other parameters than 
 others. All ranks see that here, in the first steps, before any rank is late.
 """
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,7 +50,6 @@ class StepAudit:
 
     Attributes:
         findings: what was reported, in some words each.
-        has_apply: as given.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StepAudit:
     ) -> None:
         self._optimizer = optimizer
         self._check = check
-        self.has_apply = has_apply
+        self._has_apply = has_apply
         self._has_after_step = has_after_step
         self._in_buckets: set[int] | None = None
         self._sizes: list[int] = []
@@ -103,16 +103,22 @@ class StepAudit:
 
     def follow(self, quiet: _C.QuietSteps) -> None:
         """Looks at these steps as well, in which `on_backward` is not called."""
-        if self._check == "off" or self.has_apply:
+        if self._check == "off":
             return
-        self._quiet = quiet
-        known = weakref.WeakMethod(self._at_end_of_quiet_backward)
-        quiet.look_in(_PERIOD, partial(_call, known))
+        look = partial(_call, weakref.WeakMethod(self._at_end_of_quiet_backward))
+        if self._has_apply:
+            quiet.look(0, look, self._optimizer)
+        else:
+            self._quiet = quiet
+            quiet.look(_PERIOD, look, None)
 
-    def may_be_quiet(self, step: int) -> bool:
-        """True if `step` needs no call of `on_backward`."""
-        is_first = self._check != "off" and step < _FIRST_STEPS
-        return not self.has_apply and not is_first
+    def steps_before_look(self, step: int) -> int:
+        """Steps from `step` on that need no call of `on_top` and `on_backward`."""
+        if self._check == "off":
+            return sys.maxsize
+        if step < _FIRST_STEPS:
+            return 0
+        return -step % _PERIOD if self._has_apply else sys.maxsize
 
     def on_catch_up(self) -> None:
         """Forgets the notes of a step that the loop has left out.
@@ -120,7 +126,7 @@ class StepAudit:
         Called at the beginning of `catch_up`.
         """
         self._gradients = None
-        if self.has_apply or self._has_after_step:
+        if self._has_apply or self._has_after_step:
             return
         if hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
             self._report(
@@ -137,8 +143,8 @@ class StepAudit:
         """At the end of `catch_up`. `has_moved`: it has applied steps."""
         if self._check == "off":
             return
-        self._rates = self._rates_now() if self.has_apply else None
-        if self.has_apply and self._is_due(self._step + 1):
+        self._rates = self._rates_now() if self._has_apply else None
+        if self._has_apply and self._is_due(self._step + 1):
             self._note()
         elif has_moved:
             self._options = self._values = None
@@ -163,7 +169,7 @@ class StepAudit:
         return step < _FIRST_STEPS or step % _PERIOD == 0
 
     def _at_end_of_backward(self) -> None:
-        if not self.has_apply:
+        if not self._has_apply:
             self._gradients = self._gradients_now()
             return
         # Between the end of catch_up and that of the backward there is no apply().
@@ -172,7 +178,10 @@ class StepAudit:
 
     def _at_end_of_quiet_backward(self, step: int) -> None:
         self._step = step
-        self._at_end_of_backward()
+        if self._has_apply:
+            self._report_options("between catch_up() and the backward", "lr")
+        else:
+            self._at_end_of_backward()
 
     def _before_step(self, *_: object) -> None:
         if self._is_replaying:
@@ -180,7 +189,7 @@ class StepAudit:
         self._count_quiet()
         noted, self._gradients = self._gradients, None
         count, self._num_backwards = self._num_backwards, 0
-        if self.has_apply:
+        if self._has_apply:
             if self._is_due(self._step):
                 self._look_outside()
             return
@@ -204,7 +213,7 @@ class StepAudit:
             self._look_outside()
 
     def _after_step(self, *_: object) -> None:
-        if self._is_replaying or self.has_apply:
+        if self._is_replaying or self._has_apply:
             return
         self._options = self._values = None
         if self._is_due(self._step + 1):
@@ -263,7 +272,7 @@ class StepAudit:
             return  # a group was added: _look_outside() tells of its parameters
         now = option_values(self._optimizer)
         changed = [key for key in [*options, *now] if options.get(key) != now.get(key)]
-        is_schedule = self._has_after_step and not self.has_apply
+        is_schedule = self._has_after_step and not self._has_apply
         if changed and not is_schedule:
             key = changed[0]
             what = f"{key} from {options.get(key)!r} to {now.get(key)!r}"

@@ -25,6 +25,16 @@ double seconds_now() {
   return to_seconds(SystemClock().now().time_since_epoch());
 }
 
+// The learning rates that are plain numbers, by parameter group.
+std::vector<double> rates_of(const py::object& optimizer) {
+  std::vector<double> rates;
+  for (const py::handle group : optimizer.attr("param_groups")) {
+    const py::object rate = group.attr("get")("lr");
+    if (py::isinstance<py::float_>(rate)) rates.push_back(rate.cast<double>());
+  }
+  return rates;
+}
+
 // Python's object may not be touched without Python's lock, not even to copy it.
 py::object has_failed(const std::shared_ptr<py::object>& check) {
   return py::cpp_function([check] {
@@ -45,13 +55,15 @@ QuietSteps::QuietSteps(Backend buckets, Backend calls, py::object check)
       check_(shared(std::move(check))),
       has_failed_(shared(has_failed(check_))) {}
 
-void QuietSteps::look_in(int64_t each, py::object look) {
-  look_each_ = std::max<int64_t>(1, each);
-  look_ = shared(std::move(look));
+void QuietSteps::look(int64_t each, py::object call, py::object rates) {
+  look_each_ = each;
+  look_ = shared(std::move(call));
+  if (!rates.is_none()) optimizer_ = shared(std::move(rates));
 }
 
 void QuietSteps::allow(Plan plan) {
   plan_ = std::move(plan);
+  have_rates_changed_ = false;
   num_calls_ = calls_->communicator()->num_calls();
   num_left_ = plan_.num_steps;
 }
@@ -83,6 +95,7 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   present_.sums.emplace_back(work, bucket.getBuffer().numel());
   auto given = hook_work(work, bucket.getBuffer(), has_failed_);
   if (!bucket.isLast()) return given;
+  if (optimizer_) have_rates_changed_ = rates_of(*optimizer_) != rates_;
   present_.ended_at = seconds_now();
   taken_.steps.push_back(std::exchange(present_, {}));
   taken_.has_begun = false;
@@ -130,6 +143,7 @@ bool QuietSteps::has_come() const {
 bool QuietSteps::pass_top() {
   if (!goes_on(may_begin() && !has_come())) return false;
   taken_.has_begun = true;
+  if (optimizer_) rates_ = rates_of(*optimizer_);
   return true;
 }
 
@@ -163,7 +177,8 @@ void register_quiet_steps(py::module_& m) {
                steps.append(py::make_tuple(step.ended_at, py::cast(step.sums)));
              return py::make_tuple(std::move(steps), taken.has_begun);
            })
-      .def("look_in", &QuietSteps::look_in, py::arg("each"), py::arg("look"))
+      .def("look", &QuietSteps::look, py::arg("each"), py::arg("call"),
+           py::arg("rates"))
       .def("set_alarm", &QuietSteps::set_alarm, py::arg("is_on"))
       .def("place", &QuietSteps::place);
 }

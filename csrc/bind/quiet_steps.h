@@ -58,9 +58,11 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   // `buckets` reduces the gradients, the loop makes its own calls on `calls`. Python:
   // `check()` raises why the training must not go on, if so.
   QuietSteps(Backend buckets, Backend calls, pybind11::object check);
-  // Call it once, before allow(). Python: `look(step)` is called at the end of the
-  // backward of each quiet step whose number is a multiple of `each`.
-  void look_in(int64_t each, pybind11::object look);
+  // Call it once, before allow(). Python: `call(step)` is called at the end of the
+  // backward of each quiet step whose number is a multiple of `each`, if `each` is not
+  // 0. If `rates` is an optimizer and not None, it is also called if the learning rates
+  // differ from those at the last top of the loop.
+  void look(int64_t each, pybind11::object call, pybind11::object rates);
 
   // The next steps are quiet, until one of the two below says that one is not.
   void allow(Plan plan);
@@ -85,14 +87,19 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   bool has_come() const;
   void queue_end_of_backward();
   void at_end_of_backward() const;
-  bool is_looked_at() const { return look_ && last_step_ % look_each_ == 0; }
+  bool is_looked_at() const {
+    return have_rates_changed_ || (look_each_ > 0 && last_step_ % look_each_ == 0);
+  }
 
   const Backend buckets_, calls_;
   const std::shared_ptr<pybind11::object> check_;
   // Whether check() raises.
   const std::shared_ptr<pybind11::object> has_failed_;
-  std::shared_ptr<pybind11::object> look_;  // null: there is no audit
-  int64_t look_each_ = 1;
+  std::shared_ptr<pybind11::object> look_;       // null: there is no audit
+  std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched
+  int64_t look_each_ = 0;
+  std::vector<double> rates_;  // at the last top of the loop
+  bool have_rates_changed_ = false;
   const ::c10d::ReduceOp mean_{::c10d::ReduceOp::AVG};
   Plan plan_;
   Taken taken_;

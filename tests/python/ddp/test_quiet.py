@@ -13,7 +13,7 @@ from aikido_torch.ddp._quiet import leave_quiet_steps, take_quiet_steps
 class Handle:
     """One in which nothing is due for some steps."""
 
-    def __init__(self, until_digest=90, may_be_quiet=True):
+    def __init__(self, until_look=90, until_digest=90):
         self._steps = 40
         self._policy = "policy"
         self._leaves = self._is_astray = False
@@ -21,7 +21,7 @@ class Handle:
         self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
         self._calls = SimpleNamespace(has_own_group=True, on_quiet=self.note_calls)
         self._carrying = SimpleNamespace(is_on=False)
-        self._audit = SimpleNamespace(may_be_quiet=lambda step: may_be_quiet)
+        self._audit = SimpleNamespace(steps_before_look=lambda step: until_look)
         self._state_check = SimpleNamespace(
             has_work=False, steps_before_digest=lambda step: until_digest
         )
@@ -47,15 +47,19 @@ class Handle:
         self._steps += 1
 
 
-@pytest.mark.parametrize(("until_digest", "count"), [(5, 5), (31, 31), (95, 32)])
-def test_steps_are_quiet_until_a_digest_is_due_but_not_for_ever(until_digest, count):
-    handle = Handle(until_digest)
+@pytest.mark.parametrize(
+    ("until_look", "until_digest", "count"), [(7, 90, 7), (90, 5, 5), (90, 95, 32)]
+)
+def test_steps_are_quiet_until_something_is_due_but_not_for_ever(
+    until_look, until_digest, count
+):
+    handle = Handle(until_look, until_digest)
     leave_quiet_steps(handle)
     assert handle.allowed == (range(40, 40 + count), "policy", 2, ["message"])
 
 
-def test_no_step_is_quiet_if_a_digest_is_due_in_the_next_one_or_it_is_a_first_one():
-    for handle in (Handle(until_digest=0), Handle(may_be_quiet=False)):
+def test_no_step_is_quiet_if_something_is_due_in_the_next_one():
+    for handle in (Handle(until_digest=0), Handle(until_look=0)):
         leave_quiet_steps(handle)
         assert handle.allowed is None
 

@@ -215,3 +215,24 @@ def clamps_from(rank, size, first):
 
 def test_gradients_that_change_behind_the_backward_of_a_quiet_step_are_told_of():
     assert run_ranks(3, clamps_from, 25) == [(1, True)] * 3
+
+
+def schedules_in_its_loop(rank, size, first):
+    """The schedule steps between catch_up() and the backward, and not in apply."""
+    training = Training(rank, apply=lambda: training.optimizer.step(), state={})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(first + 3):
+            training.handle.catch_up()
+            if step == first:
+                training.optimizer.param_groups[0]["lr"] *= 0.5
+            training.step(step)
+    found = [
+        str(w.message) for w in told if "Options of the optimizer" in str(w.message)
+    ]
+    return len(found), training.num_slow < first
+
+
+def test_a_learning_rate_that_changes_once_is_told_of_in_a_quiet_step():
+    # In a step of which the audit looks at nothing else.
+    assert run_ranks(3, schedules_in_its_loop, 27) == [(1, True)] * 3
