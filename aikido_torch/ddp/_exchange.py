@@ -158,6 +158,7 @@ class Fetch:
 
         A rank that waits for this one in a call would give its state only after that:
         then this returns at once, unless the answer has begun. Not with `own_place`.
+        It returns, too, when this rank is out of a group that cannot take it in again.
 
         Args:
             timeout_s: until the answer begins.
@@ -171,6 +172,8 @@ class Fetch:
             if self._is_whole(own_place):
                 break
             look()
+            if self._backend.standing == "ended":
+                break
             may_be_in_vain = own_place is None and not self.has_head
             if may_be_in_vain and self._backend.is_waited_for:
                 break
@@ -194,9 +197,20 @@ class Fetch:
 
 
 def check_reachable(backend: _C.AikidoBackend) -> None:
-    """Raises PeerLostError if no rank is left that could give its state."""
+    """Raises PeerLostError if no rank is left that could give its state.
+
+    Or if the ranks that are left are too few to take this rank in again.
+    """
     own, size = backend.place
     gone = backend.gone
+    if backend.standing == "ended" and gone:
+        lost = ", ".join(f"rank {rank}" for rank in gone)
+        text = (
+            f"catch_up: rank {own} was left out while it was late, and cannot return: "
+            f"the group has lost {lost}, and too few ranks are left to take it in; "
+            "load a checkpoint and start again."
+        )
+        raise PeerLostError(say_both(text, backend), rank=gone[0])
     if len(gone) == size - 1:
         text = (
             f"catch_up: rank {own} was left out while it was late and needs the state "

@@ -80,7 +80,7 @@ class Seen:
 
     Attributes:
         epoch: of the members; the counters begin anew with each.
-        standing: of this rank: "member", "returning" or "refused".
+        standing: of this rank: "member", "returning", "refused" or "ended".
         skipped: calls that ended without this rank's contribution.
         failed: calls that failed.
     """

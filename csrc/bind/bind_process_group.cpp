@@ -244,7 +244,7 @@ void register_calls(BackendClass& backend) {
 }
 
 const char* name_of_standing(engine::Standing standing) {
-  constexpr const char* kNames[] = {"member", "returning", "refused"};
+  constexpr const char* kNames[] = {"member", "returning", "refused", "ended"};
   return kNames[static_cast<size_t>(standing)];
 }
 
@@ -350,7 +350,7 @@ void register_returns(BackendClass& backend) {
           [](AikidoBackend& self) {
             return name_of_standing(self.communicator()->standing());
           },
-          "In skippable operations: member, or out and returning, or out and refused.");
+          "In skippable operations: member; or out and returning, refused, or ended.");
 }
 
 // What changes the members of a group, or makes groups of it.

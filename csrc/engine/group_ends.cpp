@@ -217,6 +217,7 @@ void Group::on_link_lost(Rank from, const Status& why) {
   if (p.has_left) loss_due_ = now + kLeaveGrace;
   check_all_lost();
   release_held_back();
+  send_seals();
   mailbox_.on_peer_lost(from, p.lost);
   if (!p.has_left) mailbox_.fail_receives(kNoRank, p.lost);
 }

@@ -158,7 +158,9 @@ void Group::send_seals() {
   for (const Seal& seal : std::exchange(seals_, {})) {
     if (!closed_ || !peer(seal.to).lost) continue;
     const bool may_be_used = is_settled(seal.seq, seal.to);
-    if (!may_be_used && !view_change_.is_removed()) {
+    // What lost members lack is settled by another view, if there can be one.
+    const bool may_change = !view_change_.is_removed() && view_change_.has_majority();
+    if (!may_be_used && may_change) {
       left.push_back(seal);
       continue;
     }
@@ -263,7 +265,9 @@ std::string Group::way_back(bool is_cut) const {
 }
 
 void Group::update_standing() {
-  standing_here_.store(!refused_                   ? Standing::kRefused
+  const bool is_own = refused_.culprit() == options_.self;
+  standing_here_.store(!refused_ && !is_own        ? Standing::kEnded
+                       : !refused_                 ? Standing::kRefused
                        : view_change_.is_removed() ? Standing::kReturning
                                                    : Standing::kMember);
 }

@@ -13,6 +13,7 @@ enum class Standing : uint8_t {
   kMember,
   kReturning,  // out of the view; asks to be taken in
   kRefused,    // out, and comes back by pass_over() only
+  kEnded,      // out for good: half of the view is lost, so nobody can take it in
 };
 
 // What a member means to the view, besides what the view says itself.

@@ -37,7 +37,7 @@ void ViewChange::join() {
   view_.members.for_each([&](Rank r) {
     if (!lost_.contains(r)) sponsors.push_back(r);
   });
-  if (sponsors.empty() || is_refused_) return look_.reset();
+  if (sponsors.empty() || (is_refused_ && has_majority())) return look_.reset();
   ViewMessage message;
   message.step = ViewStep::kJoin;
   message.view = view_.number;
@@ -53,8 +53,16 @@ void ViewChange::join() {
   look_ = now_ + kJoinAgain;
 }
 
+// Note [a view that cannot change]
+// Where half of the members of a view are lost, there is no other view, and nobody is
+// taken in. A member that is out must not wait for that, not even one that waits for
+// the state of another member (stay_out). But it may know an old view only, or have
+// lost other members than the members in the view have. So it asks each member that is
+// left. A member without a majority answers that it can never say, as in Note [results
+// that cannot be compared].
 void ViewChange::on_join(Rank from, const ViewMessage& message) {
   if (view_.has(from)) return send_newest(from);
+  if (!has_majority()) return refuse(from, message, "");
   const auto ours = promised_ ? own_report_ : host_->report();
   auto fits = host_->compare(from, message.report);
   if (const Status reach = check_reach(from, message.report, ours); !reach) {
@@ -68,28 +76,39 @@ void ViewChange::on_join(Rank from, const ViewMessage& message) {
                          "more; copy the state of another rank and reconfigure"));
   }
   if (!fits) return;  // it asks again
-  if (!*fits) {
-    ViewMessage refusal;
-    refusal.step = ViewStep::kRefuse;
-    refusal.view = view_.number;
-    refusal.ballot = message.ballot;
-    refusal.text = fits->message();
-    return host_->send_view(from, refusal);
-  }
+  if (!*fits) return refuse(from, message, fits->message());
   joining_[from] = message.report;
   if (!attempt_ && !promised_ && can_change()) start();
 }
 
+void ViewChange::refuse(Rank to, const ViewMessage& join, const std::string& why) {
+  ViewMessage refusal;
+  refusal.step = ViewStep::kRefuse;
+  refusal.view = view_.number;
+  refusal.ballot = join.ballot;
+  refusal.text = why;
+  host_->send_view(to, refusal);
+}
+
+bool ViewChange::are_all_unsure() const {
+  bool are_all = true;
+  view_.members.for_each(
+      [&](Rank r) { are_all &= lost_.contains(r) || unsure_.contains(r); });
+  return are_all;
+}
+
 // Note [results that cannot be compared]
 void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
-  if (!is_removed() || is_refused_ || message.ballot.counter != num_lives_) return;
+  const bool is_done = is_refused_ && has_majority();
+  if (!is_removed() || is_done || message.ballot.counter != num_lives_) return;
   std::string why = printable(message.text);
   if (why.empty()) {
     // In another view it is asked again.
     if (message.view != view_.number || !view_.has(from)) return;
     if (!unsure_.insert(from)) return;
     const auto had = host_->report().had;
-    if (!unsure_.covers(view_.members) || had != asked_had_) return join();
+    if (!are_all_unsure() || had != asked_had_) return join();
+    if (!has_majority()) return end();
     why = concat("rank ", self_.value,
                  " was left out while it was late, and cannot return: one of the "
                  "results that it has had, up to operation ",
@@ -100,7 +119,31 @@ void ViewChange::on_refuse(Rank from, const ViewMessage& message) {
   }
   is_refused_ = true;
   look_.reset();
+  // The other member may not have noticed yet that there is no majority.
+  if (!has_majority()) look_ = now_ + kJoinAgain;
   host_->on_refused({Code::kPeerLost, why, self_});
+}
+
+// Note [a view that cannot change]
+void ViewChange::end() {
+  is_refused_ = true;
+  look_.reset();
+  std::string lost;
+  Rank culprit = kNoRank;
+  int32_t num_left = 0;
+  view_.members.for_each([&](Rank r) {
+    if (!lost_.contains(r)) return void(++num_left);
+    lost += concat(culprit == kNoRank ? "" : ", ", "rank ", r.value);
+    if (culprit == kNoRank) culprit = r;
+  });
+  host_->on_refused(
+      {Code::kPeerLost,
+       concat("rank ", self_.value,
+              " was left out while it was late, and cannot return: the group has lost ",
+              lost, ", and ", num_left, " of the ", view_.members.count(),
+              " members that went on are left, not more than half; start again from a "
+              "checkpoint"),
+       culprit});
 }
 
 }  // namespace aikido::membership

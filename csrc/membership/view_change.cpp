@@ -148,6 +148,10 @@ void ViewChange::on_lost(Rank rank, TimePoint now) {
     answer(promised_->rank);
   }
   consider();
+  if (!is_removed() || has_majority()) return;
+  // Note [a view that cannot change]: it asks all that are left.
+  unsure_ = RankSet(view_.members.world_size());
+  join();
 }
 
 // When it is the turn of a rank to coordinate: those that are healthy first.

@@ -86,6 +86,8 @@ class ViewChangeHost {
   // that cannot be compared]
   virtual std::optional<Status> compare(Rank rank, const Report& report) const = 0;
   // This member cannot come back by itself: its data differ, or too much is missing.
+  // Where `why` names another member as the culprit it never can: that one is lost, and
+  // the view cannot change any more.
   virtual void on_refused(const Status& why) = 0;
 };
 
@@ -180,6 +182,9 @@ class ViewChange {
   void on_accepted(Rank from, const ViewMessage& message);
   void on_join(Rank from, const ViewMessage& message);
   void on_refuse(Rank from, const ViewMessage& message);
+  void refuse(Rank to, const ViewMessage& join, const std::string& why);
+  bool are_all_unsure() const;
+  void end();
   void promise(const Ballot& ballot);
   void install(const View& view);
   void spare(Rank rank);

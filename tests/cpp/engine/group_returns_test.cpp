@@ -145,6 +145,31 @@ TEST_CASE("who never comes back delays nobody") {
           std::string::npos);
 }
 
+TEST_CASE("who is out when the view loses its majority is told, and so is its seal") {
+  Cluster cluster(small_log());
+  const Call call = leaving_call(500);
+  const uint64_t seq = fill_log(cluster, call, milliseconds(60));
+  cluster.run_for(milliseconds(50));
+  REQUIRE(cluster.group(3).standing() == Standing::kRefused);
+  // A state that nobody can settle any more.
+  cluster.group(0).seal({Seq(seq + 1), Rank(3), 7});
+  const auto word = cluster.receive(3, 0, 7, sizeof(int64_t));
+  const auto fails = call_all(cluster, call, {3});
+  cluster.kill(1);
+  cluster.kill(2);
+  REQUIRE(cluster.run_until_done({word}, milliseconds(50)));
+  int64_t value = 0;
+  std::memcpy(&value, word->output.data(), sizeof value);
+  CHECK(value == -1);
+  cluster.run_for(milliseconds(1000));
+  CHECK(cluster.group(3).standing() == Standing::kEnded);
+  const auto later = call_all(cluster, call, {3});
+  REQUIRE(cluster.run_until_done(later, milliseconds(150)));
+  CHECK(later[0]->status.culprit() == Rank(1));
+  CHECK(later[0]->status.message().find("has lost rank 1, rank 2") !=
+        std::string::npos);
+}
+
 TEST_CASE("results between the state and the return come as for any return") {
   Cluster cluster(small_log());
   const Call call = leaving_call(500);

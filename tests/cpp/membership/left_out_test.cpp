@@ -349,6 +349,59 @@ TEST_CASE("what was said in another view is asked again") {
   CHECK(members[2].refusals.empty());
 }
 
+TEST_CASE("nobody waits for a view that has lost its majority") {
+  for (const bool stays_out : {false, true}) {
+    for (const bool hears_first : {false, true}) {
+      LeftOut members;
+      Member& out = members[2];
+      if (stays_out) out.change.stay_out();
+      for (auto& m : members.all) {
+        m->verdict.reset();  // not back at once
+        if (stays_out) m->verdict = Status(Code::kPeerLost, "its log is full");
+      }
+      members.run(milliseconds(20));
+      CHECK(out.refusals.empty());
+      members.is_lost = without({0});
+      if (hears_first) out.change.on_lost(Rank(0), members.now);
+      members.run(milliseconds(20));
+      members[1].change.on_lost(Rank(0), members.now);
+      if (!hears_first) members.run(milliseconds(700));
+      if (!hears_first) out.change.on_lost(Rank(0), members.now);
+      members.run(milliseconds(700));
+      INFO(stays_out << " " << hears_first);
+      REQUIRE_FALSE(out.refusals.empty());
+      CHECK(out.refusals.back().find("has lost rank 0, and 1 of the 2 members that") !=
+            std::string::npos);
+      CHECK(out.culprit == Rank(0));
+      CHECK_FALSE(out.change.next_look());
+    }
+  }
+}
+
+TEST_CASE("a member that one of the view cannot take in asks the others") {
+  Members members(5);
+  members.is_lost = without({4});
+  for (const int32_t r : {0, 1, 2, 3})
+    members[r].change.on_silent(Rank(4), members.now);
+  members.run(milliseconds(110));
+  REQUIRE(members.view(0).members == set_of(5, {0, 1, 2, 3}));
+  // 0 is cut off from 1 and 2, and 3 and 4 do not know it.
+  members.is_lost = [](const Letter& letter) {
+    const auto is = [&](int32_t a, int32_t b) {
+      return (letter.from == Rank(a) && letter.to == Rank(b)) ||
+             (letter.from == Rank(b) && letter.to == Rank(a));
+    };
+    return is(0, 1) || is(0, 2);
+  };
+  members.lose(Rank(1), {0});
+  members.lose(Rank(2), {0});
+  CHECK(
+      members[0].change.on_message(Rank(4), prepare_of(Rank(4)), members.now).is_ok());
+  members.run(milliseconds(2000));
+  CHECK(members[4].refusals.empty());
+  CHECK(members.view(3).has(Rank(4)));
+}
+
 TEST_CASE("who would wait in vain is not taken in, and changes no more than it asks") {
   LeftOut members;
   for (const int32_t r : {0, 1}) {

@@ -55,7 +55,10 @@ struct Member final : ViewChangeHost {
   void on_promise() override { ++num_promises; }
   void on_install(const View& view) override { installed.push_back(view); }
   std::optional<Status> compare(Rank, const Report&) const override { return verdict; }
-  void on_refused(const Status& why) override { refusals.push_back(why.message()); }
+  void on_refused(const Status& why) override {
+    refusals.push_back(why.message());
+    culprit = why.culprit();
+  }
 
   const Rank self;
   Report mine;
@@ -66,6 +69,7 @@ struct Member final : ViewChangeHost {
   int num_promises = 0;
   std::vector<View> installed;
   std::vector<std::string> refusals;
+  Rank culprit = kNoRank;  // of the last one
   std::optional<Status> verdict = Status::ok();
 };
 using Letter = Member::Letter;

@@ -232,6 +232,19 @@ def test_without_anybody_to_ask_the_error_says_so():
     assert why.value.rank == 1
 
 
+def test_a_rank_that_cannot_be_taken_in_again_waits_for_nobody():
+    _, (a, b, _) = exchanges()
+    fetch = a.ask(1, step=3)
+    b.look()
+    a._backend.gone = [2]
+    check_reachable(a._backend)
+    a._backend.standing = "ended"
+    assert fetch.result(30.0, a.look) is None
+    with pytest.raises(PeerLostError, match="the group has lost rank 2, and") as why:
+        check_reachable(a._backend)
+    assert why.value.rank == 2
+
+
 def test_a_donor_that_dies_gives_nothing():
     mail, (a, b, _) = exchanges()
     fetches = [a.ask(1, step=3), a.ask(1, step=3)]

@@ -2,7 +2,10 @@
 # Copyright (c) the aikido authors
 """Ranks that are stopped or late while others need them: none dies or waits long."""
 
+import os
+import signal
 import time
+from pathlib import Path
 
 import torch
 import torch._dynamo  # ranks are forked with it, where an optimizer needs it
@@ -111,3 +114,43 @@ def test_a_rank_that_is_out_and_alone_says_so_at_once():
     took, text = run_ranks(3, leave_alone, options=options, group_timeout=20.0)[2]
     assert took < 3.0
     assert "have left or are lost" in text or "has left group" in text
+
+
+def lose_the_majority(rank, size, folder):
+    """Rank 2 is left out; then rank 1 dies, and rank 0 takes no other step."""
+    is_out, is_over = Path(folder, "out"), Path(folder, "over")
+    policy = SkipStraggler(min_contributors=1, floor_ms=5, log_full="leave")
+    _, handle, step = training(policy=policy)
+    started = 0.0
+    try:
+        for number in range(2000):
+            handle.catch_up()
+            if rank == 2 and number == 5:
+                while handle._backend.standing != "refused":
+                    late(0.01)
+                is_out.touch()
+                while not handle._backend.gone:
+                    late(0.01)
+                started = time.monotonic()
+            if rank == 1 and is_out.exists():
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(rank, number)
+    except dist.DistBackendError as error:
+        took = time.monotonic() - started
+        if rank == 2:
+            is_over.touch()
+        while rank == 0 and not is_over.exists():
+            late(0.01)
+        return str(error), getattr(error, "rank", None), took
+    return None
+
+
+def test_who_is_out_of_a_view_that_lost_its_majority_hears_it_at_once(tmp_path):
+    results = run_ranks(
+        3, lose_the_majority, str(tmp_path), options=SMALL_LOG, may_die=[1]
+    )
+    text, culprit, took = results[2]
+    assert culprit == 1, text
+    assert "the group has lost rank 1" in text
+    assert took < 5.0  # of 30 s that calls of the group may take
+    assert "rank 1 is lost" in results[0][0]
