@@ -79,10 +79,13 @@ class Planner:
             is_one_clock=all(is_known for _, _, is_known in seen),
         )
         own = self._planned([own for own, _, _ in seen]) if is_first else None
-        layout: Layout | None = gather(own, self._group)[0]
+        # Rank 0 alone knows what was rejected: links may have changed on one rank only.
+        is_rejected = own is not None and trial.has_rejected(own)
+        answer: tuple[Layout | None, bool] = gather((own, is_rejected), self._group)[0]
+        layout, is_rejected = answer
         if layout is None or layout.predicted_s is None:
             return None
-        if trial.has_rejected(layout):
+        if is_rejected:
             now_s = current.predicted_s or layout.predicted_s
             retune.planned(now_s, is_equal=True)
             return None

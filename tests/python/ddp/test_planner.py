@@ -53,6 +53,28 @@ def test_a_rejected_plan_is_no_reason_to_plan_again(planner):
     assert planner.retune.predicted_s == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize("rejected_by", ["rank 0", "this rank"])
+def test_rank_0_says_whether_a_plan_was_rejected(planner, monkeypatch, rejected_by):
+    """The links may have changed on one of them: all have to begin a trial, or none."""
+    gather = _planner.gather
+
+    def answered(value, group):
+        (own,) = gather(value, group)
+        is_answer = isinstance(own, tuple) and own[0] == PLAN
+        return [(PLAN, rejected_by == "rank 0") if is_answer else own]
+
+    layout = planner.next(FIRST)
+    if rejected_by == "this rank":
+        layout = tried(planner, layout, plain_s=0.01)
+    else:
+        layout = tried(planner, layout, plain_s=0.03)
+        layout = FIRST
+    monkeypatch.setattr(_planner, "gather", answered)
+    found = planner.next(layout)
+    assert (found is None) == (rejected_by == "rank 0")
+    assert planner.retune.trial.is_on == (rejected_by == "this rank")
+
+
 def test_plans_behind_plain_buckets_are_of_what_was_watched_before(planner):
     tried(planner, planner.next(FIRST), plain_s=0.01)
     run(planner, 50, 0.01, is_watched=False)
