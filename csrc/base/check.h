@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Invariants of our own. A failing check throws InternalError with the place and the
-// values; the edge of the progress thread catches it and fails the group. Never
-// reachable from what a user passed or what came over the wire: those are Status
+// Checks of internal invariants. A failing check throws InternalError with the place
+// and the values. The edge of the progress thread catches it and fails the group.
+// Arguments of users and bytes from the wire never reach a check: they are Status
 // values.
 
 #include <cstdint>
@@ -19,9 +19,8 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-// Text of all arguments, one after another, as operator<< prints them. Cold, as what
-// is for failures is, for which most texts are: compilers then keep what leads there
-// out of the way of the rest.
+// Text of all arguments, one after another, as operator<< prints them. Cold, because
+// most texts are about failures: compilers then keep such code away from the hot code.
 template <class... Args>
 [[gnu::cold]] std::string concat(const Args&... args) {
   std::ostringstream out;
@@ -33,7 +32,7 @@ template <class... Args>
                                             const char* condition,
                                             const std::string& values);
 
-// "EPIPE (Broken pipe)" for a value of errno, and what to do where that is clear.
+// "EPIPE (Broken pipe)" for a value of errno, and a remedy if there is a clear one.
 std::string describe_errno(int error);
 
 }  // namespace aikido

@@ -16,8 +16,8 @@ namespace aikido {
 namespace {
 
 constexpr size_t kLine = 64;
-// What lies in memory is asked for so far ahead, but not beyond its end, where somebody
-// else may be writing.
+// Lines of the source that are prefetched ahead, but not beyond its end, where another
+// thread may be writing.
 constexpr size_t kLinesAhead = 32;
 
 void stream_lines(std::byte* to, const std::byte* from, size_t num_lines) {

@@ -11,7 +11,7 @@
 namespace aikido {
 namespace {
 
-// The beginning of what the kernel says in a file, as text; empty: nothing.
+// The beginning of a file of the kernel, as text; empty: the file is empty.
 std::array<char, 128> read_start(const Fd& file) {
   std::array<char, 128> text{};
   if (::pread(file.get(), text.data(), text.size() - 1, 0) < 0) text[0] = '\0';

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The cores on which threads run, and how long they wait for one.
+// Cores of threads: moves between cores, and the time that threads wait for a core.
 
 #include <sched.h>
 
@@ -13,14 +13,14 @@
 
 namespace aikido {
 
-// The calling thread goes on on another of the cores that it may run on, the system
-// says which, and may run on all of them as before. It takes some tenths of a
-// millisecond where the other core has to be woken up. For the system the thread has
-// chosen these cores from then on: it gets none of those that its cpuset is given
-// later. False: there is no other core, or the system refuses. Any thread.
+// Moves the calling thread to another of its cores, which the system chooses.
+// Afterwards the thread may run on all of them as before. The move takes some tenths of
+// a millisecond if the other core must wake up. From then on the system regards these
+// cores as the choice of the thread: cores that its cpuset gets later are not used.
+// Returns false if there is no other core, or if the system refuses. Any thread.
 bool move_to_another_core();
 
-// Keeps a thread away from a core for a while. Of one thread, which also ends it.
+// Keeps a thread away from a core for a while. Used and destroyed by that thread only.
 class OtherCores {
  public:
   OtherCores() = default;
@@ -28,12 +28,12 @@ class OtherCores {
   OtherCores& operator=(const OtherCores&) = delete;
   ~OtherCores() { come_back(); }
 
-  // The same as move_to_another_core(), but until come_back() the thread does not run
-  // on the core that it has left. Once it is away it leaves the present core for all
+  // Like move_to_another_core(), but until come_back() the thread does not run on the
+  // core that it has left. A thread that is away leaves the present core for all
   // others.
   bool leave();
-  // It may run where it could before the first leave(), unless somebody else has said
-  // meanwhile where it may. Nothing where it has not left.
+  // Restores the cores of the thread before the first leave(), unless other code has
+  // changed them meanwhile. Does nothing if the thread has not left.
   void come_back();
 
  private:
@@ -44,16 +44,17 @@ class OtherCores {
   cpu_set_t others_;
 };
 
-// What the system counts of threads that are ready to run. Of the thread that made it;
-// where that may run is asked then, once.
+// Counters of the system about threads that are ready to run. For the thread that
+// creates it; the cores of that thread are read once, at the creation.
 class ReadyThreads {
  public:
   ReadyThreads();
-  // How long this thread was ready and had no core, since it began. Empty where the
-  // system does not count it.
+  // Time since its beginning during which this thread was ready and had no core.
+  // nullopt if the system does not count it.
   std::optional<Duration> waited() const;
-  // Now no more are ready on this machine than it has cores, and this thread may run on
-  // each: so if it shares one, another is idle. False where the system does not say.
+  // True if the machine has as many cores as ready threads, or more, and this thread
+  // may run on each core: so if it shares a core, another core is idle. False if
+  // unknown.
   bool fit_cores() const;
 
  private:

@@ -2,13 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Rules of the partial allreduce that a test can switch off, each by its name, to show
-// that its checks notice. Code asks `mutated(Mutation::kX)` where it obeys the rule.
-// Without AIKIDO_MUTATIONS, as in everything but the simulator (tests/cpp/sim), the
-// answer is a constant false and costs nothing. The sources that ask are compiled once
-// more for the simulator; headers do not ask, since other sources have them too. There
-// one mutation is chosen per process, before its first group. Any thread once that is
-// done.
+// Rules of the partial allreduce that a test can switch off, each by its name. So the
+// test shows that its checks notice. Code asks `mutated(Mutation::kX)` where it obeys
+// the rule. Without AIKIDO_MUTATIONS the answer is a constant false and costs nothing;
+// only the simulator (tests/cpp/sim) sets it. The sources that ask are compiled once
+// more for the simulator. Headers do not ask, because other sources include them too.
+// One mutation is chosen per process, before its first group. Any thread after that.
 
 #include <array>
 #include <cstddef>
@@ -22,8 +21,8 @@ enum class Mutation : uint8_t {
   kNone,
   kAcceptAfterPromise,   // results of the old view are taken after a promise
   kSuspectNotAsked,      // the coordinator neither asks nor waits for its suspect
-  kOwnerKeepsClosed,     // an owner that promises keeps what it closed and did not have
-  kReportExposedOnly,    // a result that is had for a late caller is not reported
+  kOwnerKeepsClosed,     // an owner that promises keeps closed results not received
+  kReportExposedOnly,    // a result received for a late caller is not reported
   kIgnoreHad,            // the new owner is not a holder of the result
   kAcceptOldView,        // results and acknowledgements of any view are taken
   kMinorityView,         // a view follows from any number of answers
@@ -34,26 +33,26 @@ enum class Mutation : uint8_t {
   kNoResend,             // open contributions are not sent again in a new view
   kCountTwice,           // a contribution that comes again is counted again
   kSmallQuorum,          // a close need not have heard from more than half of the view
-  kStrictShrinks,        // a strict operation ends without those that are removed
+  kStrictShrinks,        // a strict operation ends without removed members
   kOverwriteInputEarly,  // the input is overwritten before the result is whole
   kFreeResultEarly,      // a result is freed before all members have it
   kOldIncarnation,       // messages of the former life of a member are taken
   kReturnFillsPlace,     // a member that is back takes its place in open operations
   kMaskFromReceiver,     // a receiver exposes the mask that it would have decided
   kUnsettledState,       // a state is given whose results the others may lack
-  kKeepInVain,           // who waits for a result that is nowhere stays in the view
-  kLeaveOutNeeded,       // who is to be left out is not asked although it is needed
-  kHadMakesAnother,      // who has had a result is taken for one that can make it again
-  kFailureToldOnce,      // an error is not told again to those that come back
-  kFailedSends,          // a call that has failed sends results to those that are late
-  kFoldGivenUp,          // what is folded after a promise goes over what was given up
+  kKeepInVain,           // a member that waits for a lost result stays in the view
+  kLeaveOutNeeded,       // a member to be excluded is not asked although it is needed
+  kHadMakesAnother,      // a member with a result counts as able to compute it again
+  kFailureToldOnce,      // an error is not told again to rejoining members
+  kFailedSends,          // a call that has failed sends results to late members
+  kFoldGivenUp,          // folds after a promise overwrite a result that was given up
   kBackupIsMember,       // a backup is taken for one contribution more
   kLogPerPolicy,         // each policy of a group has a log of its own
   kShardTwice,           // both copies of a data shard are counted
   kStandInIsArrival,     // a stand-in is taken for the contribution of its primary
   kAskWithoutNeed,       // backups are asked while their primaries have time
-  // No rule of S1: without it everything holds all the same.
-  kNoAck,  // an owner exposes what is not full without an acknowledgement
+  // No rule of S1: everything holds without it, too.
+  kNoAck,  // an owner exposes a result that is not full without an acknowledgement
 };
 
 // Their names, in the order of the enum.

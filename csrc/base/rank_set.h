@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A set of ranks of one group, as a bitmap: who has arrived, whose contribution is in a
-// result (the mask). Holds each rank once. A plain value: one thread at a time.
+// Set of ranks of one group, as a bitmap: for example the ranks that have arrived, or
+// the contributors of a result (the mask). A plain value: one thread at a time.
 
 #include <bit>
 #include <cstddef>

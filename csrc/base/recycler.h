@@ -2,13 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Small blocks of memory that come and go with each call: operations, entries of maps
-// and of queues. One that is given back is kept to be the next one of its size, so in
-// the steady state a call asks nothing of the heap. For larger memory there is
-// BufferPool.
+// Recycler of small memory blocks that come and go with each call: operations, entries
+// of maps and of queues. A returned block is kept and becomes the next block of its
+// size. So in the steady state a call needs no heap. BufferPool is for larger memory.
 //
-// One thread at a time takes and gives back, as with the containers that have their
-// memory here. The recycler may go before its blocks.
+// One thread at a time takes and returns blocks, as with the containers that have their
+// memory here. The recycler may be destroyed before its blocks.
 
 #include <array>
 #include <cstddef>
@@ -21,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-// The address sanitizer is to see who uses what was given back: nothing is kept.
+// The address sanitizer must see uses of returned blocks, so nothing is kept for it.
 #if defined(__SANITIZE_ADDRESS__)
 #define AIKIDO_KEEPS_BLOCKS false
 #elif defined(__has_feature)
@@ -44,8 +43,8 @@ class Recycler {
   static constexpr size_t kLargest = 4096;
   static constexpr bool kKeepsBlocks = AIKIDO_KEEPS_BLOCKS;
 
-  // Keeps up to `max_idle_bytes` of what was given back last. Of other sizes that are
-  // in its way as much goes: what a burst has left does not stay for good.
+  // Keeps up to `max_idle_bytes` of the blocks returned last. To make room it drops as
+  // many bytes of other sizes, so that the blocks of a burst do not stay for good.
   explicit Recycler(size_t max_idle_bytes)
       : shelf_(new Shelf(kKeepsBlocks ? max_idle_bytes : 0)) {}
   ~Recycler() { shelf_->close(); }

@@ -132,7 +132,7 @@ std::string replaced(std::string text, char from, char to) {
 // Heartbeats that a healthy rank may be late with, at least.
 constexpr int64_t kMinHeartbeats = 3;
 
-// What one value says of another.
+// Checks values that depend on each other.
 Status check_together(const Settings& s) {
   if (s.heartbeat_timeout_ms == 0 ||
       s.heartbeat_timeout_ms >= kMinHeartbeats * s.heartbeat_interval_ms) {
@@ -144,7 +144,7 @@ Status check_together(const Settings& s) {
                  "; the time-out takes ", kMinHeartbeats, " intervals at least, or 0")};
 }
 
-// What a setting is, without what follows from it.
+// First phrase of a help text, without its consequences.
 std::string gist(const SettingSpec& spec) {
   const std::string help = spec.help;
   return help.substr(0, help.find_first_of(",;:"));

@@ -20,7 +20,7 @@
 
 namespace aikido {
 
-// Of collectives.algorithm: none of them for all sizes.
+// Value of collectives.algorithm that chooses an algorithm by size.
 inline constexpr const char* kAutoAlgorithm = "auto";
 
 struct Settings {
@@ -52,19 +52,19 @@ struct SettingSpec {
   int64_t maximum;
   bool is_agreed;  // must be equal on all members of a group
   const char* help;
-  std::vector<std::string> choices = {};  // of a text; none: any
+  std::vector<std::string> choices = {};  // for texts; empty: any text
 
   std::string variable() const;  // "AIKIDO_TRANSPORT_CHUNK_BYTES"
   std::string option() const;    // "transport_chunk_bytes"
   bool is_number() const { return field.index() == 0; }
   std::string value(const Settings& settings) const;
-  // What it takes: "4096 to 16777216", "direct, ring, tree", or "text".
+  // Valid values: "4096 to 16777216", "direct, ring, tree", or "text".
   std::string range() const;
 };
 
 const std::vector<SettingSpec>& settings_table();
 
-// Where a value came from.
+// Source of a value.
 enum class SettingSource : uint8_t { kDefault, kEnvironment, kOption };
 
 struct ResolvedSettings {
@@ -78,7 +78,7 @@ struct ResolvedSettings {
 };
 
 // `options` by option(); `environment` answers like getenv. kInvalidArgument names the
-// setting, its value and what it takes; an unknown option likewise.
+// setting, its value and its valid values; the same for an unknown option.
 Result<ResolvedSettings> resolve_settings(
     const std::map<std::string, std::string>& options,
     const std::function<std::optional<std::string>(const std::string&)>& environment);

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How an expected failure travels: as a value, with a code named by what the caller
-// should do next, a sentence, and the culprit where one is known. Bugs of ours are
-// AIKIDO_CHECK (check.h) instead. Lateness is neither: see engine/outcome.h.
+// Expected failures as values. A Status has a code that tells the caller's next action,
+// a sentence, and the culprit if it is known. Defects of aikido are AIKIDO_CHECK
+// (check.h) instead. Lateness is neither: see collectives/outcome.h.
 
 #include <optional>
 #include <string>
@@ -42,9 +42,9 @@ class [[nodiscard]] Status {
   bool is_ok() const { return code_ == Code::kOk; }
   explicit operator bool() const { return is_ok(); }
   Code code() const { return code_; }
-  // One sentence: what happened, to whom, both values, what to try. Empty when ok.
+  // One sentence: the event, the member, both values, and a remedy. Empty when ok.
   const std::string& message() const { return message_; }
-  // The member that caused it, kNoRank when nobody in particular did.
+  // The member that caused it; kNoRank if no single member did.
   Rank culprit() const { return culprit_; }
 
   // The same failure seen from one level up: "context: message".
@@ -56,7 +56,7 @@ class [[nodiscard]] Status {
   Rank culprit_ = kNoRank;
 };
 
-// Of a wrong argument.
+// Status of a wrong argument.
 [[gnu::cold]] inline Status invalid(std::string message) {
   return {Code::kInvalidArgument, std::move(message)};
 }

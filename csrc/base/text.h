@@ -13,8 +13,8 @@ namespace aikido {
 // characters but the new line.
 std::string printable(std::string_view text);
 
-// printable() in quotes, for a sentence about what a user gave; the first 60 bytes of
-// it and "..." if it is longer.
+// printable() in quotes, for a sentence about an argument of a user: its first 60
+// bytes, and "..." if it is longer.
 std::string quoted(std::string_view text);
 
 }  // namespace aikido

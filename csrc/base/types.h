@@ -34,7 +34,7 @@ inline constexpr Rank kNoRank{-1};
 // Urgency of a transfer: higher goes first. The transport pauses a lower one between
 // chunks.
 using Priority = int32_t;
-// What a caller may ask for; beyond are frames that carry no caller's data.
+// Range for callers. Frames without a caller's data are outside of it.
 inline constexpr Priority kMinPriority = -1000;
 inline constexpr Priority kMaxPriority = 1000;
 
@@ -57,8 +57,8 @@ inline constexpr int kNumDTypes = 12;
 enum class ReduceOp : uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
 inline constexpr int kNumReduceOps = 8;
 
-// How an allreduce goes between the members: collectives/README.md has their steps and
-// bytes, ordering/collective_cost.h what they take.
+// Algorithm of an allreduce between the members: collectives/README.md has the steps
+// and bytes, ordering/collective_cost.h the times.
 enum class Algorithm : uint8_t {
   kDirect,
   kRing,
@@ -100,7 +100,7 @@ constexpr size_t size_of(DType t) {
 constexpr bool is_complex(DType t) {
   return t == DType::kComplex64 || t == DType::kComplex128;
 }
-// Real or complex floating point: what a mean, and so a skip policy, is defined for.
+// Real or complex floating point: the dtypes of means, and so of skip policies.
 constexpr bool is_floating(DType t) {
   return t == DType::kFloat16 || t == DType::kBFloat16 || t == DType::kFloat32 ||
          t == DType::kFloat64 || is_complex(t);

@@ -39,7 +39,8 @@ struct WireReader {
     bytes = bytes.subspan(sizeof value);
     return value;
   }
-  // How many entries of at least `bytes_each` follow; fails beyond what is there.
+  // Number of following entries of at least `bytes_each`; fails if the bytes are too
+  // few.
   size_t take_count(size_t bytes_each) {
     const auto count = take<uint32_t>();
     if (count > bytes.size() / bytes_each) ok = false;
