@@ -82,6 +82,7 @@ bool QuietSteps::goes_on(bool is_quiet) {
 QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   if (bucket.getIndex() == 0) {
     is_in_step_ = goes_on(may_begin());
+    present_ = {};  // a call of the step before may have thrown
     if (is_in_step_) last_step_ = plan_.first_step + plan_.num_steps - num_left_;
   }
   if (!is_in_step_) return {};
