@@ -8,7 +8,6 @@ which take turns in one run. All bars are fixed beforehand (--list). Cases betwe
 need root, for the hosts of lab/. A case that fails says so, and the next one runs.
 """
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -52,7 +51,4 @@ def main(
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        typer.run(main)
-        sys.exit(0)
-    sys.exit(130)
+    command.start(main)

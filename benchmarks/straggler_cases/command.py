@@ -2,12 +2,14 @@
 # Copyright (c) the aikido authors
 """A benchmark made of cases: lists them, or runs and judges them."""
 
+import contextlib
 import functools
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -97,6 +99,40 @@ def measure(
             rows += found
             on_rows(rows)
     return rows
+
+
+def command(title: str, cases: Sequence[Case], about: str) -> Callable[..., None]:
+    """A typer command that runs some of `cases`; `about` is its help text."""
+
+    def run_cases(
+        names: Names = None,
+        json_file: common.JsonPath = None,
+        full: Full = False,
+        seed: Seed = 0,
+        details: Details = None,
+        show_list: ShowList = False,
+    ) -> None:
+        run(
+            title,
+            cases,
+            names,
+            json_file=json_file,
+            is_full=full,
+            seed=seed,
+            details=details,
+            show_list=show_list,
+        )
+
+    run_cases.__doc__ = about
+    return run_cases
+
+
+def start(main: Callable[..., None]) -> NoReturn:
+    """Runs a typer command as this process; Ctrl-C ends it with status 130."""
+    with contextlib.suppress(KeyboardInterrupt):
+        typer.run(main)
+        sys.exit(0)
+    sys.exit(130)
 
 
 def run(

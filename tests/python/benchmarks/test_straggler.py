@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from benchmarks import straggler
-from benchmarks.straggler_cases import faults, training
+from benchmarks.straggler_cases import command, faults, training
 from benchmarks.straggler_cases.case import (
     Bar,
     Case,
@@ -20,12 +20,11 @@ from benchmarks.straggler_cases.case import (
 from benchmarks.straggler_cases.plan import NUM_RANKS, Action, Block
 from benchmarks.straggler_cases.runs import Record, first_line
 
-APP = typer.Typer(add_completion=False)
-APP.command()(straggler.main)
 
-
-def run(*arguments):
-    return CliRunner().invoke(APP, [*arguments])
+def run(*arguments, main=straggler.main):
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    return CliRunner().invoke(app, [*arguments])
 
 
 def fails(error):
@@ -49,10 +48,10 @@ OPEN = dataclasses.replace(
 )
 
 
-def test_a_case_that_fails_leaves_the_others_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(straggler, "CASES", [BROKEN, GOOD, OPEN])
+def test_a_case_that_fails_leaves_the_others_alone(tmp_path):
+    main = command.command("some cases", [BROKEN, GOOD, OPEN], "Measures them.")
     file = tmp_path / "new" / "rows.json"
-    ended = run("--json", str(file))
+    ended = run("--json", str(file), main=main)
     assert ended.exit_code == 0, ended.output
     rows = json.loads(file.read_text())
     assert [row["verdict"] for row in rows] == [
@@ -64,10 +63,10 @@ def test_a_case_that_fails_leaves_the_others_alone(tmp_path, monkeypatch):
     assert "machine" in rows[0]
 
 
-def test_cases_are_chosen_by_name(monkeypatch):
-    monkeypatch.setattr(straggler, "CASES", [BROKEN, GOOD])
-    assert "good (1 of 1)" in run("good").output
-    refused = run("bad")
+def test_cases_are_chosen_by_name():
+    main = command.command("some cases", [BROKEN, GOOD], "Measures them.")
+    assert "good (1 of 1)" in run("good", main=main).output
+    refused = run("bad", main=main)
     assert refused.exit_code == 2
     assert "'bad' is none of broken, good" in refused.output
 
