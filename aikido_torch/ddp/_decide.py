@@ -24,15 +24,14 @@ class StateCopy:
     """When a rank that is behind copies the state of another one.
 
     Attributes:
-        when: "fewer_bytes" copies when the state has fewer bytes than the gradients of
-            the steps to replay; "never" and "always" do what they say as long as there
-            is a choice: a rank that was left out (`log_full="leave"`) has none, and
-            copies.
-        least_bytes: gradients of less than this are replayed under "fewer_bytes": that
-            is over before another rank has come to its next step.
-        timeout_ms: how long one rank is waited for, which answers between two of its
-            steps; then another one, then the steps are replayed after all. None: twice
-            as long as an own step of this rank takes as a rule, from 1 s to 30 s.
+        when: "fewer_bytes" copies if the state has fewer bytes than the gradients of
+            the steps to replay. "never" and "always" hold as long as there is a choice: if
+            the others went on without a rank (`log_full="leave"`), it must copy.
+        least_bytes: gradients of fewer bytes are replayed under "fewer_bytes", because
+            a replay ends before another rank has come to its next step.
+        timeout_ms: time to wait for one rank, which answers between two of its steps.
+            After that another rank is asked; after that the steps are replayed. None:
+            twice the usual time of an own step of this rank, from 1 s to 30 s.
 
     Raises:
         ConfigError: a value is out of its range; the text has both.

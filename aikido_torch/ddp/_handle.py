@@ -57,20 +57,20 @@ _LOOK_S = 0.001
 
 
 class Handle:
-    """What `register` returns. For the thread that trains.
+    """Handle of a registered model. For the thread that trains.
 
     Attributes:
-        outcomes: of the bucket operations, oldest first, the last 100,000.
+        outcomes: outcomes of the bucket operations, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
         steps: optimizer steps that have passed through this rank's hook or `catch_up`,
-            besides those that the sampler of `register` had behind it. The hook counts
-            a step in its backward, and a replay before `apply`: so in `apply` it is the
-            number of the step, counted from 1, in either.
-        replayed_steps: those of them that `catch_up` replayed.
-        copied_steps: those of them that `catch_up` passed over with a copy.
-        served_copies: of this rank's state, for others.
-        skipped_steps: those in which (part of) this rank's own gradient was left out.
-        carried_steps: own steps to which something was added that had been left out.
+            after the steps that the sampler of `register` had finished. The hook counts
+            a step in its backward, and a replay before `apply`. So in `apply` it is the
+            number of the step, counted from 1, in both cases.
+        replayed_steps: steps that `catch_up` replayed.
+        copied_steps: steps that `catch_up` skipped through by a copy.
+        served_copies: copies of this rank's state for other ranks.
+        skipped_steps: steps without this rank's gradient, or without a part of it.
+        carried_steps: own steps with an added late gradient.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Handle:
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
-        """How the bucket operations ended; see the class."""
+        """Outcomes of the bucket operations; see the class."""
         self._collect()
         return self._book.outcomes
 
@@ -184,11 +184,11 @@ class Handle:
         return self._book.skipped_steps
 
     def every(self, n: int) -> bool:
-        """Whether this is a step in which all ranks do the same besides training.
+        """True in a step in which all ranks may do more than train.
 
-        True behind n steps, 2 n and so on, on all ranks with the same parameters:
-        `catch_up` takes no rank past such a step. So collectives are safe there, to
-        log, evaluate or save:
+        It is true behind n steps, 2 n steps and so on, on all ranks with the same
+        parameters: `catch_up` takes no rank past such a step. So collectives are safe
+        there, to log, evaluate or save:
 
         ```python
         while (step := step + handle.catch_up()) < steps:
@@ -197,9 +197,9 @@ class Handle:
             ...
         ```
 
-        Ask in each step, at the same place of the loop, on all ranks. The question may
-        be before or behind the step. What waits for all ranks in each step waits for a
-        late rank in each step: then nothing is gained by skipping it.
+        Call it in each step, at the same place of the loop, on all ranks, before or
+        behind the step. A call that waits for all ranks in each step waits for a late
+        rank in each step: then skipping gains nothing.
 
         Raises:
             ConfigError: n is no whole number, or below 1.
@@ -207,32 +207,33 @@ class Handle:
         return self._calls.is_due(n, self.steps)
 
     def catch_up(self) -> CatchUp:
-        """Applies every step that is committed but was not taken part in here.
+        """Applies every committed step that this rank has missed.
 
-        Call it at the top of the training loop, with nothing of a step half done, and
-        pass over as many batches as it says. Parameters and optimizer are then those of
-        the other ranks, bit for bit. Gradients are left as they were. The steps are
-        replayed, or the state of a rank that is ahead is copied (`StateCopy`); the rank
-        that is asked gives it in its own `catch_up`, and sends it while it trains on.
+        Call it at the top of the training loop, with no step half done, and skip as
+        many batches as it says. Afterwards parameters and optimizer have the same bits
+        as on the other ranks. Gradients are unchanged. The steps are replayed, or the
+        state of a rank that is ahead is copied (`StateCopy`). That rank gives its state
+        in its own `catch_up`, and sends it while it trains on.
 
-        A rank that was late for so long that the others went on without it, and that
-        cannot get what it has missed any more, copies the state and takes part again.
-        This waits until it does, as long as the group's calls do. The step in which it
-        learnt of that was thrown away; it counts, as one that was copied later.
+        The other ranks may have gone on without this rank, so that its missed results
+        are not kept any more. Then it copies the state and takes part again. This call
+        waits for that, as long as the group's calls wait. The step in which the rank
+        learnt of it was thrown away; it counts as a step that was copied later.
 
-        The steps applied have passed for this rank, without what your loop does in them
-        besides. What all ranks have to do belongs where `every(n)` is true.
+        Your loop does not see the applied steps. Work that all ranks must do belongs
+        where `every(n)` is true.
 
         Returns:
-            The number of optimizer steps applied, as an int that also says how; 0 for
+            The number of applied optimizer steps, as an int that also says how; 0 for
             a rank that is up to date.
 
         Raises:
             ConfigError: a copied state does not fit; raised on all ranks, nothing of it
                 is applied. Or another model was registered on this group since.
-            RetryLaterError: this rank was left out, and no rank gave its state in time.
-            PeerLostError: this rank was left out, and a state does not help: the text
-                says why.
+            RetryLaterError: the others went on without this rank, and no rank gave its
+                state in time.
+            PeerLostError: the others went on without this rank, and a state does not
+                help: the text says why.
         """
         if self._quiet.pass_top():
             return ALL_TAKEN
@@ -273,13 +274,14 @@ class Handle:
         """Waits for all ranks of `group`, and answers those that copy the state.
 
         For the end of an epoch, a checkpoint or a test, where `catch_up` may be called.
-        In a barrier of torch a rank that was left out and the others wait in a circle.
+        In a barrier of torch, a rank without a place and the others would wait for each
+        other.
 
         Args:
             group: of the same ranks as the model's, of any backend.
 
         Raises:
-            ConfigError: the buckets are reduced in it; or what `catch_up` raises.
+            ConfigError: the buckets are reduced in it. In addition, as `catch_up`.
         """
         if group is self._group and not self._calls.has_own_group:
             raise ConfigError(
@@ -306,7 +308,7 @@ class Handle:
             timeout_s: to wait for other ranks; None: that of the group's calls.
 
         Raises:
-            RanksDifferError: with `check="error"`, and whatever `catch_up` raises.
+            RanksDifferError: with `check="error"`. In addition, as `catch_up`.
         """
         self.catch_up()
         if self._end_check is not None:

@@ -85,20 +85,19 @@ class OverlappedDataParallel(nn.Module):
     - `.grad` is None after `optimizer.step()`, as if zero_grad had been called. Between
       backward and step, reading or setting `.grad` waits until it is the mean of all
       ranks, as `wait_for_gradients()` does. So clipping and a GradScaler are right.
-      Such a step waits for all sums and is done in one piece,
-      and so is each step of an optimizer with step hooks, but for those of
-      `trace.watch`. Once gradients were waited for, all ranks may also leave the step
-      out, as a GradScaler does that finds inf: the next backward begins anew.
-    - Parameters that a rank did not use count as zeros, and those that no rank used get
-      no step, as with find_unused_parameters=True; nobody looks for them, but from
-      the first that is missing on, sums begin when the backward ends: or only with
-      `optimizer.step()`, if the forward's outputs are in objects that
-      `torch.utils._pytree` does not know. Then a collective of your own on this group
-      comes behind the step.
-    - Buffers such as BatchNorm's statistics are each rank's own after the start.
-    - All backwards of a step but the last are under `no_sync()`.
+      Such a step waits for all sums and is done in one piece. The same holds for an
+      optimizer with step hooks, except those of `trace.watch`. After the wait for
+      gradients all ranks may also omit the step, as a GradScaler does after it found
+      inf: the next backward begins anew.
+    - Parameters that a rank did not use count as zeros. Parameters that no rank used
+      get no step, as with find_unused_parameters=True. From the first unused parameter on,
+      sums begin when the backward ends. They begin only with `optimizer.step()` if the
+      forward's outputs are in objects that `torch.utils._pytree` does not know. Then
+      put your own collectives on this group behind the step.
+    - Buffers, such as the statistics of BatchNorm, belong to each rank after the start.
+    - All backwards of a step except the last are under `no_sync()`.
     - Compiled modules and sparse gradients are refused. Modules on CUDA devices are not
-      refused, but no test has seen one.
+      refused, but no test has used one.
 
     With a policy that skips late ranks, call `catch_up()` at the top of the training
     loop, as with `register`.
@@ -119,19 +118,20 @@ class OverlappedDataParallel(nn.Module):
         Parameters and buffers become those of rank 0.
 
         Args:
-            module: whose parameters are on one device.
-            optimizer: of all parameters of the module that are trained, and no others.
-                Each of torch.optim but LBFGS; others if they step each parameter by
-                itself, which is tried out on small ones.
+            module: all of its parameters are on one device.
+            optimizer: has exactly the trained parameters of the module. Each optimizer
+                of torch.optim except LBFGS; others if they step each parameter by
+                itself, which is tested on small parameters.
             process_group: an aikido group; None is the default group.
             policy: None is `WaitAll()`; or `SkipStraggler(...)`. Then calls of your own
                 that may skip need another group.
             plan: False keeps a bucket for each module.
-            watch: "first" watches the first forward operation by operation, each 100th,
-                and each after one that has called its modules in a new order. "always"
-                watches each, which costs some microseconds for each operation. A model
+            watch: "first" watches some forwards operation by operation: the first, each
+                100th, and each forward after a new order of modules. "always" watches
+                each forward, which costs some microseconds for each operation. A model
                 needs it if its parameters are of another class than nn.Parameter and
-                some of its forwards read those of other modules; the 100th warns.
+                some of its forwards read parameters of other modules; the 100th forward
+                warns.
 
         Raises:
             ConfigError: an argument is wrong or differs between ranks; the text says
@@ -182,7 +182,7 @@ class OverlappedDataParallel(nn.Module):
     # ---- for the training loop ----
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Of the module; parameters are waited for where they are needed."""
+        """Forward of the module, which waits for parameters where it needs them."""
         check_eager()
         if self._is_closed or not torch.is_grad_enabled():
             self.synchronize()
@@ -205,12 +205,12 @@ class OverlappedDataParallel(nn.Module):
     def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """As of the last step, which is waited for; those of `module` are not."""
+        """Parameters after the last step; unlike those of `module`, this waits for it."""
         self.synchronize()
         return super().named_parameters(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of the module, for which no parameter is waited for."""
+        """zero_grad of the module; waits for no parameter."""
         self.module.zero_grad(set_to_none)
 
     @contextlib.contextmanager

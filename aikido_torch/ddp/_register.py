@@ -65,24 +65,26 @@ def register(
 
     Args:
         model: wrapped over an aikido group; torch.compile or Fabric may be around it.
-        optimizer: the one that the loop steps, as `catch_up` does; bare or wrapped.
+        optimizer: the optimizer of the loop, which `catch_up` steps too; bare or
+            wrapped.
         policy: None is `SkipStraggler()`; log_full="leave" needs `state` to be whole.
-        apply: what your loop does between the backward and the next zero_grad, and
-            `catch_up` on the gradients that it replays: unscale, clip, step, update,
-            scheduler. None: `optimizer.step`.
+        apply: the work of your loop between backward and the next zero_grad: unscale,
+            clip, step, update, scheduler. `catch_up` calls it on the gradients that it
+            replays. None: `optimizer.step`.
         after_step: called after each step that `catch_up` replays; for schedulers.
-        state: what else decides how ranks go on, by name: schedulers, GradScaler,
-            whatever has state_dict and load_state_dict; {}: nothing. A copy needs it:
-            with `apply` or `after_step` and without `state` steps are only replayed.
+        state: other objects with state, by name, such as schedulers and a GradScaler;
+            they have state_dict and load_state_dict. {}: there are none. A copy needs
+            it: with `apply` or `after_step` and without `state` steps are only
+            replayed.
         copy: when to copy, torch's generators too if they are equal; or `StateCopy()`.
         batches_per_step: of accumulated gradients; checked in the first step.
-        late: "drop" loses a gradient of this rank that was left out, "carry" adds it to
-            its next one (`aikido_torch.ddp`).
+        late: "drop" loses a skipped gradient of this rank, "carry" adds it to its next
+            gradient (`aikido_torch.ddp`).
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
             generators are seeded in each step, and the handle counts from its steps.
-        check: "warn" warns if the loop does more than was told here, and every
-            `check_every` steps a rank whose state differs copies that of the majority;
-            "error" raises RanksDifferError; "off" checks nothing.
+        check: "warn" warns if the loop does more than these arguments say. In addition,
+            every `check_every` steps a rank with a different state copies the state of
+            the majority. "error" raises RanksDifferError; "off" checks nothing.
 
     Raises:
         ConfigError: all ranks would wait in every step again, a late rank could not be
