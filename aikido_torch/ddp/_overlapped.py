@@ -90,10 +90,10 @@ class OverlappedDataParallel(nn.Module):
       gradients all ranks may also omit the step, as a GradScaler does after it found
       inf: the next backward begins anew.
     - Parameters that a rank did not use count as zeros. Parameters that no rank used
-      get no step, as with find_unused_parameters=True. From the first unused parameter on,
-      sums begin when the backward ends. They begin only with `optimizer.step()` if the
-      forward's outputs are in objects that `torch.utils._pytree` does not know. Then
-      put your own collectives on this group behind the step.
+      get no step, as with find_unused_parameters=True. From the first unused parameter
+      on, sums begin when the backward ends. They begin only with `optimizer.step()` if
+      the forward's outputs are in objects that `torch.utils._pytree` does not know.
+      Then put your own collectives on this group behind the step.
     - Buffers, such as the statistics of BatchNorm, belong to each rank after the start.
     - All backwards of a step except the last are under `no_sync()`.
     - Compiled modules and sparse gradients are refused. Modules on CUDA devices are not
@@ -205,7 +205,7 @@ class OverlappedDataParallel(nn.Module):
     def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters after the last step; unlike those of `module`, this waits for it."""
+        """Parameters after the last step, for which this waits, unlike `module`'s."""
         self.synchronize()
         return super().named_parameters(*args, **kwargs)
 

@@ -65,26 +65,24 @@ def register(
 
     Args:
         model: wrapped over an aikido group; torch.compile or Fabric may be around it.
-        optimizer: the optimizer of the loop, which `catch_up` steps too; bare or
-            wrapped.
+        optimizer: of the loop, bare or wrapped; `catch_up` steps it, too.
         policy: None is `SkipStraggler()`; log_full="leave" needs `state` to be whole.
         apply: the work of your loop between backward and the next zero_grad: unscale,
             clip, step, update, scheduler. `catch_up` calls it on the gradients that it
             replays. None: `optimizer.step`.
         after_step: called after each step that `catch_up` replays; for schedulers.
-        state: other objects with state, by name, such as schedulers and a GradScaler;
-            they have state_dict and load_state_dict. {}: there are none. A copy needs
-            it: with `apply` or `after_step` and without `state` steps are only
-            replayed.
+        state: other objects by name with state_dict and load_state_dict: schedulers, a
+            GradScaler; {}: there are none. With `apply` or `after_step` and without
+            `state` steps are only replayed, because a copy needs `state`.
         copy: when to copy, torch's generators too if they are equal; or `StateCopy()`.
         batches_per_step: of accumulated gradients; checked in the first step.
         late: "drop" loses a skipped gradient of this rank, "carry" adds it to its next
             gradient (`aikido_torch.ddp`).
         sampler: the DataLoader's batch_sampler. `ActiveBackup` needs it; torch's
             generators are seeded in each step, and the handle counts from its steps.
-        check: "warn" warns if the loop does more than these arguments say. In addition,
-            every `check_every` steps a rank with a different state copies the state of
-            the majority. "error" raises RanksDifferError; "off" checks nothing.
+        check: "warn" warns if the loop does more than these arguments say, and every
+            `check_every` steps a rank with a different state copies the majority's.
+            "error" raises RanksDifferError; "off" checks nothing.
 
     Raises:
         ConfigError: all ranks would wait in every step again, a late rank could not be
