@@ -255,7 +255,7 @@ class Handle:
             self._look()  # short steps are told before their results
         if self._exchange is not None and self._exchange.asks:
             self._answer()
-        self._audit.on_top(has_moved=has_moved)
+        self._audit.on_top(self.steps, has_moved=has_moved)
         if not has_moved and source is None:
             return ALL_TAKEN
         return CatchUp(

@@ -57,3 +57,5 @@ def take_quiet_steps(handle: "Handle") -> None:
         for work, num_elements in sums:
             handle._book.start(handle._steps, work, num_elements)
         handle._end_step("own", collect=False, now=ended_at)
+    if has_begun:
+        handle._audit.on_quiet_top()

@@ -139,15 +139,32 @@ class StepAudit:
                 "scheduler}).",
             )
 
-    def on_top(self, has_moved: bool) -> None:
-        """At the end of `catch_up`. `has_moved`: it has applied steps."""
+    def on_top(self, step: int, has_moved: bool) -> None:
+        """At the end of `catch_up`, before `step`.
+
+        Args:
+            has_moved: it has applied steps.
+        """
         if self._check == "off":
             return
-        self._rates = self._rates_now() if self._has_apply else None
-        if self._has_apply and self._is_due(self._step + 1):
+        if self._has_apply or has_moved:
+            self._forget_top()
+        if not self._has_apply:
+            return
+        self._rates = self._rates_now()
+        if self._is_due(step):
             self._note()
-        elif has_moved:
-            self._options = self._values = None
+
+    def on_quiet_top(self) -> None:
+        """C++ has passed the top of the step that Python goes on with.
+
+        Notes of an earlier top say nothing of this step.
+        """
+        if self._has_apply:
+            self._forget_top()
+
+    def _forget_top(self) -> None:
+        self._rates = self._options = self._values = None
 
     @contextmanager
     def replaying(self) -> Iterator[None]:

@@ -21,7 +21,10 @@ class Handle:
         self._exchange = SimpleNamespace(has_news=False, awaited=["message"])
         self._calls = SimpleNamespace(has_own_group=True, on_quiet=self.note_calls)
         self._carrying = SimpleNamespace(is_on=False)
-        self._audit = SimpleNamespace(steps_before_look=lambda step: until_look)
+        self._audit = SimpleNamespace(
+            steps_before_look=lambda step: until_look,
+            on_quiet_top=lambda: self.told.append("top"),
+        )
         self._state_check = SimpleNamespace(
             has_work=False, steps_before_digest=lambda step: until_digest
         )
@@ -105,8 +108,16 @@ def test_quiet_steps_are_booked_as_own_steps_of_their_time():
         (41, "c", 3),
         (41, "d", 4),
         ("own", False, 2.5),
+        "top",
     ]
     assert handle._steps == 42
+
+
+def test_a_top_that_python_passes_is_no_quiet_one():
+    handle = Handle()
+    handle.done = ([(1.5, [("a", 3)])], False)
+    take_quiet_steps(handle)
+    assert "top" not in handle.told
 
 
 def test_nothing_is_booked_where_nothing_was_done():

@@ -11,6 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
+from aikido_torch.ddp import _step_audit
+from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.errors import RanksDifferError, RanksMayDifferWarning
 from aikido_torch.straggler import WaitAll
 
@@ -215,6 +217,50 @@ def test_with_apply_a_rate_that_changes_once_in_an_epoch_is_told(group_of_one):
         loop.optimizer.step()
 
     assert len(warnings_of(lambda: [step(i) for i in range(24)], OPTIONS)) == 1
+
+
+@pytest.fixture
+def audited(monkeypatch):
+    """An audit of a loop with apply, its optimizer and the one parameter."""
+    # There is no backward, and nothing to wait for.
+    monkeypatch.setattr(_step_audit, "after_backward", lambda call: call())
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    audit = StepAudit(optimizer, check="warn", has_apply=True, has_after_step=False)
+    return audit, optimizer, weight
+
+
+@pytest.mark.parametrize("top", [11, 16])
+def test_notes_of_an_earlier_top_are_not_compared(audited, top):
+    audit, optimizer, weight = audited
+    audit.on_top(top, has_moved=False)
+
+    def run():
+        # In quiet steps, as apply() does.
+        optimizer.param_groups[0]["lr"] *= 0.5
+        with torch.no_grad():
+            weight.mul_(0.5)
+        audit.on_quiet_top()
+        audit.on_backward(24, set())
+
+    assert warnings_of(run) == []
+
+
+def test_a_step_that_is_looked_at_is_found_by_its_own_number(audited):
+    audit, _, weight = audited
+    audit.on_top(8, has_moved=False)
+    audit.on_backward(8, set())
+    with torch.no_grad():
+        weight.mul_(0.5)
+    # Quiet steps, and replayed ones, have passed without a word to the audit.
+    audit.on_top(16, has_moved=True)
+
+    def run():
+        with torch.no_grad():
+            weight.mul_(0.5)
+        audit.on_backward(16, set())
+
+    assert len(warnings_of(run, "Parameters change")) == 1
 
 
 def test_an_after_step_may_change_options(group_of_one):
