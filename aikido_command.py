@@ -75,5 +75,5 @@ for _name, (_module, _text) in COMMANDS.items():
 
 
 def main(program: str = "aikido") -> None:
-    """Runs what the command line of this process names."""
+    """Runs the command of this process's command line."""
     app(args=sys.argv[1:], prog_name=program)

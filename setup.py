@@ -66,7 +66,7 @@ def environment_with_torch():
 
 
 def screen():
-    """Where a person sees what is written; use it in a `with`.
+    """Stream whose output a person sees; use it in a `with`.
 
     pip shows what a build prints only with -v, or when the build has failed. So this is
     the standard error of pip itself, if that is a terminal or a pipe.
@@ -163,7 +163,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def native_files():
-    """What a source archive must carry."""
+    """Native files that a source archive must contain."""
     folders = [ROOT / name for name in ("csrc", "cuda")]
     found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     return [str(p.relative_to(ROOT)) for p in [ROOT / "CMakeLists.txt", *sorted(found)]]

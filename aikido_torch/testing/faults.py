@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What can happen to a rank; each is called in the rank that it happens to."""
+"""Faults of a rank; each is called in the rank with the fault."""
 
 import ctypes
 import os

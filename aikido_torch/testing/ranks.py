@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Starts N real ranks, one process each, and collects what they return.
+"""Starts N real ranks, one process each, and collects their return values.
 
 ```python
 def program(rank, size):
@@ -57,9 +57,9 @@ _PRELOAD = (
     "torch.distributed.pipelining",
     "torch.distributed.tensor.parallel",
 )
-# Below those that kernels give to connections.
+# Below the ports that kernels give to connections.
 _LISTEN_PORTS = range(20_000, 32_000)
-# What ranks have left after the first of them failed: time to report what they saw.
+# Seconds for the other ranks to report after the first failure.
 _GRACE_S = 3.0
 
 
@@ -67,7 +67,7 @@ class RanksFailedError(RuntimeError):
     """Some ranks raised, died or did not end in time.
 
     Attributes:
-        failures: rank to traceback, or a sentence for one that left none.
+        failures: rank to traceback, or a sentence for a rank without one.
     """
 
     def __init__(self, failures: dict[int, str]) -> None:
@@ -133,10 +133,10 @@ def run_ranks(
         may_die: ranks whose failure or death is part of the test; their value is None.
 
     Returns:
-        What the program returned on each rank.
+        The return value of the program on each rank.
 
     Raises:
-        RanksFailedError: with the tracebacks of the ranks, and the stacks of those that
+        RanksFailedError: with the tracebacks of the ranks, and the stacks of ranks that
             were killed at the deadline.
     """
     with tempfile.TemporaryDirectory(prefix="aikido-ranks-") as folder:
