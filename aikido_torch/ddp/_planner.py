@@ -57,10 +57,10 @@ class Planner:
         return self._newly_planned(current)
 
     def _tried(self) -> Layout:
-        """The other side of the trial, or at its end the faster one, as rank 0 saw."""
+        """The other side of the trial, or the faster one, as rank 0 saw."""
         trial = self.retune.trial
         layout = trial.next()
-        if trial.is_last:
+        if trial.is_choice:
             layout = gather(layout, self._group)[0]
         trial.adopted(layout)
         self.retune.tried(layout.predicted_s or 0.0)

@@ -16,7 +16,7 @@ from aikido_torch.ddp._layout import Layout
 
 __all__ = ["Trial"]
 
-_TURNS = 4  # the plan begins
+_TURNS = 4  # the plan begins, plain buckets have each second one
 _ITERATIONS = 4  # of a turn, after one that changes over
 _OFF = 0.1  # share by which an iteration may take longer than predicted
 # Shares of the time of plain buckets that a plan may take, and one that is off.
@@ -53,9 +53,9 @@ class Trial:
         return self.is_on and self._num_since > _ITERATIONS
 
     @property
-    def is_last(self) -> bool:
+    def is_choice(self) -> bool:
         """`next` chooses by what this rank has measured: rank 0 chooses for all."""
-        return self._turn == _TURNS - 1
+        return self._turn % 2 == 1
 
     def begin(self, plan: Layout, plain: Layout) -> None:
         """The plan is adopted from now on."""
@@ -76,28 +76,32 @@ class Trial:
         """An iteration has taken so long. The first of a turn counts for neither."""
         self._num_since += 1
         if self.is_on and self._num_since > 1:
-            self._taken[self._is_plain].append(seconds)
+            self._taken[self.is_choice].append(seconds)
 
     def next(self) -> Layout:
         """What is adopted now. Requires: `is_due`."""
         assert self._plan is not None
         assert self._plain is not None
-        if self._is_plan_better if self.is_last else self._is_plain:
+        if not self.is_choice:
+            # Nobody has simulated plain buckets: until they are measured, as the plan.
+            return replace(self._plain, predicted_s=self._plan.predicted_s)
+        is_last = self._turn == _TURNS - 1
+        # A plan that is behind at half-time is given up.
+        if self._is_plan_better if is_last else self._wins >= 0.5:
             return self._plan
-        # Nobody has simulated plain buckets: until they are measured, as the plan.
-        predicted_s = self._middle_s(True) if self.is_last else self._plan.predicted_s
-        return replace(self._plain, predicted_s=predicted_s)
+        return replace(self._plain, predicted_s=self._middle_s(True))
 
     def adopted(self, layout: Layout) -> None:
-        """This is adopted on all ranks; at the end it is what rank 0 chose."""
+        """This is adopted on all ranks; at a choice it is that of rank 0."""
         assert self._plan is not None
         assert self._plain is not None
         self._num_since = 0
-        if not self.is_last:
+        is_plain = layout.sends_as(self._plain)
+        is_over = self.is_choice and (is_plain or self._turn == _TURNS - 1)
+        if not is_over:
             self._turn += 1
             return
         plan_s, plain_s = (self._middle_s(is_plain) for is_plain in (False, True))
-        is_plain = layout.sends_as(self._plain)
         self._rejected = self._plan if is_plain else None
         used = "plain buckets are" if is_plain else "the plan is"
         self.verdict = (
@@ -107,8 +111,10 @@ class Trial:
         self._plan = None
 
     @property
-    def _is_plain(self) -> bool:
-        return self._turn % 2 == 1
+    def _wins(self) -> float:
+        """Share of the pairs of an iteration of either side that the plan wins."""
+        pairs = [(a, b) for a in self._taken[False] for b in self._taken[True]]
+        return sum(a < b for a, b in pairs) / len(pairs)
 
     @property
     def _is_plan_better(self) -> bool:
@@ -117,8 +123,7 @@ class Trial:
         predicted_s = self._plan.predicted_s
         is_off = predicted_s is not None and plan_s > (1 + _OFF) * predicted_s
         is_faster = plan_s <= (_CLEARLY if is_off else _FASTER) * plain_s
-        pairs = [(a, b) for a in self._taken[False] for b in self._taken[True]]
-        return is_faster and sum(a < b for a, b in pairs) >= _WINS * len(pairs)
+        return is_faster and self._wins >= _WINS
 
     def _middle_s(self, is_plain: bool) -> float:
         """Mean without the shortest and the longest."""

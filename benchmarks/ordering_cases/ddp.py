@@ -29,7 +29,7 @@ TOTAL_BYTES = 2_400 * KB
 PLANNED_MBIT = (100.0, 200.0, 500.0)
 CHANGED_STEPS = 60  # after the rate has changed: noticed, planned, tried and measured
 # Steps of OverlappedDataParallel until its plan has been tried beside plain buckets.
-TRIAL_STEPS = 24
+TRIAL_STEPS = 30
 
 
 def model_of(

@@ -72,7 +72,7 @@ def test_a_single_long_iteration_and_the_change_over_do_not_count():
 def test_a_machine_that_gets_slower_makes_neither_side_worse():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
-    turns = [[1.0] * 5, [1.0] * 5, [2.0] * 5, [2.0] * 5]
+    turns = [[1.0] * 5, [1.01] * 5, [2.0] * 5, [2.02] * 5]
     assert taken(trial, *turns)[-1] == PLAIN.name
     trial.forget()
     trial.begin(PLAN, PLAIN)
@@ -87,14 +87,34 @@ def test_a_few_long_iterations_of_plain_buckets_do_not_make_a_plan_faster():
     assert taken(trial, [1.1] * 5, plain, [1.1] * 5, plain)[-1] == PLAIN.name
 
 
-def test_rank_0_chooses_only_behind_the_last_turn():
+def test_rank_0_chooses_behind_each_turn_of_plain_buckets():
     trial = Trial()
     trial.begin(PLAN, PLAIN)
     seen = []
-    while trial.is_on:
-        seen.append(trial.is_last)
-        taken(trial, [1.0] * 5)
-    assert seen == [False, False, False, True]
+    for seconds in (1.0, 1.1, 1.0, 1.1):
+        seen.append(trial.is_choice)
+        taken(trial, [seconds] * 5)
+    assert seen == [False, True, False, True]
+    assert not trial.is_on
+
+
+def test_a_plan_that_is_behind_at_half_time_is_given_up():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    assert taken(trial, [1.0] * 5, [0.9] * 5) == [PLAIN.name, PLAIN.name]
+    assert not trial.is_on
+    assert trial.has_rejected(PLAN)
+
+
+def test_a_rank_follows_the_choice_of_rank_0_whatever_it_has_seen():
+    trial = Trial()
+    trial.begin(PLAN, PLAIN)
+    taken(trial, [1.0] * 5)
+    for seconds in [0.9] * 5:
+        trial.add(seconds)
+    assert trial.next().is_plain
+    trial.adopted(PLAN)
+    assert trial.is_on
 
 
 def test_a_plan_that_is_plain_is_not_tried():
