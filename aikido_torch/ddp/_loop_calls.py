@@ -23,6 +23,7 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["LoopCalls"]
 
+_ANY = sys.maxsize
 _LEFT_OUT = (
     'rank {rank} of group "{group}" leaves out this call: catch_up() took it past the '
     "step. Make the call where handle.every(n) is true."
@@ -162,10 +163,11 @@ class LoopCalls:
 
     def _limit(self, steps: int, begun: int, *, moved: int) -> int:
         if self._watch is None:
-            return sys.maxsize
-        ahead = self._calls.called_ahead
-        more = self._strict.limit(moved=moved, begun=begun, ahead=ahead)
-        return sys.maxsize if more == sys.maxsize else steps + more
+            more = self._strict.limit_on_shared_group() if self.why_shared else _ANY
+        else:
+            ahead = self._calls.called_ahead
+            more = self._strict.limit(moved=moved, begun=begun, ahead=ahead)
+        return _ANY if more == _ANY else steps + more
 
     def on_replayed(self, steps: int, outcome: _C.Outcome) -> None:
         """A step was replayed, and ended so."""

@@ -49,6 +49,7 @@ class StrictCalls:
         self._at_hook = 0
         self._has_calls = self._has_calls_behind = False
         self._is_known = False  # how many calls each step has, or that it varies
+        self._is_quiet: bool | None = None  # no step has a call; None: not known yet
         self.per_step = 0
         self.are_free = False
 
@@ -68,6 +69,10 @@ class StrictCalls:
         self._has_calls |= calls > self._top[1]
         self._has_calls_behind |= calls > self._at_hook
         self._in_a_row.append(calls - self._top[1])
+        if self._is_quiet is None and list(self._in_a_row) == [0] * _STEADY:
+            self._is_quiet = True
+        elif self._is_quiet and calls > self._top[1]:
+            self._is_quiet = False
         if len(self._in_a_row) < _STEADY:
             return
         is_steady = len(set(self._in_a_row)) == 1
@@ -91,6 +96,16 @@ class StrictCalls:
         if self.per_step > 0 and self.are_free:
             return _ANY
         return begun if moved + begun >= 2 else 0
+
+    def limit_on_shared_group(self) -> int:
+        """`limit` if the buckets are reduced on the group of these calls.
+
+        Their numbers are then in one order with the calls of the loop, and a rank that
+        went past a step would leave out a call between two buckets. So the rank goes
+        past steps only while it knows of steps in a row without a call, and of no step
+        with one since. DistributedDataParallel makes calls in the first steps.
+        """
+        return _ANY if self._is_quiet else 0
 
     def note_in_time(self, moved: int) -> None:
         """All others were in time in the last one of `moved` replayed steps."""

@@ -88,3 +88,24 @@ def test_meeting_steps_do_not_count():
         strict.on_meeting()
         calls += 4
     assert strict.per_step == 0
+
+
+def test_a_rank_goes_past_no_step_where_calls_and_buckets_share_a_group():
+    for counts, limit in (
+        ((), 0),
+        ((0, 0), 0),
+        ((0, 0, 0), ANY),
+        ((0, 1, 0, 0, 0), ANY),  # DistributedDataParallel's own
+        ((1, 1, 1, 1), 0),
+        ((0, 0, 0, 1), 0),
+        ((0, 0, 0, 1, 0, 0, 0), 0),  # and so in other steps to come
+    ):
+        for is_behind in (False, True):
+            strict = after_steps(*counts, is_behind=is_behind)
+            assert strict.limit_on_shared_group() == limit
+    # At a step of `Handle.every` all ranks meet.
+    strict = after_steps(0, 0, 0)
+    strict.on_meeting()
+    strict.end_top(3, 0)
+    strict.on_top(4, 1)
+    assert strict.limit_on_shared_group() == ANY

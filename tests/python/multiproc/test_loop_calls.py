@@ -17,7 +17,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from aikido_torch import ddp
-from aikido_torch.ddp import _handle
+from aikido_torch.ddp import _handle, _loop_calls
 from aikido_torch.errors import ConfigError
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import RanksFailedError, late, run_ranks
@@ -25,6 +25,7 @@ from aikido_torch.testing import RanksFailedError, late, run_ranks
 POLICY = SkipStraggler(floor_ms=20, ceiling_ms=20)
 LATE = 2
 STEPS = 60
+SHARED_STEPS = 30
 REAL_BARRIER = dist.barrier
 
 
@@ -209,6 +210,71 @@ def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
         assert "test_loop_calls.py" in text
         assert "before the backward of step 20" in text
         assert "handle.every(n)" in text
+
+
+def share_the_group(rank, size, call, place, is_naive):
+    """As in a group that has got other members: the buckets have none of their own."""
+    why = "the group got its members by reconfigure"
+    own = why if rank == 1 else ""
+    with (
+        mock.patch.object(_loop_calls, "why_no_group_beside", return_value=own),
+        warnings.catch_warnings(record=True) as said,
+    ):
+        warnings.simplefilter("always")
+        training = Training(rank, late_in=(3, 11))
+        return train_on_the_shared_group(training, call, place, is_naive, said)
+
+
+def train_on_the_shared_group(training, call, place, is_naive, said):
+    rank, size = training.rank, dist.get_world_size()
+    handle, step, wrong = training.handle, 0, 0
+    while (step := step + handle.catch_up()) < SHARED_STEPS:
+        is_due = call and (is_naive or handle.every(5))
+        if place == "behind":
+            training.step(step)
+        if is_due:
+            value = torch.tensor([1.0 if call == "all_reduce" or rank == 0 else 9.0])
+            if call == "all_reduce":
+                dist.all_reduce(value)
+            elif call == "broadcast":
+                dist.broadcast(value, 0)
+            else:
+                dist.barrier()
+            wrong += call == "all_reduce" and float(value) != size
+            wrong += call == "broadcast" and float(value) != 1.0
+        if place == "before":
+            training.step(step)
+        step += 1
+    handle.close()
+    texts = [str(warning.message) for warning in said]
+    return training.result(wrong, handle.steps, texts)
+
+
+@pytest.mark.parametrize(
+    ("call", "place", "is_naive"),
+    [
+        ("", "before", False),
+        ("all_reduce", "before", True),
+        ("all_reduce", "behind", True),
+        ("broadcast", "before", True),
+        ("broadcast", "behind", True),
+        ("barrier", "behind", False),
+        ("all_reduce", "before", False),
+    ],
+)
+def test_buckets_on_the_group_of_the_model_are_right_and_said_once(
+    call, place, is_naive
+):
+    found = run_ranks(3, share_the_group, call, place, is_naive, deadline=50)
+    assert equal_weights(found)
+    for _, _, _, wrong, steps, texts in found:
+        assert (wrong, steps) == (0, SHARED_STEPS)
+        about = [text for text in texts if "stay on the model's group" in text]
+        assert len(about) == 1, texts
+        assert "got its members by reconfigure" in about[0]
+    # Where nothing waits for all in each step the late rank makes up what it missed.
+    if not is_naive:
+        assert found[LATE][2] > 0
 
 
 class SlowWork:
