@@ -28,7 +28,8 @@ Skip::Skip(const PolicyOptions& options, History& history, Deadlines& deadlines,
       passed_by_(history.world_size()),
       slack_(options.slack),
       pace_(Pace::Of::kContribution, kLeastDeadline),
-      too_slow_(history.world_size()) {}
+      too_slow_(history.world_size()),
+      coming_(history.world_size()) {}
 
 void Skip::on_arrival(Rank rank, TimePoint now) {
   if (!arrived_.insert(rank)) return;
@@ -54,6 +55,7 @@ Duration Skip::time_left(Rank rank, Duration deadline, int32_t count,
 Terms Skip::longest() const {
   return terms_.longest(expected_, arrived_, [&](const Terms& t) {
     const Duration left = time_left(t.rank, t.deadline, quorum_, *t_q_);
+    if (coming_.contains(t.rank)) return scaled(left, slack_);
     return too_slow_.contains(t.rank) ? std::min(left, found_after_) : left;
   });
 }
@@ -73,8 +75,9 @@ void Skip::on_progress(Progress here, uint64_t total, TimePoint now) {
   const auto found = pace_.look(std::move(here), total, slack_, deadline, after);
   expected_.for_each([&](Rank r) {
     const auto i = static_cast<size_t>(r.value);
-    if (i >= found.size() || found[i] != Pace::Finding::kTooSlow) return;
-    if (arrived_.contains(r)) return;
+    if (i >= found.size() || arrived_.contains(r)) return;
+    if (found[i] == Pace::Finding::kInTime) coming_.insert(r);
+    if (found[i] != Pace::Finding::kTooSlow) return;
     too_slow_.insert(r);
     history_.on_too_slow(seq_, r, too_late);
   });

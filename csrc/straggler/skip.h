@@ -35,6 +35,10 @@
 // deadline, and records slack times the deadline as its lag. A contribution without any
 // bytes yet, or behind other bytes of its link, gives no such evidence: its caller or
 // its machine may be late and catch up.
+//   If the progress shows that the contribution arrives within slack times the deadline,
+// the owner waits that long. At the deadline, the wait so far is lost in either case,
+// and the rest of the wait costs less than the contribution is worth. This happens in
+// healthy groups: transfers that share a link do not all get the same rate.
 //
 // Note [lag of a contribution that is cut off]
 // At the close, a member that has called may have sent a part of its contribution. The
@@ -96,6 +100,7 @@ class Skip final : public Policy {
   double slack_;
   Pace pace_;               // of contributions, since the quorum
   RankSet too_slow_;        // contributions that pace_ found too slow
+  RankSet coming_;          // and those that it found in time
   Duration found_after_{};  // time from the quorum to that finding
   std::optional<TimePoint> t_q_;
   std::optional<TimePoint>

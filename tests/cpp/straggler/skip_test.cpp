@@ -413,20 +413,21 @@ TEST_CASE("who has let its time pass in one shard gets none in another") {
   }
 }
 
-TEST_CASE("a contribution that comes too slowly has half of its time") {
+TEST_CASE("the rate of a contribution shortens or extends its time") {
   struct Look {
     const char* name;
     std::optional<double> here[2];  // of the contribution, when it is looked at
     uint64_t bytes = 1'000'000;
     double second_look = 0.5;  // of the deadline
     bool is_too_slow = false;
+    bool is_coming = false;
   };
   const Look rows[] = {
       {.name = "slow", .here = {0.1, 0.11}, .is_too_slow = true},
       {.name = "held up", .here = {0.1, 0.1}, .is_too_slow = true},
       {.name = "just too slow", .here = {0, 0.19}, .is_too_slow = true},
-      {.name = "just fast enough", .here = {0, 0.21}},
-      {.name = "nearly here", .here = {0.9, 0.93}},
+      {.name = "just fast enough", .here = {0, 0.21}, .is_coming = true},
+      {.name = "nearly here", .here = {0.9, 0.93}, .is_coming = true},
       {.name = "nothing at all", .here = {0, 0}},
       {.name = "begun again", .here = {0.5, 0.1}, .is_too_slow = true},
       {.name = "too small to tell", .here = {0.1, 0.1}, .bytes = 32'000},
@@ -463,8 +464,11 @@ TEST_CASE("a contribution that comes too slowly has half of its time") {
     const Decision decision = policy->decide(at(then));
     CHECK(decision.closes() == row.is_too_slow);
     CHECK(decision.rank == Rank(3));
-    CHECK(decision.deadline == (row.is_too_slow ? at(0.5) - t_q : deadline));
-    CHECK(policy->decide(at(1)).reason == Reason::kDeadline);
+    const double part = row.is_too_slow ? 0.5 : row.is_coming ? 1.5 : 1;
+    CHECK(decision.deadline == at(part) - t_q);
+    CHECK(policy->decide(at(0.99)).closes() == row.is_too_slow);
+    CHECK(policy->decide(at(1)).closes() != row.is_coming);
+    CHECK(policy->decide(at(1.5)).reason == Reason::kDeadline);
     // That it has called the next one soon does not make it one that is in time.
     const auto longest = [&] {
       return group.history().recent().longest_of_few(Rank(3));
