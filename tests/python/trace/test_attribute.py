@@ -237,7 +237,18 @@ def test_half_of_the_ranks_are_named_with_their_shares():
     assert [c.share for c in verdict.culprits] == pytest.approx([0.4, 0.2, 0.2, 0.2])
 
 
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [2, 3, 5, 7, 16])
+def test_up_to_half_of_the_ranks_are_named_through_noise(size):
+    rng = np.random.default_rng(size)
+    for culprits in {1, size // 2}:
+        late = set(rng.permutation(size)[:culprits].tolist())
+        works = 0.1 * (1 + 0.05 * rng.standard_normal((10, size)))
+        works[:, sorted(late)] += 0.04
+        verdict = attribute(of_works(works.tolist()))
+        assert (set(verdict.ranks), verdict.cause) == (late, "compute")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 8])
 def test_a_rank_that_is_late_in_turn_is_rotating(size):
     works = [[0.315 if r == i % size else 0.015 for r in range(size)] for i in range(5)]
     verdict = attribute(of_works(works))
