@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A collective that is under way in a group, with what the group itself keeps of it.
-// Progress thread.
+// Collective in progress in a group, with the state that the group itself keeps for the
+// collective. Progress thread.
 
 #include <memory>
 #include <optional>
@@ -16,10 +16,10 @@ namespace aikido::engine {
 
 struct ActiveCall {
   std::shared_ptr<collectives::Operation> operation;
-  TimePoint deadline{};                   // once called here
-  TimePoint probe_at = TimePoint::max();  // when to ask the others for their call
-  TimePoint ask_at = TimePoint::max();    // and whether they have called at all
-  // Of a call that waits: a barrier, or one that is held back for an absent member.
+  TimePoint deadline{};                   // set by the local call
+  TimePoint probe_at = TimePoint::max();  // time to ask the members to report the call
+  TimePoint ask_at = TimePoint::max();    // time to ask if they have called at all
+  // Set while the call waits. It is a barrier, or it is held back for an absent member.
   std::optional<collectives::LocalCall> held = std::nullopt;
 
   bool is_barrier() const {
@@ -28,14 +28,15 @@ struct ActiveCall {
   bool is_held_back() const { return held.has_value() && !is_barrier(); }
 };
 
-// The operation that a frame belongs to; null when it is over here, or has failed.
+// Operation that a frame belongs to. Null: the operation has ended on this member, or
+// has failed.
 struct FoundCall {
   std::shared_ptr<collectives::Operation> operation;
-  std::span<const std::byte> rest;  // of the extension, behind the call
+  std::span<const std::byte> rest;  // rest of the extension, behind the call
 };
 
-// To be told to `to`, by a message with `tag`, once all others have the results up to
-// `seq`. Note [seals]
+// Answer that `to` receives in a message with `tag`, when all other members have the
+// results up to `seq`. Note [seals] (group_returns.cpp)
 struct Seal {
   Seq seq;
   Rank to;

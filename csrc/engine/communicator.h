@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A process group as user threads see it: connects the members, gives calls their
-// numbers in the order of the calls, and hands them to the progress thread. All methods
-// from any thread but the progress thread, unless said otherwise.
+// Process group as user threads see it: connects the members, numbers the calls in
+// their order, and hands them to the progress thread. Unless a comment says otherwise,
+// all methods may run on any thread except the progress thread.
 
 #include <atomic>
 #include <condition_variable>
@@ -25,98 +25,103 @@ namespace aikido::engine {
 
 class Communicator final : private transport::Doorkeeper {
  public:
-  // Meets the other members through `store` and connects to all of them. Blocks until
-  // `timeout` at most. Settings in `agreed` ("name=value;...") must be equal on all
-  // members. kTimedOut names who is missing; kInvalidArgument has both values of a
-  // setting that differs.
+  // Rendezvous through `store`: finds the other members and connects to all of them.
+  // Blocks for at most `timeout`. The settings in `agreed` ("name=value;...") must be
+  // equal on all members. kTimedOut names the missing members. kInvalidArgument names
+  // both values of a setting that differs.
   static Result<std::shared_ptr<Communicator>> connect(std::shared_ptr<Engine> engine,
                                                        membership::Store& store,
                                                        GroupOptions options,
                                                        const std::string& agreed,
                                                        Duration timeout);
-  // The other way, without a store: the members of `roster`, which become what
-  // `options` says of rank and size. Connected to nobody yet.
+  // Rendezvous by roster, without a store: the members of `roster`, which sets the rank
+  // and the size in `options`. The result is connected to nobody yet.
   static std::shared_ptr<Communicator> make(std::shared_ptr<Engine> engine,
                                             const membership::Roster& roster,
                                             GroupOptions options,
                                             const std::string& agreed);
   ~Communicator() override;
 
-  // Once, after make(): connects to all members, each of whom calls it as well, sooner
-  // or later. Returns when all have connected to all. `last` is the view that this
-  // member was in before, 0 for none; the new one gets the number after the highest of
-  // all. Blocks until `timeout` at most, or abort(). kTimedOut names who has not come.
+  // Connects to all members. Call it once, after make(). Each other member calls it
+  // too, sooner or later. Returns when every member has connected to all others. `last`
+  // is the number of the last view of this member, 0 for none. The new view gets the
+  // number after the highest `last` of all members. Blocks for at most `timeout`, or
+  // until abort(). kTimedOut names the missing members.
   Status join(const membership::Roster& roster, Epoch last, Duration timeout);
 
-  // Group::pass_over() and is_settled(). They block for a turn of the progress thread;
-  // no call may be made at the same time.
+  // As Group::pass_over() and Group::is_settled(). Both block for one turn of the
+  // progress thread. No call may be made at the same time.
   Status pass_over(Seq seq);
   bool is_settled(Seq seq, Rank except);
-  // Group::seal(); behind the sends made here before. Never blocks.
+  // As Group::seal(), behind the sends that were made before. Never blocks.
   void seal(const Seal& seal);
-  // Group::is_waited_for(), and those of whom nothing comes any more. They block as
-  // well.
+  // is_waited_for() is as Group::is_waited_for(). gone() returns the members from which
+  // nothing more comes. Both block for one turn of the progress thread.
   bool is_waited_for();
   std::vector<Rank> gone();
-  // Who takes part in calls that may skip. Blocks as well.
+  // Members that take part in skippable calls. Blocks for one turn.
   RankSet members();
-  // Group::set_hosts(). Blocks as well. Requires: as many as ranks.
+  // As Group::set_hosts(). Blocks for one turn. Requires: one host for each rank.
   void set_hosts(const std::vector<int32_t>& hosts);
 
-  // Returns the number of the collective, counted from 1. Never blocks. One with a hold
-  // waits for release(), and so do the calls after it, sends as well: all members take
-  // calls up in the order of their numbers.
+  // Returns the number of the collective, counted from 1. Never blocks. A call with a
+  // hold waits for release(). The calls after it, sends included, wait as well, because
+  // all members start calls in the order of their numbers.
   uint64_t call(collectives::Call call, collectives::LocalCall local, Duration timeout);
-  // A collective that its caller does not make: takes a number, which is returned, and
-  // fails here; if `tells`, at all members.
+  // Stands for a collective that the caller does not make: takes a number, returns it,
+  // and fails the collective on this member. If `tells`, it fails on all members.
   uint64_t refuse(const Status& why, bool tells = true);
   void send(collectives::SendCall&& call);
-  // The same without a hold, and past the calls that wait for their data.
+  // As send(), but without a hold, and ahead of calls that wait for their data.
   void send_ahead(collectives::SendCall&& call);
   void receive(collectives::ReceiveCall&& call);
-  // The data of a held call is there, or will not come: then the call fails with
-  // `failure`, a collective on all members. After the first time nothing.
+  // The data of a held call is ready, or will not come. In the second case the call
+  // fails with `failure`, and a collective fails on all members. Only the first call
+  // has an effect.
   void release(collectives::Hold& hold, const Status& failure);
-  // `work` on the progress thread: what goes on with a call that is under way.
+  // Runs `work` on the progress thread, for example to continue a call in progress.
   void post(std::function<void()> work) { engine_->post(std::move(work)); }
 
-  // Group::advise().
+  // As Group::advise().
   void advise(Rank rank, straggler::Advice advice);
 
-  // Fails everything that is under way, here and at the others. Never blocks.
+  // Fails everything in progress, on this member and on the others. Never blocks.
   void abort(const Status& why);
-  // Orderly end: waits until the calls made here are over, what is queued has left, and
-  // all members have the results of those that may skip, `linger` at most. What is not
-  // over by then fails. Idempotent.
-  // Nothing in a forked child: the group is its parent's.
+  // Orderly end. Waits for at most `linger` until the local calls have ended, all
+  // queued messages have left, and all members have the results of the skippable calls.
+  // Calls that have not ended by then fail. Idempotent.
+  // Does nothing in a forked child, because the group belongs to the parent process.
   void shutdown(Duration linger);
-  // From now on shutdown() also waits until `rank` has left, within its limit: this
-  // rank needs nothing of it, but what it does next. kNoRank: nobody.
+  // From now on shutdown() also waits, within its limit, until `rank` has left. This
+  // member needs nothing from `rank`, but needs to know its next action. kNoRank:
+  // shutdown() waits for nobody.
   void leave_after(Rank rank) { leaves_after_ = rank; }
 
   const GroupOptions& options() const { return options_; }
   uint64_t num_calls() const;
-  // The number of this view: 1 for members that met through a store.
+  // Number of this view. It is 1 after a rendezvous through a store.
   Epoch epoch() const;
-  // Why the group is of no use any more. Blocks for a turn of the progress thread.
+  // Reason why the group cannot be used any more. Blocks for one turn of the progress
+  // thread.
   Status failure();
-  // Results of operations that are committed but not yet called here, counted without a
-  // gap from the next call: what was called before on this thread does not count, even
-  // if the progress thread has not heard of it.
+  // Number of results of committed operations that this member has not called yet,
+  // counted without a gap from the next call. Earlier calls of this thread do not
+  // count, even if the progress thread does not know of them yet.
   uint64_t committed_ahead() const;
-  // Operations that another member has called and this one has not yet; none of those
-  // has to be committed.
+  // Number of operations that another member has called and this member has not. These
+  // operations may be uncommitted.
   uint64_t called_ahead() const;
   Standing standing() const { return group_->standing(); }
   const GroupCounters& counters() const { return group_->counters(); }
-  // Why memory is not shared with a member of this host that was dialled here, although
-  // it should be; empty: nothing is known to be wrong.
+  // Reason why a member on this host that this member dialled does not share memory
+  // with it, although it should. Empty: no such failure is known.
   std::string sharing_failure() const;
-  // All members share memory with rank 0, and are more than its host has processors, as
-  // it was when they met: the same for all. False behind join().
+  // True if all members share memory with rank 0 and are more than the processors of
+  // its host. Rank 0 determines this at the rendezvous, so the value is equal on all
+  // members. False after join().
   bool is_crowded() const { return is_crowded_; }
-  // How the clock of rank 0 goes beside that of this machine; empty: not known yet.
-  // Blocks for a turn of the progress thread.
+  // Clock of rank 0, relative to the clock of this machine. Empty: not known yet.
+  // Blocks for one turn of the progress thread.
   std::optional<trace::ClockLine> clock_of_rank_0();
   Engine& engine() { return *engine_; }
 
@@ -167,7 +172,7 @@ class Communicator final : private transport::Doorkeeper {
   SystemClock clock_;
   std::unique_ptr<Group> group_;
   bool is_crowded_ = false;  // not written after connect()
-  // On their way to the group.
+  // Calls on their way to the group.
   Tray<Called> calls_;
   Tray<collectives::SendCall> sends_;
   Tray<collectives::ReceiveCall> receives_;
@@ -176,17 +181,17 @@ class Communicator final : private transport::Doorkeeper {
   std::condition_variable links_changed_;
   // Guarded by mutex_.
   std::vector<bool> is_linked_;
-  Status refused_;               // a member was turned away, or has no room here
+  Status refused_;               // a member was rejected, or there is no room for it
   std::string sharing_failure_;  // guarded by mutex_
-  std::string turned_away_;      // why somebody else was
+  std::string turned_away_;      // reason why another connection was rejected
   uint64_t num_calls_ = 0;
   // Calls in the order of their numbers, from the first that waits for its data.
   struct Held {
-    std::shared_ptr<collectives::Hold> hold;  // null: only for those before it
+    std::shared_ptr<collectives::Hold> hold;  // null: waits for earlier calls only
     std::function<void()> enter;
   };
   std::deque<Held> held_;
-  std::atomic<size_t> num_held_ = 0;  // those; read without the lock
+  std::atomic<size_t> num_held_ = 0;  // size of held_, read without the lock
   Epoch epoch_{1};
   bool is_shut_down_ = false;
   std::atomic<Rank> leaves_after_ = kNoRank;

@@ -2,10 +2,11 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The progress thread of this process: one event loop, one listener, all groups. Made
-// once, shared by the groups, and gone with the last of them. Must not be destroyed on
-// its own thread. Callers may lend it a hand (event_loop.h, Note [who runs a turn]):
-// while one does, it is the progress thread.
+// Progress thread of this process: one event loop, one listener, all groups. It is made
+// once, shared by the groups, and destroyed with the last of them. It must not be
+// destroyed on its own thread. Callers may run turns of the loop (event_loop.h, Note
+// [who runs a turn]). A caller that runs a turn counts as the progress thread for that
+// time.
 
 #include <functional>
 #include <memory>
@@ -31,11 +32,11 @@ class Group;
 
 class Engine {
  public:
-  // Listens on `host` (numeric address of this machine) and starts the thread.
-  // `shared_memory_bytes`: each way, with each member on this host; 0: none.
-  // `credit_bytes`: see transport/uplink_credit.h; 0: by the measured rate.
-  // kInvalidArgument: the host is not here, or the system gives no descriptors or no
-  // thread.
+  // Listens on `host` (a numeric address of this machine) and starts the thread.
+  // `shared_memory_bytes`: bytes in each direction, with each member on this host; 0:
+  // none. `credit_bytes`: see transport/uplink_credit.h; 0: derived from the measured
+  // rate. kInvalidArgument: `host` is no address of this machine, or the system
+  // provides no descriptors or no thread.
   static Result<std::shared_ptr<Engine>> start(const std::string& host,
                                                Duration handshake_timeout,
                                                size_t shared_memory_bytes,
@@ -44,36 +45,38 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Whether the caller runs on the progress thread of some engine.
+  // True if the caller runs on the progress thread of some engine.
   static bool is_progress_thread() { return transport::EventLoop::is_in_turn(); }
 
-  // Whether this process is a child of the one that started the engine: it has a copy
-  // of the memory and of the descriptors, but no progress thread. What would talk to
-  // the event loop, which the parent shares, must be left alone.
+  // True if this process is a child of the process that started the engine. The child
+  // has copies of the memory and of the descriptors, but no progress thread. It must
+  // not use the event loop, which it shares with the parent.
   bool is_forked() const { return !own_process_.is_here(); }
 
   // Any thread.
   void post(std::function<void()> work) { loop_.post(std::move(work)); }
-  // Any thread: the same in two steps, of which the second may do the work itself.
+  // Any thread: as post(), in two steps. The second step may run the work on the
+  // calling thread.
   void enqueue(std::function<void()> work) { loop_.enqueue(std::move(work)); }
   void drive();
-  // Any thread: does `work` itself, as EventLoop::drive_with(). True also where it was
-  // a defect, which ends the groups: it is not to be done again.
+  // Any thread: runs `work` on the calling thread, as EventLoop::drive_with(). Also
+  // returns true if `work` had a defect, which ends the groups. So `work` must not be
+  // repeated.
   bool drive_with(const std::function<void()>& work);
-  // Any thread but the progress thread: is that until `is_over` or `deadline`, and does
-  // not sleep for `spin` after something has happened. Returns at once in a forked
-  // child, and if somebody else helps already. Requires: what makes `is_over` true is
-  // done on the progress thread.
+  // Any thread except the progress thread: acts as the progress thread until `is_over`
+  // or `deadline`. Does not sleep for `spin` after an event. Returns at once in a
+  // forked child, and if another thread already helps. Requires: the work that makes
+  // `is_over` true runs on the progress thread.
   void help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
-  // Any thread but the progress thread: runs `work` there and waits for it. Does
-  // nothing in a forked child.
+  // Any thread except the progress thread: runs `work` on the progress thread and waits
+  // for it. Does nothing in a forked child.
   void run_and_wait(std::function<void()> work);
   const transport::Address& address() const { return listener_->address(); }
-  // Members on this host can share memory with this one.
+  // True if members on this host can share memory with this member.
   bool is_local() const { return listener_->is_local(); }
   size_t shared_memory_bytes() const { return shared_memory_bytes_; }
   uint64_t num_strangers();
-  // Of all groups of this process. Any thread.
+  // Recorder of all groups of this process. Any thread.
   const std::shared_ptr<trace::Recorder>& recorder() const { return recorder_; }
 
   // Any thread.
@@ -82,7 +85,8 @@ class Engine {
   // Progress thread.
   transport::EventLoop& loop() { return loop_; }
   transport::Uplink& uplink() { return *uplink_; }
-  // Null: there is no memory for it, or none is shared. Its fd() is any thread's.
+  // Null: there is no memory for it, or no memory is shared. Any thread may call fd()
+  // of it.
   transport::Outbox* outbox() { return outbox_.get(); }
   transport::Listener& listener() { return *listener_; }
   void add(Group* group);

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The sentences by which a group tells its callers why a call failed. Pure; any thread.
+// Sentences that tell the callers of a group why a call failed. Pure; any thread.
 
 #include <cstdint>
 #include <string>
@@ -16,24 +16,25 @@
 
 namespace aikido::engine {
 
-// Its connection broke for the reason `why`.
+// The connection to `rank` broke for the reason `why`.
 Status lost_member(Rank rank, const std::string& group, const Status& why);
-// It said goodbye.
+// `rank` has said goodbye.
 Status left_member(Rank rank, const std::string& group);
-// Its connection lives, and it says nothing.
+// The connection to `rank` is up, but nothing has come from it since `since`.
 Status silent_member(Rank rank, const std::string& group, Duration since);
 
-// Two members that made different calls under the same number.
+// Two members have made different calls with the same number.
 Status mismatch(uint64_t seq, const std::string& group, const collectives::Call& call,
                 Rank caller, const collectives::Call& other, Rank other_caller);
-// `why` was found when some members were through with that call.
+// `why` was found after some members had ended that call.
 Status found_too_late(const Status& why, const std::string& group);
 
-// What others send for a call does not fit into the memory of `self`.
+// The memory of `self` is too small for the contributions of others to a call.
 Status no_memory(uint64_t seq, const std::string& group, const collectives::Call& call,
                  Rank self);
 
-// `missing`: who is waited for, and the last call of each that is known here.
+// `missing`: the members that the call waits for, and the last call of each that is
+// known on this member.
 Status timed_out(uint64_t seq, const std::string& group, const collectives::Call& call,
                  Rank self, Duration after,
                  const std::vector<std::pair<Rank, uint64_t>>& missing);

@@ -2,12 +2,12 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One process group as this member sees it: routes frames to operations, gives calls
-// their numbers, keeps deadlines, and turns a lost member into failures that name it. A
-// state machine on the progress thread: no threads, no sockets; links are handed to it.
-// Life of an operation: born by the local call or another member's first frame; ends
-// with its result, or an ABORT that is ours (told to all) or of others. One that has
-// failed stays until the local caller knows.
+// One process group as this member sees it: routes frames to operations, numbers calls,
+// keeps deadlines, and turns a lost member into failures that name it. State machine on
+// the progress thread, without threads or sockets; its owner hands links to it. An
+// operation begins with the local call or the first frame of another member. It ends
+// with its result, or with an ABORT of this member (sent to all) or of another. A
+// failed operation stays until the local caller knows.
 
 #include <atomic>
 #include <cstdint>
@@ -36,16 +36,16 @@
 namespace aikido::engine {
 
 struct GroupOptions {
-  std::string name;  // for messages
+  std::string name;  // used in messages
   Rank self;
   int32_t size = 1;
   collectives::OperationSettings operation;
   HeartbeatOptions heartbeat;
-  uint64_t log_bytes = 256 << 20;  // results kept for a late member, of all policies
+  uint64_t log_bytes = 256 << 20;  // results kept for late members, all policies
   size_t pool_bytes = 256 << 20;
-  bool keeps_order = false;  // of all links, see Uplink::keep_order()
-  uint64_t largest_call_bytes = uint64_t{1} << 40;  // more in one call is nonsense
-  trace::Recorder* recorder = nullptr;  // null: nothing is traced; must outlive it
+  bool keeps_order = false;  // order of all links, see Uplink::keep_order()
+  uint64_t largest_call_bytes = uint64_t{1} << 40;  // a larger call is an error
+  trace::Recorder* recorder = nullptr;  // null: no trace; must outlive the group
 };
 
 class Group final : public transport::Timed,
@@ -53,80 +53,80 @@ class Group final : public transport::Timed,
                     private collectives::OperationHost,
                     private membership::ViewChangeHost {
  public:
-  // `clock` must outlive the group and stand still during a turn.
+  // `clock` must outlive the group, and must not advance during a turn.
   Group(const Clock* clock, GroupOptions options);
   ~Group() override;
 
-  // For the link of `rank`: its handler, and the link itself once it is there.
+  // For the link of `rank`: its handler, and attach() once the link exists.
   transport::LinkHandler* handler() { return this; }
   void attach(Rank rank, std::unique_ptr<transport::Link> link);
-  // The number of the view, once all members know it; 1 before.
+  // Number of the view, set once all members know it. It is 1 before.
   void set_epoch(Epoch epoch) { epoch_ = static_cast<uint32_t>(epoch.value); }
-  // Of each rank: before any call by two_level, here or elsewhere.
+  // Host of each rank. It must be set before any member calls with two_level.
   void set_hosts(const std::vector<int32_t>& hosts);
   bool has_gone(Rank rank) const override;
   bool reads_our_memory(Rank to) override { return peer(to).reads_our_memory(); }
-  // Why the group is of no use any more: it was aborted, or a member is lost.
+  // Reason why the group cannot be used any more: it was aborted, or a member is lost.
   Status failure() const;
-  Status silence() const;  // of the first member that is silent
+  Status silence() const;  // reason of the first silent member
 
-  // The next collective of the local member. Completes or fails before `timeout` is
-  // over. Requires: collectives::validate(call) is ok.
+  // Next collective of the local member. It completes or fails within `timeout`.
+  // Requires: collectives::validate(call) is ok.
   void call(collectives::Call call, collectives::LocalCall local, Duration timeout);
-  // The next collective as well, which the local member does not make: takes its
-  // number. If `tells`, the others hear of it, and it fails with `why` for them too.
+  // Also the next collective, but the local member does not make it. It takes a number.
+  // If `tells`, it also fails with `why` on the other members.
   void refuse(const Status& why, bool tells = true);
   void send(collectives::SendCall&& call);
   void receive(collectives::ReceiveCall&& call);
 
-  // Fails everything, now and later, and tells the others.
+  // Fails everything, now and later, and tells the other members.
   void abort(const Status& why);
-  // This member has got what follows from all collectives up to `seq` by other means,
-  // as by a copy of the state of another member: these count as called, and their
-  // results are dropped. If it is out of the view, refused or not, it asks to come back
-  // with nothing but that. Requires: the member that gave the state had all results up
-  // to `seq`, and so had all other members of its view (is_settled() there): nobody
-  // will decide them again. The shards that are owned here are still served.
-  // Fails and changes nothing, as kInvalidArgument: a call up to `seq` is under way or
-  // has been made beyond it, or one is strict; as kRetryLater: more results were had.
+  // This member has obtained all effects of the collectives up to `seq` in another way,
+  // for example by a copied state. They count as called, and their results are dropped.
+  // If this member is excluded, refused or not, it asks to rejoin with that state only.
+  // It still serves its own shards. Requires: the giver of the state and all other
+  // members of its view had all results up to `seq` (is_settled() there). Then nobody
+  // decides them again.
+  // Fails without a change: kInvalidArgument if a call up to `seq` is in progress, a
+  // later one was made, or one is strict; kRetryLater if more results were received.
   Status pass_over(Seq seq);
-  // This member is in the view, and all in it but `except` have all results up to `seq`
-  // that it has. So a state behind them may be given to `except`.
+  // True if this member is in the view, and all its members except `except` have all
+  // results up to `seq` that this member has. Then `except` may get a state with them.
   bool is_settled(Seq seq, Rank except) const;
-  // Sends a Seal, as soon as that is so, or this member is out of the view.
+  // Sends a Seal as soon as is_settled() is true for it, or this member is excluded.
   void seal(const Seal& seal);
-  // The others have called what they will not end without this member.
+  // True if others have called operations that cannot end without this member.
   bool is_waited_for() const;
-  bool is_cut_off() const;  // our last contributions came too late
-  // What is said of `rank` from outside, until something else is: owners follow it.
+  bool is_cut_off() const;  // its last contributions came too late
+  // Advice about `rank` from outside. Owners follow it until the next advice.
   void advise(Rank rank, straggler::Advice advice);
 
-  // Orderly end: says goodbye behind what is queued. Calls fail, now and later.
+  // Orderly end: says goodbye behind the queued messages. Calls fail, now and later.
   void leave();
-  bool is_drained() const;  // nothing is on its way out any more
-  bool is_busy() const;     // calls are under way here, or others lack results of them
-  void ask_settled();       // the others tell at once when they do not
-  void close_links();       // the end of leave(): what is open gets its failure
+  bool is_drained() const;  // no message is queued or being sent any more
+  bool is_busy() const;     // calls are in progress, or others lack results of them
+  void ask_settled();       // members answer as soon as they need no more results
+  void close_links();       // end of leave(): fails everything that is still open
 
-  // Who takes part in calls that may skip.
+  // View with the members that take part in skippable calls.
   const membership::View& view() const override { return view_change_.view(); }
 
-  void on_time(TimePoint now) override;  // does what is due
+  void on_time(TimePoint now) override;  // does all work that is due
   [[nodiscard]] std::optional<TimePoint> next_look() const override;
-  // Once after each batch of calls: tells the others of those that no frame has told.
+  // After each batch of calls: announces the calls that no frame has announced.
   void end_turn();
 
-  // Up to this every operation has been called here or is committed. Any thread.
+  // Up to this number all operations were called here or are committed. Any thread.
   uint64_t known_up_to() const { return known_up_to_.load(); }
-  // The highest number that another member has called. Any thread.
+  // Highest number that another member has called. Any thread.
   uint64_t called_elsewhere() const { return called_elsewhere_.load(); }
-  // Of this member, in the view of skippable operations. Any thread.
+  // State of this member in the view of skippable operations. Any thread.
   Standing standing() const { return standing_here_.load(); }
   const GroupCounters& counters() const { return counters_; }
   const GroupTrace& trace() const { return trace_; }
 
  private:
-  // For a member that does not call, stopped while the others go on.
+  // Limit for a member that does not call, for example because it is stopped.
   static constexpr uint64_t kMaxFailedAhead = 1 << 14;
   using Active = ActiveCall;
 
@@ -205,14 +205,14 @@ class Group final : public transport::Timed,
   void beat(TimePoint now);
   void send_clock(Rank to, std::optional<transport::OutMessage> word);
   std::vector<std::shared_ptr<collectives::Operation>> operations() const;
-  // Views (group_views.cpp).
+  // View changes (group_views.cpp).
   void on_view_frame(Rank from, const transport::FrameHeader& header);
   void on_notice(Rank from, const transport::FrameHeader& header);
   void on_first_policy();
   Seq first_agreed() const;
   std::vector<membership::HadShard> had_from(uint64_t seq) const;
   void note_settled(Rank from, uint64_t settled);
-  // Out and back (group_returns.cpp).
+  // Exclusion and return (group_returns.cpp).
   Status check_passable(uint64_t seq) const;
   void drop_passed(uint64_t seq, bool is_out);
   void pass_unheard(const std::shared_ptr<collectives::Operation>& operation);
@@ -225,11 +225,11 @@ class Group final : public transport::Timed,
   void update_standing();
   std::string way_back(bool is_cut) const;
   void send_seals();
-  // Members that are out and expected back (group_absent.cpp).
+  // Excluded members that are expected back (group_absent.cpp).
   RankSet expected_back() const;
   Rank held_back_for(const collectives::Operation& operation) const;
   void release_held_back();
-  // Results for others (group_views.cpp).
+  // Results for other members (group_views.cpp).
   void keep(uint64_t seq, const std::shared_ptr<collectives::Operation>& operation);
   uint64_t charge_of(const collectives::Operation& operation) const;
   void trim_kept();
@@ -254,44 +254,44 @@ class Group final : public transport::Timed,
   const Clock* clock_;
   GroupOptions options_;
   BufferPool pool_;
-  Recycler recycler_{64 << 10};  // bytes that may lie idle
+  Recycler recycler_{64 << 10};  // bytes that may be idle
   uint32_t epoch_ = 1;
-  std::deque<Peer> peers_;  // by rank; they stay where they are
+  std::deque<Peer> peers_;  // by rank; their addresses are stable
   Heartbeats heartbeats_;
   GroupTrace trace_;
-  uint64_t called_ = 0, last_partial_ = 0;  // the last of those that may skip
-  uint64_t announced_ = 0;                  // the last that the others hear of
-  uint64_t num_failed_ahead_ = 0;  // operations that failed before their call here
+  uint64_t called_ = 0, last_partial_ = 0;  // last_partial_: the last skippable call
+  uint64_t announced_ = 0;                  // last call that the others were told of
+  uint64_t num_failed_ahead_ = 0;  // operations that failed before their local call
   RecycledMap<uint64_t, Active> active_{recycler_};  // by seq
   PastCalls past_calls_;
   collectives::Mailbox mailbox_;
   std::shared_ptr<straggler::ResultLog> log_;  // of all policies
   std::vector<std::unique_ptr<straggler::GroupPolicy>> policies_;
   membership::ViewChange view_change_;
-  Status refused_;  // not ok: this member is out of the view, and not taken back
+  Status refused_;          // not ok: this member is excluded and was refused
   std::vector<Past> past_;  // by rank
   straggler::Ownership ownership_;
-  // Skippable operations that are over here, whose results others may need.
+  // Skippable operations that have ended here, if others may need their results.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> kept_;
   uint64_t kept_bytes_ = 0;
-  // Those that are over here while others are still to get something of them.
+  // Operations that have ended here and still send data to others.
   std::map<uint64_t, std::shared_ptr<collectives::Operation>> sending_;
-  std::map<Seq, Status> failed_;  // that others may still need, and why
-  uint64_t forgotten_ = 0;        // results up to this one are not kept for a return
-  uint64_t settled_ = 0;          // no result up to this one is needed here
-  uint64_t passed_from_ = 0, passed_ = 0;  // were passed over, the last time
-  uint64_t dropped_from_ = 0;   // to passed_: who had what is not known; 0: nothing
-  std::set<uint64_t> unheard_;  // passed over, and nothing of them has come yet
+  std::map<Seq, Status> failed_;  // failures that others may still need, with reasons
+  uint64_t forgotten_ = 0;        // results up to this number are not kept for a rejoin
+  uint64_t settled_ = 0;          // this member needs no result up to this number
+  uint64_t passed_from_ = 0, passed_ = 0;  // range of the last pass_over()
+  uint64_t dropped_from_ = 0;   // to passed_: receivers of the results unknown; 0: none
+  std::set<uint64_t> unheard_;  // skipped by pass_over(), and no frame has come yet
   std::vector<Seal> seals_;
-  Status closed_;                                      // not ok: aborted or left
-  std::vector<std::pair<Status, uint64_t>> given_up_;  // as heard, with what is spared
-  Status loss_;            // why a call could not end, or who died
-  Rank missed_ = kNoRank;  // lost or silent when a message of ours ended for it
+  Status closed_;  // not ok: the group was aborted or left
+  std::vector<std::pair<Status, uint64_t>> given_up_;  // (abort, last spared call)
+  Status loss_;            // why a call could not end, or which member died
+  Rank missed_ = kNoRank;  // lost or silent member for which a send or receive failed
   bool is_leaving_ = false, is_starting_barriers_ = false, is_anybody_lost_ = false;
-  Rank full_ = kNoRank;                    // to be left out: its log is full
-  bool is_owner_due_ = false;              // owner_changes() has some
-  bool is_full_sum_over_ = false;          // which shows who is late for them
-  TimePoint loss_due_ = TimePoint::min();  // no call ends by a loss before
+  Rank full_ = kNoRank;                    // member to exclude because its log is full
+  bool is_owner_due_ = false;              // owner_changes() is not empty
+  bool is_full_sum_over_ = false;          // a full sum ended: consider owners
+  TimePoint loss_due_ = TimePoint::min();  // earliest time at which a loss ends a call
   std::atomic<uint64_t> known_up_to_{0}, called_elsewhere_{0};
   std::atomic<Standing> standing_here_{Standing::kMember};
   GroupCounters counters_;

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a group counts of itself. The progress thread writes; any thread reads.
+// Counters of a group. The progress thread writes them; any thread reads them.
 
 #include <atomic>
 #include <cstdint>
@@ -11,21 +11,21 @@
 
 namespace aikido::engine {
 
-// Counted since birth; read from any thread.
+// Counts since the group was made. Any thread may read them.
 struct GroupCounters {
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> partial_operations{0};
-  std::atomic<uint64_t> skipped_own{0};  // operations committed without this member
+  std::atomic<uint64_t> skipped_own{0};  // committed without this member's part
   std::atomic<uint64_t> failures{0};
-  std::atomic<uint64_t> timed_out{0};     // collectives that passed their deadline here
-  std::atomic<uint64_t> stale_frames{0};  // for operations that are over here
+  std::atomic<uint64_t> timed_out{0};     // exceeded their deadline here
+  std::atomic<uint64_t> stale_frames{0};  // of operations that have ended
   std::atomic<uint64_t> cancelled_bytes{0};
-  std::atomic<uint64_t> given_bytes{0};  // of what was contributed as a backup
-  // Operations of which this member has closed a shard by skipping, and how WaitAll
-  // would have made them (straggler/progress_account.h).
+  std::atomic<uint64_t> given_bytes{0};  // bytes contributed as a backup
+  // Operations in which this member has closed a shard by skipping, and the time that
+  // WaitAll would have taken for them (straggler/progress_account.h).
   std::atomic<uint64_t> replayed_operations{0};
   std::atomic<uint64_t> replayed_bytes{0};
-  std::atomic<uint64_t> replayed_bytes_in{0};  // the contributed part of them
+  std::atomic<uint64_t> replayed_bytes_in{0};  // contributed part of replayed_bytes
   std::atomic<uint64_t> replayed_us{0};
   std::atomic<uint64_t> replayed_wait_all_us{0};
 

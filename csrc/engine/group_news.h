@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a group writes into the journal of its process (trace/journal.h): what befalls
-// its members. Each thing once, when it begins: not again while it goes on. Progress
+// Writer of a group's events about its members into the journal of the process
+// (trace/journal.h). An ongoing state is reported once, when it begins. Progress
 // thread.
 
 #include <optional>
@@ -22,23 +22,26 @@ namespace aikido::engine {
 
 class GroupNews {
  public:
-  // A member for which nobody has stood in for so long is well again.
+  // A member counts as recovered if no backup has stood in for it for this time.
   static constexpr Duration kCalm = std::chrono::seconds(10);
 
-  // `journal` may be null, and then nothing happens here; else it must outlive it.
+  // `journal` may be null; then nothing is written. Otherwise it must outlive this
+  // object.
   GroupNews(trace::Journal* journal, std::string group, Rank self, int32_t size);
 
-  // Its shards are to go to others. Once until there is another view.
+  // The shards of `rank` move to other members. Reported once until the next view.
   void on_late(Rank rank);
-  // All that are silent now. Each once until it is heard again.
+  // All members that are silent now. Each is reported once until it is heard again.
   void on_silent(const std::vector<Rank>& ranks);
-  // A member has said goodbye. Later views without it are no news: its work is done.
+  // A member has said goodbye. Later views without it are not reported, because its
+  // work is done.
   void on_left(Rank rank) { left_.insert(rank); }
-  // Its connection is gone for the reason `why`.
+  // The connection to `rank` broke for the reason `why`.
   void on_lost(Rank rank, const Status& why);
-  // A view is in force.
+  // A view takes effect.
   void on_view(const membership::View& view);
-  // A backup has contributed in the place of a member. Once until kCalm without it.
+  // A backup has contributed for a member. Reported once until kCalm has passed without
+  // a stand-in.
   void on_stand_in(const straggler::StandIn& stand_in, TimePoint now);
 
  private:
@@ -53,7 +56,7 @@ class GroupNews {
   RankSet left_;
   RankSet members_;
   RankSet owners_;
-  std::vector<std::optional<TimePoint>> stood_in_;  // by rank: the last time
+  std::vector<std::optional<TimePoint>> stood_in_;  // by rank: last stand-in
 };
 
 }  // namespace aikido::engine

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a group tells the recorder: a span for each traced call, for each of its holes
-// (collectives/outcome.h) and for each frame of data that comes. And how the clock of
-// rank 0 goes beside ours, which heartbeats with a question ask it now and then.
-// Progress thread, but for what the recorder asks.
+// Trace of a group. It gives the recorder one span for each traced call, for each hole
+// of a call (collectives/outcome.h) and for each received data frame. It also follows
+// the clock of rank 0 relative to the local clock, with questions in some heartbeats.
+// Progress thread, except for the functions that the recorder calls.
 
 #include <cstdint>
 #include <map>
@@ -24,23 +24,24 @@ namespace aikido::engine {
 
 class GroupTrace final : private trace::Unfinished {
  public:
-  // `recorder` may be null, and then nothing happens here; else it must outlive it.
+  // `recorder` may be null; then nothing is recorded. Otherwise it must outlive this
+  // object.
   GroupTrace(trace::Recorder* recorder, const std::string& group, Rank self,
              int32_t size);
   ~GroupTrace() override;
   GroupTrace(const GroupTrace&) = delete;
   GroupTrace& operator=(const GroupTrace&) = delete;
 
-  // Of the name of the group, for spans of its links.
+  // Number of the group's name, for spans of its links.
   uint16_t name() const { return name_; }
-  // What befalls the members; recorded always, as it is rare.
+  // Events of the members. They are rare and always recorded.
   GroupNews& news() { return news_; }
-  // No call that may skip waits for who is not in it.
+  // A view takes effect. Skippable calls do not wait for members outside of it.
   void on_view(const membership::View& view);
 
   // ---- calls and frames
-  // To be called before the operation starts; local.step says whether it is traced, and
-  // local.traced_at when it was made.
+  // Call it before the operation starts. local.step tells whether the call is traced,
+  // and local.traced_at when it was made.
   void on_call(Seq seq, const collectives::Call& call,
                const collectives::LocalCall& local);
   void on_peer_called(Rank from, uint64_t called);
@@ -53,14 +54,14 @@ class GroupTrace final : private trace::Unfinished {
     if (begun_[index(from)] != 0) end_chunk(from, header);
   }
 
-  // ---- the clock of rank 0
-  // It can be asked from now on.
+  // ---- clock of rank 0
+  // The clock can be asked for from now on.
   void on_link_to_rank_0() { can_ask_ = recorder_ != nullptr; }
-  // A question that is due (ClockOffset::pause_after), as a heartbeat to rank 0. None
-  // while one is under way.
+  // Question that is due (ClockOffset::pause_after), as a heartbeat to rank 0. Returns
+  // nullopt if a question is unanswered.
   std::optional<transport::OutMessage> question(TimePoint now);
   std::optional<TimePoint> next_look() const;
-  // What a heartbeat that has come is to be answered with, to its sender.
+  // Answer to the sender of a received heartbeat, if the heartbeat asks for one.
   std::optional<transport::OutMessage> on_heartbeat(
       const transport::FrameHeader& header);
   // Empty: not known yet, or there is no recorder.
@@ -74,9 +75,9 @@ class GroupTrace final : private trace::Unfinished {
 
   struct Open {
     trace::Span span;
-    Rank only = kNoRank;  // with whom it has to do; none: with all others
+    Rank only = kNoRank;  // the only member it needs; kNoRank: all others
     bool may_skip = false;
-    bool gives = false;  // nothing comes from them: it may end before they call
+    bool gives = false;  // only sends: may end before the others call
   };
   bool has_to_do(const Open& open, Rank rank) const;
   trace::Span ended(const Open& open, int64_t now_ns, bool is_through) const;
@@ -88,18 +89,18 @@ class GroupTrace final : private trace::Unfinished {
   const Rank self_;
   GroupNews news_;
   uint16_t name_ = 0;
-  // Changed by the progress thread: open_ and members_ under the lock, called_ where
-  // any are open.
+  // The progress thread changes these. It changes open_ and members_ under the lock,
+  // and called_ under the lock while any call is open.
   mutable std::mutex mutex_;
   std::vector<uint64_t> called_;  // by rank
   std::map<uint64_t, Open> open_;
   RankSet members_;             // of the view
-  std::vector<int64_t> begun_;  // by rank: when its frame of data began, 0: none did
+  std::vector<int64_t> begun_;  // by rank: begin of its current data frame, 0: none
   trace::ClockOffset offset_;
-  std::optional<TimePoint> asked_;  // the question that is under way
+  std::optional<TimePoint> asked_;  // time of the unanswered question
   bool can_ask_ = false;
   size_t num_answers_ = 0;
-  TimePoint ask_at_{};  // by the clock of the group
+  TimePoint ask_at_{};  // on the clock of the group
 };
 
 }  // namespace aikido::engine
