@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Decides when a member says that it lives, and which members have gone silent. PURE:
-// events and `now` in, decisions out. One thread.
+// Heartbeats of a member: decides when the member sends them, and which other members
+// are silent. Pure: takes events and `now`, returns decisions. One thread.
 
 #include <cstdint>
 #include <optional>
@@ -15,30 +15,31 @@
 namespace aikido::engine {
 
 struct HeartbeatOptions {
-  Duration interval{};  // zero: no heartbeats, and nobody is silent
-  Duration timeout{};   // zero: nobody is silent
+  Duration interval{};  // zero: no heartbeats and no silence
+  Duration timeout{};   // zero: no member is silent
 };
 
-// Note [silence is measured in time that we ran]
-// A member that was stopped itself, or whose machine slept, has heard nothing either.
-// So the clock of silence counts no more than an interval from one look to the next:
-// what was longer is time in which we were not there to hear.
+// Note [silence counts running time]
+// A member that was stopped has heard nothing in that time, and neither has a member on
+// a suspended machine. This does not mean that the other members were silent. Rule: the
+// clock of silence advances by at most one interval between two calls of on_time(). A
+// longer gap is time in which this process did not run and could not receive.
 class Heartbeats {
  public:
   Heartbeats(const HeartbeatOptions& options, int32_t size);
 
-  // A member is there, and is expected to beat from now on.
+  // A member is connected. It must send heartbeats from now on.
   void add(Rank rank, TimePoint now);
-  // It is lost or has left.
+  // The member is lost or has left.
   void remove(Rank rank);
-  // Something came from it.
+  // Something was received from the member.
   void on_heard(Rank rank) { member(rank).heard = ran_; }
-  // Something that it reads at once went to it: as good as a heartbeat.
+  // The member was sent something that it reads at once. This counts as a heartbeat.
   void on_sent(Rank rank) { member(rank).is_told = true; }
 
-  // To be called at next_look(), or later. Returns who is to get a heartbeat.
+  // Call it at next_look() or later. Returns the members that must be sent a heartbeat.
   std::vector<Rank> on_time(TimePoint now);
-  // Empty: there is nobody to beat for.
+  // Empty: no member needs heartbeats.
   [[nodiscard]] std::optional<TimePoint> next_look() const {
     if (num_there_ == 0 || options_.interval <= Duration::zero()) return std::nullopt;
     return last_look_ + options_.interval;
@@ -47,7 +48,7 @@ class Heartbeats {
   [[nodiscard]] bool is_silent(Rank rank) const {
     return is_silent(members_[static_cast<size_t>(rank.value)]);
   }
-  // For how long nothing has come from a member that is silent; empty if it is not.
+  // Time since something was received from a silent member. Empty: it is not silent.
   [[nodiscard]] std::optional<Duration> silence(Rank rank) const;
   [[nodiscard]] std::vector<Rank> silent() const;
   [[nodiscard]] bool is_anybody_silent() const;

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The last calls of a group that ended well: what a frame that comes late can still be
-// compared with. One thread.
+// Last calls of a group that ended well. Late frames can still be compared with them.
+// One thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +18,7 @@ class PastCalls {
  public:
   static constexpr size_t kMost = 64;
 
-  // Requires: a number that was not noted before.
+  // Requires: `seq` was not noted before.
   void note(uint64_t seq, const collectives::Call& call) {
     if (calls_.size() < kMost) {
       calls_.emplace_back(seq, call);
@@ -27,7 +27,7 @@ class PastCalls {
       oldest_ = (oldest_ + 1) % kMost;
     }
   }
-  // Null: it is not one of the last kMost.
+  // Null: the call is not one of the last kMost.
   const collectives::Call* find(uint64_t seq) const {
     for (const auto& [past, call] : calls_)
       if (past == seq) return &call;
@@ -36,7 +36,7 @@ class PastCalls {
 
  private:
   std::vector<std::pair<uint64_t, collectives::Call>> calls_;
-  size_t oldest_ = 0;  // once there are kMost
+  size_t oldest_ = 0;  // used if there are kMost calls
 };
 
 }  // namespace aikido::engine

@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Another member as its group knows it: the link to it, what either has called as the
-// other knows, and the control frames that the group itself sends. Progress thread.
+// Another member as its group knows it: the link to the member, the calls that each of
+// the two knows of the other, and the control frames that the group itself sends.
+// Progress thread.
 
 #include <array>
 #include <cstdint>
@@ -28,9 +29,10 @@ namespace aikido::engine {
 
 class Peer {
  public:
-  // `clock`, `epoch` of the view, `called`, the highest collective called here, and
-  // `settled`, up to which no result is needed here, outlive the peer. `window_bytes`:
-  // of what either has not called. `log_bytes`: of results that either has not called.
+  // These outlive the peer: `clock`; `epoch` of the view; `called`, the highest
+  // collective called here; `settled`, up to which no result is needed here.
+  // `window_bytes` limits the data that one side may send before the other has called.
+  // `log_bytes` does the same for results.
   Peer(const Clock* clock, const uint32_t* epoch, const uint64_t* called,
        const uint64_t* settled, uint64_t window_bytes, uint64_t log_bytes);
   Peer(const Peer&) = delete;
@@ -39,84 +41,86 @@ class Peer {
   void attach(std::unique_ptr<transport::Link> link) { link_ = std::move(link); }
   bool is_connected() const { return link_ != nullptr; }
 
-  // As the functions of Link, but that messages beyond the window wait (SendWindow),
-  // and results that a slow link does not take (ResultBacklog). A message to a member
-  // that was never connected is through at once.
+  // As the functions of Link. In addition, messages beyond the window wait
+  // (SendWindow), and so do results for a slow link (ResultBacklog). A message to a
+  // member that was never connected counts as sent at once.
   transport::MessageId send(transport::OutMessage&& message);
-  // As Link::send_at_once, of what belongs to no collective.
+  // As Link::send_at_once, for messages of no collective.
   bool send_at_once(const transport::OutMessage& message);
   size_t cancel(transport::MessageId id);
   bool reads_our_memory() const { return link_ && link_->reads_our_memory(); }
   bool is_drained() const;
   void finish();
   void close();
-  // The bytes that are here of a payload of this kind and number that is being
-  // received; 0 if none is, nothing if it is another one.
+  // Received bytes of the payload of this kind and number that is being received. 0:
+  // none is being received. Empty: another payload is being received.
   std::optional<size_t> num_received(transport::FrameKind kind, uint64_t number) const;
   // As Link::keep_incoming.
   Buffer keep_incoming() { return link_ ? link_->keep_incoming() : Buffer(); }
-  // The rest of it is thrown away.
+  // Discards the rest of the payload.
   void drop_incoming(transport::FrameKind kind, uint64_t number);
 
-  // Its highest collective that is known here.
+  // Highest collective that the peer is known to have called.
   uint64_t called() const { return called_; }
-  // Returns whether that is news.
+  // Returns true if the number is new.
   bool note_called(uint64_t called);
-  // It needs no result up to this collective. Returns whether that is news.
+  // The peer needs no result up to this collective. Returns true if the number is new.
   bool note_settled(uint64_t settled);
   uint64_t settled() const { return settled_; }
-  // Collective `seq` needs no memory there any more. Not `is_known` there: once it has
-  // settled it.
+  // The peer keeps no memory for collective `seq` any more. If not `is_known` there:
+  // not before the peer has acknowledged the collective.
   void note_over(uint64_t seq, bool is_known);
-  // A message for a collective begins to come. A failed Status: it is more than the
-  // peer may send before the call. `most_unasked`: bytes of a block that go before it
-  // is asked for.
+  // A message for a collective begins to arrive. Fails if the peer may not send it
+  // before the call. `most_unasked`: bytes of a block that may be sent before they are
+  // requested.
   Status admit(const transport::FrameHeader& header, size_t most_unasked);
   // Contributions to collective `seq` are not kept here any more.
   void note_dropped(uint64_t seq) { early_.on_over(seq); }
 
-  // Tells it which collectives were called here, if no frame has done so. One that
-  // shares memory with us and sleeps is not woken for that.
+  // Tells the peer which collectives were called here, unless a frame has done so. A
+  // sleeping peer that shares memory with this member is not woken for that.
   void tell_called();
-  // Asks it to tell when it calls collective `seq`.
+  // Asks the peer to send a frame when it calls collective `seq`.
   void ask_called(uint64_t seq);
-  // It wants to know when collective `seq` was called here.
+  // The peer asks for a frame when collective `seq` is called here.
   void on_asked(uint64_t seq) { note_asked(asked_[0], seq); }
-  // Asks it to tell when it needs no result up to collective `seq`.
+  // Asks the peer to send a frame when it needs no result up to collective `seq`.
   void ask_settled(uint64_t seq) { ask(transport::FrameKind::kAskSettled, seq); }
-  // It wants to know when collective `seq` is settled here.
+  // The peer asks for a frame when this member needs no result up to collective `seq`.
   void on_asked_settled(uint64_t seq) { note_asked(asked_[1], seq); }
-  // Tells it, if it is time. To be called after each call, and when more is settled.
+  // Sends the frames that were asked for and are due. Call it after each call, and when
+  // either number has grown.
   void answer();
-  // Says that we live. One is on its way at most, whatever the peer takes.
+  // Sends a heartbeat. At most one is queued, however slowly the peer reads.
   void beat() { notify(transport::FrameKind::kHeartbeat, transport::Haste::kServed); }
 
-  // Collective `seq` failed here, or with 0 the group, of which collectives up to
-  // `spared` need nothing of this member any more. One of which calls differ is told
-  // ahead of everything that goes later, too.
+  // Collective `seq` failed here. With 0 the group failed, and collectives up to
+  // `spared` need nothing more of this member. If two calls differ, an abort also
+  // travels ahead of all later bulk data.
   void send_abort(Seq seq, const Status& why, uint64_t spared = 0);
-  // The same for one that comes: where its text goes, and what it says once it is
-  // whole.
+  // Receipt of an abort: the place for its text, and its status once the text is
+  // complete.
   Result<std::byte*> place_abort(const transport::FrameHeader& header,
                                  std::span<const std::byte> extension);
   std::optional<Status> read_abort(const transport::FrameHeader& header,
                                    int32_t size) const;
-  // What the last one that was placed spares.
+  // The `spared` number of the last placed abort.
   uint64_t spared() const { return spared_; }
 
-  // A message about the view; a kView goes ahead of everything else.
+  // Sends a message about the view. A kView goes ahead of everything else.
   void send_view(membership::ViewStep step, std::vector<std::byte> message);
-  // The same for one that comes.
+  // Receipt of a message about the view.
   Result<std::byte*> place_view(const transport::FrameHeader& header);
   std::optional<std::span<const std::byte>> read_view(
       const transport::FrameHeader& header) const;
-  // A word about collective `seq`.
+  // Sends a notice about collective `seq`.
   void send_notice(transport::FrameKind kind, uint64_t seq, uint16_t shard,
                    uint32_t view);
-  // Results of collective `seq` that have come may come again.
+  // Results of collective `seq` that were received may come again.
   void forget_results(uint64_t seq) { early_results_.on_over(seq); }
 
-  // Ends the link for a reason of ours, which is the reason of the loss that follows.
+  // Ends the link for a local reason, which becomes the reason of the loss that
+  // follows.
   void give_up(const Status& why);
   const Status& reason_of_loss(const Status& why) const {
     return gave_up_ ? why : gave_up_;
@@ -125,9 +129,9 @@ class Peer {
   void set_lost(const Status& why);
 
   bool has_left = false;
-  Status left_for;  // not ok: the loss for which it leaves, as it said
+  Status left_for;  // not ok: the loss that it gave as its reason to leave
   Status lost;      // not ok: see set_lost
-  // Of its contributions, while it owns nothing.
+  // Estimates from the peer's contributions while it owns nothing.
   straggler::Uplink uplink;
   collectives::Learnt learnt;
   straggler::ContributionShare share;
@@ -135,7 +139,8 @@ class Peer {
  private:
   bool is_receiving(transport::FrameKind kind, uint64_t number) const;
   class Notice;
-  // It is to hear when a number of ours is `from`, and so on to `up_to`; zero: nothing.
+  // The peer must be told when the number `own` reaches `from`, and again up to
+  // `up_to`. 0: nothing was asked.
   struct Asked {
     const uint64_t* own;
     uint64_t from = 0;
@@ -154,8 +159,8 @@ class Peer {
   const uint64_t* own_called_;
   std::unique_ptr<transport::Link> link_;
   uint64_t called_ = 0;
-  uint64_t told_called_ = 0;    // ours, as it knows it
-  std::array<Asked, 2> asked_;  // for what we have called, and what is settled here
+  uint64_t told_called_ = 0;    // local number, as the peer knows it
+  std::array<Asked, 2> asked_;  // for local calls, and for acknowledged results
   SendWindow window_;
   ResultBacklog results_;
   ReceiveWindow early_;
@@ -165,7 +170,7 @@ class Peer {
   std::array<std::vector<std::byte>, transport::kNumLanes> abort_text_;  // by lane
   uint64_t spared_ = 0;
   uint64_t settled_ = 0;
-  std::set<uint64_t> failed_;  // here, and beyond what it has settled
+  std::set<uint64_t> failed_;  // local failures that it has not acknowledged
   std::array<std::vector<std::byte>, transport::kNumLanes> view_;  // by lane
 };
 

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Decides whether one peer keeps to the window for collectives that are not called here
-// (SendWindow, seen from the other side), so that a member that does not cannot fill
-// our memory. PURE: events in, decisions out. One thread.
+// Check that a peer respects the send window (SendWindow) for collectives that are not
+// called here. So a faulty peer cannot fill the memory of this process. Pure: takes
+// events, returns decisions. One thread.
 
 #include <cstdint>
 
@@ -12,24 +12,25 @@
 
 namespace aikido::engine {
 
-// Note [twice the window]
-// The peer counts by what it knows of our calls, and so never more than we do, but what
-// has failed or been folded may be over there before it is over here: the two words go
-// over different lanes. Twice the window leaves time for that, and one collective alone
-// may be larger than it; beyond that the peer is wrong, and its link ends.
+// Note [receive limit]
+// The peer counts by the calls of this member that it knows of, so it never sends more
+// than this member counts. But a failed or folded collective may end at the peer before
+// it ends here, because the two notices use different lanes. Rule: the limit is twice
+// the window, and a single collective may exceed the window. A peer beyond that limit
+// is faulty, and its link is closed.
 class ReceiveWindow {
  public:
-  // `bytes`: what the peer may send, by its own count.
+  // `bytes`: the window, as the peer counts it.
   explicit ReceiveWindow(uint64_t bytes) : bytes_(bytes) {}
 
-  // A message of `bytes` begins for collective `seq`, while `called` are called here.
-  // False: it is beyond what the peer may send. What a collective takes besides its
-  // bytes counts once: of a late result the bare verdict comes first.
+  // A message of `bytes` begins for collective `seq`, while `called` collectives are
+  // called here. False: the peer may not send it. The fixed charge of a collective
+  // counts once, because the result header of a late result comes first and alone.
   [[nodiscard]] bool admit(uint64_t seq, uint64_t bytes, uint64_t called);
   // Nothing is kept here for collective `seq` any more.
   void on_over(uint64_t seq);
 
-  // What is counted, with the charges.
+  // Counted bytes, including the charges.
   uint64_t ahead_bytes() const { return ahead_bytes_; }
 
  private:

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Which algorithm a call of a group takes. Pure but for what it is told, which must be
-// the same on all ranks, between the same calls: then so is each choice. Where it was
-// not, the ranks are told so by the calls themselves. Any thread.
+// Choice of the algorithm for a call of a group. Pure, except for its settings. These
+// must be equal on all ranks, between the same calls; then each choice is equal. If the
+// ranks choose differently, the comparison of their calls reports it. Any thread.
 
 #include <atomic>
 #include <cstdint>
@@ -20,33 +20,34 @@ namespace aikido::engine {
 
 class Selector {
  public:
-  // `fixed`: what all calls take that can, whatever it costs.
+  // `fixed`: algorithm of all calls that support it, regardless of the cost.
   explicit Selector(std::optional<Algorithm> fixed = std::nullopt) : fixed_(fixed) {}
 
-  // The host of each member, as the plans of two_level have it. Before, and after
-  // forget(), what would go by it goes direct.
+  // Host of each member, as in the plans of two_level. Before this call, and after
+  // forget(), calls that need the hosts go direct.
   void set_hosts(std::span<const int32_t> hosts);
-  // Calls take what takes least by these costs (ordering/collective_cost.h), whose
-  // hosts are those of set_hosts(), from now on. Before, and after forget(), they go
-  // direct. kInvalidArgument with a sentence for costs that make no sense.
+  // From now on each call takes the cheapest algorithm by these costs
+  // (ordering/collective_cost.h), with the hosts of set_hosts(). Before this call, and
+  // after forget(), calls go direct. kInvalidArgument with a sentence if the costs are
+  // impossible.
   Status set_costs(ordering::CollectiveCosts costs);
-  // What would go by kDirect, and has so many bytes, has one owner from now on: for
-  // ranks that share memory and cores. Not after forget().
+  // From now on a call of so many bytes that would use kDirect has one owner. For ranks
+  // that share memory and cores. forget() undoes it.
   void set_one_owner(uint64_t least_bytes, uint64_t most_bytes);
   void forget();
 
-  // kDirect for all calls but strict all_reduces.
+  // kDirect for all calls except strict all_reduces.
   Algorithm choose(const collectives::Call& call, int32_t members) const;
 
  private:
   Algorithm cheapest(const collectives::Call& call, int32_t members) const;
 
   const std::optional<Algorithm> fixed_;
-  std::atomic<uint64_t> least_for_one_ = 1, most_for_one_ = 0;  // none
+  std::atomic<uint64_t> least_for_one_ = 1, most_for_one_ = 0;  // no size
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::optional<ordering::CollectiveCosts> costs_;
-  std::vector<int> hosts_;  // members on each
+  std::vector<int> hosts_;  // number of members on each host
 };
 
 }  // namespace aikido::engine

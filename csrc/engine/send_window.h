@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Decides which messages of collectives may go to one peer, so that a sender that runs
-// ahead of a late peer does not fill its memory. PURE: events in, decisions out. One
+// Decision which messages of collectives may be sent to a peer, so that a fast sender
+// does not fill the memory of a late peer. Pure: takes events, returns decisions. One
 // thread.
 
 #include <cstdint>
@@ -17,43 +17,44 @@
 namespace aikido::engine {
 
 // Note [windows]
-// What is sent for a collective that its receiver has not called waits in the
-// receiver's memory. So a sender keeps count of it, by what it knows of the receiver's
-// calls, and holds back what is beyond the window. What the receiver calls next is
-// never held back, whatever its size, and held messages go in the order of their
-// collectives: whoever waits for a call that all have made gets its data. A sender
-// whose window is half full asks the receiver to tell when it has called more; while
-// nobody is late, the numbers in the frames that come anyway suffice and nothing is
-// asked.
+// Data for a collective that its receiver has not called waits in the receiver's
+// memory. So the sender counts this data, by the calls of the receiver that it knows
+// of. It holds back messages beyond the window. Data of the receiver's next call is
+// never held back, even if it is large. Held messages go in the order of their
+// collectives. So a member that waits for a call that all have made always gets its
+// data. If its window is half full, the sender asks the receiver to report further
+// calls. While no member is late, the numbers in ordinary frames suffice, and nothing
+// is asked.
 class SendWindow {
  public:
   using MessageId = transport::MessageId;
 
-  // Bytes that a message counts for besides its payload: an operation that nobody has
-  // called takes memory too.
+  // Bytes that a message counts for in addition to its payload, because an operation
+  // that nobody has called also takes memory.
   static constexpr uint64_t kMessageCharge = 1024;
 
   explicit SendWindow(uint64_t bytes) : bytes_(bytes) {}
 
-  // A message of `bytes` for collective `seq`. True: it goes now. False: it is to be
-  // held, and hold() called with its id.
+  // A message of `bytes` for collective `seq`. True: send it now. False: hold it, and
+  // call hold() with its id.
   [[nodiscard]] bool admit(uint64_t seq, uint64_t bytes);
   void hold(uint64_t seq, uint64_t bytes, MessageId id);
 
-  // The peer has called `called`. Returns the held messages that go now.
+  // The peer has called `called`. Returns the held messages to send now.
   std::vector<MessageId> on_called(uint64_t called);
-  // The peer keeps nothing for collective `seq` any more. Returns the same.
+  // The peer keeps nothing for collective `seq` any more. Returns the held messages to
+  // send now.
   std::vector<MessageId> on_over(uint64_t seq);
   // A held message was cancelled.
   void forget(MessageId id);
-  // Forgets all that is held, and returns it.
+  // Forgets all held messages and returns them.
   std::vector<MessageId> clear();
 
-  // The number of a call that the peer is to be asked to tell, once each.
+  // Number of a call that the peer must be asked to report, once each.
   std::optional<uint64_t> ask();
 
   bool is_holding() const { return !held_.empty(); }
-  // What the peer may have to keep, with the charges.
+  // Bytes that the peer may have to keep, including the charges.
   uint64_t ahead_bytes() const { return ahead_bytes_; }
 
  private:

@@ -8,19 +8,23 @@
 
 namespace aikido::engine {
 
-// Of a member, in the view of calls that may skip.
+// Member state in the view of skippable calls.
+//
+//   kMember --excluded--> kReturning --next view--> kMember
+//   kReturning --refused--> kRefused --pass_over()--> kReturning
+//   any state --half of the view lost--> kEnded
 enum class Standing : uint8_t {
   kMember,
-  kReturning,  // out of the view; asks to be taken in
-  kRefused,    // out, and comes back by pass_over() only
-  kEnded,      // out for good: half of the view is lost, so nobody can take it in
+  kReturning,  // excluded; has asked to rejoin
+  kRefused,    // excluded; rejoins only after pass_over()
+  kEnded,      // excluded for good: half of the view is lost
 };
 
-// What a member means to the view, besides what the view says itself.
+// Facts about a member in addition to the view.
 struct Past {
   bool was_member = true;
-  uint64_t return_floor = 0;  // while it is out: everything up to here it has
-  TimePoint out_since{};      // the last time that it went out
+  uint64_t return_floor = 0;  // while excluded: has all results up to here
+  TimePoint out_since{};      // time of the last exclusion
 };
 
 }  // namespace aikido::engine

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Things that go from callers to the progress thread beside its queue of work. The work
-// has the ticket of its thing, and is small enough for a std::function that asks the
-// heap for nothing; the memory of things is used again. Any thread.
+// Hand-off queue from callers to the progress thread, beside its queue of work. Each
+// item has a ticket. The work holds only the ticket, so its std::function needs no heap
+// memory. The memory of items is used again. Any thread.
 
 #include <cstddef>
 #include <mutex>
@@ -19,7 +19,8 @@ class Tray {
  public:
   using Ticket = typename RecycledList<T>::iterator;
 
-  // `enter` gets the ticket, and sees that it is used. Where it throws the thing goes.
+  // `enter` gets the ticket, and must ensure that take() is called. If `enter` throws,
+  // the item is dropped.
   template <class Enter>
   void put(T thing, Enter&& enter) {
     const Ticket ticket = keep(std::move(thing));
@@ -30,7 +31,7 @@ class Tray {
       throw;
     }
   }
-  // Once for each ticket. What is never taken goes with the tray.
+  // Once for each ticket. Items that are never taken are destroyed with the queue.
   T take(Ticket ticket) {
     const std::lock_guard lock(mutex_);
     T thing = std::move(*ticket);
