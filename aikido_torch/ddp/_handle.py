@@ -38,11 +38,7 @@ from aikido_torch.ddp._step_audit import StepAudit
 from aikido_torch.ddp._step_book import StepBook
 from aikido_torch.ddp._step_policy import StepPolicy, losses_at_register
 from aikido_torch.ddp._together import ANY_STEP, stepped_together
-from aikido_torch.errors import (
-    AikidoError,
-    ConfigError,
-    RetryLaterError,
-)
+from aikido_torch.errors import AikidoError, ConfigError, RetryLaterError
 from aikido_torch.straggler import Policy, Steps, WaitAll
 
 __all__ = ["Handle"]
@@ -434,7 +430,9 @@ class Handle:
             failure = ConfigError(say_both(text, self._backend))
             self._exchange.tell_failure(failure, timeout_s=2.0)
             raise failure
-        if (copied.step, copied.call) != (self.steps, self._backend.num_calls):
+        place = (self.steps, self._backend.num_calls)
+        is_refused = self._backend.standing == "refused"
+        if is_refused or (copied.step, copied.call) != place:
             try:
                 self._backend.pass_over(copied.call)
             except RetryLaterError:
