@@ -5,8 +5,8 @@
 // Progress thread of this process: one event loop, one listener, all groups. It is made
 // once, shared by the groups, and destroyed with the last of them. It must not be
 // destroyed on its own thread. Callers may run turns of the loop (event_loop.h, Note
-// [who runs a turn]). A caller that runs a turn counts as the progress thread for that
-// time.
+// [threads that run turns]). A caller that runs a turn counts as the progress thread
+// for that time.
 
 #include <functional>
 #include <memory>

@@ -288,7 +288,7 @@ void Group::abort(const Status& why) {
 // other members. There is no order between lanes, nor between members: what the others
 // still need for that call may lie here unread when they hear of it, or be on its way
 // from a third one. So it counts when the group looks next, behind all that was here
-// before (transport/event_loop.h, Note [what is due]). And what is over for the member
+// before (transport/event_loop.h, Note [timed work]). And what is over for the member
 // that gives up is spared: this can end without it. The calls that are spared are told
 // on; one that comes to its end later, because somebody else does not spare it, is told
 // by itself.

@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Where a member can be reached. Text form "host port" with a numeric host, IPv4 or
-// IPv6. Any thread; nothing here blocks but name resolution in source_address.
+// Address of a member, with the text form "host port". The host is numeric, IPv4 or
+// IPv6. Any thread. Only the name resolution in source_address() blocks.
 
 #include <sys/socket.h>
 
@@ -19,26 +19,25 @@ struct Address {
   uint16_t port = 0;
 
   std::string to_string() const;
-  // kProtocol when the text is not one that to_string() makes.
+  // kProtocol if to_string() makes no such text.
   static Result<Address> parse(const std::string& text);
 
   friend bool operator==(const Address&, const Address&) = default;
 };
 
-// The first address, IPv4 before IPv6, of the first interface in `names` ("eth0,eth1")
-// that this host has. kInvalidArgument names the interfaces that exist.
+// First address, IPv4 before IPv6, of the first interface in `names` ("eth0,eth1") that
+// exists on this host. kInvalidArgument names the existing interfaces.
 Result<std::string> interface_address(const std::string& names);
 
-// The name of the interface of this host that has the numeric address `host`; empty:
-// none has it.
+// Name of the interface of this host with the numeric address `host`. Empty: there is
+// none.
 std::string interface_of(const std::string& host);
 
-// The local address from which this host would talk to `peer` (a name or number): what
-// the kernel's routes say, without sending anything. kInvalidArgument when it does not
-// resolve.
+// Local address that this host uses to reach `peer` (a name or number), by the kernel's
+// routes and without sending anything. kInvalidArgument if `peer` does not resolve.
 Result<std::string> source_address(const std::string& peer);
 
-// For bind() and connect(). kInvalidArgument when the host is not numeric.
+// For bind() and connect(). kInvalidArgument if the host is not numeric.
 struct SocketAddress {
   sockaddr_storage storage{};
   socklen_t length = 0;

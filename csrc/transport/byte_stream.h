@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Bytes in order between two processes, in both directions: a socket, or memory that
-// the two share. Knows no frames, never blocks. Progress thread only.
+// Ordered stream of bytes between two processes, in both directions, through a socket
+// or shared memory. It knows no frames and never blocks. Progress thread only.
 
 #include <sys/uio.h>
 
@@ -20,61 +20,62 @@ namespace aikido::transport {
 class Borrower;
 class Lender;
 
-// What a stream tells the link above. Never within a call of the link.
+// Events that a stream reports to the link above, never within a call of the link.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
-  // Bytes may be here, or the end. Comes again until a read takes less than it could.
+  // Bytes or the end of the stream may be available. Called again until a read takes
+  // less than it could.
   virtual void on_readable() = 0;
-  // There may be room. Comes again and again while the link waits for room.
+  // There may be room. Called again and again while the link waits for room.
   virtual void on_writable() = 0;
-  // What comes from now on is needed so soon.
+  // Urgency of the bytes that come from now on.
   virtual Need need() const = 0;
 };
 
 class ByteStream {
  public:
-  // Closes it: the peer sees the end.
+  // Closes the stream. The peer sees its end.
   virtual ~ByteStream() = default;
-  // Once, before anything else. `handler` outlives the stream.
+  // Called once, before everything else. `handler` outlives the stream.
   virtual void start(StreamHandler* handler) = 0;
 
-  // Takes what there is room for, of the first part first; 0: there is none. A failed
-  // Status: nothing can be sent any more, but what is here can be read.
+  // Takes as many bytes as there is room for, from the first part on; 0: there is no
+  // room. Failure: nothing can be sent any more, but received bytes can be read.
   virtual Result<size_t> write(std::span<const iovec> parts) = 0;
-  // A turn of writes is over: the peer may be woken up, if what was written is of such
-  // haste.
+  // A turn of writes has ended. The peer may be woken, if the written bytes are urgent
+  // enough.
   virtual void push(Haste) {}
-  // The same, of a part of a turn whose rest takes longer than a wake-up.
+  // As push(), for a part of a turn whose rest takes longer than a wake-up.
   virtual void push_at_once(Haste) {}
-  // Whether the handler is told of room.
+  // Sets whether on_writable() is called.
   virtual void wait_for_room(bool waits) = 0;
-  // What was written is out of this process's hands.
+  // True if this process holds none of the written bytes any more.
   virtual bool is_drained() const = 0;
-  // So many bytes that were written have not reached the host of the peer. Empty: it is
-  // on this one.
+  // Number of written bytes that have not reached the peer's host. Empty: the peer is
+  // on this host.
   virtual std::optional<size_t> unacknowledged() const { return std::nullopt; }
-  // Payload of a full segment there; 0 on this host.
+  // Payload of a full segment on this stream; 0 on this host.
   virtual size_t segment_bytes() const { return 0; }
 
-  // Fills the parts with what is here; 0: nothing. A failed Status: nothing more will
-  // come; kPeerLost without a message: in order. `caching`: of the first part, where we
-  // copy it ourselves.
+  // Fills the parts with available bytes; 0: there are none. Failure: nothing more will
+  // come; kPeerLost without a message: orderly end. `caching` is for the first part, if
+  // this process copies it.
   virtual Result<size_t> read(std::span<const iovec> parts, Caching caching) = 0;
 
-  // Where the peer shares memory with us: large payloads go beside the bytes, in blocks
-  // (loans.h). Null: all go with them.
+  // If the peer shares memory with this process, large payloads are passed in blocks
+  // beside the stream (loans.h). Null: all payloads go through the stream.
   virtual Lender* lender() { return nullptr; }
   virtual Borrower* borrower() { return nullptr; }
-  // So many bytes are taken by a write for sure, at the cost of copying them; 0: that
-  // is not known, or writing costs more.
+  // Number of bytes that a write certainly takes, at the cost of a copy. 0: it is
+  // unknown, or writing costs more.
   virtual size_t room() const { return 0; }
 
-  // Behind what was written comes the end.
+  // Ends the stream behind the written bytes.
   virtual void end_sending() = 0;
-  // Both directions are over; what is here can still be read.
+  // Ends both directions. Received bytes can still be read.
   virtual void hang_up() = 0;
-  // hang_up(), and the handler is told nothing more.
+  // As hang_up(), and the handler is not called any more.
   virtual void end() = 0;
 };
 

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Finding each other: the listener that every member of a process shares, and dialling.
-// Who is on the same host (local_socket.h) is dialled there, and offered memory to
-// share for bulk. The listener lives on the progress thread; dial() blocks its caller
-// and must not run there.
+// Connection setup: the listener that all groups of a process share, and dial().
+// Members on the same host are dialled through local_socket.h, and offered shared
+// memory for bulk data. The listener lives on the progress thread. dial() blocks its
+// caller and must not run there.
 
 #include <array>
 #include <chrono>
@@ -31,48 +31,49 @@
 
 namespace aikido::transport {
 
-// A connected, non-blocking socket, the memory that is shared with who is there, and,
-// with the control lane, its blocks (outbox.h).
+// Connected, non-blocking socket, with the memory that is shared with the peer. The
+// control lane also has the peer's blocks (`outbox.h`).
 struct Connection {
   Fd socket;
   std::optional<SharedMemory> memory = {};
   Fd blocks = {};
 };
-// One per lane, by Lane.
+// One connection per lane, indexed by Lane.
 using Connections = std::array<Connection, kNumLanes>;
 
-// The stream of bytes over it. `outbox`, if there is one, lends our blocks, and
-// `blocks` are the other's. `loop` and `outbox` outlive it.
+// Byte stream over `connection`. If `outbox` is given, it lends the blocks of this
+// process; the connection's `blocks` are the peer's. `loop` and `outbox` outlive the
+// stream.
 std::unique_ptr<ByteStream> make_stream(EventLoop* loop, Connection connection,
                                         Lane lane, Outbox* outbox = nullptr);
 
-// Decides who is let in. Progress thread.
+// Decides which connections are accepted. Progress thread.
 class Doorkeeper {
  public:
   virtual ~Doorkeeper() = default;
-  // Whether this is about this group, by its token; who is not known anywhere gets no
+  // True if the token is of this group. A connection that no doorkeeper knows gets no
   // answer, and may try again.
   virtual bool knows(const Hello& hello) const = 0;
-  // How many connections are still to come.
+  // Number of connections that are still missing.
   virtual size_t num_expected() const { return 0; }
-  // Somebody, maybe a member, cannot be understood or let in here: `why`.
+  // A process, maybe a member, cannot be understood or accepted, for the reason `why`.
   virtual void on_turned_away(const std::string&) {}
-  // Nobody could be let in for the handshake timeout, since there is no descriptor or
-  // no memory for it here: `why`.
+  // No connection could be accepted for the handshake timeout, because there is no
+  // descriptor or memory for it, with the reason `why`.
   virtual void on_no_room(const std::string&) {}
-  // Empty: welcome. Else the sentence to refuse with; both sides report it. Asked for
-  // each lane.
+  // Empty: accepted. Otherwise the sentence of the refusal, which both sides report.
+  // Called for each lane.
   virtual std::string refusal(const Hello& hello) = 0;
-  // A member that was welcomed on all lanes.
+  // A member was accepted on all lanes.
   virtual void on_connected(Rank rank, Connections connections) = 0;
 };
 
 class Listener final : private FdHandler, private Timed {
  public:
-  // Listens on a free port of `host` (numeric), and beside it for who is on this host
-  // if `is_local`. Strangers must greet within `handshake_timeout`, and a member must
-  // have come on all its lanes by then. kRetryLater or kInvalidArgument when the host
-  // cannot be bound.
+  // Listens on a free port of `host` (numeric), and if `is_local` also for processes on
+  // this host. A new connection must send its greeting within `handshake_timeout`, and
+  // a member must connect on all lanes in that time. kRetryLater or kInvalidArgument if
+  // the host cannot be bound.
   static Result<std::unique_ptr<Listener>> open(EventLoop* loop,
                                                 const std::string& host,
                                                 Duration handshake_timeout,
@@ -82,20 +83,21 @@ class Listener final : private FdHandler, private Timed {
   ~Listener() override;
 
   const Address& address() const { return address_; }
-  // Whether members on this host find it beside its address.
+  // True if members on this host can also connect through a local socket.
   bool is_local() const { return local_.is_open(); }
-  // Doorkeepers are asked in the order of arrival; they must be removed before they go.
+  // Doorkeepers are asked in the order of add(). Remove a doorkeeper before it is
+  // destroyed.
   void add(Doorkeeper* doorkeeper) { doorkeepers_.push_back(doorkeeper); }
   void remove(Doorkeeper* doorkeeper) { std::erase(doorkeepers_, doorkeeper); }
-  // Members of a group that has been given up get this sentence when they come late.
-  // The last few groups are remembered.
+  // Late members of an abandoned group get this sentence. Only the last few groups are
+  // remembered.
   void refuse(const Token& token, const std::string& why);
-  // Connections dropped because they were no member of any group here.
+  // Number of connections dropped because they belong to no group of this process.
   uint64_t num_strangers() const { return num_strangers_; }
 
  private:
   class Guest;
-  // A member that has come on some of its lanes.
+  // A member that has connected on some of its lanes.
   struct HalfOpen {
     Token token{};
     Rank rank;
@@ -126,22 +128,22 @@ class Listener final : private FdHandler, private Timed {
   std::list<HalfOpen> half_open_;             // likewise
   std::deque<std::pair<Token, std::string>> refused_;
   std::optional<TimePoint> resume_at_;   // accepts nothing until then
-  TimePoint short_from_{}, short_at_{};  // nobody could be let in, first and last
+  TimePoint short_from_{}, short_at_{};  // first and last failed accept
   uint64_t num_strangers_ = 0;
   const Outbox* outbox_ = nullptr;
 };
 
-// What memory is shared with members on this host, and why there is none.
+// Memory shared with members on this host, or the reason why there is none.
 struct Sharing {
-  size_t ring_bytes = 0;  // each way; 0: TCP is used with everybody
+  size_t ring_bytes = 0;  // each direction; 0: TCP with every member
   const Outbox* outbox = nullptr;
   std::string failure;  // set by dial()
 };
 
-// Connects to a member on all lanes, one after the other, and greets it (`lane` of
-// `hello` is set here). Blocks until `deadline` at most. kRetryLater: nobody answers
-// there; kInvalidArgument: refused, with the other's sentence; kProtocol: something
-// else answers. Without memory to share, bulk takes the socket.
+// Connects to a member on all lanes, one after the other, and sends the greeting
+// (dial() sets `lane` of `hello`). Blocks for at most until `deadline`. kRetryLater: no
+// answer. kInvalidArgument: refused, with the peer's sentence. kProtocol: the answer is
+// not of this protocol. Without shared memory, bulk data uses the socket.
 Result<Connections> dial(const Address& address, Hello hello, const Clock& clock,
                          TimePoint deadline, Sharing& sharing);
 

@@ -2,14 +2,14 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Wakes up the event loop of another process: an eventfd of that loop, of which this
-// process has got a descriptor. Any thread.
+// Wake-up flag for the event loop of another process: an eventfd of that loop. This
+// process has received a descriptor of it. Any thread.
 //
-// Note [no byte through a socket]
-// A byte must be read, and the kernel takes who writes one for somebody about to sleep:
-// it moves the reader to the writer's core, where it waits until that is through, also
-// where another core has nothing to do. An eventfd that is watched for its edges does
-// neither.
+// Note [eventfd instead of a socket]
+// A byte in a socket must be read. The kernel also assumes that its writer will sleep
+// soon. So it moves the reader to the writer's core, where the reader waits for the
+// writer, even if another core is idle. An eventfd that is watched with edge triggering
+// avoids both.
 
 #include "base/fd.h"
 
@@ -18,12 +18,12 @@ namespace aikido::transport {
 class Doorbell {
  public:
   Doorbell() = default;
-  // Not there: `fd` is nothing that can be rung without waiting, or this process has
-  // few descriptors left, which connections need more.
+  // Not there if `fd` cannot be written without waiting, or if this process has few
+  // descriptors left, because connections need these more.
   explicit Doorbell(Fd fd);
 
   bool is_there() const { return fd_.is_open(); }
-  // False: nobody was woken up.
+  // False: no process was woken.
   bool ring();
 
  private:

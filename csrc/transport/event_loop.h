@@ -2,40 +2,41 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One turn after another: file descriptors, then what is polled, then work posted by
-// other threads (what is too much for one turn is left to the next), then timed work,
-// then the writes that all of it caused. Where no descriptor tells of anything, as when
-// a caller drives the loop, posted work is first: so a call is there before what has
-// come for it. `now` stands still during a turn.
+// Event loop. A turn handles, in this order: file descriptors, polled objects, work
+// posted by other threads, timed work, and the writes that all of it caused. Work that
+// is too much for one turn is left to the next. If no descriptor has events, for
+// example in a turn of drive(), posted work comes first. So a call is registered before
+// data for it is read. `now` does not change during a turn.
 //
-// Note [who runs a turn]
-// The loop has a thread of its own, in run(). But who makes a call and then waits for
-// it would wake that thread up, only to be woken up by it: on a host that takes longer
-// than a small call. So callers lend a hand: drive() runs the turn that takes up what
-// was posted, drive_with() one with work that need not be posted for it, and help()
-// turn after turn until its caller has what it waits for. There is one turn at a time,
-// so handlers need no locks. One thread at most sleeps on the descriptors: the loop's
-// own thread does so behind a gate, an epoll of its own that knows nothing but the
-// other, and a helper shuts the gate before it sleeps, or once it gets events: one that
-// finds in memory what it waits for makes no system call for that. Who leaves work that
-// is due before the own thread would look sets an alarm.
+// Note [threads that run turns]
+// The loop has its own thread, in run(). A thread that submits a call and blocks on it
+// would first wake the loop thread and then be woken by it. On some hosts that takes
+// longer than a small call. So callers run turns: drive() runs the turn that handles
+// posted work, drive_with() a turn with work that need not be posted, and help() runs
+// turns until its caller's condition holds.
+//   Only one turn runs at a time, so handlers need no locks. At most one thread sleeps
+// on the descriptors. The loop's own thread sleeps behind a gate: a second epoll that
+// contains only the first. A helper closes the gate before it sleeps, or once it
+// receives events. So a helper that finds its data in memory makes no system call for
+// the gate. If a helper leaves while work is due before the loop thread's next look, it
+// sets an alarm.
 //
-// Note [who comes back]
-// A caller that spins may make its next call within microseconds. If it left a loop at
-// rest each time, what others send in between would wake up the loop's own thread, only
-// for the caller to find everything done, or somebody in its way. So behind one that
-// came back in time the loop stays awake: nobody looks, and nobody is rung for, until a
-// caller comes back or as long has passed as it spins, a millisecond at most. Then the
-// own thread looks.
+// Note [returning caller]
+// A caller that spins may make its next call within microseconds. If the loop went to
+// rest after each call, data of other members would wake the loop thread in between.
+// Then the caller would find everything done, or the loop thread in its way. So the
+// loop stays awake after a caller that returned in time. Nobody looks, and nobody is
+// woken, until a caller returns or the caller's spin time has passed, at most one
+// millisecond. Then the loop thread looks.
 //
-// Note [what is due]
-// Who spins runs many turns in the time in which anything becomes due: to ask all that
-// is timed would be a good part of a turn that finds nothing. So a turn asks only where
-// none has done so for kMostLate, and timed work is as late as that at most, or as long
-// as a loop stays awake. Nobody sleeps, or leaves a loop at rest, without having asked
-// when to be back; what is due by then is done before.
+// Note [timed work]
+// A spinning thread runs many turns before any timed work becomes due. To ask all timed
+// objects would be a large part of an empty turn. So a turn asks only if no turn has
+// asked for kMostLate. Timed work is late by at most that, or by the time that a loop
+// stays awake. Before a thread sleeps, or leaves a loop at rest, it asks for the next
+// due time and does all work that is due by then.
 //
-// What is not said to be for any thread is for the one that runs the turn.
+// Functions run on the thread of the turn, unless their comment allows any thread.
 
 #include <sys/epoll.h>
 
@@ -62,31 +63,31 @@
 
 namespace aikido::transport {
 
-// Wants to hear of one file descriptor.
+// Receiver of events of one file descriptor.
 class FdHandler {
  public:
   virtual ~FdHandler() = default;
   virtual void on_events(uint32_t epoll_events) = 0;
 };
 
-// Has work that no descriptor tells of while the loop is awake.
+// Object with work that no descriptor reports while the loop is awake.
 class Polled {
  public:
   virtual ~Polled() = default;
-  // Does what there is; once in each turn. Returns whether there was something.
+  // Does the available work, once in each turn. Returns true if there was some.
   virtual bool poll() = 0;
-  // The loop is about to sleep. True: a descriptor will tell of work; false: there is
-  // some already.
+  // The loop is about to sleep. True: a descriptor will report work. False: there is
+  // work already.
   virtual bool rest() = 0;
 };
 
-// Has work that is due at some time.
+// Object with work that is due at some time.
 class Timed {
  public:
   virtual ~Timed() = default;
-  // Does what is due at `now`.
+  // Does the work that is due at `now`.
   virtual void on_time(TimePoint now) = 0;
-  // When it wants to be called next. Empty: not before something else happens.
+  // Time of the next call. Empty: not before another event.
   [[nodiscard]] virtual std::optional<TimePoint> next_look() const = 0;
 };
 
@@ -99,47 +100,50 @@ class Flushable {
 
 class EventLoop final : public Clock {
  public:
-  // How late a turn may be for what is due: less than a sleep, of whole milliseconds.
+  // Largest delay of due work by a turn. It is shorter than a sleep, which takes whole
+  // milliseconds.
   static constexpr Duration kMostLate = std::chrono::microseconds(50);
 
-  // Throws std::system_error when the kernel refuses a descriptor.
+  // Throws std::system_error if the kernel refuses a descriptor.
   EventLoop();
   ~EventLoop() override;
 
-  // Runs turns until stop(), which may come before. Can be run again.
+  // Runs turns until stop(), which may be called before. May run again.
   void run();
-  // Any thread: makes run() return after its turn. Requires: nobody helps.
+  // Any thread: makes run() return after its turn. Requires: no thread is in help().
   void stop();
   // Any thread: runs `work` in a turn, in the order of posting.
   void post(std::function<void()> work);
-  // Any thread: the same in two steps, of which the second may run the turn itself.
+  // Any thread: as post(), in two steps. The second step may run the turn on the
+  // calling thread.
   void enqueue(std::function<void()> work);
   void drive();
-  // Any thread: runs `work` in a turn at once, as if it had been posted. False, and
-  // nothing was done: somebody is in a turn, or other work comes first.
+  // Any thread: runs `work` in a turn at once, as if posted. False, and nothing was
+  // done: another thread is in a turn, or other work comes first.
   bool drive_with(const std::function<void()>& work);
-  // Any thread but in a turn: runs turns until `is_over`, which is asked between them,
-  // or `deadline`; for `spin` after something has happened without sleeping, see also
-  // Note [two phases] in two_phase_wait.h and Note [who comes back]. False, and nothing
-  // was done: somebody else helps already.
-  // `is_over` must come true in a turn, else nobody looks.
+  // Any thread that is not in a turn: runs turns until `is_over`, which is checked
+  // between turns, or until `deadline`. Does not sleep for `spin` after an event; see
+  // Note [two phases] in two_phase_wait.h and Note [returning caller]. False, and
+  // nothing was done: another thread helps already.
+  // `is_over` must become true in a turn; otherwise it is not checked.
   bool help(const std::function<bool()>& is_over, TimePoint deadline, Duration spin);
-  // Any thread but in a turn: runs `work` while nobody is in a turn, and then a turn.
+  // Any thread that is not in a turn: runs `work` while no thread is in a turn, and
+  // then runs a turn.
   void between_turns(const std::function<void()>& work);
-  // Any thread: an eventfd for other processes; 8 bytes written to it make somebody run
-  // a turn. Nothing else depends on it, whatever they do with it.
+  // Any thread: eventfd for other processes. Writing 8 bytes to it causes a turn.
+  // Nothing else depends on it, so other processes cannot do harm with it.
   int doorbell() const { return doorbell_.get(); }
-  // Whether the caller is in a turn of some loop.
+  // True if the caller is in a turn of some loop.
   static bool is_in_turn();
 
-  // The time of this turn.
+  // Time of this turn.
   [[nodiscard]] TimePoint now() const override { return now_; }
   [[nodiscard]] TimePoint latest() const override { return clock_.now(); }
 
-  // `handler` must outlive remove(). Events are EPOLLIN and the like.
+  // `handler` must outlive remove(). Events are EPOLLIN and others.
   void add(int fd, uint32_t events, FdHandler* handler);
   void modify(int fd, uint32_t events, FdHandler* handler);
-  // After this no event of `handler` is delivered any more, not even of this turn.
+  // From now on `handler` gets no event, not even of this turn.
   void remove(int fd, FdHandler* handler);
 
   void add_polled(Polled* polled);
@@ -186,27 +190,27 @@ class EventLoop final : public Clock {
   TimePoint now_;
   Fd epoll_;
   Fd gate_;
-  Fd alarm_;  // of the loop's own thread, see set_alarm()
+  Fd alarm_;  // wakes the loop's own thread, see set_alarm()
   Fd wake_;
   Fd doorbell_;
 
-  // Held by whoever runs a turn, and guards all down to mutex_.
+  // The thread that runs a turn holds it. It guards everything down to mutex_.
   std::mutex turn_mutex_;
   bool is_helped_ = false;
-  // Of the helper, who needs no lock for them.
+  // State of the helper, which needs no lock for it.
   TwoPhaseWait wait_;
   SharedCore core_{std::random_device{}()};
   CrowdedWait crowded_{std::random_device{}()};
-  std::optional<ReadyThreads> ready_;  // of a wait that lasts
+  std::optional<ReadyThreads> ready_;  // of a long wait
   OtherCores other_cores_;
   bool is_gate_open_ = true;
-  bool gets_events_ = false;  // the helper that is there, or the last one
+  bool gets_events_ = false;  // the present or last helper
   TimePoint left_at_{};       // by the last helper
-  // The loop's own thread, in the kernel, or until awake_until_ if that is later;
-  // empty: it is awake, and will look.
+  // End of the sleep of the loop's own thread in the kernel, or awake_until_ if that is
+  // later. Empty: the thread is awake and will look.
   std::optional<TimePoint> own_sleeps_until_;
   bool did_something_ = false;  // in the last turn
-  // No turn before asks what is due; see Note [what is due].
+  // No turn before this time asks for due work; see Note [timed work].
   TimePoint ask_due_at_ = TimePoint::min();
   std::array<epoll_event, 64> events_;
   HandlerId last_id_ = 0;
@@ -216,18 +220,18 @@ class EventLoop final : public Clock {
   std::vector<Timed*> timed_;
   std::vector<Flushable*> flushes_;
   Recycler recycler_{4 << 10};
-  // Taken from posted_, being run.
+  // Taken from posted_, and being run.
   RecycledDeque<std::function<void()>> work_{recycler_};
 
   // Guarded by mutex_.
   std::mutex mutex_;
   std::vector<std::function<void()>> posted_;
   bool wake_pending_ = false;
-  // Whether there is any in posted_; read without the lock. Who posts behind that sees
-  // that somebody is in a turn, and wakes up who looks next.
+  // True if posted_ is not empty; read without the lock. A thread that posts afterwards
+  // sees that another thread is in a turn, and wakes the thread that looks next.
   std::atomic<bool> is_posted_{false};
   std::atomic<bool> stop_{false};
-  // See Note [who comes back]; written by who holds turn_mutex_.
+  // See Note [returning caller]. Only the holder of turn_mutex_ writes it.
   std::atomic<TimePoint> awake_until_{};
 };
 

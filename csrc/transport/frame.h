@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The frame: a header of 64 bytes, up to 255 bytes of extension, a payload. PROTOCOL.md
-// has the layout byte by byte with a worked example. Encoding and decoding are pure;
-// what comes over the wire is checked here and nowhere else. Any thread.
+// Frame format: a header of 64 bytes, up to 255 bytes of extension, and a payload.
+// PROTOCOL.md has the layout byte by byte with an example. Encoding and decoding are
+// pure. Received headers are checked here and nowhere else. Any thread.
 
 #include <array>
 #include <cstddef>
@@ -22,38 +22,38 @@ inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kMaxExtensionBytes = 255;
 
 enum class FrameKind : uint8_t {
-  kContrib = 1,  // part of a member's input to a collective; first one carries the call
-  kResult,  // part of a result from its owner; first one carries the mask if partial
-  kReady,   // the sender can take the large data of a collective; carries the call
-  kData,  // part of the data of broadcast or allgather; first one carries the call, and
-          // the mask of those that it is to be passed on to
+  kContrib = 1,  // part of a member's input to a collective; the first carries the call
+  kResult,  // part of a result, from its owner; the first carries the mask if partial
+  kReady,   // the sender can take large data of a collective; carries the call
+  kData,  // part of the data of broadcast or allgather; the first carries the call, and
+          // the mask of the members to pass it on to
   kP2pAnnounce,  // a large send waits for its receive (tag in `tag`)
-  kP2pReady,     // that receive is there: send
+  kP2pReady,     // the receive is posted: send
   kP2pData,      // part of a tagged message
-  kCalled,       // only news: the sender has called `called`
-  kAbort,        // the operation failed at the sender; the payload is the sentence
+  kCalled,       // only reports that the sender has called `called`
+  kAbort,        // the operation failed at the sender; the payload is the message
   kGoodbye,      // orderly end: the sender leaves the group
-  kHeartbeat,    // the sender lives
-  kP2pWithdraw,  // a tagged message will not come, or not whole
-  kAskCalled,    // to be told when the receiver has called `seq`
-  kP2pTaken,     // how much of what came unasked has found its receive
-  kView,         // members change their view: membership/view_message.h
+  kHeartbeat,    // the sender is alive
+  kP2pWithdraw,  // a tagged message will not come, or not completely
+  kAskCalled,    // asks for a frame when the receiver calls `seq`
+  kP2pTaken,     // how many of the unrequested bytes have found their receive
+  kView,         // view change of the members: membership/view_message.h
   kViewFirst,    // a new view, ahead of the bulk data that belongs to it
-  kAck,          // a result of a shard that is not full is at the sender
-  kAskPresent,   // does the receiver know of collective `seq`?
-  kPresent,      // it does
-  kNeed,         // the contribution that the receiver, a backup, has offered is needed
-  kAskSettled,   // to be told when the receiver needs no result up to `seq`
-  kAbortFirst,   // a kAbort, ahead of the bulk data that goes later
+  kAck,          // the sender has a result of a shard that is not full
+  kAskPresent,   // asks if the receiver knows of collective `seq`
+  kPresent,      // the sender knows of collective `seq`
+  kNeed,         // requests the contribution that the receiver, a backup, has offered
+  kAskSettled,   // asks for a frame when the receiver needs no result up to `seq`
+  kAbortFirst,   // kAbort that travels ahead of later bulk data
 };
 inline constexpr uint8_t kMaxFrameKind = static_cast<uint8_t>(FrameKind::kAbortFirst);
 
-// Connections of a pair of members, by what goes over them: control frames never wait
-// behind what the kernel holds of bulk data.
+// Connections of a pair of members, by their content. Control frames never wait behind
+// bulk data that the kernel holds.
 enum class Lane : uint8_t { kBulk, kControl };
 inline constexpr size_t kNumLanes = 2;
 
-// The lane of all frames of a kind.
+// Lane of all frames of a kind.
 constexpr Lane lane_of(FrameKind kind) {
   switch (kind) {
     case FrameKind::kReady:
@@ -87,8 +87,8 @@ constexpr Lane lane_of(FrameKind kind) {
 struct FrameHeader {
   FrameKind kind = FrameKind::kCalled;
   uint8_t extension_bytes = 0;
-  uint8_t block = 0;           // of the sender, in which the payload is; 0: it follows
-  uint16_t shard = 0;          // shard of the bucket (allreduce), else 0
+  uint8_t block = 0;   // sender's block with the payload; 0: the payload follows
+  uint16_t shard = 0;  // shard of the bucket (allreduce), else 0
   uint32_t payload_bytes = 0;  // of this frame
   uint32_t epoch = 0;          // of the group
   int32_t tag = 0;             // point-to-point only
@@ -96,17 +96,17 @@ struct FrameHeader {
   uint64_t offset = 0;         // of this payload in its message, bytes
   uint64_t total_bytes = 0;    // of the message
   uint64_t called = 0;         // highest collective that the sender has called
-  int32_t settled = 0;         // it needs no result up to collective called + settled
-  uint32_t view = 0;           // in which the sender speaks (membership/view.h)
+  int32_t settled = 0;         // no result needed up to `called + settled`
+  uint32_t view = 0;           // view of the sender (membership/view.h)
 
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
-// Writes the 64 bytes, checksum included.
+// Writes the 64 bytes, including the checksum.
 void encode(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 
-// kProtocol with a sentence when the bytes are no header of this version: wrong magic,
-// version, kind or checksum, or offset + payload_bytes beyond total_bytes.
+// kProtocol with a sentence if the bytes are no header of this version: wrong magic,
+// version, kind or checksum, or offset + payload_bytes exceeds total_bytes.
 Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes);
 
 }  // namespace aikido::transport

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What two members say before the first frame: HELLO from the one that dialled, WELCOME
-// from the other. Pure encoding; PROTOCOL.md has the bytes. The token comes from the
-// rendezvous store, so only a process that can read the store is let in.
+// Handshake of two members before the first frame: HELLO from the dialling member,
+// WELCOME from the other. Pure encoding; PROTOCOL.md has the bytes. The token comes
+// from the rendezvous store, so only a process that can read the store is accepted.
 
 #include <array>
 #include <cstddef>
@@ -24,14 +24,15 @@ using Token = std::array<std::byte, kTokenBytes>;
 
 struct Hello {
   Token token{};  // names the group and proves that the dialler belongs to it
-  Rank rank;      // of the dialler
+  Rank rank;      // of the dialling member
   int32_t size = 0;
-  Lane lane = Lane::kBulk;  // what this connection is for
-  // Settings that all members must share, as text ("name=value;..."), at most 1 KiB.
+  Lane lane = Lane::kBulk;  // lane of this connection
+  // Settings that must be equal on all members, as text ("name=value;..."), at most 1
+  // KiB.
   std::string agreed;
 };
 
-// Longest encoded HELLO: whatever claims to be longer is a stranger.
+// Longest encoded HELLO. A peer that announces a longer HELLO is no member.
 inline constexpr size_t kMaxHelloBytes = 2048;
 
 std::vector<std::byte> encode(const Hello& hello);
@@ -40,15 +41,15 @@ Result<std::optional<Hello>> decode_hello(std::span<const std::byte> bytes);
 
 // Not empty: these bytes begin a HELLO of this other version.
 std::optional<uint16_t> other_version(std::span<const std::byte> bytes);
-// The sentence about it.
+// Sentence about the other version.
 std::string different_version(uint16_t theirs);
 
-// The answer: an empty refusal means welcome. At most 1 KiB of text.
+// Answer to a HELLO. An empty refusal means welcome. At most 1 KiB of text.
 std::vector<std::byte> encode_welcome(const std::string& refusal);
 // Empty: more bytes are needed.
 Result<std::optional<std::string>> decode_welcome(std::span<const std::byte> bytes);
 
-// True if equal; the time taken does not depend on where they differ.
+// True if equal. The time does not depend on the place of a difference.
 bool equal_tokens(const Token& a, const Token& b);
 
 }  // namespace aikido::transport

@@ -2,11 +2,11 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A Link over one connection per lane, so that control frames never wait behind bulk
-// data that the kernel holds already. Frames of one lane stay in order; between the
-// lanes there is no order, but that the goodbye is behind all data. Lanes end together:
-// when one is lost the other hangs up, and the link is lost once both have told all
-// that had come. Progress thread only.
+// Link with one connection per lane, so that control frames never wait behind bulk data
+// that the kernel holds. Frames of one lane stay in order. Between the lanes there is
+// no order, except that the goodbye is behind all data. Lanes end together: if one is
+// lost, the other hangs up. The link is lost once both have delivered all received
+// frames. Progress thread only.
 
 #include <array>
 #include <memory>
@@ -20,12 +20,12 @@ class LanedLink final : public Link {
   // `handler` must outlive the link.
   LanedLink(Rank peer, LinkHandler* handler);
 
-  // The handler that the link of `lane` is made with.
+  // Handler for the link of `lane`.
   LinkHandler* handler(Lane lane) { return &end(lane); }
-  // Once, before anything else.
+  // Called once, before everything else.
   void set(Lane lane, std::unique_ptr<Link> link) { end(lane).link = std::move(link); }
-  // The bulk lane is shared memory. Then kReady and kCalled go over it, too: there they
-  // take no system call, and wake nobody who does not wait for them.
+  // The bulk lane is shared memory. Then it also carries kReady and kCalled. There they
+  // need no system call, and wake only members that wait for them.
   void set_shared() { is_shared_ = true; }
 
   MessageId send(OutMessage&& message) override;
@@ -36,7 +36,7 @@ class LanedLink final : public Link {
   bool reads_our_memory() const override {
     return end(Lane::kBulk).link->reads_our_memory();
   }
-  // Only bulk payloads are placed in memory that somebody may want back.
+  // Only bulk payloads are placed in memory that may have to be given back early.
   const FrameHeader* incoming() const override {
     return end(Lane::kBulk).link->incoming();
   }
@@ -86,7 +86,7 @@ class LanedLink final : public Link {
   LinkHandler* handler_;
   std::array<End, kNumLanes> ends_;
   bool is_shared_ = false;
-  Status why_;  // of the lane that was lost first
+  Status why_;  // reason of the first lost lane
 };
 
 }  // namespace aikido::transport

@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Links between members of one process, in memory and in the time of a given clock: the
-// contract of StreamLink without sockets. What a network does to data (delay, rate, a
-// stall, a break) is scripted per direction, so a run repeats exactly. Doctor,
-// benchmarks and the tests of everything above stand on it. One thread.
+// Links between members of one process, in memory and in the time of a given clock.
+// They fulfil the contract of StreamLink without sockets. The network's effects on data
+// (delay, rate, stall, break) are scripted per direction, so a run repeats exactly.
+// Doctor, benchmarks and tests of all higher layers use these links. One thread.
 
 #include <array>
 #include <functional>
@@ -36,48 +36,49 @@ class LoopbackNetwork {
   LoopbackNetwork(const LoopbackNetwork&) = delete;
   LoopbackNetwork& operator=(const LoopbackNetwork&) = delete;
 
-  // The two ends of a connection: the first belongs to `a`, whose handler it calls.
-  // Handlers must outlive their links. Requires: a and b are not connected, or both
-  // ends of their former connection are lost.
+  // Two ends of a connection: the first belongs to `a` and calls its handler. Handlers
+  // must outlive their links. Requires: a and b are not connected, or both ends of
+  // their former connection are lost.
   std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> connect(
       Rank a, LinkHandler* handler_a, Rank b, LinkHandler* handler_b);
 
-  // ---- The script, for the direction from one member to another.
-  // From the last byte that leaves to its arrival. At first zero.
+  // ---- Script, for the direction from one member to another.
+  // Time from the departure of the last byte to its arrival. Zero at first.
   void set_delay(Rank from, Rank to, Duration delay) {
     for (const Lane lane : kLanes) set_delay(from, to, lane, delay);
   }
   void set_delay(Rank from, Rank to, Lane lane, Duration delay) {
     path(from, to, lane).delay = delay;
   }
-  // Of each lane. Zero, as at first: a chunk takes no time. For chunks that begin from
-  // now on.
+  // Rate of each lane, for chunks that begin from now on. Zero, as at first: a chunk
+  // takes no time.
   void set_rate(Rank from, Rank to, uint64_t bytes_per_second) {
     for (const Lane lane : kLanes)
       path(from, to, lane).bytes_per_second = bytes_per_second;
   }
-  // Begins no chunk before `until`; what is on its way arrives.
+  // Begins no chunk before `until`. Bytes on their way arrive.
   void stall(Rank from, Rank to, TimePoint until);
-  // The process of `rank` stands still until then: its links neither send nor take
-  // anything, and what has arrived waits.
+  // Stops the process of `rank` until then: its links neither send nor receive, and
+  // arrived bytes wait.
   void stop(Rank rank, TimePoint until);
-  // Breaks the connection of a and b: what is on its way is lost, and a hears of it in
-  // the next pump(), b at `heard_by_b` or in the next pump().
+  // Breaks the connection of a and b: bytes on their way are lost. a is told in the
+  // next pump(), and b at `heard_by_b` or in the next pump().
   void cut(Rank a, Rank b) { cut(a, b, TimePoint{}); }
   void cut(Rank a, Rank b, TimePoint heard_by_b);
-  // Sees each frame as it leaves, and says when it begins to arrive, at `arrives` or
-  // later: its last byte comes as much later as it takes to leave. Those behind it on
-  // its lane do not overtake it. Wakeups::kNever: only the end of the connection frees
-  // the lane again.
+  // Called for each frame that leaves. Returns the time when the frame begins to
+  // arrive, at `arrives` or later. Its last byte arrives later by the time that the
+  // frame takes to leave. Later frames of its lane do not overtake it. Wakeups::kNever:
+  // only the end of the connection frees the lane.
   using Tap = std::function<TimePoint(Rank from, Rank to, const FrameHeader& header,
                                       TimePoint arrives)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }
 
-  // Does all that is due now, and what follows from it without time passing.
+  // Does all work that is due now, and all that follows without time passing.
   void pump();
-  // When there is something to do next. Empty: not before somebody sends.
+  // Time of the next work. Empty: not before a member sends.
   [[nodiscard]] std::optional<TimePoint> next_event() const;
-  // Grows with all that is done for a member: what it waits for may have changed.
+  // Grows with each step done for a member. After a step, a condition that the member
+  // waits for may have changed.
   uint64_t num_steps(Rank rank) const {
     const auto r = static_cast<size_t>(rank.value);
     return r < members_.size() ? members_[r].num_steps : 0;
@@ -92,19 +93,19 @@ class LoopbackNetwork {
     TimePoint begins_at{};  // at the receiver
     TimePoint ends_at{};
   };
-  // One direction of a pair, whichever connection it has.
+  // One direction of a pair, independent of its connections.
   struct Path {
     Duration delay{};
     uint64_t bytes_per_second = 0;
     TimePoint stalled_until{};
     LoopbackLink* sender = nullptr;  // of the newest connection
   };
-  // One direction of a connection, as the kernels and wires hold it.
+  // One direction of a connection, with the data that kernels and wires hold.
   struct Stream {
     explicit Stream(const Recycler& recycler) : frames(recycler) {}
     RecycledDeque<Frame> frames;
     std::optional<TimePoint> closed_at;  // the end of the stream, behind the frames
-    bool is_deaf = false;                // nobody receives at its end
+    bool is_deaf = false;                // no receiver at its end
     LoopbackLink* reader = nullptr;
   };
   struct Member {
@@ -121,7 +122,7 @@ class LoopbackNetwork {
     return members_[r];
   }
 
-  // Of small things under way, and of payloads.
+  // Bytes for small objects in use, and for payloads.
   static constexpr size_t kMaxIdleBytes = 1 << 20;
   static constexpr size_t kMaxIdlePayload = 64 << 20;
 
@@ -130,9 +131,9 @@ class LoopbackNetwork {
   Recycler recycler_{kMaxIdleBytes};
   BufferPool payloads_{kMaxIdlePayload};
   std::map<std::tuple<int32_t, int32_t, Lane>, Path> paths_;  // references stay valid
-  // One per lane, in the order of connect(); null once it is gone.
+  // One per lane, in the order of connect(); null after the link is gone.
   std::vector<LoopbackLink*> links_;
-  Wakeups wakeups_;  // of those
+  Wakeups wakeups_;  // of links_
   std::vector<Member> members_;
   Tap tap_;
 };
