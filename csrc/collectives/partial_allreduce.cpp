@@ -165,7 +165,7 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
-    if (is_bare(header) && mine.bytes > 0) return nowhere;
+    if (is_bare(header) && mine.bytes > 0 && !is_full(mine)) return nowhere;
     mine.bytes = 0;
     AIKIDO_TRY(read_mask(mine, rest));
     if (is_backup(host_->self()) || !is_in_time(mine, host_->self())) withdraw(s);

@@ -13,11 +13,11 @@
 // (membership/view_change.h) may make any holder the sender of a result.
 //
 // Note [a full sum goes out as it is folded]
-// With WaitAll(rebalance=True) a shard has one possible mask: all members. So a piece
-// of the result is sent as soon as all members' bytes for it have arrived, before the
-// close, and a receiver may accept it from any sender. So the last member's upload and
-// the download of the result overlap. While some member owns nothing, and therefore is
-// the last, the pieces are small: only the piece of the last member adds time.
+// A piece of the result is sent as soon as all members' bytes for it have arrived, so
+// uploads and downloads overlap. With WaitAll(rebalance=True) the mask is always full,
+// and pieces are small while some member owns nothing and is the last. In other calls
+// the last piece waits for the close, so nobody has a whole result before. If a member
+// is left out, the owner sends all of it again, and receivers take that instead.
 //
 // Note [one mask for the bucket]
 // With masks="bucket" an operation is one shard, and the owners of a cut take turns. A

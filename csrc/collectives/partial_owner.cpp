@@ -39,6 +39,14 @@ bool is_turn_long(const Clock& clock) {
   return clock.latest() - clock.now() >= kLongTurn;
 }
 
+// In the last operation. After a skip, pieces that are sent ahead are likely to be
+// lost.
+bool skips_nobody(const straggler::History& history, int32_t size) {
+  for (int32_t r = 0; r < size; ++r)
+    if (history.consecutive_skips(Rank(r)) > 0) return false;
+  return true;
+}
+
 bool has_whole_elements(const FrameHeader& header, size_t element) {
   return header.offset % element == 0 && header.payload_bytes % element == 0;
 }
@@ -179,12 +187,17 @@ void PartialAllreduce::fold_ahead(int32_t s) {
 void PartialAllreduce::send_ahead(int32_t s) {
   Shard& mine = shard(s);
   OwnedShard& own = *mine.own;
-  if (!call_.policy.rebalance || !participants_.is_full()) return;
-  if (host_->is_promised() || is_over() || has_failed()) return;
-  mine.mask = participants_;
+  if (!participants_.is_full() || host_->is_promised() || is_over() || has_failed())
+    return;
+  const bool is_certain = call_.policy.rebalance;
+  const bool is_likely = num_data_shards_ == host_->size() &&
+                         skips_nobody(group_policy_.history(), host_->size());
+  if (!is_certain && (own.folded == plan_.num_bytes(s) || !is_likely)) return;
+  const RankSet known = std::exchange(mine.mask, participants_);
   RankSet others = participants_;
   others.erase(host_->self());
   send_result(s, std::exchange(own.sent, own.folded), own.folded, others, false);
+  if (!is_certain) mine.mask = known;
 }
 
 void PartialAllreduce::on_time(TimePoint now) {
@@ -300,7 +313,11 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   const size_t total = plan_.num_bytes(s);
   const size_t element = size_of(call_.dtype);
   const size_t chunk = piece_bytes();
-  if (!(mine.mask == wanted()) || !own.stand_ins.empty()) own.folded = 0;
+  if (!(mine.mask == wanted()) || !own.stand_ins.empty()) {
+    own.folded = 0;
+    if (std::exchange(own.sent, 0) > 0)
+      cancel_results(s);  // sent ahead, of all members
+  }
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());
   mine.late = last_to_get(in_time, mine);

@@ -92,9 +92,12 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // A single owner has nobody to be compared with.
   const Duration took =
       has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
+  // The mask of a long shard may have been sent ahead of the close.
+  const bool goes_ahead = plan_.num_bytes(0) > piece_bytes();
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
-        return !s.is_had && !s.own && s.mask.count() == 0 && !is_late_itself(s.owner);
+        const bool is_closed = s.mask.count() > 0 && !(is_full(s) && goes_ahead);
+        return !s.is_had && !s.own && !is_closed && !is_late_itself(s.owner);
       });
   // For one of whom nothing is known yet it would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
@@ -109,10 +112,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   // As long as for all else: full sums, of whose result bytes are on their way already,
   // and a new owner, to whom all contributions are sent again.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
-  const Duration patience = std::min(
-      group_policy_.ceiling(),
+  Duration patience =
       is_generous ? std::max(took, call_.policy.floor)
-                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took));
+                  : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
+  // The results of the others have gone ahead while contributions still came, so all
+  // else is here sooner than what one uplink sends one after the other.
+  if (goes_ahead) patience = std::max(patience, took / 2);
+  patience = std::min(group_policy_.ceiling(), patience);
   const Duration spared =
       is_partial_ ? std::min(patience, waited_in_vain()) : Duration::zero();
   return ready_at_ + patience * (1 << std::min(num_views_, kMaxDoublings)) + waited -

@@ -157,7 +157,7 @@ TEST_CASE("a result that will soon be here is waited for") {
     int lag_ms;
     uint64_t bytes_per_second;
   };
-  const Row row = GENERATE(Row{0, 700'000}, Row{40, 600'000}, Row{240, 600'000});
+  const Row row = GENERATE(Row{0, 750'000}, Row{40, 600'000}, Row{240, 600'000});
   CAPTURE(row.lag_ms, row.bytes_per_second);
   Settled s(20, 1'000'000);
   s.slow_uplink(row.bytes_per_second);

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+// Results that an owner sends before it has closed the shard.
+#include <map>
+
+#include "harness/late_member.h"
+
+using namespace aikido;
+using namespace aikido::testing;
+using transport::FrameHeader;
+using transport::FrameKind;
+
+namespace {
+
+constexpr uint64_t kUsual = 1'000'000;  // bytes per second: a shard takes 100 ms
+
+// Four members whose links have equal rates, after some operations.
+struct Steady {
+  Steady() : cluster({.size = 4, .chunk_bytes = 16 << 10}) {
+    call.policy.floor = milliseconds(5);
+    cluster.set_all_delays(milliseconds(1));
+    cluster.set_all_rates(kUsual);
+    for (int op = 0; op < 20; ++op) run_operation(cluster, call, {});
+  }
+  std::vector<AnswerPtr> call_all() {
+    std::vector<AnswerPtr> answers;
+    for (int32_t r = 0; r < cluster.size(); ++r)
+      answers.push_back(cluster.allreduce(r, call, input));
+    return answers;
+  }
+
+  Cluster cluster;
+  Call call = skip_sum_call(kLarge);
+  Bytes input = random_elements(call.dtype, call.count, 7);
+};
+
+bool is_last(const FrameHeader& h) {
+  return h.offset + h.payload_bytes == h.total_bytes;
+}
+
+}  // namespace
+
+TEST_CASE("all of a result but its last piece is sent before the last contribution") {
+  Steady s;
+  // By owner: arrivals of the last bytes that it gets, and of its result at rank 0.
+  std::map<int32_t, TimePoint> whole, first_piece, last_piece;
+  s.cluster.network.set_tap(
+      [&](Rank from, Rank to, const FrameHeader& h, TimePoint arrives) {
+        if (h.kind == FrameKind::kContrib && is_last(h))
+          whole[to.value] = std::max(whole[to.value], arrives);
+        if (h.kind == FrameKind::kResult && to.value == 0) {
+          if (h.offset == 0) first_piece[from.value] = arrives;
+          if (is_last(h)) last_piece[from.value] = arrives;
+        }
+        return arrives;
+      });
+  end_operation(s.cluster, s.call_all());
+  for (const int32_t owner : {1, 2, 3}) {
+    CAPTURE(owner);
+    CHECK(last_piece[owner] > whole[owner]);
+    CHECK(last_piece[owner] - whole[owner] < milliseconds(125));
+    CHECK(first_piece[owner] - whole[owner] < milliseconds(25));
+  }
+}
+
+TEST_CASE("a result of which pieces are sent goes again if a member is left out") {
+  Steady s;
+  // Of the contribution of kLate to rank 0 all comes soon but its last pieces.
+  const auto total = s.call.bytes() / 4;
+  const size_t stops_at = GENERATE(0.3, 0.9) * static_cast<double>(total);
+  CAPTURE(stops_at);
+  int num_beginnings = 0;
+  s.cluster.network.set_tap(
+      [&](Rank from, Rank to, const FrameHeader& h, TimePoint arrives) {
+        const bool is_of_late = from.value == kLate && to.value == 0;
+        if (h.kind == FrameKind::kContrib && is_of_late && h.offset >= stops_at)
+          return arrives + milliseconds(1500);
+        if (h.kind == FrameKind::kResult && from.value == 0 && to.value == 1)
+          num_beginnings += h.offset == 0 && h.payload_bytes > 0;
+        return arrives;
+      });
+  std::vector<AnswerPtr> answers = s.call_all();
+  end_operation(s.cluster, answers);
+  CHECK(num_beginnings == 2);
+  const auto& shards = answers.front()->outcome.shards;
+  REQUIRE(shards.size() == 4);
+  CHECK(shards[0].contributors == std::vector{Rank(0), Rank(1), Rank(2)});
+  s.cluster.network.set_tap({});
+  run_operation(s.cluster, s.call, {});
+}
