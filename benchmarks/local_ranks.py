@@ -36,8 +36,9 @@ def run_ranks(
     )
     with cleaning_up_on(signal.SIGTERM), socket.socket() as kept:
         # Nobody else gets the port, and rank 0, which asks for the same, may listen.
+        # Its store listens on all addresses, so the port must be free on each of them.
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind((HOST, 0))
+        kept.bind(("", 0))
         address = (HOST, kept.getsockname()[1])
         starts = [
             Start(

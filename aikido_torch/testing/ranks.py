@@ -173,10 +173,10 @@ def _init_method(rendezvous: str, folder: str) -> str:
 
 
 def _free_port() -> int:
-    """A port that is free, and that the kernel gives to no connection meanwhile."""
+    """A port that is free on all addresses, and that no connection gets meanwhile."""
     for port in random.SystemRandom().sample(_LISTEN_PORTS, len(_LISTEN_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("", port))
             return port
     raise OSError(f"no port of {_LISTEN_PORTS} is free")
 

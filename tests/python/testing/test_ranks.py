@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
 import os
+import socket
 import time
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from aikido_torch import _C, Options, _backend
-from aikido_torch.testing import RanksFailedError, die, late, run_ranks, stop
+from aikido_torch.testing import RanksFailedError, die, late, ranks, run_ranks, stop
 
 
 def describe(rank, size, *args):
@@ -119,3 +120,13 @@ def test_after_a_failure_the_others_have_little_time_left():
     assert time.monotonic() - start < 15
     assert "ZeroDivisionError" in caught.value.failures[0]
     assert "3 s after rank 0 had failed" in caught.value.failures[1]
+
+
+def test_a_port_of_which_another_address_is_in_use_is_not_free(monkeypatch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.5", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        monkeypatch.setattr(ranks, "_LISTEN_PORTS", range(port, port + 1))
+        with pytest.raises(OSError, match="is free"):
+            ranks._free_port()
