@@ -96,7 +96,8 @@ class StepAudit:
         self._num_backwards += 1
         self._step, self._in_buckets = step, in_buckets
         # A schedule may change once in an epoch: that is looked at in each step.
-        if self._rates is not None and self._rates != self._rates_now():
+        rates, self._rates = self._rates, None  # of this top of the loop alone
+        if rates is not None and rates != self._rates_now():
             self._report_options("between catch_up() and the backward", "lr")
         if self._is_due(step):
             after_backward(self._at_end_of_backward)

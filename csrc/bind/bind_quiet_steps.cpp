@@ -63,6 +63,7 @@ void QuietSteps::look(int64_t each, py::object call, py::object rates) {
 
 void QuietSteps::allow(Plan plan) {
   plan_ = std::move(plan);
+  rates_.reset();
   have_rates_changed_ = false;
   num_calls_ = calls_->communicator()->num_calls();
   num_left_ = plan_.num_steps;
@@ -96,7 +97,8 @@ QuietSteps::Work QuietSteps::start(const ::c10d::GradBucket& bucket) {
   present_.sums.emplace_back(work, bucket.getBuffer().numel());
   auto given = hook_work(work, bucket.getBuffer(), has_failed_);
   if (!bucket.isLast()) return given;
-  if (optimizer_) have_rates_changed_ = rates_of(*optimizer_) != rates_;
+  const auto rates = std::exchange(rates_, std::nullopt);
+  have_rates_changed_ = rates && rates_of(*optimizer_) != *rates;
   present_.ended_at = seconds_now();
   taken_.steps.push_back(std::exchange(present_, {}));
   taken_.has_begun = false;

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -98,7 +99,7 @@ class QuietSteps final : public std::enable_shared_from_this<QuietSteps> {
   std::shared_ptr<pybind11::object> look_;       // null: there is no audit
   std::shared_ptr<pybind11::object> optimizer_;  // null: its rates are not watched
   int64_t look_each_ = 0;
-  std::vector<double> rates_;  // at the last top of the loop
+  std::optional<std::vector<double>> rates_;  // at the top of this step, if it passed
   bool have_rates_changed_ = false;
   const ::c10d::ReduceOp mean_{::c10d::ReduceOp::AVG};
   Plan plan_;

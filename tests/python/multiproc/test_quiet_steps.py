@@ -236,3 +236,29 @@ def schedules_in_its_loop(rank, size, first):
 def test_a_learning_rate_that_changes_once_is_told_of_in_a_quiet_step():
     # In a step of which the audit looks at nothing else.
     assert run_ranks(3, schedules_in_its_loop, 27) == [(1, True)] * 3
+
+
+def schedules_in_apply(rank, size, steps):
+    """The loop calls catch_up in every other step only."""
+
+    def apply():
+        training.optimizer.step()
+        training.optimizer.param_groups[0]["lr"] *= 0.99
+
+    training = Training(rank, apply=apply, state={})
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(steps):
+            if step % 2 == 0:
+                training.handle.catch_up()
+            training.optimizer.zero_grad()
+            training.backward(step)
+            apply()
+    return [
+        str(w.message) for w in told if "Options of the optimizer" in str(w.message)
+    ]
+
+
+def test_a_rate_that_apply_changes_is_compared_with_no_earlier_top_of_the_loop():
+    # The first steps are not quiet, and have the same rule.
+    assert run_ranks(3, schedules_in_apply, 40) == [[]] * 3
