@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Batches whose gradients a loop accumulates for one step.
+"""Counts of the batches whose gradients a loop accumulates for one step.
 
-A late rank skips the batches of the steps that it goes past. So it has to know how many
-there are in a step: as many as `register` was told, but fewer in the last step of an
-epoch whose batches do not divide evenly. Each rank tells the others of such a step
-before its own gradients leave, so they know it before they have the result.
+A late rank skips the batches of the steps that it missed, so it must know how many
+batches each step has. Usually a step has `batches_per_step` batches, as passed to
+`register`. The last step of an epoch has fewer if the batches do not divide evenly.
+Each rank tells the other ranks about such a short step before it contributes its own
+gradients. Therefore the other ranks know the number before they receive the result of
+the step.
 """
 
 import torch
@@ -17,15 +19,15 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["Accumulation"]
 
-_MOST_SHORT = 10_000  # steps
+_MOST_SHORT = 10_000  # Number of short steps that are remembered.
 
 
 class Accumulation:
-    """Of one handle. For the thread that trains.
+    """Batch counts of one handle. For the training thread only.
 
     Args:
-        batches_per_step: as `register` was told.
-        first_step: the number of the first step.
+        batches_per_step: the argument of `register`.
+        first_step: number of the first step.
     """
 
     def __init__(self, batches_per_step: int, *, first_step: int) -> None:
@@ -41,27 +43,29 @@ class Accumulation:
         self._counting = model.register_forward_pre_hook(hook)
 
     def count(self, model: DistributedDataParallel, _: object) -> None:
-        """The hook before each forward; one without gradients is of no batch."""
+        """Hook before each forward. A forward without gradients belongs to no batch."""
         if torch.is_grad_enabled():
             self.on_forward(is_held_back=not model.require_backward_grad_sync)
 
     @property
     def is_plain(self) -> bool:
-        """Each step has one batch, so none has fewer than others."""
+        """True if each step has one batch, so that no step can be short."""
         return self._usual == 0
 
     def on_forward(self, *, is_held_back: bool) -> None:
-        """A forward of the model begins; no_sync() may hold its gradients back."""
+        """A forward of the model begins; `is_held_back` is True under no_sync()."""
         self._held_back += is_held_back
         self._given += not is_held_back
 
     def on_hook(self, step: int) -> int | None:
-        """The backward of `step` gives gradients away.
+        """The backward of `step` reduces gradients.
 
-        Returns the batches of the step if these are fewer than in others.
+        Returns:
+            The number of batches of the step if it has fewer than usual, otherwise
+            None.
 
         Raises:
-            ConfigError: in the first step, if `register` was told fewer batches.
+            ConfigError: the first step has more batches than `register` was told.
         """
         held_back, given = self._held_back, self._given
         self._held_back = self._given = 0
@@ -77,7 +81,7 @@ class Accumulation:
         return batches
 
     def _check(self, held_back: int, given: int) -> None:
-        # As many forwards for each batch as for the last one.
+        # Each batch has as many forwards as the last one, whose gradients are reduced.
         batches = held_back // max(1, given) + 1
         if batches > self._told:
             raise ConfigError(
@@ -89,13 +93,13 @@ class Accumulation:
             )
 
     def note_short(self, step: int, batches: int) -> None:
-        """`step` has so few batches, here or on another rank."""
+        """Records that `step` has only `batches` batches, here or on another rank."""
         self._short[step] = batches
         if len(self._short) > _MOST_SHORT:
             del self._short[next(iter(self._short))]
 
     def missing(self, first: int, end: int) -> int:
-        """Batches that the steps from `first` up to `end` have fewer than others."""
+        """Batches by which the steps `first` to `end` - 1 are short."""
         if end == first:
             return 0
         found = (count for step, count in self._short.items() if first <= step < end)

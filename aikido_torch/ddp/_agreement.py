@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Whether all ranks registered the same, found before the first step.
+"""Comparison of the arguments of `register` between ranks, before the first step.
 
-A difference would be found by nobody later: ranks that apply the same gradients in
-different ways drift apart in silence.
+Without it, ranks that apply the same gradients in different ways would drift apart
+without any error.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ __all__ = [
 def layout_of(
     module: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, str]:
-    """What has to be equal on all ranks, by argument and place."""
+    """Facts that must be equal on all ranks, by argument and place."""
     names = {id(p): name for name, p in module.named_parameters()}
     layout = {
         f"model.{name}": f"{t.dtype} {list(t.shape)}"
@@ -51,7 +51,7 @@ def layout_of(
 
 
 def options_of(**arguments: object) -> dict[str, str]:
-    """Option by option, so that ranks that differ are told in which."""
+    """The value of each option by name, so that an error can name a difference."""
     told = {argument: type(value).__name__ for argument, value in arguments.items()}
     for argument, value in arguments.items():
         told |= {f"{argument}.{name}": repr(v) for name, v in vars(value).items()}
@@ -59,10 +59,12 @@ def options_of(**arguments: object) -> dict[str, str]:
 
 
 def check_policy(call: str, policy: Policy, group: dist.ProcessGroup | None) -> None:
-    """Once all ranks have agreed on it, so that all raise the same.
+    """Checks the values of a policy, after all ranks have agreed on the policy.
+
+    Therefore all ranks raise the same error.
 
     Raises:
-        ConfigError: a value of it is out of its range in this group.
+        ConfigError: a value of the policy is out of its range in this group.
     """
     backend = backend_of(group)
     try:
@@ -75,7 +77,11 @@ def check_policy(call: str, policy: Policy, group: dist.ProcessGroup | None) -> 
 def first_difference(
     layouts: Sequence[Mapping[str, str]], call: str = "register"
 ) -> str:
-    """The sentence about the first place at which the layouts differ, which they do."""
+    """Sentence about the first place where the layouts differ.
+
+    Raises:
+        ValueError: the layouts are equal.
+    """
     for place in sorted({place for layout in layouts for place in layout}):
         values = [layout.get(place, "missing") for layout in layouts]
         for rank, value in enumerate(values):
@@ -91,11 +97,11 @@ def first_difference(
 
 @dataclass(frozen=True)
 class Registration:
-    """What one rank knows when it registers a model.
+    """Facts that one rank knows when it registers a model.
 
     Attributes:
-        number: of the model, among those of its process.
-        generator: the state of its random generator.
+        number: number of the model among the models of its process.
+        generator: digestible state of this rank's default random generator.
     """
 
     number: int
@@ -104,11 +110,11 @@ class Registration:
 
 @dataclass(frozen=True)
 class Agreed:
-    """What all ranks know then.
+    """Facts that all ranks know after `agree`.
 
     Attributes:
-        number: of the model on its group.
-        has_equal_generators: whether all ranks draw the same random numbers.
+        number: number of the model on its group, equal on all ranks.
+        has_equal_generators: True if all ranks draw the same random numbers.
     """
 
     number: int
@@ -122,16 +128,23 @@ def agree(
     *,
     call: str = "register",
 ) -> Agreed:
-    """Called by all ranks of `group`; `call` is what the user has called.
+    """Compares layouts and random generators. All ranks of `group` call it together.
+
+    Args:
+        layout: the facts that must be equal on all ranks.
+        own: the facts of this rank.
+        group: None means the default group.
+        call: name of the public function, for the text of errors.
 
     Raises:
-        ConfigError: on all ranks, with the first place where the layouts differ.
+        ConfigError: the layouts differ. All ranks raise it, with the first differing
+            place.
     """
     digests = [_digest(repr(sorted(layout.items())).encode()), _digest(own.generator)]
     facts = gather((own.number, *digests), group)
     numbers, layouts, generators = zip(*facts, strict=True)
     if len(set(layouts)) > 1:
-        # Those of large models travel only now.
+        # Layouts of large models are long, so they are sent only if the digests differ.
         text = first_difference(gather(dict(layout), group), call)
         raise ConfigError(say_both(text, backend_of(group)))
     return Agreed(max(numbers), len(set(generators)) == 1)
@@ -142,7 +155,7 @@ def _digest(value: bytes) -> bytes:
 
 
 def gather(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
-    """What each rank of `group` (None: the default group) gives, by rank."""
+    """The values that the ranks of `group` pass, by rank. None: the default group."""
     found: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(found, value, group=group)
     return found

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Parameters whose value or gradient is not final yet, and reads that wait for it.
+"""Marks on parameters whose value or gradient is not final, so that reads wait.
 
-While a parameter is marked, its class has a `__torch_function__`, which sees each
-function of torch that takes the parameter. It tells the owner of the parameter, and the
-owner waits. So an average of the weights or a norm of the gradients is right without a
-call of `synchronize()`. A parameter that is not marked costs nothing.
+A marked parameter has a class with a `__torch_function__`, which sees each function of
+torch that takes the parameter. It calls the owner of the parameter, and the owner
+waits. So an average of the weights or a norm of the gradients is right without a call
+of `synchronize()`. A parameter without a mark costs nothing.
 
-Reading the shape or another fact is no read. Parameters of other classes than
-nn.Parameter are never marked: such a class may have its own `__torch_function__`.
+Reading the shape or another property that does not show elements does not count as a
+read. Parameters of other classes than nn.Parameter are never marked, because such a
+class may have its own `__torch_function__`.
 """
 
 import inspect
@@ -22,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 __all__ = ["Owner", "can_be_marked", "claim", "mark", "unmark"]
 
-# Attributes of a tensor that show its elements, or another tensor that shows them.
+# Attributes that show the elements of a tensor, or another tensor that shows them.
 _VALUES = {"H", "T", "_base", "_cdata", "data", "imag", "mH", "mT", "real"}
 _GRADIENT = {getattr(torch.Tensor.grad, access) for access in ("__get__", "__set__")}
 _FACTS = {
@@ -46,12 +47,12 @@ _FACTS |= {
 
 
 class Owner(Protocol):
-    """What waits for the values and gradients of marked parameters."""
+    """Object that waits for the values and gradients of its marked parameters."""
 
     def _on_read(self, parameter: torch.Tensor, *, of_gradient: bool) -> None: ...
 
 
-# By id of the parameter. An owner that is gone has no steps to come.
+# Owners by the id of the parameter. An owner that was collected waits for nothing.
 _owners: weakref.WeakValueDictionary[int, Owner] = weakref.WeakValueDictionary()
 
 
@@ -83,25 +84,25 @@ def _tell(parameter: _Awaited, of_gradient: bool) -> None:
 
 
 def can_be_marked(parameter: torch.Tensor) -> bool:
-    """Whether `mark` has an effect on it."""
+    """True if `mark` has an effect on the parameter."""
     return type(parameter) in (nn.Parameter, _Awaited)
 
 
 def claim(parameters: Iterable[torch.Tensor], owner: Owner) -> None:
-    """`owner`, which this does not keep alive, is the one that is told about these."""
+    """Makes `owner` the owner of the parameters, without keeping it alive."""
     for parameter in parameters:
         _owners[id(parameter)] = owner
 
 
 def mark(parameters: Iterable[torch.Tensor]) -> None:
-    """From now on their owner is told of each read of these."""
+    """From now on, each read of these parameters calls their owner first."""
     for parameter in parameters:
         if type(parameter) is nn.Parameter:
             parameter.__class__ = _Awaited
 
 
 def unmark(parameters: Iterable[torch.Tensor]) -> None:
-    """From now on these are read like any others."""
+    """From now on, reads of these parameters call nobody."""
     for parameter in parameters:
         if type(parameter) is _Awaited:
             parameter.__class__ = nn.Parameter  # type: ignore[assignment]

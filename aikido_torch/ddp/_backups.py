@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a sampler that knows the data shards adds to the steps of a handle."""
+"""Data shards of backups and seeds of steps, as a sampler adds them to a handle."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from aikido_torch.straggler import (
 
 __all__ = ["Backups", "check_sampler", "layout_of_sampler"]
 
-# What the native module takes for "not said".
+# The value by which the native module means "no data shard".
 _NO_DATA_SHARD = -1
 _SAME = (
     "policy",
@@ -31,26 +31,26 @@ _SAME = (
     "lookahead",
     "epoch",
 )
-# Of the steps in which somebody was late, those that a sentence has room for.
+# Steps with a late rank that an error message shows at most.
 _MOST_TOLD = 32
 
 
 def has_stand_ins(policy: Policy) -> bool:
-    """Whether the contribution of one rank may count for the data of another."""
+    """True if the contribution of one rank may count for the data of another rank."""
     if not isinstance(policy, ActiveBackup):
         return False
     return policy.backups > 0 and policy.mode != "n_plus_b"
 
 
 def layout_of_sampler(sampler: object) -> dict[str, str]:
-    """What has to be equal on all ranks."""
+    """Facts about the sampler that must be equal on all ranks."""
     if not isinstance(sampler, BackupSampler):
         return {"sampler": "none" if sampler is None else type(sampler).__name__}
     dataset = sampler.dataset
     told = {name: getattr(sampler, name) for name in _SAME}
     told |= {
         "dataset.seed": dataset.seed if isinstance(dataset, SeededDataset) else "none",
-        # After a load_state_dict that was not done everywhere.
+        # These differ if load_state_dict was called on some of the ranks only.
         "steps": sampler.steps,
         "history": sampler.history()["late"][-_MOST_TOLD:],
     }
@@ -68,11 +68,14 @@ def check_sampler(
     late: str,
     state: Mapping[str, object],
 ) -> None:
-    """Refuses what would count a batch for another data shard than it is of.
+    """Refuses arguments that would count a batch for the wrong data shard.
 
     Args:
         place: rank and size of the group.
-        sampler, policy, batches_per_step, late, state: of `register`.
+        sampler, policy, batches_per_step, late, state: the arguments of `register`.
+
+    Raises:
+        ConfigError: an argument does not fit the policy; the text names the remedy.
     """
     for name, part in state.items():
         if isinstance(part, BackupSampler):
@@ -111,16 +114,17 @@ def check_sampler(
 
 
 def late_in(outcome: _C.Outcome) -> set[int]:
-    """Data shards that did not come from their primary, at least in part."""
+    """Data shards that their primary did not contribute, or contributed in part."""
     return {*outcome.skipped, *(data_shard for data_shard, _ in outcome.stand_ins)}
 
 
 class Backups:
-    """Of one handle. For the thread that trains.
+    """Data shards and seeds of one handle. For the training thread only.
 
     Args:
-        sampler: None: data shards are not told apart, and nothing is seeded.
-        policy: of the handle.
+        sampler: None means that data shards are not distinguished and nothing is
+            seeded.
+        policy: policy of the handle.
         place: rank and size of the group.
     """
 
@@ -133,8 +137,8 @@ class Backups:
         if isinstance(policy, ActiveBackup) and self._has_stand_ins:
             self._num_primaries = size - policy.backups
         self._is_backup = self._rank >= self._num_primaries
-        self._begun = -1  # the last step that draws by its seed,
-        self._has_trained = False  # and whether by a forward of a model in train()
+        self._begun = -1  # The last step whose random numbers were seeded,
+        self._has_trained = False  # and whether a forward in train() mode began it.
         self.first_step = 0 if self.sampler is None else self.sampler.steps
 
     def check(
@@ -145,7 +149,7 @@ class Backups:
         batches_per_step: int,
         late: str,
     ) -> None:
-        """`check_sampler` of what was given."""
+        """Calls `check_sampler` with the constructor's arguments."""
         check_sampler(
             self._given,
             policy,
@@ -161,18 +165,25 @@ class Backups:
         look: Callable[[], None],
         on_forward: Callable[[torch.nn.Module, object], None],
     ) -> None:
-        """`look` brings the sampler up to date, `on_forward` calls `begin_forward`."""
+        """Installs the sampler's callback and the forward hook.
+
+        Args:
+            model: its forwards are observed.
+            look: brings the sampler up to date.
+            on_forward: hook that calls `begin_forward`.
+        """
         if self.sampler is not None:
             self.sampler.follow(look)
             model.register_forward_pre_hook(on_forward)
 
     def begin_forward(self, step: int, module: torch.nn.Module) -> None:
-        """Before each forward: the first one of a step draws by its seed.
+        """Called before each forward; the first forward of a step seeds the generators.
 
-        Without gradients it is no part of a step. In eval() it may be one, of a model
-        that is trained like that, or a look at other data: so it begins the step only
-        where the loader has its batch, and once more in train(); `begin_backward` knows
-        more.
+        A forward without gradients belongs to no step. A forward in eval() mode may
+        belong to the step, if the model is trained in that mode, or may be an
+        evaluation. Therefore it begins the step only if the loader has taken the batch
+        of this step. A later forward in train() mode of the same step seeds again.
+        `begin_backward` catches the remaining case.
         """
         if self.sampler is None or not torch.is_grad_enabled():
             return
@@ -182,7 +193,7 @@ class Backups:
             self._begin(self.sampler, step, module.training)
 
     def begin_backward(self, step: int) -> None:
-        """Before the gradients of a step are given away: it must have begun."""
+        """Called before the gradients of a step are reduced; begins it if needed."""
         if self.sampler is not None and self._begun != step:
             self.sampler.begin_step(step)
 
@@ -194,16 +205,18 @@ class Backups:
             torch.cuda.manual_seed_all(seed)
 
     def own_data_shard(self, step: int) -> int:
-        """Of this rank's gradient, as calls take it."""
+        """Data shard of this rank's gradient, in the form that calls of the engine
+        take.
+        """
         if not self._is_backup or self.sampler is None:
             return _NO_DATA_SHARD
         data_shard = self.sampler.shard_of(step)
         return _NO_DATA_SHARD if data_shard is None else data_shard
 
     def replayed_data_shard(self, step: int) -> int:
-        """The same where the result is here already and nothing is given.
+        """Data shard for a replayed step, whose result this rank has already received.
 
-        The call takes one all the same.
+        This rank contributes nothing to the call, but the call takes a data shard.
         """
         if not self._is_backup or self.sampler is None:
             return _NO_DATA_SHARD
@@ -212,9 +225,15 @@ class Backups:
         return self.sampler.choice(step)[self._rank]
 
     def prepare_strict(self, buffer: torch.Tensor) -> bool:
-        """Of a step in which all are waited for: each data shard counts once.
+        """Prepares the contribution to a step that waits for all ranks.
 
-        Returns whether `buffer` is ready for a sum; else its mean is the one.
+        Each data shard must count once, so backups contribute zeros.
+
+        Args:
+            buffer: the flat gradients of one bucket, changed in place.
+
+        Returns:
+            True if the ranks must add up `buffer`; False if they must average it.
         """
         if not self._has_stand_ins:
             return False
@@ -225,12 +244,12 @@ class Backups:
         return True
 
     def end_step(self, step: int, *, is_own: bool) -> None:
-        """It has passed, and is not looked at for who was late yet."""
+        """A step has passed. The ranks that were late in it are not known yet."""
         if self.sampler is not None:
             self.sampler.record(step, is_own=is_own)
 
     def add(self, step: int, outcome: _C.Outcome) -> None:
-        """One call of a step that has passed, or is about to."""
+        """Records the late and excluded ranks of one call of a step."""
         if self.sampler is None:
             return
         late = late_in(outcome)
@@ -240,25 +259,27 @@ class Backups:
     def batches_in(
         self, first: int, end: int, *, per_step: int, missing: int = 0
     ) -> int:
-        """Of the loader, in the steps from `first` up to `end`.
+        """Batches that the loader has for the steps from `first` up to but excluding
+        `end`.
 
         Args:
             per_step: batches of a step.
-            missing: how many fewer there are in short steps; a sampler knows it.
+            missing: batches by which short steps are short. A sampler knows them
+                itself.
         """
         if self.sampler is None:
             return (end - first) * per_step - missing
         return self.sampler.batches_in(first, end)
 
     def states(self) -> dict[str, Any]:
-        """What travels with a copy of the state."""
+        """State of the sampler that is sent with a copy of the training state."""
         if self.sampler is None:
             return {}
         return {"sampler of register": _History(self.sampler)}
 
 
 class _History:
-    """Who was late lately: all of a sampler that is the same on all ranks."""
+    """The part of a sampler's state that is equal on all ranks: recent late ranks."""
 
     def __init__(self, sampler: BackupSampler) -> None:
         self._sampler = sampler

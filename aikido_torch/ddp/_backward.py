@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The moment at which DistributedDataParallel has put gradients in place."""
+"""Callback at the moment when DistributedDataParallel has written all gradients."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,8 @@ __all__ = ["after_backward"]
 def after_backward(call: Callable[[], None]) -> None:
     """Calls `call` once, at the end of the backward that is running on this thread.
 
-    DistributedDataParallel puts gradients in place in a callback that it queues behind
-    its last hook. So this function, called in a hook, queues a callback that queues
-    another callback.
+    DistributedDataParallel writes the gradients in a callback that it queues after its
+    last hook. So this function, called in a hook, queues a callback that queues `call`.
     """
     engine = torch.autograd.Variable._execution_engine
     engine.queue_callback(lambda: engine.queue_callback(call))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The buckets as DistributedDataParallel laid them out, to replay committed results."""
+"""The bucket layout of DistributedDataParallel, to replay committed results."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,11 +14,13 @@ __all__ = ["Bucket", "Slice", "gradients_from", "lay_out", "stride_of_gradient"]
 
 @dataclass(frozen=True)
 class Slice:
-    """Where the gradient of one parameter lies in its bucket.
+    """Place of one parameter's gradient in its bucket.
 
     Attributes:
-        stride: of the gradient in the bucket, in elements.
-        offset: from the beginning of the bucket, in elements.
+        parameter: the parameter.
+        size: shape of the gradient.
+        stride: stride of the gradient in the bucket, in elements.
+        offset: distance from the beginning of the bucket, in elements.
     """
 
     parameter: torch.Tensor
@@ -56,8 +58,8 @@ def stride_of_gradient(size: Sequence[int], stride: Sequence[int]) -> tuple[int,
 def lay_out(bucket: GradBucket) -> Bucket:
     """Remembers the layout of `bucket` without its contents.
 
-    `bucket.gradients()` are views of the right sizes and offsets, but they are row by
-    row whatever the layout of their values is.
+    `bucket.gradients()` are views with the right sizes and offsets. But their strides
+    are always row-major, also if the values have another layout.
     """
     buffer = bucket.buffer()
     slices = tuple(
@@ -82,16 +84,16 @@ def gradients_from(
     unused: set[int],
     others: Iterable[torch.Tensor] = (),
 ) -> Iterator[None]:
-    """Within it the parameters have the gradients that lie in the buckets' memory.
+    """Context in which parameters have the gradients that lie in the buckets' memory.
 
     Args:
-        buckets: all of a model.
-        are_views: whether DistributedDataParallel gives gradients as views of its
-            buckets. They lie in memory then as they would after a backward: a norm may
-            be summed in another order where the alignment differs.
+        buckets: all buckets of a model.
+        are_views: True if DistributedDataParallel makes gradients views of its buckets.
+            Then they also lie in memory as they would after a backward. Otherwise a
+            norm could be summed in another order, because the alignment differs.
         unused: ids of parameters that never get a gradient.
-        others: parameters that the optimizer steps, too. Those that lie in no bucket
-            have no gradient.
+        others: further parameters that the optimizer steps. If they lie in no bucket,
+            they have no gradient.
     """
     slices = [(s, b.scratch) for b in buckets for s in b.slices]
     own = {id(p): (p, p.grad) for p in [*others, *(s.parameter for s, _ in slices)]}
@@ -110,8 +112,8 @@ def gradients_from(
 def _gradient(s: Slice, scratch: torch.Tensor, *, is_view: bool) -> torch.Tensor:
     if is_view:
         return scratch.as_strided(s.size, s.stride, s.offset)
-    # DistributedDataParallel reads what a hook returns in the layout that the parameter
-    # has at that moment, even where the bucket was written in another one.
+    # DistributedDataParallel reads the result of a hook in the layout that the
+    # parameter has at that moment, even if the bucket was written in another layout.
     stride = stride_of_gradient(s.size, s.parameter.stride())
     view = scratch.as_strided(s.size, stride, s.offset)
     memory = torch.empty_strided(s.size, stride, dtype=view.dtype, device=view.device)

@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Finds ranks that make a call of the loop in different steps, and names the call.
+"""Detection of a call that ranks make in different steps, with its line of code.
 
 Note [calls in different steps]
-The buckets of a model and the calls of the loop are numbered in groups of their own, so
-the engine does not see that one rank calls where another one trains. What holds in each
-loop: all ranks have made the same calls before the backward of a step begins. So each
-rank writes down how many it has made by then (`Counts`), and tells:
+The buckets of a model and the calls of the loop have separate sequence numbers, because
+they run on separate groups. So the engine does not see that one rank makes a call while
+another rank trains.
 
-    a rank that stands still for a second      its next step, and its calls
-    each rank in every 25th step, and behind   the step, and its calls before it
-    a step with more calls than the last one
+In each correct loop, all ranks have made the same number of calls before the backward
+of a step begins. So each rank records this number for each step (`Counts`), and sends
+messages:
 
-A rank that has begun the step of the first kind without one of these calls never makes
-it in time, so all ranks would wait for each other. It says so: the call fails on all
-ranks with a text that names ranks, steps and the line of the loop. A rank that has gone
-past steps and finds too few calls by the second kind leaves out those that are missing.
+    sender                                     content
+    a rank without progress for one second     its next step and its number of calls
+    each rank, every 25th step                 the step and its number of calls
+    a rank after a step with an unusual count  the step and its number of calls
+
+The first kind of message finds deadlocks. If a rank has begun that step with fewer
+calls, it never makes the missing call in time, and all ranks would wait for each other.
+This rank reports it: the call fails on all ranks with a text that names ranks, steps
+and the line of the loop.
+
+The other two kinds serve late ranks. A rank that was brought past some steps and finds
+fewer calls than the message says skips the numbers of the missing calls.
 """
 
 import atexit
@@ -38,32 +45,34 @@ from aikido_torch.errors import AikidoError
 
 __all__ = ["CallWatch", "Counts", "Place"]
 
-# Beside those of `_exchange`.
+# Message tags beside the tags of `_exchange`.
 _TAG = 0x61680000
 _NUM_TAGS = 0x10000
 _MESSAGE_BYTES = 1024
 _MOST_TOGETHER = 8
 _LOOK_S = 0.25
 _CLOSE_S = 1.0
-_EXIT_S = 60.0  # for the end of the group, which takes shutdown.linger_ms at most
-_STILL_S = 1.0  # until a rank tells where it stands
-_SURE_S = 1.0  # until a call that is missing is an error
+_EXIT_S = 60.0  # For the end of the group, which takes shutdown.linger_ms at most.
+_STILL_S = 1.0  # Time without progress after which a rank tells its place.
+_SURE_S = 1.0  # Time after which a missing call is an error.
 _MOST_HOOKS = 4096
 _TOLD_STEPS = 25
-_TOLD_APART = 5  # steps at least, where they have not all the same number of calls
-_SHOWN_BYTES = 200  # of a line
+# Least number of steps between messages if steps have different numbers of calls.
+_TOLD_APART = 5
+_SHOWN_BYTES = 200  # Bytes of the text that names the call and its line.
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank is.
+    """Progress of one rank through the loop.
 
     Attributes:
-        rank: in the group of the model.
-        step: the next one whose backward it begins, or has just begun.
-        calls: that it has made before that.
-        where: the call that it is in, and its line; "" where that is not known.
-        is_still: it makes no progress there.
+        rank: rank in the model's group.
+        step: the next step whose backward it begins, or the step that it has just
+            begun.
+        calls: number of calls that it has made before this backward.
+        where: the call that it executes, and the line; "" if unknown.
+        is_still: True if it has made no progress for a second.
     """
 
     rank: int
@@ -74,27 +83,27 @@ class Place:
 
 
 class Counts:
-    """The calls that this rank had made when each backward began."""
+    """Numbers of calls that this rank had made when each backward began."""
 
     def __init__(self) -> None:
         self._hooks: deque[tuple[int, int]] = deque(maxlen=_MOST_HOOKS)
 
     def on_hook(self, step: int, calls: int) -> None:
-        """The backward of `step` begins, behind so many calls."""
+        """The backward of `step` begins after `calls` calls."""
         self._hooks.append((step, calls))
 
     def add(self, count: int) -> None:
-        """So many numbers of calls before the last backward were left out since."""
+        """Adds `count` call numbers that were skipped before the last backward."""
         hooks = [(step, calls + count) for step, calls in self._hooks]
         self._hooks = deque(hooks, maxlen=_MOST_HOOKS)
 
     def by(self, step: int) -> int | None:
-        """The calls before the first backward from `step` on; None: there is none."""
+        """Calls before the first backward from `step` on; None if there was none."""
         found = self._first_from(step)
         return None if found is None else found[1]
 
     def lacks(self, place: Place) -> int | None:
-        """The step that this rank has begun without a call of `place`; None: none."""
+        """The step that this rank has begun without a call of `place`; None if none."""
         found = self._first_from(place.step)
         return found[0] if found is not None and found[1] < place.calls else None
 
@@ -110,20 +119,21 @@ class Counts:
 
 
 class CallWatch:
-    """One rank's end, with a thread of its own.
+    """One rank's end of the messages, with a thread of its own.
 
     Args:
-        calls: the backend of the model's group, on which the loop calls.
-        buckets: the backend that carries the messages.
-        number: equal on all ranks; another one for each watch on `buckets`.
-        at_end: called by another thread once `ended` is set.
+        calls: backend of the model's group, on which the loop makes its calls.
+        buckets: backend that carries the messages.
+        number: equal on all ranks, and different for each watch on `buckets`.
+        at_end: called by another thread after `ended` is set.
 
     Attributes:
-        ended: ends the thread.
-        told: places of others that `missing` has not looked at.
-        failure: a call was made in different steps; what ranks have to raise.
-        quiet: steps that this rank begins without `on_hook`. They end when there is
-            something in `told` or `failure`.
+        ended: ends the thread when set.
+        told: places of other ranks that `missing` has not processed.
+        failure: text of the error that ranks must raise, because a call was made in
+            different steps; "" if there is none.
+        quiet: native record of steps that begin without `on_hook`. Such steps end when
+            `told` or `failure` gets a value.
     """
 
     def __init__(
@@ -137,15 +147,17 @@ class CallWatch:
         self._calls, self._buckets = calls, buckets
         self.quiet: _C.QuietSteps | None = None
         self._tag = _TAG + number % _NUM_TAGS
-        self._thread_id = threading.get_ident()  # of the training
+        self._thread_id = threading.get_ident()  # Thread id of the training thread.
         self._next_step = 0
         self._counts = Counts()
-        self._lock = threading.Lock()  # of _counts and told
+        self._lock = threading.Lock()  # Protects _counts and told.
         self.told: list[Place] = []
         self._regular_told = -1
-        self._told_at = 0  # step
-        self._last_hook = (-1, -1)  # calls, and how many more than at the one before
-        self._is_irregular = False  # since the place was told
+        self._told_at = 0  # The step of the last message about a place.
+        # Number of calls at the last backward, and its increase since the one before.
+        self._last_hook = (-1, -1)
+        # True if the increase has changed since the last message.
+        self._is_irregular = False
         self.failure = ""
         self.ended = threading.Event()
         self._sending = threading.Lock()
@@ -162,13 +174,13 @@ class CallWatch:
             daemon=True,
         )
         self._thread.start()
-        # A thread that holds Python's lock at the end of the process would break it.
+        # A thread that holds the GIL at the end of the process would crash the process.
         atexit.register(_close, weakref.WeakMethod(self.close), self._thread)
 
-    # ---- the thread that trains ----
+    # ---- the training thread ----
 
     def on_hook(self, step: int) -> int:
-        """The backward of `step` begins. Returns how many calls were made before it."""
+        """The backward of `step` begins. Returns the number of calls made before it."""
         calls = self._calls.num_calls
         with self._lock:
             self._counts.on_hook(step, calls)
@@ -183,9 +195,10 @@ class CallWatch:
         return calls
 
     def on_quiet(self) -> None:
-        """Takes the place of `on_hook` for the quiet steps that have begun. Any thread.
+        """Records quiet steps that have begun, as `on_hook` does for other steps.
 
-        In all of them this rank had made the same calls.
+        Any thread may call it. This rank had made the same number of calls in all of
+        them.
         """
         if self.quiet is None:
             return
@@ -196,14 +209,16 @@ class CallWatch:
                 self._next_step = step + 1
 
     def on_moved(self, steps: int) -> None:
-        """This rank has gone past steps, to behind `steps` of them."""
+        """This rank was brought past steps, so that `steps` steps are behind it."""
         self._next_step = steps
 
     def missing(self, steps: int) -> int:
-        """How many calls this rank lacks of those that others had made by a step.
+        """Number of calls that this rank lacks, compared with other ranks at the same
+        step.
 
         Args:
-            steps: behind this rank. What others have told of later steps stays.
+            steps: number of steps behind this rank. Messages about later steps stay in
+                `told`.
         """
         with self._lock:
             told, self.told = self.told, []
@@ -211,7 +226,7 @@ class CallWatch:
             for place in told:
                 own = self._counts.by(place.step)
                 if own is None and place.step < steps:
-                    own = self._calls.num_calls  # it has gone past that step
+                    own = self._calls.num_calls  # This rank has gone past that step.
                 if own is None:
                     self.told.append(place)
                 else:
@@ -219,7 +234,7 @@ class CallWatch:
         return max(lacking)
 
     def on_repaired(self, count: int) -> None:
-        """So many numbers of calls were left out for what `missing` has found."""
+        """Records that `count` call numbers were skipped because of `missing`."""
         with self._lock:
             self._counts.add(count)
 
@@ -228,7 +243,7 @@ class CallWatch:
         self.ended.set()
         self._thread.join(timeout=_CLOSE_S)
 
-    # ---- its own thread ----
+    # ---- the watch's own thread ----
 
     @property
     def _own(self) -> int:
@@ -257,7 +272,7 @@ class CallWatch:
                 self._sent.append((tensor, work))
 
     def look(self) -> bool:
-        """One turn of the thread. Returns whether there is another one."""
+        """One iteration of the thread. Returns True if another one must follow."""
         while self._incoming[0][1].is_completed():
             tensor, work = self._incoming.pop(0)
             try:
@@ -300,7 +315,7 @@ class CallWatch:
                 step = self._counts.lacks(place)
             missing = place.calls - self._calls.num_calls
             if step is None or missing <= 0:
-                # It may begin that step without the call later on.
+                # That rank may still begin its step without the call.
                 self._suspects[rank] = (place, now)
             elif now - since >= _SURE_S:
                 self._refuse(place, step, missing)
@@ -331,13 +346,13 @@ class CallWatch:
     def _fail(self, text: str) -> None:
         self.failure = text
         self._end_quiet_steps()
-        # Whoever waits for a bucket that will not come hears why.
+        # A rank that waits for a bucket that never comes then raises this text.
         self.ended.wait(2 * _LOOK_S)
         self._buckets.abort()
 
 
-# The last reference to a handle may go in any thread and in the middle of a step, so
-# what takes long at its end is done here.
+# The last reference to a handle may go in any thread, and in the middle of a step. So
+# the slow work at its end is done by this thread.
 def _run(
     watch: "weakref.ref[CallWatch]", ended: threading.Event, at_end: Callable[[], None]
 ) -> None:
@@ -351,25 +366,29 @@ def _run(
         del alive
     ended.wait()
     if not threading.main_thread().is_alive():
-        at_end()  # the process ends, and would wait for no thread that begins now
+        # The process ends, so starting another thread would not keep it alive.
+        at_end()
         return
-    # Others may still need results of this rank, so the process stays for this thread.
-    # A thread that a daemon starts is a daemon by default.
-    with contextlib.suppress(RuntimeError):  # the process ends already
+    # Other ranks may still need results of this rank, so the process must wait for this
+    # thread. Threads that a daemon thread starts are daemons unless told otherwise.
+    with contextlib.suppress(RuntimeError):  # Raised if the process is already ending.
         threading.Thread(target=at_end, name="aikido-end", daemon=False).start()
 
 
 def _close(
     close: "weakref.WeakMethod[Callable[[], None]]", thread: threading.Thread
 ) -> None:
-    """At the end of the process, which a thread that is still in C++ would abort."""
+    """Ends the thread at the end of the process.
+
+    A thread that is still in C++ at that moment would abort the process.
+    """
     if (alive := close()) is not None:
         alive()
-        thread.join(timeout=_EXIT_S)  # for `at_end`
+        thread.join(timeout=_EXIT_S)  # Waits for `at_end`.
 
 
 def call_of(thread_id: int) -> str:
-    """The function of torch.distributed that a thread is in, and its caller's line."""
+    """The torch.distributed function that a thread executes, and the caller's line."""
     frame = sys._current_frames().get(thread_id)
     name = ""
     while frame is not None:

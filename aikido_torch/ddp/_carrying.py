@@ -13,16 +13,16 @@ __all__ = ["Carrying"]
 
 
 class Carrying:
-    """Of one handle. For the thread that trains.
+    """Late gradients of one handle. For the training thread only.
 
     Args:
-        rank: this one, in the group of the model.
-        is_on: late gradients are carried; else they are lost.
+        rank: this rank in the model's group.
+        is_on: True if late gradients are carried; otherwise they are lost.
 
     Attributes:
-        is_on: as given.
-        carries: what is late, by bucket.
-        num_steps: own steps to which something was added.
+        is_on: the argument.
+        carries: the late gradients by index of the bucket.
+        num_steps: own steps to which a late gradient was added.
     """
 
     def __init__(self, rank: int, *, is_on: bool) -> None:
@@ -33,12 +33,14 @@ class Carrying:
         self._last_step = -1
 
     def add_to(self, bucket: GradBucket, step: int, scale: float) -> None:
-        """Adds what is late to a bucket of `step`, whose loss has that scale."""
+        """Adds pending values to a bucket of `step`; its loss has the factor `scale`."""
         has_added = self.carries[bucket.index()].add_to(bucket.buffer(), scale)
         if has_added and self._last_step < step:
             self._last_step = step
             self.num_steps += 1
 
     def watch(self, bucket: GradBucket, work: _C.AikidoWork) -> None:
-        """`work` sums the bucket, and may end without (a part of) it."""
+        """`work` sums the bucket. It may end without this contribution, or a part of
+        it.
+        """
         self.carries[bucket.index()].watch(work, self._rank)

@@ -9,9 +9,10 @@ class CatchUp(int):
     """What `catch_up` did: the number of steps that this rank went forward, and how.
 
     Attributes:
-        steps_replayed: by the optimizer, on the gradients that the others committed.
-        steps_copied: skipped through by a copy of the state of another rank.
-        state_copied_from: that rank; None if there was no copy.
+        steps_replayed: steps that the optimizer did on gradients committed by the
+            others.
+        steps_copied: steps skipped through by a copy of the state of another rank.
+        state_copied_from: the rank whose state was copied; None if there was no copy.
         batches_to_skip: number of batches that the data loader has to skip.
     """
 
@@ -47,5 +48,5 @@ class CatchUp(int):
         )
 
 
-# That of nearly every step: no step of others was left to take.
+# The result in nearly every step: this rank had missed no step.
 ALL_TAKEN = CatchUp()

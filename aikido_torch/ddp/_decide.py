@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Decides how a rank that is behind comes back. Pure: numbers in, decision out."""
+"""Choice between replay and state copy for a rank that is behind. Pure function."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ __all__ = ["Decision", "Situation", "StateCopy", "decide"]
 
 Way = Literal["none", "replay", "copy"]
 _WHEN = ("fewer_bytes", "always", "never")
-# The last own steps of a rank, which say how long one takes as a rule.
+# Number of recent own steps whose median duration is the usual duration.
 OWN_STEPS = 15
-# Seconds that a rank is waited for where nothing else is said.
+# Bounds of the wait for one rank's state without `timeout_ms`.
 _LEAST_S, _MOST_S = 1.0, 30.0
 
 
@@ -59,11 +59,11 @@ class StateCopy:
             )
 
     def timeout_s(self, own_steps_s: Sequence[float]) -> float:
-        """How long one rank is waited for.
+        """Seconds to wait for the state of one rank.
 
         Args:
-            own_steps_s: what the last own steps of this rank took. The one in which it
-                was late says nothing of the others: the median counts.
+            own_steps_s: seconds that the last own steps of this rank took. The median
+                counts, because the step in which this rank was late is longer.
         """
         if self.timeout_ms is not None:
             return self.timeout_ms / 1e3
@@ -73,16 +73,17 @@ class StateCopy:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """What the decision is made from.
+    """The facts from which the decision follows.
 
     Attributes:
-        steps_behind: that the others have committed and this rank has not applied.
-        steps_held: those of them, from the first on, whose results are here; the others
-            keep the rest and send it.
-        gradient_bytes: of one step.
-        state_bytes: of one copy.
-        may_copy: the copy would be whole, nobody was asked in vain, and the others do
-            not wait for this rank themselves.
+        steps_behind: steps that the others have committed and this rank has not
+            applied.
+        steps_held: the first of those steps, whose results this rank has received;
+            other ranks keep the results of the remaining steps and send them.
+        gradient_bytes: bytes of the gradients of one step.
+        state_bytes: bytes of one copy.
+        may_copy: True if a copy would be complete, no rank was asked in vain in this
+            catch_up, and the other ranks do not wait for this rank.
     """
 
     steps_behind: int
@@ -94,13 +95,13 @@ class Situation:
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now.
+    """The action to take now.
 
     Attributes:
         way: "none", "replay" or "copy".
-        steps: to replay; 0 with the other ways.
+        steps: steps to replay; 0 with the other ways.
         reason: "up_to_date", "never", "always", "cannot_copy", "small", "fewer_bytes"
-            (in the copy) or "more_bytes".
+            (the copy has fewer bytes) or "more_bytes".
     """
 
     way: Way
@@ -109,7 +110,7 @@ class Decision:
 
 
 def decide(rule: StateCopy, now: Situation) -> Decision:
-    """Whether to replay the missed steps or to copy a state behind them."""
+    """Decides whether to replay the missed steps or to copy a later state."""
     if now.steps_behind <= 0:
         return Decision("none", 0, "up_to_date")
     replay_bytes = now.steps_behind * now.gradient_bytes

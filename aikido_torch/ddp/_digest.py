@@ -4,8 +4,8 @@
 
 Equal values have equal digests. The memory layout of a tensor and the order of entries
 in a dictionary do not count, because a copied or loaded state may differ in both.
-Buffers are left out: those of batch normalisation differ between ranks in a healthy
-training.
+Buffers are excluded, because those of batch normalisation differ between ranks in a
+healthy training.
 """
 
 import hashlib
@@ -21,10 +21,11 @@ from aikido_torch import _C
 __all__ = ["Digesting", "StateDigest", "device_digest", "named_state", "option_values"]
 
 _PLAIN = (bool, int, float, complex, str, type(None))
-_SHARDED = "ZeroRedundancyOptimizer"  # importing it takes long
-# So much is read in less time than a thread takes to start beside a training.
+# The name is compared, because importing the class takes long.
+_SHARDED = "ZeroRedundancyOptimizer"
+# Reading this many bytes takes less time than starting a thread.
 _FEW_BYTES = 4 << 20
-_CHUNK = 1 << 20  # elements of a tensor on a device that are weighed at a time
+_CHUNK = 1 << 20  # Elements of a device tensor that are processed at a time.
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class StateDigest:
     """The digests of one rank's state before one step.
 
     Attributes:
-        step: optimizer steps that the state has behind it.
-        parts: by the name of a tensor or option.
+        step: number of optimizer steps that the state has behind it.
+        parts: the digest of each tensor and option, by name.
     """
 
     step: int
@@ -41,7 +42,7 @@ class StateDigest:
 
     @property
     def total(self) -> str:
-        """One text for all parts."""
+        """One digest of all parts, as a hexadecimal text."""
         text = repr(sorted(self.parts.items())).encode()
         return hashlib.blake2b(text, digest_size=16).hexdigest()
 
@@ -59,9 +60,9 @@ def named_state(
     """The tensors that a step changes, in an order that is the same on all ranks.
 
     Args:
-        names: of the parameters, by their ids.
-        optimizer: of the parameters. A ZeroRedundancyOptimizer has another part of the
-            state on each rank, so only its parameters count.
+        names: names of the parameters by their ids.
+        optimizer: optimizer of the parameters. With a ZeroRedundancyOptimizer each rank
+            has another part of the optimizer state, so only the parameters count.
     """
     is_sharded = any(c.__name__ == _SHARDED for c in type(optimizer).__mro__)
     for g, group in enumerate(optimizer.param_groups):
@@ -75,7 +76,7 @@ def named_state(
 
 
 def option_values(optimizer: torch.optim.Optimizer) -> dict[str, object]:
-    """The plain options of the optimizer, by place."""
+    """The optimizer's options that are numbers, texts or tuples, by place."""
     found: dict[str, object] = {}
     for g, group in enumerate(optimizer.param_groups):
         for key, value in group.items():
@@ -89,15 +90,16 @@ def option_values(optimizer: torch.optim.Optimizer) -> dict[str, object]:
 
 
 class Digesting:
-    """A digest that is computed beside the training.
+    """A digest that is computed while the training goes on.
 
-    The thread that trains makes it, and calls `finish` before anything changes a
-    tensor. Tensors in host memory are read at once if they are few bytes, and else by a
-    thread of their own; those on a device by its current stream.
+    The training thread makes it, and calls `finish` before anything changes a tensor.
+    Tensors in host memory are read at once if they have few bytes, otherwise by a
+    thread of this object. Tensors on a device are read by the device's current stream.
 
     Args:
-        step: optimizer steps that the state has behind it.
-        names: of the parameters, by their ids.
+        step: number of optimizer steps that the state has behind it.
+        names: names of the parameters by their ids.
+        optimizer: optimizer of the parameters.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class Digesting:
         self._thread.start()
 
     def _read(self) -> None:
-        # A copy only where the order of the indices is not the one in memory.
+        # contiguous() copies only if the index order differs from the memory order.
         tensors = [tensor.contiguous() for tensor in self._host.values()]
         self._found = _C.digests(tensors)
 
@@ -132,7 +134,7 @@ class Digesting:
             self._thread.join()
 
     def result(self) -> StateDigest:
-        """Waits for all of it."""
+        """Waits for all parts and returns the digest."""
         self.finish()
         parts = dict(zip(self._host, self._found, strict=True))
         for name, value in self._on_device.items():
@@ -145,7 +147,11 @@ class Digesting:
 
 
 def device_digest(tensor: torch.Tensor) -> torch.Tensor:
-    """A digest as one number on the tensor's device; nothing waits for it."""
+    """Digest of a tensor as one int64 scalar on the tensor's device, without a wait.
+
+    Each chunk of elements is multiplied with pseudo-random odd weights and summed; the
+    sums are combined by a polynomial in 64-bit arithmetic.
+    """
     flat = tensor.contiguous().flatten().view(torch.uint8)
     if flat.numel() % 4 == 0 and flat.storage_offset() % 4 == 0:
         flat = flat.view(torch.int32)
@@ -158,7 +164,8 @@ def device_digest(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _weights(count: int, device: torch.device) -> torch.Tensor:
-    # Odd, so that each change of one element changes the sum; else as good as random.
+    # Odd weights, so that a change of one element always changes the sum. All other
+    # bits are pseudo-random.
     numbers = torch.arange(count, dtype=torch.int64, device=device)
     mixed = numbers * -7046029254386353131 + 1442695040888963407
     mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
@@ -166,7 +173,7 @@ def _weights(count: int, device: torch.device) -> torch.Tensor:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a distributed tensor that lies on this rank."""
+    """The part of a DTensor that lies on this rank; other tensors as they are."""
     to_local: Any = getattr(tensor, "to_local", None)
     local = tensor if to_local is None else to_local()
     assert isinstance(local, torch.Tensor)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What would fail when a rank is late, tried once at `register`.
+"""Trial at `register` of everything that could fail later when a rank is late.
 
-A state is taken, pickled, read back, laid out and compared as for a late rank, but for
-the bytes of plain tensors, which are not copied. Gradients are checked by what
+A state is taken, pickled, read back, laid out and compared as for a late rank. Only the
+bytes of plain tensors are not copied. Gradients are checked by what
 DistributedDataParallel does with each parameter.
 """
 
@@ -35,7 +35,7 @@ _FRAMEWORKS = (
 
 
 def where_to_set(option: str, value: object) -> str:
-    """Where frameworks take an option of DistributedDataParallel."""
+    """Text that says where frameworks take an option of DistributedDataParallel."""
     return _FRAMEWORKS.format(option, value)
 
 
@@ -43,11 +43,11 @@ def where_to_set(option: str, value: object) -> str:
 
 
 def check_state(state: TrainingState, others: Mapping[str, Stateful]) -> None:
-    """Refuses a state that cannot be given to another rank, or taken from one.
+    """Refuses a state that cannot be sent to another rank or read by another rank.
 
     Args:
-        state: of this rank, with `others`.
-        others: what `register` was given as `state`, by name.
+        state: training state of this rank, including `others`.
+        others: the argument `state` of `register`, by name.
 
     Raises:
         ConfigError: with the path of the first part that is at fault.
@@ -58,7 +58,7 @@ def check_state(state: TrainingState, others: Mapping[str, Stateful]) -> None:
     _check_optimizer_memory(parts["optimizer"])
     _check_leaves(parts, "")
     outline, tensors = _pickled("the state", parts)
-    # Never written to, so it takes no memory.
+    # Nothing writes to this memory, so the kernel never allocates its pages.
     data = torch.empty(bytes_of(tensors), dtype=torch.uint8)
     read = unpickled(outline, data, torch.device("cpu"))
     if found := state.difference(read):
@@ -70,7 +70,7 @@ def check_state(state: TrainingState, others: Mapping[str, Stateful]) -> None:
 
 
 def _check_other(path: str, other: Stateful) -> None:
-    """Takes the state of `other` and gives it back, as a copy does."""
+    """Takes the state of `other` and loads it again, as a copy does."""
     try:
         given = other.state_dict()
     except Exception as error:
@@ -150,7 +150,11 @@ def _check_tensor(path: str, tensor: torch.Tensor) -> None:
 
 
 def _check_optimizer_memory(groups: Any) -> None:
-    """A rank that copies gives each entry memory of its own, so none may be shared."""
+    """Refuses optimizer entries that share memory.
+
+    A rank that copies a state allocates memory for each entry, so sharing would be
+    lost.
+    """
     seen: dict[int, str] = {}
     for path, leaf in _leaves(groups, "optimizer"):
         if not isinstance(leaf, torch.Tensor) or leaf.numel() == 0 or leaf.is_meta:
@@ -188,13 +192,14 @@ def _refused(path: str, why: str, remedy: str) -> ConfigError:
 
 
 def check_gradients(model: DistributedDataParallel, *, skips: bool) -> None:
-    """Refuses gradients that do not come through the hook, or not as dense floats.
+    """Refuses gradients that bypass the hook, and gradients that are not dense floats.
 
     Args:
-        skips: the policy may go on without a rank.
+        model: the wrapped model.
+        skips: True if the policy may go on without a rank.
 
     Raises:
-        ConfigError: with the names of the parameters and what to set.
+        ConfigError: with the names of the parameters and the option to set.
     """
     if getattr(model, "_use_python_reducer", False):
         raise ConfigError(

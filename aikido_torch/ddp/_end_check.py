@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Compares the states of all ranks after the last step of a training.
+"""Comparison of the states of all ranks after the last step of a training.
 
 Note [the last steps]
-The steps behind the last digest of `_state_check.py` would go unchecked, and a rank
-that differs has no next step in which it could ask for a state. So each rank takes a
-digest after its last step, sends it to all others and waits for theirs. A rank that
-differs copies the state of one that agrees with the majority, and sends its digest
-again. The others stay until they have that digest, and give their states meanwhile.
+The steps after the last digest of `_state_check.py` would stay unchecked, and a rank
+that differs has no next step in which it could ask for a state. So each rank computes a
+digest after its last step, sends it to all others and waits for their digests. A rank
+that differs copies the state of a rank that agrees with the majority, and sends its new
+digest. The other ranks stay until they have received that digest, and send their states
+on request.
 
-    tell      own digest to all
+    tell      send the own digest to all ranks
     wait      for the digests of all ranks that have not left
-    repair    this rank differs: ask, copy, tell again
-    serve     another rank differs: give the state until it has told again
+    repair    if this rank differs: ask, copy, tell again
+    serve     if another rank differs: send the state until that rank has told again
 
-There is one deadline for all of it.
+One deadline covers all of it.
 """
 
 import logging
@@ -35,42 +36,42 @@ __all__ = ["EndCheck", "Ending", "end_check_of"]
 
 _log = logging.getLogger("aikido")
 _LOOK_S = 0.001
-_TELL_S = 1.0  # until an error is on its way to all others
+_TELL_S = 1.0  # Time to send an error to all other ranks.
 
 
 class Ending(Protocol):
-    """The handle whose training ends."""
+    """Interface of the handle whose training ends."""
 
     _backend: Any
     _state: TrainingState
 
     @property
     def steps(self) -> int:
-        """Behind this rank."""
+        """Number of optimizer steps that this rank has done."""
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Catches up and runs its EndCheck."""
+        """Catches up and runs the EndCheck of this handle."""
 
     def _look(self) -> None:
-        """Takes in messages; raises the failure that another rank has told."""
+        """Receives messages; raises a failure that another rank has reported."""
 
     def _answer(self) -> None:
-        """Gives its state to ranks that have asked for it."""
+        """Sends the state to ranks that have asked for it."""
 
     def _refuse(self) -> None:
-        """Takes in messages, and gives its state to nobody."""
+        """Receives messages, and refuses requests for the state."""
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
-        """Puts a state in place and returns its parts; None: it is too old."""
+        """Applies a state and returns its parts; None if it is too old."""
 
 
 class EndCheck:
-    """One rank's part of the last comparison. For the thread that trains.
+    """One rank's part of the last comparison. For the training thread only.
 
     Args:
-        exchange: carries the digests.
+        exchange: sends and receives the digests.
         place: rank and size of the group.
-        check: takes digests and writes sentences.
+        check: computes digests and writes the sentences.
     """
 
     def __init__(
@@ -82,10 +83,13 @@ class EndCheck:
         self._compared_at = -1
 
     def run(self, handle: Ending, timeout_s: float) -> None:
-        """Returns when all ranks have told equal states, or are gone, or it is time.
+        """Compares the states of the ranks after the last step.
+
+        Returns when all ranks have told equal states, when the others have left, or
+        after `timeout_s` seconds.
 
         Raises:
-            RanksDifferError: a rank differs, and that is an error.
+            RanksDifferError: a rank differs, and `check` is "error".
         """
         if self.is_behind(handle):
             return
@@ -126,17 +130,17 @@ class EndCheck:
             self._stay(handle, ends, deadline)
 
     def is_behind(self, handle: Ending) -> bool:
-        """Whether `handle` was closed, and has made no step since."""
+        """True if the states were compared and no step was done since."""
         return self._compared_at == handle.steps
 
     @property
     def has_failed(self) -> bool:
-        """A difference has been raised as an error already."""
+        """True if a difference has been raised as an error already."""
         failures = self._check.failure, self._exchange.failure
         return any(f is not None and f.__traceback__ is not None for f in failures)
 
     def abstain(self) -> None:
-        """Tells the others that this rank compares nothing: they need not wait."""
+        """Tells the other ranks not to wait, because this rank compares nothing."""
         self._number += 1
         self._exchange.tell_end(self._number, 0, "")
 
@@ -162,7 +166,7 @@ class EndCheck:
             time.sleep(_LOOK_S)
 
     def _stay(self, handle: Ending, ends: Ends, deadline: float) -> None:
-        """Gives its state to those that differ until they do not, or have left."""
+        """Serves ranks that differ until they agree or have left."""
 
         def differing() -> list[int]:
             verdict = ends.verdict(())
@@ -224,10 +228,15 @@ def _listed(ranks: list[int]) -> str:
 def end_check_of(
     handle: Ending, exchange: Exchange | None, state_check: StateCheck
 ) -> EndCheck | None:
-    """Makes the check of `handle`, whose group closes the handle before it ends.
+    """Makes the check of `handle`; its group closes the handle before it ends.
 
-    That is in `destroy_process_group`, if no exception is on its way out and no error
+    `destroy_process_group` does that, unless an exception is being raised or an error
     of the check was raised before. The group keeps the check alive, but not the handle.
+
+    Args:
+        handle: the handle of a registered model.
+        exchange: None if the policy never skips; then there is no check.
+        state_check: computes digests and writes the sentences.
     """
     if exchange is None:
         return None

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Steps at which all ranks do the same besides training. Pure.
+"""Steps at which all ranks do more than train. Pure.
 
 Note [meeting steps]
 A loop logs, evaluates or saves in every n-th step, often with collectives. A late rank
 that `catch_up` brings past such a step never calls them, and the others wait for it. So
-`catch_up` stops in front of each meeting step. How far in front depends on where the
-loop asks:
+`catch_up` stops before each meeting step. The distance depends on the place where the
+loop calls `every`:
 
-    catch_up, every, backward     asks before the backward: catch_up may end at step n,
-                                  and the question comes next
-    catch_up, backward, every     asks behind the backward: the rank has to do the step
-                                  before n itself, so catch_up ends at step n - 1
+    catch_up, every, backward     every comes before the backward: catch_up may end at
+                                  step n, and the call of every follows
+    catch_up, backward, every     every comes after the backward: the rank must do the
+                                  step before n itself, so catch_up ends at step n - 1
 """
 
 import sys
@@ -24,14 +24,14 @@ __all__ = ["Every"]
 
 @dataclass
 class _Meeting:
-    """What is known of the meetings in every n-th step."""
+    """Knowledge about the meetings in every n-th step."""
 
-    asked_at: int  # the number of steps at the last question
+    asked_at: int  # Number of steps at the last call of `every(n)`.
     is_behind_backward: bool = False
 
 
 class Every:
-    """The meeting steps of one handle. For the thread that trains."""
+    """The meeting steps of one handle. For the training thread only."""
 
     def __init__(self) -> None:
         self._meetings: dict[int, _Meeting] = {}
@@ -46,9 +46,17 @@ class Every:
         self._is_behind_backward = True
 
     def is_due(self, n: int, steps: int) -> bool:
-        """Whether a rank with `steps` steps behind it is at a meeting step.
+        """Whether a rank that has done `steps` steps is at a meeting step.
 
-        True as well if it has come past one without being asked, by a copied state.
+        It is also true if a copied state brought the rank past a meeting step since the
+        last call.
+
+        Args:
+            n: distance of meeting steps, at least 1.
+            steps: number of optimizer steps that this rank has done.
+
+        Raises:
+            ConfigError: n is no whole number, or below 1.
         """
         if type(n) is not int or n < 1:
             raise ConfigError(

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Asking another rank for its state, and answering; beside all collectives.
+"""Messages by which ranks copy states from each other, outside of all collectives.
 
-Tagged messages on the group that DistributedDataParallel uses, so they have no number
-among its calls and nobody has to take part. Everything is posted and looked at later;
-only `Fetch.result` waits, with a deadline.
+The messages are tagged point-to-point messages on the group of the buckets. So they
+have no number among the calls of the group, and no other rank takes part. All transfers
+are posted and polled later; only `Fetch.result` waits, with a deadline.
 
-    who is behind                     the rank that it asks
+    rank that is behind               rank that is asked
     ASK(id, step)        --------->   noticed at its next step boundary
                          <---------   head (step, call, sizes), then outline and data
-                         <---------   seal: all others have the results in it; from
-                                      the progress thread, while the giver trains on
+                         <---------   seal: all other ranks have the results that the
+                                      state contains; sent by the progress thread
+                                      while the asked rank trains on
     or                   <---------   head (nothing): it is not ahead itself
-    FAILED(text)         --------->   to all: the state does not fit here, or differs
-    DIGEST(step, digest) --------->   to all, every so many steps
+    FAILED(text)         --------->   to all: the state does not fit, or ranks differ
+    DIGEST(step, digest) --------->   to all, every `check_every` steps
     SHORT(step, batches) --------->   to all, in a step of fewer batches
     END(number, ..)      --------->   to all, after the last step
 
-A patient ask is answered as soon as the rank is ahead, instead of with nothing.
+A patient ask is answered as soon as the asked rank is ahead, instead of with nothing.
 
-Without the seal a state is of no use: a result that only its giver has seen may still
-be decided otherwise, if the giver is lost.
+A state without the seal must not be used. If a result has been received only by the
+sender of the state, and that rank is lost, the other ranks may still decide on another
+result.
 """
 
 import json
@@ -44,7 +46,7 @@ from aikido_torch.errors import (
 
 __all__ = ["Ask", "Copied", "Exchange", "Fetch"]
 
-# Tags from here on are ours on the group: one for messages, the next ones for answers.
+# First tag of this module: one tag for messages, the following tags for answers.
 _TAG = 0x61690000
 _TAGS_PER_MODEL = 0x100
 _NUM_MODELS = 0x100000
@@ -52,16 +54,18 @@ _MESSAGE_BYTES = 2048
 _MOST_TOGETHER = 8
 _NOTHING = -1
 _LOOK_S = 0.0005
-# What a transfer is given after its head, besides the time-out: even slow links do.
+# Assumed least transfer rate of the state, which extends the deadline after the head.
 _BYTES_PER_S = 4 << 20
-# And for its seal, if another rank is stopped meanwhile.
+# Extra time for the seal, in case another rank is stopped meanwhile.
 _SEAL_S = 30.0
-_SEALED = 1  # as csrc/engine/group_returns.cpp writes it
+_SEALED = 1  # Value of the seal that csrc/engine/group_returns.cpp sends.
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Rank `rank` wants a state of more than `step` steps and at least `call` calls."""
+    """Request of `rank` for a state after more than `step` steps and at least `call`
+    calls.
+    """
 
     rank: int
     step: int
@@ -72,7 +76,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Copied:
-    """What came: the state of `rank` after `step` steps, with collective `call`."""
+    """A received state: that of `rank` after `step` steps, with collective `call`."""
 
     rank: int
     step: int
@@ -81,7 +85,7 @@ class Copied:
 
 
 class _Posted:
-    """A tensor on its way, in either direction."""
+    """A tensor in transfer, in either direction."""
 
     def __init__(self, tensor: torch.Tensor, work: dist.Work) -> None:
         self.tensor = tensor
@@ -91,7 +95,11 @@ class _Posted:
         return self.work.is_completed()
 
     def arrived(self) -> bool:
-        """Requires: it is over. False: it failed, for example with its sender."""
+        """Returns False if the transfer failed, for example because its sender was
+        lost.
+
+        Requires: is_over().
+        """
         try:
             self.work.wait()
         except AikidoError:
@@ -100,11 +108,11 @@ class _Posted:
 
 
 class Fetch:
-    """The answer to one ask, as far as it is here.
+    """The answer to one request, as far as it has been received.
 
     Attributes:
-        rank: that was asked.
-        step: of the rank that asks, when it asked.
+        rank: the rank that was asked.
+        step: steps that the asking rank had done when it asked.
     """
 
     def __init__(self, backend: Any, rank: int, tag: int, step: int) -> None:
@@ -125,7 +133,7 @@ class Fetch:
         self._posted.append(_Posted(tensor, work))
 
     def advance(self) -> bool:
-        """Looks at what has come. Returns `is_over`."""
+        """Processes received tensors. Returns `is_over`."""
         while not self.is_over and self._posted[0].is_over():
             posted = self._posted.pop(0)
             if not posted.arrived():
@@ -154,17 +162,22 @@ class Fetch:
         look: Callable[[], None],
         own_place: tuple[int, int] | None = None,
     ) -> Copied | None:
-        """Waits. None: there is no copy, or not in time; `is_over` tells which.
+        """Waits for the copy.
 
-        A rank that waits for this one in a call would give its state only after that:
-        then this returns at once, unless the answer has begun. Not with `own_place`.
-        It returns, too, when this rank is out of a group that cannot take it in again.
+        A rank that waits for this rank in a call would send its state only after that
+        call. In this case the method returns at once, unless the answer has begun. This
+        rule does not hold with `own_place`. It also returns if this rank is excluded
+        from a group that cannot include it again.
 
         Args:
-            timeout_s: until the answer begins.
-            look: called meanwhile, again and again.
+            timeout_s: seconds until the answer must begin.
+            look: called repeatedly while waiting.
             own_place: steps and calls of this rank. A state of the same place needs no
-                seal: all results in it are here as well.
+                seal, because this rank has received all results in it as well.
+
+        Returns:
+            The copy, or None if there is none or it did not arrive in time; `is_over`
+            tells which of both.
         """
         had_head = False
         deadline = time.monotonic() + timeout_s
@@ -197,9 +210,11 @@ class Fetch:
 
 
 def check_reachable(backend: _C.AikidoBackend) -> None:
-    """Raises PeerLostError if no rank is left that could give its state.
+    """Checks that another rank is left that could send its state.
 
-    Or if the ranks that are left are too few to take this rank in again.
+    Raises:
+        PeerLostError: no such rank is left, or too few ranks are left to include this
+            rank again.
     """
     own, size = backend.place
     gone = backend.gone
@@ -221,16 +236,16 @@ def check_reachable(backend: _C.AikidoBackend) -> None:
 
 
 class Exchange:
-    """One rank's end of the messages. For the thread that trains.
+    """One rank's end of the messages. For the training thread only.
 
     Args:
-        backend: of the group.
-        number: the same on all ranks, and another one for each exchange on a group.
+        backend: backend of the group.
+        number: equal on all ranks, and different for each exchange on a group.
 
     Attributes:
-        asks: that `answer` has not answered.
-        digests: that have come since `take_digests`.
-        failure: that another rank has told.
+        asks: requests that `answer` has not answered.
+        digests: digests received since `take_digests`.
+        failure: the failure that another rank has reported.
     """
 
     def __init__(self, backend: _C.AikidoBackend, *, number: int) -> None:
@@ -244,7 +259,7 @@ class Exchange:
         self._ends: list[tuple[int, int, int, str]] = []
         self.asks: list[Ask] = []
         self.failure: AikidoError | None = None
-        # Several, so that messages that come together are here together.
+        # Several receives are posted, so that several messages can be received at once.
         self._incoming = [self._listen() for _ in range(_MOST_TOGETHER)]
 
     def _listen(self) -> _Posted:
@@ -253,18 +268,19 @@ class Exchange:
 
     @property
     def awaited(self) -> list[dist.Work]:
-        """Messages; `look` has something to do once one of them has come."""
+        """Receives in progress; when one completes, `look` has something to process."""
         return [self._incoming[0].work]
 
     @property
     def has_news(self) -> bool:
-        """Something has come that was not taken or answered."""
+        """True if a received message was not processed or answered yet."""
         return bool(self.asks or self.digests or self._shorts or self.failure)
 
     def look(self) -> bool:
-        """Takes in the messages that have come. Never blocks.
+        """Processes the received messages. Never blocks.
 
-        Returns whether there are short steps to take, or a failure.
+        Returns:
+            True if there are short steps to take, or a failure.
         """
         while self._incoming[0].is_over():
             posted = self._incoming.pop(0)
@@ -273,7 +289,7 @@ class Exchange:
                 self._take(posted.tensor.numpy().tobytes())
             self._incoming.append(self._listen())
             if not has_arrived:
-                break  # a rank is lost: it will be so again
+                break  # A rank is lost: the next receive would fail as well.
         if self._sent:
             self._sent = [posted for posted in self._sent if not posted.is_over()]
         if self._left:
@@ -298,7 +314,7 @@ class Exchange:
         try:
             work = self._backend.send([tensor], rank, tag)
         except AikidoError:
-            return  # the next call of the training itself tells why
+            return  # The next call of the training raises the reason.
         self._sent.append(_Posted(tensor, work))
 
     def _tell(self, rank: int, fields: dict[str, Any]) -> None:
@@ -312,12 +328,12 @@ class Exchange:
                 self._send(message, rank, self._tag)
 
     def tell_digest(self, step: int, digest: str) -> None:
-        """All other ranks get it from `take_digests`. Never blocks."""
+        """Sends a digest to all other ranks, for their `take_digests`. Never blocks."""
         own, _ = self._backend.place
         self._tell_others({"rank": own, "step": step, "digest": digest})
 
     def take_digests(self) -> list[tuple[int, int, str]]:
-        """(rank, step, digest) of those that have come since the last call."""
+        """(rank, step, digest) of the digests received since the last call."""
         taken, self.digests = self.digests, []
         return taken
 
@@ -326,33 +342,39 @@ class Exchange:
         return say_both(text, self._backend)
 
     def tell_short(self, step: int, batches: int) -> None:
-        """All other ranks get it from `take_shorts`. Never blocks."""
+        """Sends the size of a short step to all others, for `take_shorts`. Never
+        blocks.
+        """
         self._tell_others({"step": step, "short": batches})
 
     def take_shorts(self) -> list[tuple[int, int]]:
-        """(step, batches) of the short steps that have come since the last call."""
+        """(step, batches) of the short steps received since the last call."""
         taken, self._shorts = self._shorts, []
         return taken
 
     def tell_end(self, number: int, step: int, digest: str) -> None:
-        """All other ranks get it from `take_ends`. Never blocks."""
+        """Sends the last digest to all other ranks, for their `take_ends`. Never
+        blocks.
+        """
         own, _ = self._backend.place
         fields = {"rank": own, "step": step, "digest": digest, "end": number}
         self._tell_others(fields)
 
     def take_ends(self, number: int) -> list[tuple[int, int, str]]:
-        """(rank, step, digest) of the n-th ends that have come, each once."""
+        """(rank, step, digest) of the ends with this number, each returned once."""
         taken = [end for end in self._ends if end[0] == number]
         self._ends = [end for end in self._ends if end[0] > number]
         return [(rank, step, digest) for _, rank, step, digest in taken]
 
     def ask(self, rank: int, step: int, *, is_patient: bool = False) -> Fetch:
-        """Begins a copy of the state of `rank`, of more than `step` steps.
+        """Begins to copy the state of `rank`, of more than `step` steps.
 
-        And behind all calls that this rank has made.
+        The state also contains the results of all calls that this rank has made.
 
         Args:
-            is_patient: the answer may wait until that rank is ahead.
+            rank: the rank to ask.
+            step: steps that this rank has done.
+            is_patient: True if the answer may wait until the asked rank is ahead.
         """
         own, _ = self._backend.place
         tag = self._tag + 1 + self._num_asks % (_TAGS_PER_MODEL - 1)
@@ -363,18 +385,20 @@ class Exchange:
         return fetch
 
     def leave(self, fetch: Fetch) -> None:
-        """What still comes of `fetch` is thrown away."""
+        """Discards the tensors of `fetch` that are still to be received."""
         if not fetch.is_over:
             self._left.append(fetch)
 
     def answer(self, step: int, take: Callable[[], Snapshot] | None) -> list[Ask]:
-        """Answers all asks, the last one of each rank with a state if there is one.
-
-        Returns those that get it.
+        """Answers all requests; the last request of each rank gets a state if possible.
 
         Args:
-            step: that `take` would give the state of.
-            take: called once if anybody is to get it; None: nobody is.
+            step: number of steps after which `take` takes the state.
+            take: called once if any rank gets a state; None if this rank must not send
+                one.
+
+        Returns:
+            The requests that were answered with a state.
         """
         call = self._backend.num_calls
         later = [
@@ -398,14 +422,20 @@ class Exchange:
             head = torch.tensor([step, call, outline.numel(), data.numel()])
             for tensor in (head, outline, data):
                 self._send(tensor, ask.rank, ask.tag)
-            # Not by this thread: its next call may wait for the rank that asks.
+            # The progress thread sends the seal. This thread's next call may wait for
+            # the rank that asks.
             self._backend.seal(call, ask.rank, ask.tag)
         return given
 
     def tell_failure(
         self, error: ConfigError | RanksDifferError, timeout_s: float
     ) -> None:
-        """All other ranks raise `error` at their next step boundary."""
+        """Makes all other ranks raise `error` at their next step boundary.
+
+        Args:
+            error: the error to send.
+            timeout_s: seconds to wait until the messages have been sent.
+        """
         fields: dict[str, Any] = {"failure": str(error)}
         if isinstance(error, RanksDifferError):
             fields |= {"rank": error.rank, "step": error.step, "tensor": error.tensor}
@@ -425,7 +455,7 @@ def _failure_of(
     step: int | None = None,
     tensor: str | None = None,
 ) -> AikidoError:
-    """What another rank has told by `tell_failure`."""
+    """The error that another rank has sent by `tell_failure`."""
     if step is None:
         return ConfigError(failure)
     return RanksDifferError(failure, rank=rank, step=step, tensor=tensor)

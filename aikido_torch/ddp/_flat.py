@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Gradients of some parameters in one piece of memory, which is reduced as a whole.
+"""Gradients of several parameters in one tensor, which is reduced as a whole.
 
-Behind the gradients lies a number for each parameter: how much of the ranks had a
-gradient for it. Where it is 0, nobody had, and the optimizer must not touch the
-parameter: a gradient of zeros would make it decay.
+After the gradients, the tensor has one number for each parameter: the share of the
+ranks that had a gradient for it. If it is 0, no rank had a gradient, and the optimizer
+must not touch the parameter: a gradient of zeros would make the parameter decay.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ __all__ = ["FlatBucket"]
 
 
 class FlatBucket:
-    """One bucket. Not for two threads at a time.
+    """One flat bucket. Not thread-safe.
 
     Args:
-        names: of the parameters, for sentences.
-        parameters: of one dtype, on one device.
-        num_signals: so many numbers more are reduced with it, 0 after `clear`.
+        names: names of the parameters, for error texts.
+        parameters: all of one dtype, on one device.
+        num_signals: count of additional numbers that are reduced too; 0 after `clear`.
 
     Attributes:
-        buffer: what is reduced.
-        signals: the extra numbers.
+        buffer: the tensor that is reduced.
+        signals: the additional numbers.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class FlatBucket:
         self._places = {id(p): i for i, p in enumerate(parameters)}
         pieces = torch.split(self.buffer[:total], sizes)
         self._views = [_view(x, p) for x, p in zip(pieces, parameters, strict=True)]
-        # By parameter: whether there was a gradient; None: nobody knows yet.
+        # By parameter: whether this rank has a gradient; None: not known yet.
         self._taken: list[bool | None] = [None] * len(sizes)
-        self._version = self.buffer._version  # after the last write of ours
+        # Version after the last write by this class.
+        self._version = self.buffer._version
         self._is_released = False
 
     @property
@@ -61,14 +62,15 @@ class FlatBucket:
         return None not in self._taken
 
     def has(self, parameter: torch.Tensor) -> bool:
-        """Whether its gradient was taken since `clear`."""
+        """Whether the gradient was taken, or is known to be missing, since `clear`."""
         return self._taken[self._places[id(parameter)]] is not None
 
     def take(self, parameter: torch.Tensor, scale: float) -> None:
-        """Moves its gradient here, times `scale`; `parameter.grad` shows it here.
+        """Moves the gradient times `scale` into the buffer; `parameter.grad` becomes a
+        view.
 
         Raises:
-            ConfigError: somebody wrote to what was taken before.
+            ConfigError: other code wrote to a gradient that was taken before.
         """
         self._check_unwritten()
         place = self._places[id(parameter)]
@@ -82,7 +84,9 @@ class FlatBucket:
         self._version = self.buffer._version
 
     def complete(self, scale: float) -> None:
-        """Those that were not taken: what is in `.grad` all the same, else zeros."""
+        """Takes the remaining gradients from `.grad`, and writes zeros where there is
+        none.
+        """
         for place, parameter in enumerate(self.parameters):
             if self._taken[place] is not None:
                 continue
@@ -96,9 +100,9 @@ class FlatBucket:
             self._version = self.buffer._version
 
     def fill(self, scale: float) -> None:
-        """Copies what is in `.grad` of all parameters, times `scale`, or zeros.
+        """Copies the `.grad` of all parameters times `scale` into the buffer, or zeros.
 
-        `.grad` stays what it is. Nobody checks what is written to it meanwhile.
+        `.grad` does not change. Writes to it are found by `check_filled` only.
         """
         gradients = [p.grad for p in self.parameters]
         self._filled = [(g, -1 if g is None else g._version) for g in gradients]
@@ -122,7 +126,7 @@ class FlatBucket:
             self.names, self.parameters, self._filled, self._views, strict=True
         ):
             now = parameter.grad
-            # One that shows this memory has the sum by now.
+            # If `.grad` is a view of this buffer, it has the sum by now.
             if now is not gradient or (
                 now is not None and now is not view and now._version != version
             ):
@@ -134,7 +138,7 @@ class FlatBucket:
                 )
 
     def empty(self) -> None:
-        """For another `fill`; `.grad` stays what it is, here or elsewhere."""
+        """Makes the bucket ready for another `fill`; `.grad` does not change."""
         self._filled = []
         self._taken = [None] * len(self.parameters)
         if self.signals.numel():
@@ -143,13 +147,15 @@ class FlatBucket:
         self._version = self.buffer._version
 
     def signal(self, number: int) -> None:
-        """Sets that signal, on this rank."""
+        """Sets the signal with this number, on this rank."""
         with torch.no_grad():
             self.signals[number] = 1
         self._version = self.buffer._version
 
     def release(self) -> None:
-        """The sums are here: `.grad` shows them, and may be changed from now on."""
+        """Makes `.grad` show the sums, which are complete. From now on they may be
+        changed.
+        """
         if self._is_released:
             return
         self.check_untouched()
@@ -158,7 +164,7 @@ class FlatBucket:
             parameter.grad = result
 
     def detach(self) -> None:
-        """Takes the gradients off their parameters, for `attach`."""
+        """Takes the gradients off their parameters, until `attach`."""
         if not self._is_released:
             self.check_untouched()
         self._kept = [p.grad for p in self.parameters]
@@ -166,7 +172,9 @@ class FlatBucket:
             parameter.grad = None
 
     def attach(self) -> list[torch.Tensor]:
-        """Gives the sums to the parameters that get a step; returns these."""
+        """Gives the sums to the parameters that get a step, and returns these
+        parameters.
+        """
         found = self._kept if self._is_released else self._results()
         stepped = []
         for parameter, result in zip(self.parameters, found, strict=True):
@@ -176,13 +184,15 @@ class FlatBucket:
         return stepped
 
     def clear(self) -> None:
-        """For the next step; without any gradients."""
+        """Drops all gradients, for the next step."""
         for parameter in self.parameters:
             parameter.grad = None
         self.restart()
 
     def restart(self) -> None:
-        """For another backward; `.grad` keeps what was released, outside of here."""
+        """Makes the bucket ready for another backward; released gradients move out of
+        it.
+        """
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is view:
                 parameter.grad = view.clone()
@@ -194,10 +204,12 @@ class FlatBucket:
         self._version = self.buffer._version
 
     def let_go(self, *, has_sums: bool = False) -> None:
-        """No `.grad` is in this memory any more; one that is no sum yet is None.
+        """Removes all views of the buffer from `.grad`.
+
+        A gradient that is not summed yet becomes None; a sum is copied.
 
         Args:
-            has_sums: what is in this memory are sums, released or not.
+            has_sums: True if the buffer has the sums, released or not.
         """
         for parameter, view in zip(self.parameters, self._views, strict=True):
             if parameter.grad is view and not (self._is_released or has_sums):
@@ -205,7 +217,7 @@ class FlatBucket:
         self.restart()
 
     def check_untouched(self) -> None:
-        """Raises ConfigError if somebody wrote to a gradient or replaced it."""
+        """Raises ConfigError if other code wrote to a gradient or replaced it."""
         for name, parameter, view, was_taken in zip(
             self.names, self.parameters, self._views, self._taken, strict=True
         ):
@@ -220,7 +232,7 @@ class FlatBucket:
             raise _touched(f"a gradient of {', '.join(self.names[:3])} was changed")
 
     def _results(self) -> list[torch.Tensor | None]:
-        """None for those that no rank had."""
+        """The sums by parameter; None if no rank had a gradient."""
         had = self._had.tolist()
         return [v if h else None for v, h in zip(self._views, had, strict=True)]
 
@@ -234,7 +246,7 @@ def _touched(what: str) -> ConfigError:
 
 
 def _view(piece: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """In the parameter's own layout if that is dense, as gradients have it."""
+    """A view in the parameter's layout if that is dense, as gradients have it."""
     for layout in (torch.channels_last, torch.channels_last_3d):
         if parameter.dim() == (4 if layout is torch.channels_last else 5):
             is_dense = parameter.is_contiguous(memory_format=layout)

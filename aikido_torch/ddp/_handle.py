@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The hook of DistributedDataParallel, and catching up with the others."""
+"""The hook of DistributedDataParallel, and catching up with other ranks."""
 
 import time
 import weakref
@@ -119,10 +119,10 @@ class Handle:
         self._unused: set[int] = set()
         self._in_buckets: set[int] = set()
         self._exchange: Exchange | None = None
-        self._goal = ANY_STEP  # of this catch_up
-        # Rather than be waited for, a rank is left out and copies the state.
+        self._goal = ANY_STEP  # the step up to which catch_up may go
+        # log_full="leave": the others exclude a late rank; it copies a state then.
         self._leaves = getattr(policy, "log_full", "wait") == "leave"
-        # A step was not what the others made of it: what is here is nobody's state.
+        # True after a step whose result this rank has not got: its state is invalid.
         self._is_astray = False
         _, size = self._backend.place
         log_bytes = int(option_of(self._backend, "straggler_log_bytes"))
@@ -152,13 +152,13 @@ class Handle:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps behind this rank; see the class."""
+        """Number of optimizer steps that this rank has done; see the class."""
         take_quiet_steps(self)
         return self._steps
 
     @property
     def carried_steps(self) -> int:
-        """Own steps to which something was added; see the class."""
+        """Own steps with an added late gradient; see the class."""
         return self._carrying.num_steps
 
     @property
@@ -175,7 +175,7 @@ class Handle:
 
     @property
     def skipped_steps(self) -> int:
-        """Steps without (part of) this rank's own gradient; see the class."""
+        """Steps without this rank's gradient, or a part of it; see the class."""
         self._collect()
         return self._book.skipped_steps
 
@@ -248,7 +248,7 @@ class Handle:
         self._calls.end(self.steps)
         has_moved = self.steps > before
         if has_moved:
-            self._look()  # short steps are told before their results
+            self._look()  # short steps are announced before their results
         if self._exchange is not None and self._exchange.asks:
             self._answer()
         self._audit.on_top(self.steps, has_moved=has_moved)
@@ -288,7 +288,7 @@ class Handle:
         while not work.is_completed():
             if self._must_copy():
                 self.catch_up()
-            self._look()  # takes no steps, which the loop would not count
+            self._look()  # applies no steps, because the loop would not count them
             self._answer()
             time.sleep(_LOOK_S)
         work.wait()
@@ -311,7 +311,7 @@ class Handle:
             most_s = self._backend.call_timeout.total_seconds()
             self._end_check.run(self, most_s if timeout_s is None else timeout_s)
 
-    # ---- coming back ----
+    # ---- catching up ----
 
     def _steps_held(self) -> int:
         if not self._is_laid_out():
@@ -319,30 +319,30 @@ class Handle:
         return self._backend.committed_ahead // len(self._buckets)
 
     def _steps_to_take(self) -> int:
-        """Of `_steps_held`, those that `every` and the calls of the loop allow."""
+        """The number of `_steps_held` that `every` and the calls of the loop allow."""
         limit = self._calls.allowed(self.steps, self._steps_begun())
         return min(self._steps_held(), limit - self.steps)
 
     def _steps_begun(self) -> int:
-        """Steps from here on behind which another rank has begun the next one."""
+        """Number of next steps after which another rank has begun a further step."""
         if not self._is_laid_out():
             return 0
         return max(0, self._backend.called_ahead - 1) // len(self._buckets)
 
     def _steps_behind(self) -> int:
-        """That other ranks have behind them, whether or not their results are here.
+        """Steps that other ranks have done, with or without results on this rank.
 
-        They do not call the next step before. A slow link may have many results still
-        to bring, so those that are here do not tell how far it is.
+        Other ranks do not call the next step before. Over a slow link many results may
+        still be on their way, so the received results do not show the distance.
         """
         return max(self._steps_held(), self._steps_begun())
 
     def _limit(self) -> int:
-        """The step to which this catch_up may go."""
+        """The step up to which the present catch_up may go."""
         return min(self._goal, self._calls.limit(self.steps, self._steps_begun()))
 
     def _come_back(self) -> int | None:
-        """Until nothing is missing any more. Returns whose state was copied."""
+        """Catches up with all steps. Returns the rank whose state was copied."""
         source = None
         while True:
             if self._must_copy():
@@ -352,7 +352,7 @@ class Handle:
             except AikidoError:
                 if not self._must_copy():
                     raise
-                continue  # left out meanwhile
+                continue  # the others have excluded this rank meanwhile
             return source if copied_from is None else copied_from
 
     def _must_copy(self) -> bool:
@@ -362,7 +362,7 @@ class Handle:
         source = None
         rule = self._copy or StateCopy(when="never")
         may_copy = self._copy is not None and self._exchange is not None
-        may_copy = may_copy and self._limit() == ANY_STEP  # a copy may be behind it
+        may_copy = may_copy and self._limit() == ANY_STEP  # a copy may exceed it
         while (behind := min(self._steps_behind(), self._limit() - self.steps)) > 0:
             now = Situation(
                 steps_behind=behind,
@@ -373,9 +373,9 @@ class Handle:
             )
             decision = decide(rule, now)
             if decision.way == "none":
-                break  # what is missing comes while this rank trains on
+                break  # missing results arrive while this rank trains on
             if decision.way == "copy":
-                may_copy = False  # once in a call: the rest is little
+                may_copy = False  # one copy per call; few steps remain after it
                 copied = fetch_from_any(self, rule.timeout_s(self._own_steps_s))
                 if copied is not None:
                     source = copied.rank if self._adopt(copied) is not None else source
@@ -384,7 +384,8 @@ class Handle:
         return source
 
     def _replay(self) -> None:
-        # The results are here, so these calls send nothing and return at once.
+        # The results have been received, so these calls send nothing and return at
+        # once.
         for index in sorted(self._buckets):
             self._start(
                 self._buckets[index].scratch,
@@ -392,7 +393,8 @@ class Handle:
                 data_shard=self._backups.replayed_data_shard(self.steps),
             ).wait()
         self._state_check.on_replay(self.steps)
-        # Before apply(), as in an own step: there the hook of its backward has done it.
+        # Before apply(), as in an own step, where the hook counts the step in the
+        # backward.
         self._end_step("replayed")
         self.replayed_steps += 1
         self._calls.on_replayed(self.steps, self._book.outcomes[-1])
@@ -419,9 +421,9 @@ class Handle:
         return self._book.by_lateness(self._backend.place[1])
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
-        """Puts the state in place and returns its parts.
+        """Applies the copied state and returns its parts.
 
-        None: it is older than what this rank has, or beyond a strict call.
+        None: it is older than this rank's state, or a strict call lies between.
         """
         parts = self._state.read(copied.snapshot)
         if found := self._state.difference(parts):
@@ -438,13 +440,13 @@ class Handle:
             except RetryLaterError:
                 return None
             except ConfigError:
-                # A strict call lies between. Only a rank that is out has no other way.
+                # A strict call lies between. Only an excluded rank has no other way.
                 if self._must_copy():
                     raise
                 return None
         self._state_check.finish()
         self._state.apply(parts)
-        self._collect()  # of the steps before
+        self._collect()  # outcomes of the earlier steps
         while self.steps < copied.step:
             self._book.note_copied(self.steps)
             self._end_step("copied", copied.rank)
@@ -452,7 +454,7 @@ class Handle:
             tell_passed(self._optimizer)
         return parts
 
-    # ---- for others ----
+    # ---- service for other ranks ----
     def _look(self) -> None:
         exchange = self._exchange
         if exchange is None or not exchange.look():
@@ -463,7 +465,7 @@ class Handle:
             raise exchange.failure
 
     def _refuse(self) -> None:
-        """While it waits itself, it is no one to copy from."""
+        """Refuses to give the state, because this rank itself waits for one."""
         self._look()
         if self._exchange is not None:
             self._exchange.answer(self.steps, None)
@@ -533,7 +535,7 @@ class Handle:
         else:
             data_shard = self._backups.own_data_shard(self.steps)
             work = self._start(bucket.buffer(), self._policy, data_shard=data_shard)
-        # The rest while the bucket is on its way.
+        # Other work, while the bucket is being reduced.
         if bucket.index() == 0:
             self._calls.on_hook(self.steps)
             self._state_check.begin(self.steps)
@@ -542,9 +544,9 @@ class Handle:
             self._audit.on_backward(self.steps, None if strict else self._in_buckets)
             self._state_check.on_last_hook()
             if strict:
-                # Some parameters may have no gradient ever, and a bucket cannot tell.
+                # Some parameters may never have a gradient, which a bucket cannot show.
                 after_backward(self._note_unused)
-                # Fewer buckets than before the rebuild.
+                # The rebuild of buckets may have left fewer of them.
                 for index in [i for i in self._buckets if i > bucket.index()]:
                     del self._buckets[index]
                 slices = [s for b in self._buckets.values() for s in b.slices]
@@ -554,14 +556,14 @@ class Handle:
 
         def goes_astray() -> bool:
             if self._calls.has_failed:
-                return True  # raised at the end of the backward, with the reason
+                return True  # the end of the backward raises the reason
             if strict or not (self._leaves and self._book.was_left_out(work)):
                 return False
-            # This step is lost, and catch_up repairs what comes of it.
+            # This step is lost; catch_up copies a state.
             self._is_astray = True
             return True
 
-        # In place: what is left of the own bucket is the value in each case.
+        # In place: for an excluded rank, the own gradient in the bucket is the value.
         return _C.hook_work(work, bucket.buffer(), goes_astray)
 
     def _note_unused(self) -> None:
@@ -593,6 +595,6 @@ class Handle:
             self._backups.add(step, outcome)
 
 
-# The end hook of a group keeps its check, which must not keep the handle.
+# The end hook of a group keeps its check alive; the check must not keep the handle.
 def _exchange_of(known: "weakref.ref[Handle]") -> Exchange | None:
     return None if (handle := known()) is None else handle._exchange

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What is hung on modules, parameters and optimizers.
+"""Hooks for modules, parameters and optimizers.
 
 Note [hooks that own nothing]
-torch keeps the hooks of a parameter in C++, where Python's garbage collector does not
-look. A hook of a parameter that holds an object which holds the parameter keeps all of
-them alive for ever. So such a hook is weak: it does not keep its object alive.
+torch keeps the hooks of a parameter in C++, outside of Python's garbage collector. If
+such a hook holds an object that holds the parameter, all of them stay alive for ever.
+So such a hook is weak: it does not keep its object alive.
 """
 
 import weakref
@@ -15,14 +15,15 @@ __all__ = ["Hook"]
 
 
 class Hook:
-    """Calls what it was given. A copy of it calls nothing.
+    """Hook that calls a function. A copy of the hook calls nothing.
 
-    So a module that has hooks can be copied and stored, which is another one's then.
+    Therefore a module with hooks can be copied and stored: its copy has no effect on
+    the original.
 
     Args:
-        call: what it calls; None: nothing.
-        on_copy: called before a copy is made, by copy or by pickle; it may raise.
-        is_weak: `call` is a method whose object this does not keep alive.
+        call: the function to call; None means none.
+        on_copy: called before a copy is made by copy or by pickle. It may raise.
+        is_weak: True if `call` is a method whose object the hook must not keep alive.
     """
 
     __slots__ = ("_call", "_on_copy")

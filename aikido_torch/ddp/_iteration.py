@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What an iteration computes and when, as it was seen, and the graph that follows.
+"""Observed times of an iteration, and the operation graph that follows from them.
 
 Note [the graph of an iteration]
-Eager PyTorch computes in the order of the program, one operation after another, so what
-an iteration computes is a chain, cut where a gradient becomes ready and where a
-parameter is used first. Its transfers hang between: from the piece that makes the
-gradient to the piece that needs the parameter, in the next iteration. The graph begins
-with the last first use in a forward: then all parameters are there and nothing is on
-the link. It ends at the same place one iteration later, so that its length is the time
-from iteration to iteration.
+Eager PyTorch computes in the order of the program, one operation after another. So the
+computation of an iteration is a chain, cut at two kinds of marks: a gradient becomes
+ready, or a parameter is used first. A transfer leads from the piece that makes a
+gradient to the piece of the next iteration that needs the parameter. The graph begins
+at the last first use in a forward. At this moment all parameters have arrived and the
+link is idle. The graph ends at the same place one iteration later, so its length is the
+time of one iteration.
 """
 
 import itertools
@@ -27,13 +27,13 @@ Marks = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class Iteration:
-    """Seconds of computing from one step to the next, without what was waited.
+    """Observed times of one iteration, in seconds of computing (waits are excluded).
 
     Attributes:
-        uses: when the forward used a parameter first, in this order.
-        ready: when a gradient was ready, in this order.
-        compute_s: of the whole.
-        seconds: of the whole, with what was waited.
+        uses: name and time of the first use of each parameter by the forward, in order.
+        ready: name and time at which each gradient was ready, in order.
+        compute_s: duration of the whole iteration without waits.
+        seconds: duration of the whole iteration with waits.
     """
 
     uses: Marks
@@ -43,10 +43,10 @@ class Iteration:
 
 
 class IterationWatch:
-    """Makes iterations of events. For one thread, or under a lock.
+    """Recorder that makes iterations of events. For one thread, or under a lock.
 
     Args:
-        clock: in seconds.
+        clock: returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,17 +60,17 @@ class IterationWatch:
         return self._clock() - self._begin - self._waited_s
 
     def use(self, name: str) -> None:
-        """The forward is about to use it, and has waited for it."""
+        """The forward is about to use the parameter, and has waited for it."""
         if name not in self._uses:
             self._uses[name] = self._now_s()
 
     def ready(self, name: str) -> None:
-        """Its gradient is there."""
+        """The gradient of the parameter is ready."""
         if name not in self._ready:
             self._ready[name] = self._now_s()
 
     def wait(self, call: Callable[[], object]) -> None:
-        """What passes in the call is no computing."""
+        """Runs `call`, a wait, and excludes its time from the computation."""
         begin = self._clock()
         try:
             call()
@@ -78,7 +78,7 @@ class IterationWatch:
             self._waited_s += self._clock() - begin
 
     def step(self) -> Iteration:
-        """The iteration up to this step; the next one begins."""
+        """Ends the present iteration and returns it."""
         seen = Iteration(
             uses=tuple(self._uses.items()),
             ready=tuple(self._ready.items()),
@@ -92,9 +92,12 @@ class IterationWatch:
 
 
 def typical(iterations: Sequence[Iteration]) -> Iteration:
-    """Medians over iterations, in the orders of the last one. Requires: at least one.
+    """Medians over iterations, in the order of the last one.
 
-    Marks that an iteration has not got do not count for it.
+    If an iteration lacks a mark, the median of this mark skips the iteration.
+
+    Args:
+        iterations: at least one.
     """
 
     def medians(of: Callable[[Iteration], Marks]) -> Marks:
@@ -117,11 +120,13 @@ def typical(iterations: Sequence[Iteration]) -> Iteration:
 def graph_of(
     iteration: Iteration, num_bytes: Mapping[str, int], link: _C.LinkCost
 ) -> _C.OpGraph:
-    """From the last first use of one iteration to that of the next.
+    """The operation graph from the last first use to that of the next iteration.
 
     Args:
-        num_bytes: by name, of the gradients that are transferred; what was not used or
-            not ready has no transfer.
+        iteration: the observed times.
+        num_bytes: bytes of each transferred gradient, by name. Parameters that were not
+            used or had no gradient get no transfer.
+        link: cost of a transfer.
     """
     uses = [(name, at) for name, at in iteration.uses if name in num_bytes]
     used = {name for name, _ in uses}
@@ -140,7 +145,7 @@ def graph_of(
     chain = [name for name, _, _ in (*backward, *forward)]
     edges = list(itertools.pairwise(chain))
     edges += [(name, mark) for name, _, marks in backward for mark in marks]
-    # A piece ends where its marks are, so what uses them is the piece behind it.
+    # A piece ends at its marks, so the following piece uses the marked parameters.
     for (_, _, marks), (after, _, _) in itertools.pairwise(forward):
         edges += [(mark, after) for mark in marks]
     return _C.OpGraph(ops, edges)
@@ -149,7 +154,7 @@ def graph_of(
 def _pieces(
     title: str, begin: float, marks: Sequence[tuple[str, float]], end: float
 ) -> list[tuple[str, float, list[str]]]:
-    """(name, seconds, marks at its end) of what lies between the marks, and behind."""
+    """(name, seconds, marks at its end) of the pieces between marks."""
     found: list[tuple[str, float, list[str]]] = []
     at_s = begin
     for name, mark_s in marks:
