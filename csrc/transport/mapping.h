@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Memory without a name or file, of which processes have descriptors and mappings:
-// nothing stays behind whoever is killed, for the kernel frees it with the last process
-// that has it. Any thread.
+// Memory without name or file, shared through descriptors and mappings. The kernel
+// frees it with the last process that holds it, so nothing remains after a killed
+// process. Any thread.
 
 #include <cstddef>
 
@@ -13,18 +13,18 @@
 
 namespace aikido::transport {
 
-// New memory of this size, all of it there and sealed: its size stays. kRetryLater says
-// why the kernel gives none.
+// New memory of this size, completely allocated and sealed, so that its size cannot
+// change. kRetryLater with the kernel's reason if there is none.
 Result<Fd> make_sealed_memory(size_t bytes);
-// The size of what another process has made so. kProtocol: it is no such memory, or
-// could shrink.
+// Size of sealed memory that another process has made. kProtocol: it is no such memory,
+// or could shrink.
 Result<size_t> size_of_sealed_memory(const Fd& fd);
 
 class Mapping {
  public:
   enum class Access { kReadOnly, kReadWrite };
 
-  // kRetryLater says why the kernel does not map it.
+  // kRetryLater with the reason if the kernel does not map it.
   static Result<Mapping> map(const Fd& fd, size_t bytes, Access access);
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;

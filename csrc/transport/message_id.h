@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What names and ranks the messages of a link. Plain values: any thread.
+// Name and rank of the messages of a link. Plain values: any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace aikido::transport {
 
-// Names a message inside one scheduler; never reused.
+// Names a message within one scheduler; never reused.
 using MessageId = uint64_t;
 
-// A message, as a scheduler queues it.
+// Message as a scheduler queues it.
 struct Waiting {
   MessageId id;
   uint64_t turn;
   Priority priority;
   size_t bytes;
-  size_t most;  // in one chunk, if that is less than the scheduler has; 0: as it has
+  size_t most;  // longest chunk, if the scheduler's is longer; 0: the scheduler's
 };
 
-// Above every data transfer: control frames. Below: what ends a stream.
+// kControlPriority is above every data transfer, for control frames. kLastPriority is
+// below, for the end of a stream.
 inline constexpr Priority kControlPriority = 1 << 30;
 inline constexpr Priority kLastPriority = std::numeric_limits<Priority>::min();
 

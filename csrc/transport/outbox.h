@@ -2,8 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The blocks of a process, in which other processes of the host find large payloads:
-// loans.h says why. One outbox for all groups; all on the progress thread, but fd().
+// Shared-memory buffer pool of a process: blocks in which other processes of the host
+// find large payloads (loans.h has the reasons). One pool for all groups. Progress
+// thread, except fd().
 
 #include <array>
 #include <cstddef>
@@ -20,9 +21,11 @@
 
 namespace aikido::transport {
 
-// Names bytes that several members get: the same name is the same bytes, and one block.
+// Names bytes that several members get. Equal names mean equal bytes, which share one
+// block.
 struct Content {
-  std::weak_ptr<const void> owner;  // of which it is; nothing is found once it is gone
+  std::weak_ptr<const void>
+      owner;  // owner of the bytes; once it is gone, nothing matches
   uint32_t part = 0;
   uint64_t offset = 0;
   size_t bytes = 0;
@@ -31,17 +34,18 @@ struct Content {
 
 class Outbox;
 
-// The blocks that one reader has.
+// Blocks that one reader has.
 class Lender {
  public:
-  // Whether the reader takes payloads of this size from blocks.
+  // True if the reader takes payloads of this size from blocks.
   bool takes(size_t bytes) const;
-  // It may have one more.
+  // True if the reader may have one more block.
   bool has_credit();
-  // Puts the bytes where the reader finds them, unless they are there already. Returns
-  // the number for the frame; 0: no block is free. Requires: takes() and has_credit().
+  // Puts the bytes into a block that the reader can read, unless a block has them
+  // already. Returns the number for the frame; 0: no block is free. Requires: takes()
+  // and has_credit().
   uint8_t lend(const std::byte* data, const Content& content);
-  // It has few enough that waiting for more is over.
+  // True if the reader has so few blocks that a waiting sender can continue.
   bool has_room();
 
  private:
@@ -58,34 +62,33 @@ class Lender {
   std::shared_ptr<SharedMemory> memory_;
   LoanState* state_;
   int pid_;
-  uint64_t seen_ = 0;            // of `returned`
+  uint64_t seen_ = 0;            // last value of `returned`
   std::vector<uint8_t> blocks_;  // their numbers, from 0
 };
 
 class Outbox {
  public:
-  // kRetryLater says why the kernel gives no memory for it.
+  // kRetryLater with the reason if the kernel gives no memory.
   static Result<std::unique_ptr<Outbox>> make();
   Outbox(const Outbox&) = delete;
   Outbox& operator=(const Outbox&) = delete;
 
-  // For the other processes. Any thread.
+  // Descriptor for the other processes. Any thread.
   int fd() const { return fd_.get(); }
 
-  // To the process `pid` (0: not known), with which `memory` is shared. What it has
-  // once the link to it is gone comes back when it says so, or is dead.
+  // Lends to the process `pid` (0: unknown), with which `memory` is shared. After its
+  // link is gone, its blocks come back when it returns them or is dead.
   std::shared_ptr<Lender> lend_to(std::shared_ptr<SharedMemory> memory, int pid);
-  // Takes what readers have given back, and forgets those that have nothing and no
-  // link.
+  // Takes returned blocks, and forgets readers without blocks and link.
   void collect();
 
  private:
   friend class Lender;
   struct Block {
     size_t num_readers = 0;
-    size_t num_to_come = 0;  // that are to get the content, too
+    size_t num_to_come = 0;  // further readers of the content
     Content content;
-    // It may be sent to others still.
+    // True if the content may still be sent to others.
     bool is_of_use() const { return num_to_come > 0 && !content.owner.expired(); }
   };
   Outbox(Fd fd, Mapping mapping) : fd_(std::move(fd)), mapping_(std::move(mapping)) {}
@@ -97,7 +100,7 @@ class Outbox {
   Fd fd_;
   Mapping mapping_;
   std::array<Block, kNumBlocks> blocks_;
-  size_t oldest_ = 0;  // where the search for a block begins whose content may go
+  size_t oldest_ = 0;  // start of the search for a block to reuse
   std::vector<std::shared_ptr<Lender>> lenders_;
 };
 

@@ -2,24 +2,29 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Decides which chunk goes next on one link. PURE: no sockets, no memory of its own
-// besides the queue, no clock. Each priority is a class. The highest class that has
-// something goes first, and within a class one message after the other, by their turns
-// and then their ids; a message is cut into chunks, so one that goes ahead waits for
-// one chunk at most and the paused one goes on at its offset.
+// Scheduler of the chunks on one link. Pure: no sockets, no clock, and no memory
+// besides the queue. One thread.
 //
-// The turn is the number of a strict collective: what is queued later for an earlier
-// one, as its result is, goes ahead. Else all that are under way would end at about the
-// same time, that of the last. All else has the turn that was the highest when it came.
+// Each priority is a class. The highest class with messages goes first. Within a class
+// messages go one after the other, by their turns and then by their ids. A message is
+// cut into chunks. So an urgent message waits for at most one chunk, and the paused
+// message continues at its offset.
 //
-// No class starves, which says nothing of what is inside it: one that others have been
-// let past for kMostPassed since it got its last chunk, or since it has something to
-// send, is overdue and gets one chunk, the longest passed first. So of c classes each
-// has its next chunk among the first c that start kMostPassed after its last one, and
-// the classes above lose c - 1 chunks in kMostPassed to it at most. Only what is to be
-// behind all the rest is never overdue, and nothing goes ahead of kControlPriority: a
-// new view leaves before what is sent in it, however long the link stood still. One
-// thread.
+// The turn is the number of a strict collective. A later message of an earlier
+// collective, such as its result, goes ahead. Otherwise all collectives in progress
+// would end at about the time of the last. A message of no collective gets the highest
+// turn so far.
+//
+// No class starves; single messages inside a class may. A class is overdue if others
+// have gone ahead of it for kMostPassed, since its last chunk or since it has something
+// to send. An overdue class gets one chunk, and the class that has waited longest goes
+// first. So with c classes, each class has its next chunk among the first c that start
+// kMostPassed after its last. The classes above lose at most c - 1 chunks to it in
+// kMostPassed.
+//
+// Exceptions: kLastPriority is never overdue, because it must stay behind everything
+// else. Nothing goes ahead of kControlPriority. So a new view leaves before the data
+// that is sent in it, however long the link stood still.
 
 #include <algorithm>
 #include <cstddef>
@@ -44,64 +49,64 @@ struct Chunk {
   bool is_last = false;
 };
 
-// The chunk that pop() would take.
+// Chunk that pop() would take.
 struct NextChunk {
   Priority priority = 0;
   bool is_overdue = false;
   TimePoint passed_since{};  // of its class
 };
 
-// Of two that could start, on whatever links: overdue ones, the longest passed first,
-// then the higher class.
+// Order of two chunks that could start, on any links: overdue chunks first, the longest
+// passed first among these, then the higher class.
 bool goes_before(const NextChunk& a, const NextChunk& b);
 
 class Scheduler {
  public:
   static constexpr Duration kMostPassed = std::chrono::milliseconds(100);
-  // Chunks that pop() cuts shorter are multiples of this: of every element's size.
+  // Shorter chunks of pop() are multiples of this, and so of each element size.
   static constexpr size_t kGrain = 64;
 
-  // `chunk_bytes` >= 1: the longest chunk. `counters`, if any, outlive the scheduler.
+  // `chunk_bytes` >= 1: the longest chunk. `counters` may be null, and must outlive the
+  // scheduler.
   explicit Scheduler(size_t chunk_bytes, SendCounters* counters = nullptr)
       : chunk_bytes_(chunk_bytes), counters_(counters) {}
 
-  // The turn of a message that wants this one; 0: behind all that have one by now.
+  // Turn of a message that wants this turn; 0: behind all that have a turn by now.
   uint64_t turn_of(uint64_t wanted) {
     last_turn_ = std::max(last_turn_, wanted);
     return wanted == 0 ? last_turn_ : wanted;
   }
 
-  // Queues a message. One of 0 bytes still makes one chunk of 0 bytes. The id must be
+  // Queues a message. A message of 0 bytes makes one chunk of 0 bytes. The id must be
   // new. `now` never goes backwards, here and below.
   void push(const Waiting& message, TimePoint now);
 
-  // The longest chunk of a message with that `most`.
+  // Longest chunk of a message with that `most`.
   size_t chunk_bytes(size_t most) const {
     return most == 0 ? chunk_bytes_ : std::min(most, chunk_bytes_);
   }
-  // A message of one chunk that went without being queued counts as sent.
+  // Counts a message of one chunk that was sent without being queued.
   void count_passed() {
     if (counters_ != nullptr) SendCounters::add(counters_->chunks, 1);
   }
 
-  // Takes the next chunk, of `most` bytes at most; kGrain where that is less. Empty
-  // when nothing waits.
+  // Takes the next chunk, of at most `most` bytes, but at least kGrain. Empty if
+  // nothing waits.
   std::optional<Chunk> pop(TimePoint now,
                            size_t most = std::numeric_limits<size_t>::max());
-  // What pop() would take; empty when nothing waits.
+  // Chunk that pop() would take. Empty if nothing waits.
   std::optional<NextChunk> next(TimePoint now) const;
 
-  // A chunk that was popped has not begun after all: it is the next of its message. The
-  // last popped first, where there are several.
+  // A popped chunk has not begun after all. It becomes the next chunk of its message.
+  // Several chunks are put back in reverse order.
   void put_back(const Chunk& chunk, const Waiting& message, TimePoint now);
 
-  // What was not popped of a message gets the priority `to`, at the place that it would
-  // have had with this priority from the beginning. Nothing for a message that is not
-  // queued.
+  // Gives the rest of a message the priority `to`, at the place that it would have had
+  // with this priority from the beginning. Does nothing if the message is not queued.
   void move(const Waiting& message, Priority to, TimePoint now);
 
-  // Forgets what was not popped of a message. Returns the bytes cancelled; empty when
-  // the message is not queued (unknown, or already popped to its end).
+  // Forgets the rest of a message. Returns the cancelled bytes; empty if the message is
+  // not queued (unknown, or completely popped).
   std::optional<size_t> cancel(const Waiting& message);
 
   // Forgets everything.
@@ -109,7 +114,7 @@ class Scheduler {
 
   bool is_empty() const { return classes_.empty(); }
   size_t num_classes() const { return classes_.size(); }
-  // Of the highest class. Requires: something waits.
+  // Priority of the highest class. Requires: something waits.
   Priority highest() const { return classes_.front().priority; }
   size_t queued_bytes() const { return queued_bytes_; }
 
@@ -119,7 +124,7 @@ class Scheduler {
     size_t offset;
     size_t chunk_bytes;
     TimePoint since;                  // queued, then first chunk
-    std::optional<TimePoint> paused;  // others go, since then
+    std::optional<TimePoint> paused;  // time since which others go ahead
     Duration pauses{};
   };
   using Place = std::pair<uint64_t, MessageId>;  // turn first
@@ -129,7 +134,7 @@ class Scheduler {
     TimePoint passed_since;
   };
   using Classes = std::vector<Class>;
-  // Of the memory of messages that were queued.
+  // Idle memory of messages that were queued.
   static constexpr size_t kMaxIdleBytes = 4 << 10;
 
   Classes::iterator choose(TimePoint now);
@@ -145,8 +150,8 @@ class Scheduler {
   size_t queued_bytes_ = 0;
   uint64_t last_turn_ = 0;
   Recycler recycler_{kMaxIdleBytes};
-  Classes classes_;  // with messages, the highest first; few
-  // The message of the chunk that was popped last, if it has more.
+  Classes classes_;  // with messages, highest first; few
+  // Message of the last popped chunk, if it has more chunks.
   std::optional<std::pair<Priority, Place>> current_;
 };
 

@@ -2,7 +2,7 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Messages of a link that are through, until their owners are told. Progress thread.
+// Sent messages of a link, kept until their owners are notified. Progress thread.
 
 #include <cstdint>
 #include <memory>
@@ -15,25 +15,25 @@ namespace aikido::transport {
 
 class SentMessages {
  public:
-  // Takes the owner, if there is one.
+  // Takes the owner of the message, if it has one.
   void add(OutMessage& message) {
     if (message.owner) sent_.emplace_back(std::move(message.owner), message.token);
   }
   bool is_empty() const { return sent_.empty(); }
-  // Tells the owners. What is added meanwhile, as these may do, waits. They must leave
-  // the link alive.
+  // Notifies the owners. Messages that they add meanwhile wait for the next call.
+  // Owners must not destroy the link.
   void tell() {
-    // Two in turns, so that both keep their memory.
+    // Two vectors alternate, so that both keep their memory.
     auto telling = std::exchange(sent_, std::move(told_));
     for (const auto& [owner, token] : telling) owner->on_sent(token);
     telling.clear();
     if (telling.capacity() <= kMostKept) told_ = std::move(telling);
   }
-  // Nobody is told.
+  // Drops all messages without notification.
   void clear() { sent_.clear(); }
 
  private:
-  // Entries whose memory a link keeps, twice.
+  // Entries whose memory a link keeps, for each of two vectors.
   static constexpr size_t kMostKept = 256;
 
   std::vector<std::pair<std::shared_ptr<SendOwner>, uint32_t>> sent_, told_;

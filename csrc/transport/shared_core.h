@@ -2,20 +2,21 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Whether a thread that spins is to move to another core. Pure; one thread at a time.
+// Decision if a spinning thread moves to another core. Pure; one thread at a time.
 //
 // Note [two on a core]
-// Threads that spin for each other need a core each. But two may come to lie on one
-// while another is idle: a wake-up puts a thread where its waker runs if it finds no
-// idle core, and a guest finds none whose virtual CPU is halted. Then every yield hands
-// the core over, and a message takes two changes of threads, the time of three. The
-// kernel moves threads that are runnable at its ticks, every few milliseconds, and
-// hardly ones that have run just now. So one that has handed its core over several
-// times in a row moves (our design). Both of them must not, or they meet again: how
-// often is drawn by lot, and those with the same lot draw again soon. Where no core is
-// free it is in vain, so there is a rest behind it that gets longer while it does not
-// help. Who computes for a slice of milliseconds is left to the kernel, which knows of
-// other cores that are idle; a move does not.
+// Threads that spin for each other need one core each. But two of them may come to run
+// on one core while another is idle. A wake-up places a thread on its waker's core if
+// the kernel finds no idle core. A guest finds none if the idle virtual CPU is halted.
+// Then every yield hands the core over, and a message takes two thread switches, three
+// times as long. The kernel moves runnable threads at its ticks, every few
+// milliseconds, and rarely threads that have just run.
+//   Rule (our design): a thread moves after it has handed its core over several times
+// in a row. If both threads moved, they would meet again. So the required number is
+// random, and threads with equal numbers soon draw again. A move is useless if no core
+// is free. So a rest follows each move, and the rest gets longer while moves do not
+// help. A core that is lost to a computing thread for a slice of milliseconds is left
+// to the kernel. The kernel knows of other idle cores, and this class does not.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,20 +29,22 @@ namespace aikido::transport {
 
 class SharedCore {
  public:
-  // Longer takes a yield in which somebody else has run: 0.3 us is one without.
+  // Shortest yield in which another thread has run. A yield without that takes 0.3 us.
   static constexpr Duration kHandedOver = std::chrono::microseconds(3);
-  // In a row.
+  // Bounds for the number of such yields in a row.
   static constexpr int kLeastHandedOver = 3;
   static constexpr int kMostHandedOver = 10;
   static constexpr Duration kLeastRest = std::chrono::milliseconds(1);
   static constexpr Duration kMostRest = std::chrono::seconds(1);
-  // In a row, with the core for itself: the next rest is half as long.
+  // After so many yields in a row without another thread, the next rest is half as
+  // long.
   static constexpr int kAlone = 1000;
 
-  // The lots are drawn from `seed`, which must differ between those who meet.
+  // `seed` is for the random numbers, and must differ between threads that may meet.
   explicit SharedCore(uint32_t seed) : random_(seed), lot_(draw()) {}
 
-  // A yield of a thread that spins has taken so long, up to `now`. True: it is to move.
+  // A yield of a spinning thread has taken `took` and ended at `now`. True: the thread
+  // must move.
   [[nodiscard]] bool yielded(TimePoint now, Duration took) {
     if (took >= TwoPhaseWait::kSlowYield) {
       handed_over_ = alone_ = 0;

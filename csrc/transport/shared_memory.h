@@ -2,8 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// Memory that two processes of one host share: a ring for each direction, and what
-// either has of the blocks of the other (outbox.h).
+// Memory that two processes of one host share: a ring for each direction, and the
+// leases of each other's blocks (`outbox.h`).
 
 #include <atomic>
 #include <cstddef>
@@ -20,29 +20,31 @@ namespace aikido::transport {
 
 class SharedMemory {
  public:
-  // New memory, all of it there: rings of `ring_bytes`, rounded up to a power of two
-  // and to a page at least. kRetryLater says why the kernel gives none.
+  // New memory, completely allocated, with rings of `ring_bytes` each, rounded up to a
+  // power of two and at least a page. kRetryLater with the kernel's reason if there is
+  // none.
   static Result<SharedMemory> make(size_t ring_bytes);
-  // What the maker has sent. kProtocol: it is no such memory, or could shrink.
+  // Memory that its maker has sent. kProtocol: it is no such memory, or could shrink.
   static Result<SharedMemory> open(Fd fd);
 
-  // For the other process; closed once it has it.
+  // Descriptor for the other process. It is closed once the other process has it.
   Fd& fd() { return fd_; }
-  // The other process uses it, which it says before it answers the greeting.
+  // The other process accepts the memory, before it answers the greeting.
   void accept() { header().is_accepted.store(1); }
   bool is_accepted() const { return header().is_accepted.load() != 0; }
 
   size_t ring_bytes() const { return ring_bytes_; }
   RingWriter writer() { return {&ring(is_maker_), data(is_maker_), ring_bytes_}; }
   RingReader reader() { return {&ring(!is_maker_), data(!is_maker_), ring_bytes_}; }
-  // Of blocks of ours that the other has, and of its blocks that we have.
+  // Leases of the blocks of this process at the other, and of the other's blocks here.
   LoanState* lent() { return &header().loans[is_maker_ ? 1 : 0]; }
   LoanState* borrowed() { return &header().loans[is_maker_ ? 0 : 1]; }
 
  private:
   struct Header {
     std::atomic<uint32_t> is_accepted;
-    // What the maker writes and lends is in the second.
+    // Index 1 is for the bytes and blocks of the maker, index 0 for those of the other
+    // process.
     RingState rings[2];
     LoanState loans[2];
   };

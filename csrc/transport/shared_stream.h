@@ -2,10 +2,10 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A ByteStream through shared memory. Who sleeps and should not is woken up by the
-// doorbell of its loop, which comes through a Unix socket beside the memory; until it
-// is here, by a byte there. The socket ends with the process at its other end. While
-// both are awake no system call is made.
+// ByteStream through shared memory. A sleeping process is woken by the wake-up flag of
+// its loop, which arrives through a Unix socket beside the memory. Until the flag has
+// arrived, a byte in that socket wakes the process. The socket closes when the process
+// at its other end ends. While both are awake, no system call is made.
 
 #include <memory>
 
@@ -24,8 +24,8 @@ class SharedStream final : public ByteStream,
                            private Flushable {
  public:
   // Takes a connected, non-blocking Unix socket to the process that shares `memory`.
-  // `outbox` has our blocks, `blocks` the other's; either may be none. `loop` and
-  // `outbox` outlive the stream.
+  // `outbox` has the blocks of this process, `blocks` those of the other; either may be
+  // missing. `loop` and `outbox` outlive the stream.
   SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
                Outbox* outbox = nullptr, const Fd& blocks = {});
   ~SharedStream() override;
@@ -35,7 +35,7 @@ class SharedStream final : public ByteStream,
   void push(Haste haste) override;
   void push_at_once(Haste haste) override;
   void wait_for_room(bool waits) override { waits_for_room_ = waits; }
-  // The peer can read it, whatever becomes of this process.
+  // Always true: the peer can read written bytes even if this process ends.
   bool is_drained() const override { return true; }
   Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
   Lender* lender() override { return lender_.get(); }
@@ -64,18 +64,18 @@ class SharedStream final : public ByteStream,
   Doorbell doorbell_;  // of the peer
   std::shared_ptr<SharedMemory> memory_;
   Outbox* outbox_;
-  std::shared_ptr<Lender> lender_;      // null: we have no blocks
-  std::shared_ptr<Borrower> borrower_;  // null: there are none for us
+  std::shared_ptr<Lender> lender_;      // null: this process lends no blocks
+  std::shared_ptr<Borrower> borrower_;  // null: the peer lends no blocks
   RingWriter writer_;
   RingReader reader_;
   StreamHandler* handler_ = nullptr;
-  bool is_watched_ = false;  // the socket, by the loop
+  bool is_watched_ = false;  // the loop watches the socket
   bool is_polled_ = false;
   bool rests_ = false;
-  bool has_gone_ = false;  // the peer
+  bool has_gone_ = false;  // the peer has gone
   bool waits_for_room_ = false;
   bool is_bell_due_ = false;
-  Haste haste_ = Haste::kNone;  // of what the bell is due for
+  Haste haste_ = Haste::kNone;  // urgency of the due wake-up
 };
 
 }  // namespace aikido::transport

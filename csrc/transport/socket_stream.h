@@ -2,9 +2,8 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// A ByteStream over a connected socket: TCP, or a Unix socket on one host. Writes and
-// reads go from and to the memory of the callers, so large data is copied by the kernel
-// alone.
+// ByteStream over a connected socket: TCP, or a Unix socket on one host. Writes and
+// reads use the memory of the callers, so only the kernel copies large data.
 
 #include <cstdint>
 #include <optional>
@@ -27,7 +26,7 @@ class SocketStream final : public ByteStream, private FdHandler {
   Result<size_t> write(std::span<const iovec> parts) override;
   void wait_for_room(bool waits) override;
   bool is_drained() const override;
-  // Of bulk only; empty for control frames.
+  // For bulk data only; empty for control frames.
   std::optional<size_t> unacknowledged() const override;
   size_t segment_bytes() const override;
   Result<size_t> read(std::span<const iovec> parts, Caching caching) override;
@@ -44,9 +43,9 @@ class SocketStream final : public ByteStream, private FdHandler {
   Fd socket_;
   bool is_unix_;
   StreamHandler* handler_ = nullptr;
-  uint32_t events_ = 0;                // 0: not on the loop
-  std::optional<UnsentLimit> unsent_;  // between hosts, of bulk
-  bool ran_dry_ = false;               // since it was full
+  uint32_t events_ = 0;                // 0: not added to the loop
+  std::optional<UnsentLimit> unsent_;  // for bulk data between hosts
+  bool ran_dry_ = false;               // since the socket was full
 };
 
 }  // namespace aikido::transport

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// One lane of a Link: frames over a stream of bytes. Writes gather several chunks at a
-// time from the memory of their owners; reads place payloads where the handler says, so
-// that large data is copied by the stream alone. Progress thread only.
+// One lane of a Link: frames over a byte stream. Writes gather several chunks at a time
+// from the memory of their owners. Reads place payloads in the memory that the handler
+// returns, so only the stream copies large data. Progress thread only.
 
 #include <array>
 #include <memory>
@@ -28,14 +28,14 @@ class StreamLink final : public Link,
                          private Flushable,
                          private Uplink::Sender {
  public:
-  // Takes a stream whose handshake is through, and starts it. `loop`, `uplink` and
-  // `handler` must outlive the link. `chunk_bytes`: the longest payload of a frame that
-  // is sent. Bulk that leaves this host asks `uplink` for its turns.
+  // Takes a stream after its handshake, and starts it. `loop`, `uplink` and `handler`
+  // must outlive the link. `chunk_bytes`: the longest payload of a frame that is sent.
+  // Bulk data that leaves this host asks `uplink` for its turns.
   StreamLink(EventLoop* loop, Uplink* uplink, std::unique_ptr<ByteStream> stream,
              Lane lane, Rank peer, size_t chunk_bytes, LinkHandler* handler);
   ~StreamLink() override;
 
-  // From now on its messages are traced by this.
+  // Traces all later messages with `trace`.
   void trace(SendTrace trace) { trace_ = std::move(trace); }
 
   MessageId send(OutMessage&& message) override;
@@ -60,28 +60,28 @@ class StreamLink final : public Link,
   void close() override;
 
  private:
-  // Header and extension of a frame, as they are sent.
+  // Header and extension of a frame as sent.
   struct Prefix {
     std::array<std::byte, kHeaderBytes + kMaxExtensionBytes> data;
     size_t bytes = 0;
   };
-  // A chunk on its way into the stream: header and extension copied, payload in place.
+  // Chunk on its way into the stream: header and extension copied, payload in place.
   struct Outgoing {
     Chunk chunk;
     Priority priority = 0;
     Prefix prefix;
-    const std::byte* payload = nullptr;  // what is not in a block
+    const std::byte* payload = nullptr;  // part that is not in a block
     size_t payload_bytes = 0;
     size_t sent = 0;               // of prefix and payload together
-    std::vector<std::byte> aside;  // the payload, once its message is cancelled
+    std::vector<std::byte> aside;  // payload of a cancelled message
   };
   struct Queued {
     OutMessage message;
     size_t in_flight = 0;     // chunks of it in outgoing_
-    bool is_through = false;  // nothing of it is left in the scheduler
+    bool is_through = false;  // the scheduler has no part of it
   };
   enum class Reading { kHeader, kExtension, kPayload };
-  // For messages and chunks that are under way.
+  // Idle memory for messages and chunks.
   static constexpr size_t kMaxIdleBytes = 16 << 10;
 
   void on_readable() override { read_some(); }
@@ -93,11 +93,11 @@ class StreamLink final : public Link,
   void queue(MessageId id, const OutMessage& m);
   void want_flush();
 
-  // What one turn of writes may take.
+  // Limits of one turn of writes.
   struct Turn {
     size_t bytes;
-    size_t chunks;       // at a time
-    size_t chunk_bytes;  // each at most
+    size_t chunks;       // in one write
+    size_t chunk_bytes;  // most in each
   };
   static Turn whole_turn();
 
@@ -137,12 +137,12 @@ class StreamLink final : public Link,
 
   EventLoop* loop_;
   std::unique_ptr<ByteStream> stream_;  // null: closed
-  Uplink* uplink_;                      // null: not of it
+  Uplink* uplink_;                      // null: not part of an uplink
   Rank peer_;
   LinkHandler* handler_;
   bool flush_wanted_ = false;
   bool is_lost_ = false;
-  bool can_send_ = true;  // false: what is sent is through at once
+  bool can_send_ = true;  // false: messages count as sent at once
   bool waits_for_room_ = false;
 
   // Sending.
@@ -150,10 +150,10 @@ class StreamLink final : public Link,
   MessageId next_id_ = 1;
   Recycler recycler_{kMaxIdleBytes};
   RecycledHashMap<MessageId, Queued> messages_{recycler_};
-  size_t num_last_ = 0;  // of them that were to leave last, since hurry()
+  size_t num_last_ = 0;  // messages with leaves_last since hurry()
   RecycledDeque<Outgoing> outgoing_{recycler_};
   size_t outgoing_bytes_ = 0;
-  Haste haste_ = Haste::kNone;  // the most in outgoing_, and of this turn
+  Haste haste_ = Haste::kNone;  // highest in outgoing_, and of this turn
   SentMessages sent_;
   bool finishing_ = false;
   bool half_closed_ = false;
@@ -162,8 +162,9 @@ class StreamLink final : public Link,
   // Receiving.
   Reading reading_ = Reading::kHeader;
   FrameHeader header_;
-  std::byte* payload_ = nullptr;  // null: thrown away
-  // The payload of the frame that begins is in a block, and who takes it keeps that.
+  std::byte* payload_ = nullptr;  // null: discarded
+  // may_keep_: the payload of the frame that begins is in a block. is_kept_: its
+  // receiver keeps the block.
   bool may_keep_ = false, is_kept_ = false;
   size_t payload_left_ = 0;
   std::vector<std::byte> in_;

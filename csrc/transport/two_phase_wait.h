@@ -2,22 +2,23 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What a thread that waits does next: look again, give its core away and look again, or
-// sleep. Pure; one thread at a time.
+// Next step of a waiting thread: look again, yield its core and look again, or sleep.
+// Pure; one thread at a time.
 //
 // Note [two phases]
-// Who sleeps must be woken up, which takes longer than a small operation: across cores
-// 40 us. So it looks first for about as long as that costs, and then sleeps: so it
-// takes at most twice the time of a core that it had to (two-phase waiting, the fixed
-// spin of A. R. Karlin et al., "Empirical Studies of Competitive Spinning for a
-// Shared-Memory Multiprocessor", SOSP 1991). Between two looks it gives its core away;
-// where several ranks share one that is all it takes for the others to get on, and
-// nobody has been woken up. So looks are counted, and what others do meanwhile is not:
-// our design, as is the following. A core may also go to somebody who computes and
-// keeps it for a slice of milliseconds, while a sleeper would get it back as soon as it
-// is woken up. Behind such a yield waits that are not told to spin sleep at once, for a
-// hundred times as long, and for longer where there are more of them: they cost a
-// hundredth of the time at most, and little in the long run.
+// A sleeping thread must be woken, which takes longer than a small operation: 40 us
+// across cores. So a thread looks for about that time first, and sleeps then. It uses
+// at most twice the core time that was necessary (two-phase waiting, the fixed spin of
+// A. R. Karlin et al., "Empirical Studies of Competitive Spinning for a Shared-Memory
+// Multiprocessor", SOSP 1991).
+//   The following is our design. Between two looks the thread yields its core. If
+// several ranks share a core, that lets the others continue without a wake-up.
+// Therefore looks are counted, and the time of the others is not. A computing thread
+// may take the core and keep it for a slice of milliseconds, while a sleeping thread
+// would get the core as soon as it is woken. After such a slow yield, waits without a
+// spin time sleep at once. This lasts for a hundred times the length of the yield, and
+// longer if slow yields are frequent. So slow yields cost at most a hundredth of the
+// time, and little in the long run.
 
 #include <algorithm>
 
@@ -29,24 +30,26 @@ class TwoPhaseWait {
  public:
   enum class Step { kLook, kYield, kSleep };
 
-  // Looks without anything in them, before a sleep; with a yield 0.6 us each. They must
-  // not be over before a peer has been woken up, else both sleep again and again.
+  // Number of looks that find nothing before a sleep. With a yield each takes 0.6 us.
+  // They must last until a peer can be woken; otherwise both sides sleep again and
+  // again.
   static constexpr int kMostLooks = 100;
-  // Longer is a slice of somebody who computes; one that is longer than the most was a
-  // halt of this process, and says no more.
+  // A longer yield is the slice of a computing thread. A yield longer than kMostYield
+  // was a halt of this process, and counts as kMostYield.
   static constexpr Duration kSlowYield = std::chrono::microseconds(500);
   static constexpr Duration kMostYield = std::chrono::milliseconds(10);
-  // Behind the first slow yield, and behind many of them.
+  // Factors for the sleeping time after the first slow yield, and after many.
   static constexpr int kLeastTimesAsLong = 100;
   static constexpr int kMostTimesAsLong = 6400;
-  // In a row, that are not slow: the next slow one is the first again.
+  // After so many yields in a row that are not slow, the next slow yield counts as the
+  // first.
   static constexpr int kGoodYields = 500;
 
-  // A wait begins. For `spin` after something has happened it does not sleep whatever
-  // its yields take.
+  // A wait begins. It does not sleep for `spin` after an event, regardless of its
+  // yields.
   void begin(Duration spin) { spin_ = spin; }
   bool spins() const { return spin_ > Duration::zero(); }
-  // `did`: there was something in the last look, or this is the first.
+  // `did`: the last look found something, or this is the first look.
   [[nodiscard]] Step next(TimePoint now, bool did) {
     if (did) {
       spins_until_ = now + spin_;
@@ -58,7 +61,7 @@ class TwoPhaseWait {
     }
     return did ? Step::kLook : Step::kYield;
   }
-  // A yield has taken so long, up to `now`.
+  // A yield has taken `took` and ended at `now`.
   void yielded(TimePoint now, Duration took) {
     if (took <= kSlowYield) {
       if (good_yields_ < kGoodYields) ++good_yields_;
@@ -73,7 +76,7 @@ class TwoPhaseWait {
  private:
   Duration spin_{};
   TimePoint spins_until_{};
-  TimePoint sleeps_until_{};  // at once
+  TimePoint sleeps_until_{};  // until then waits sleep at once
   int looks_left_ = 0;
   int times_as_long_ = kLeastTimesAsLong;
   int good_yields_ = 0;

@@ -2,14 +2,15 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How many bytes may wait unsent in the kernel (our design). What is there cannot be
-// cancelled, and waits in front of what is more urgent: on a link of 10 Mbit/s 256 KiB
-// are 200 ms. Too few, and a fast link has nothing to send until we are woken. So it
-// follows the rate at which the kernel takes bytes while more are there than it takes,
-// beginning with the least: a link may turn bad before anything is known of it. Where
-// the kernel has nothing left to send before we come to give it more, the rate says how
-// often we come and not how fast the link is, and more should wait there.
-// Pure; one thread.
+// Limit of the unsent bytes in the kernel (our design). Pure; one thread.
+//
+// Unsent bytes in the kernel cannot be cancelled, and delay urgent data: 256 KiB are
+// 200 ms on a link of 10 Mbit/s. With too few, a fast link has nothing to send until
+// this process wakes up. So the limit follows the rate at which the kernel takes bytes
+// while more are waiting. It begins with the least value, because nothing is known of
+// the link yet. If the kernel has sent everything before the next write, the rate shows
+// how often this process writes, and not the speed of the link. Then the limit must
+// grow.
 
 #include <cstddef>
 #include <optional>
@@ -22,17 +23,18 @@ class UnsentLimit {
  public:
   static constexpr size_t kLeast = 32 << 10;
   static constexpr size_t kMost = 256 << 10;
-  // So much of the rate; a wake-up takes a small part of it.
+  // Time at the measured rate that the limit covers. A wake-up takes a small part of
+  // it.
   static constexpr Duration kWorth = std::chrono::milliseconds(4);
-  // A rate is measured over so much, or so long.
+  // A rate is measured over so many bytes, or so long.
   static constexpr size_t kSampleBytes = 64 << 10;
   static constexpr Duration kSampleTime = std::chrono::milliseconds(20);
 
-  // The socket takes no more. What it takes from here on it takes as fast as it sends.
+  // The socket is full. From now on it takes bytes as fast as it sends them.
   void on_full(TimePoint now);
-  // It took `bytes`; `ran_dry`: all that it had before was sent. Returns a new limit
-  // when the present one is far from what the rate asks for, at least twice or at most
-  // half, or when it ran dry.
+  // The socket took `bytes`. `ran_dry`: it had sent all earlier bytes. Returns a new
+  // limit if it ran dry, or if the rate asks for at least twice or at most half of the
+  // present limit.
   std::optional<size_t> on_taken(size_t bytes, bool ran_dry, TimePoint now);
 
   size_t bytes() const { return limit_; }

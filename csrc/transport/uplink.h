@@ -2,14 +2,16 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// What this process sends to other hosts, over all links: while calls of different
-// priority are made, or a group expects to make them, or calls whose messages are
-// likely to be cancelled, the links do not write by themselves, but ask for a turn. The next chunk
-// is that of the highest class of all links whose peer takes anything; those that are
-// equal take turns. No more is given to the kernel than the credit allows
-// (uplink_credit.h), so that little is in front of what is urgent, and little leaves
-// that is of no use any more. Else nothing of this happens, and nothing is counted or
-// asked of the kernel. Progress thread only.
+// Order of all data that this process sends to other hosts, over all links. Progress
+// thread only.
+//
+// Links take turns in three cases: calls of different priority are made, a group
+// expects such calls, or calls are made whose messages are likely to be cancelled. Then
+// a link does not write by itself, but asks for a turn. The next chunk is that of the
+// highest class of all links whose peer takes data. Equal links take turns. The kernel
+// gets no more than the limit of bytes in flight allows (uplink_credit.h). So few bytes
+// are ahead of urgent data, and few bytes leave that have become useless. In all other
+// cases links write by themselves, and nothing is counted or asked of the kernel.
 
 #include <optional>
 #include <vector>
@@ -25,48 +27,51 @@ namespace aikido::transport {
 
 class Uplink final : private Flushable, private FdHandler {
  public:
-  // So long after a call of another priority than the one before it,
+  // Time that links take turns after a call of another priority than the call before.
   static constexpr Duration kOrderedFor = std::chrono::seconds(10);
-  // and so long after one whose messages may be cancelled.
+  // Time that links take turns after a call whose messages may be cancelled.
   static constexpr Duration kStaleFor = std::chrono::seconds(1);
 
-  // A link that leaves this host.
+  // Link that leaves this host.
   class Sender {
    public:
     virtual ~Sender() = default;
     virtual Scheduler& scheduler() = 0;
-    // A chunk has begun, and its rest is still to go.
+    // A chunk has begun, and its rest is not written yet.
     virtual bool has_begun() const = 0;
-    // It waits for room in its socket, or sends no more.
+    // The link waits for room in its socket, or sends no more.
     virtual bool is_blocked() const = 0;
-    // Bytes that it has written, and its peer's kernel has not acknowledged.
+    // Written bytes that the peer's kernel has not acknowledged.
     virtual size_t outstanding() const = 0;
     // Payload of a full segment.
     virtual size_t segment_bytes() const = 0;
-    // Writes what has begun, or else a chunk of `most` bytes at most. Returns what was
-    // written, with its header; 0: it is blocked, or nothing is left.
+    // Writes the rest of a begun chunk, or else a chunk of at most `most` bytes.
+    // Returns the written bytes including the header; 0: the link is blocked, or has no
+    // data.
     virtual size_t write_chunk(size_t most) = 0;
-    // As if there were no other link: several chunks at once. Returns as write_chunk().
+    // Writes several chunks at once, as if there were no other link. Returns as
+    // write_chunk().
     virtual size_t write_many() = 0;
   };
 
-  // `credit_bytes`: see UplinkCredit. `loop` runs no more when the uplink ends. Throws
-  // std::system_error when the kernel refuses a timer.
+  // `credit_bytes`: see UplinkCredit. `loop` must have stopped before the uplink is
+  // destroyed. Throws std::system_error if the kernel refuses a timer.
   Uplink(EventLoop* loop, size_t credit_bytes);
 
   void add(Sender* sender);
   void remove(Sender* sender);
 
-  // A call of that priority is made here. `may_cancel`: what it sends is likely to be of
-  // no use before it has left, as to the owner of a shard that is closed without it.
+  // A call of that priority is made here. `may_cancel`: its messages are likely to
+  // become useless before they have left, as messages to the owner of a shard that is
+  // closed without them.
   void note(Priority priority, bool may_cancel = false);
-  // From here on calls may differ in priority, until end_order() was called as often.
+  // From now on calls may differ in priority, until end_order() was called as often.
   void keep_order() { ++num_keepers_; }
   void end_order() { --num_keepers_; }
-  // Links ask for turns.
+  // True if links ask for turns.
   bool is_ordered() const { return is_urgent() || stale_until_ > loop_->now(); }
-  // `sender` has something to write, or may have: it gets its turn at the end of this
-  // turn of the loop, or when there is credit.
+  // `sender` has or may have data to write. It gets its turn at the end of this turn of
+  // the loop, or when the limit allows more bytes.
   void ask();
 
   SendCounters& counters() { return counters_; }
@@ -78,7 +83,7 @@ class Uplink final : private Flushable, private FdHandler {
     size_t flow;  // in credit_
   };
   struct Choice {
-    const Entry* entry = nullptr;  // null: nobody has a turn
+    const Entry* entry = nullptr;  // null: no link has a turn
     UplinkCredit::Grant grant;
   };
 
@@ -101,7 +106,7 @@ class Uplink final : private Flushable, private FdHandler {
   bool is_timer_set_ = false;
   bool is_asked_ = false;
   std::vector<Entry> entries_;
-  size_t last_ = 0;  // of entries_: who had the last turn
+  size_t last_ = 0;  // index in entries_ of the last turn
   UplinkCredit credit_;
   SendCounters counters_;
   Priority last_priority_ = 0;
@@ -110,7 +115,7 @@ class Uplink final : private Flushable, private FdHandler {
   TimePoint stale_until_{};
   int num_keepers_ = 0;
   TimePoint looked_{};
-  Duration wait_{};  // until the last look again that brought nothing
+  Duration wait_{};  // until the last look that found nothing
 };
 
 }  // namespace aikido::transport

@@ -2,56 +2,60 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// How many bytes of all links that leave this host may be on their way at a time (our
-// design). What has left is out of our hands, and what is urgent waits behind it: in
-// the kernel, in the queue of the uplink, in that of the peer's downlink. With a credit
-// of rate x residence, all of these together hold it for the residence, whatever the
-// rate: where the bytes need less than that to get there and be acknowledged, the rate
-// grows with the credit until the link is full, and where the link gets slower the
-// credit follows it down. PURE; one thread.
+// Limit of bytes in flight on all links that leave this host (our design). Pure; one
+// thread.
 //
-// Where the way is longer than that, or somebody else fills the queues, or this process
-// comes late to look, such a credit would starve us. So the rate is learnt at first
-// with all of kMost, which queues of common lengths hold. When it is far lower over
-// kLowSamples, kStep times the credit is tried, and again as long as that brings more,
-// in the end no bound at all; what has brought more stays for a while, kOpenFirst and
-// twice as long each time up to kOpen, until the bound has done for as long. A while in
-// which more was on its way than the bound allows, of the time before, does not count:
-// then it was not the bound. To go without a bound at once would be simpler, but
-// members that share a downlink starve each other while some have a bound and others
-// have not, and what overflows a queue costs more than it brings. For that reason a
-// rate has to be low for longer than a member is without a bound at first: else those
-// that it starves go without, too, and so on in turns. Where more brings nothing, the
-// link may be slow just then, and what is learnt goes down by kLow at most: else a rate
-// that the bound keeps low would be taken for that of the link for good. In a
-// collective rates are low for tens of ms all the time, while two members send to a
-// third, and on a busy processor they are low on average. A bound under which some
-// samples in a row were high is not what keeps the others low. Who had to go without
-// twice in a row does so sooner.
+// Bytes that have left cannot be recalled, and urgent data waits behind them: in the
+// kernel, in the queue of the uplink, and in the queue of the peer's downlink. The
+// limit is rate x residence. So all these queues together hold bytes for the residence
+// time, at any rate. If bytes need less time to arrive and be acknowledged,
+// the rate grows with the limit until the link is full. If the link gets slower, the
+// limit follows.
 //
-// An uplink sends in the order in which it was given, or nearly so. So what was written
-// before something that is acknowledged has left it, whatever link it was for, and
-// counts no more: where the acknowledgements of one link come late, since its peer
-// takes little or the uplink of that peer is slow, the others go on. What was written
-// last may be to such a link, and then nothing tells whether it has left. So when
-// nothing has for kStill, a link on which little is on its way may send a least chunk
-// beyond the credit, one link at a time: its acknowledgement tells.
+// Such a limit would starve the link in three cases: the path is longer than the
+// residence, other senders fill the queues, or this process looks too late. So the rate
+// is first learnt with all of kMost, which queues of common lengths can hold. If the
+// rate is far lower over kLowSamples, kStep times the limit is tried. This is repeated
+// as long as the rate grows, in the end without any limit. The larger limit then stays
+// for kOpenFirst, and twice as long each further time, up to kOpen, until the normal
+// limit has sufficed for as long. Times in which more bytes than the limit were in
+// flight, from before, do not count, because then the limit was not the cause.
+//   To drop the limit at once would be simpler. But members that share a downlink
+// starve each other if only some have a limit, and a queue overflow costs more than it
+// gains. For the same reason a rate must be low for longer than a member first goes
+// without a limit. Otherwise the starved members would drop their limits too, and so on
+// in turns.
+//   If a larger limit does not help, the link may be slow at the moment. Then the
+// learnt rate falls to no less than kLow times its old value. Otherwise a rate that the
+// limit keeps low would be taken for the rate of the link. In a collective, rates are
+// often low for tens of milliseconds, while two members send to a third. On a busy
+// processor they are low on average. A limit under which several samples in a row were
+// high is not the cause of low samples. A member that had to drop the limit twice in a
+// row drops it sooner.
+//
+// An uplink sends bytes nearly in the order of the writes. So if a byte is
+// acknowledged, all bytes written before it have left the uplink, on any link, and
+// count no more. So links continue if the acknowledgements of another link are late,
+// because its peer reads slowly or that peer's uplink is slow. The last written bytes
+// may be on such a link. Then nothing shows if they have left. So if nothing has left
+// for kStill, a link with few bytes in flight may send a least chunk beyond the limit,
+// one link at a time. The acknowledgement of this chunk shows it.
 //
 // Note [short transfers]
-// A transfer that the uplink carries in a few milliseconds gains nothing from a bound:
-// its last byte leaves as soon with it as without it. But the bound costs a wake-up for
-// each part of it, and where the processor is busy each of these comes milliseconds
-// late, while the link rests. So behind a rest of the uplink, in which nothing waited
-// here and next to nothing was on its way, the first bytes go at once: as many as the
-// uplink carries in the time `burst` of the aim. A transfer that is longer is bounded
-// from there on, and a slow uplink carries less in that time than the least credit.
-// Where something may be urgent there is no such burst.
+// A transfer that the uplink carries in a few milliseconds gains nothing from a limit,
+// because its last byte leaves at the same time. But the limit costs a wake-up for each
+// part. On a busy processor each wake-up is milliseconds late, while the link is idle.
+// Rule: after a rest of the uplink, the first bytes are sent at once, as many as the
+// uplink carries in the time `burst` of the aim. A rest is a time in which nothing
+// waited here and next to nothing was in flight. A longer transfer is limited after
+// that, and a slow uplink carries less in that time than the least limit. There is no
+// burst if some data may be urgent.
 //
-// A link whose peer takes little must not use up the credit of all. So none gets more
-// than twice what its own rate is worth, its part of the least credit, or a chunk,
-// without which it would never have a turn. Only what is more urgent than all that the
-// others have may use up the credit of all: they would wait anyway. One on which
-// nothing has moved for kStuck does not count.
+// A link whose peer reads slowly must not use up the limit of all links. So no link
+// gets more than the largest of these: twice the worth of its own rate, its part of the
+// least limit, and one chunk, without which it would never have a turn. Only a link
+// with more urgent data than all others may use up the whole limit, because the others
+// would wait anyway. A link on which nothing has moved for kStuck does not count.
 
 #include <cstddef>
 #include <cstdint>
@@ -64,32 +68,33 @@
 
 namespace aikido::transport {
 
-// Bytes per second of what leaves while more waits to.
+// Rate in bytes per second of data that leaves while more data waits.
 class RateMeter {
  public:
-  // A rate is measured over so much time.
+  // Length of one rate sample.
   static constexpr Duration kSample = std::chrono::milliseconds(5);
 
-  // `delivered`: bytes, since the beginning. `waits`: more is there, and may not go.
-  // Returns the rate of a sample that has ended, in which more waited all the time.
+  // `delivered`: bytes since the beginning. `waits`: more data is ready, and may not be
+  // sent. Returns the rate of a sample that has ended, if data waited all the time.
   std::optional<double> look(uint64_t delivered, bool waits, TimePoint now);
-  // From now until the next look nothing waits: that time is of no sample.
+  // Nothing waits from now until the next look. That time belongs to no sample.
   void pause() { is_busy_ = false; }
-  // 0: not known yet.
+  // 0: unknown.
   double bytes_per_s() const { return rate_; }
 
  private:
   double rate_ = 0;
   TimePoint since_{};
   uint64_t from_ = 0;
-  bool is_busy_ = false;  // something has waited at each look since then
+  bool is_busy_ = false;  // data has waited at each look of the sample
 };
 
 class UplinkCredit {
  public:
-  // What is on its way may take so long, and is so many chunks: while something may be
-  // urgent, and where stale bytes are all that would be in the way. Fewer bytes take
-  // more headers, and keep the link less full. `burst`: see Note [short transfers].
+  // Aim of the limit: residence time and number of chunks of the bytes in flight.
+  // kUrgent applies if some data may be urgent, kStale if only useless bytes could be
+  // in the way. A smaller limit needs more headers and leaves the link less full.
+  // `burst`: see Note [short transfers].
   struct Aim {
     Duration residence;
     size_t num_chunks;
@@ -98,42 +103,42 @@ class UplinkCredit {
   static constexpr Aim kUrgent{std::chrono::microseconds(500), 4, Duration::zero()};
   static constexpr Aim kStale{std::chrono::milliseconds(1), 2,
                               std::chrono::milliseconds(4)};
-  // At least that, and so many full segments: with fewer the acknowledgements of a peer
-  // come by its timer.
+  // Least limit in bytes and in full segments. With fewer segments the peer's
+  // acknowledgements wait for its timer.
   static constexpr size_t kLeast = 12 << 10;
   static constexpr size_t kLeastSegments = 4;
-  // From here on what is on its way costs nobody time: no bound.
+  // From this limit on, bytes in flight cost no other data time: no limit.
   static constexpr size_t kMost = 96 << 10;
   static constexpr size_t kNoBound = std::numeric_limits<size_t>::max();
-  // A chunk has so many bytes at least.
+  // Least size of a chunk.
   static constexpr size_t kLeastChunk = 4 << 10;
-  // A link on which nothing has moved for so long does not count.
+  // A link on which nothing has moved for this time does not count.
   static constexpr Duration kStuck = std::chrono::milliseconds(20);
-  // When nothing has left for so long, one link may ask.
+  // If nothing has left for this time, one link may send a question.
   static constexpr Duration kStill = std::chrono::milliseconds(1);
-  // So many samples tell a rate, which is learnt when it grows no more than that with
-  // more credit. One is low below that share of the one that was learnt, and more
-  // credit is worth it if the rate is so much higher with it. Whether it is low for
-  // long so many samples tell, more than are in kOpenFirst.
+  // kSamples samples give a rate. It is learnt once it grows by less than kGrown with a
+  // larger limit. A sample is low below kLow times the learnt rate. A larger limit is
+  // worth it if the rate is kHigh times as high. kLowSamples samples show if the rate
+  // is low for long; they take longer than kOpenFirst.
   static constexpr int kSamples = 4;
   static constexpr int kLowSamples = 100;
   static constexpr double kGrown = 1.2;
   static constexpr double kStep = 4;
-  static constexpr double kMostSteps = 64;  // beyond: no bound
+  static constexpr double kMostSteps = 64;  // above: no limit
   static constexpr double kLow = 0.7;
   static constexpr double kHigh = 1.3;
   static constexpr Duration kOpenFirst = std::chrono::milliseconds(250);
   static_assert(kLowSamples * RateMeter::kSample > kOpenFirst);
   static constexpr Duration kOpen = std::chrono::seconds(10);
   static constexpr Duration kNotAgainFor = std::chrono::seconds(5);
-  // How soon to look again, at least, at most, and at most where nothing moves. The
-  // rate that we see is that of our looks if they are too rare: then it would fall, and
-  // they would become rarer.
+  // Time to the next look: the least, the most, and the most if nothing moves. If looks
+  // are too rare, the measured rate is only that of the looks. Then the rate would
+  // fall, and looks would become rarer.
   static constexpr Duration kSoonest = std::chrono::microseconds(100);
   static constexpr Duration kLate = std::chrono::milliseconds(1);
   static constexpr Duration kLatest = std::chrono::milliseconds(10);
 
-  // `fixed`: the credit, instead of the one that follows the rate; 0: there is none.
+  // `fixed`: bytes of a fixed limit; 0: the limit follows the rate.
   explicit UplinkCredit(size_t fixed) : fixed_(fixed) {}
 
   void set_aim(const Aim& aim) {
@@ -141,40 +146,40 @@ class UplinkCredit {
     if (aim.burst == Duration::zero()) burst_left_ = 0;
   }
 
-  // A link, by the number that is returned; numbers are used again.
+  // Adds a link and returns its number. Numbers are used again.
   size_t add(size_t segment_bytes);
   void remove(size_t link);
 
-  // It was given so much, as a question or within the credit.
+  // `bytes` were written to the link, as a question or within the limit.
   void on_written(size_t link, size_t bytes, bool is_question = false);
-  // Of that so much has not been acknowledged; `waits`: it has more, and may not send
-  // it. To be told of each link, then end_look().
+  // `outstanding` of these bytes are not acknowledged. `waits`: the link has more data,
+  // and may not send it. Call it for each link, then end_look().
   void on_look(size_t link, size_t outstanding, bool waits, TimePoint now);
   void end_look(TimePoint now);
-  // All that the link had has been written: nothing of it waits until more comes.
+  // All data of the link was written. Nothing waits until more data comes.
   void on_written_out(size_t link);
 
-  size_t credit() const { return credit_; }  // kNoBound: there is no bound
-  size_t chunk_bytes() const;                // longest that is to be sent
-  // What a link has to send, beside what the others have: more urgent, or such that it
-  // may not ask.
+  size_t credit() const { return credit_; }  // kNoBound: no limit
+  size_t chunk_bytes() const;                // longest chunk to send
+  // Urgency of the link's data compared with the other links: equal, more urgent, or
+  // such that the link may not send a question.
   enum class Standing { kEqual, kAhead, kBehind };
-  // What the link may be given now; 0: nothing, which may change at next_look().
+  // Bytes that the link may send now; 0: none until next_look(), perhaps.
   size_t room(size_t link, Standing standing = Standing::kEqual) const;
-  // The longest that it may be given now, of a chunk of any length; 0: nothing.
+  // Longest chunk that the link may send now; 0: none.
   struct Grant {
     size_t bytes = 0;
-    bool is_question = false;  // beyond the credit
+    bool is_question = false;  // beyond the limit
   };
   Grant next_chunk(size_t link, Standing standing = Standing::kEqual) const;
-  // How long it takes until there is room for a chunk.
+  // Time until there is room for a chunk.
   Duration next_look() const;
-  // A link that waits has something on its way that gets there.
+  // True if a waiting link has bytes in flight that arrive.
   bool is_moving() const { return num_waiting_ > 0; }
   double bytes_per_s() const { return total_.bytes_per_s(); }
 
  private:
-  // The bytes that were written before its end, of its link and of all.
+  // Ends of a written chunk: bytes written to its link, and to all links.
   struct Chunk {
     uint64_t end, end_of_all;
   };
@@ -193,8 +198,8 @@ class UplinkCredit {
   size_t burst_of(double bytes_per_s) const;
   void book(Flow& flow, size_t bytes);
 
-  // Learn: with more, until the rate grows no more. Bound. Open: with more, for so
-  // long.
+  // kLearn: larger limits until the rate stops growing. kBound: normal limit. kOpen:
+  // larger limit for a time.
   enum class Mode { kLearn, kBound, kOpen };
   void on_sample(double bytes_per_s, TimePoint now);
   void end_learning(TimePoint now);
@@ -205,32 +210,32 @@ class UplinkCredit {
   Aim aim_ = kUrgent;
   size_t credit_ = kNoBound;
   Mode mode_ = Mode::kLearn;
-  int num_samples_ = 0;       // in this mode; when bound, up to kLowSamples
-  double sum_ = 0;            // of them,
-  double last_few_ = 0;       // and of the kSamples that are being counted
-  double learnt_ = 0;         // bytes per second; 0: not yet
-  double learnt_before_ = 0;  // what was low beside it, and more was tried
-  double steps_ = 1;          // times the credit of the rate; when bound 1
-  double worth_it_ = 1;       // the most of them that brought more
-  double open_steps_ = 1;     // the last time
+  int num_samples_ = 0;       // in this mode; at most kLowSamples in kBound
+  double sum_ = 0;            // of the samples in this mode
+  double last_few_ = 0;       // of the last kSamples being counted
+  double learnt_ = 0;         // bytes per second; 0: unknown
+  double learnt_before_ = 0;  // learnt_ before a larger limit was tried
+  double steps_ = 1;          // factor of the limit; 1 in kBound
+  double worth_it_ = 1;       // largest factor that increased the rate
+  double open_steps_ = 1;     // factor of the last kOpen
   bool has_learnt_ = false;
-  TimePoint not_before_{};          // learning again, or the end of kOpen
-  Duration open_for_ = kOpenFirst;  // the next time
-  bool is_suspected_ = false;       // the bound, of keeping the rate low
+  TimePoint not_before_{};          // next learning, or end of kOpen
+  Duration open_for_ = kOpenFirst;  // length of the next kOpen
+  bool is_suspected_ = false;       // the limit may keep the rate low
   bool was_excused_ = false;        // at a look of this sample
-  size_t outstanding_ = 0;          // of all on which something moves
-  uint64_t written_ = 0;            // to all links,
-  uint64_t left_ = 0;               // and so much of that has left the uplink
-  TimePoint left_at_{};             // when that was news
-  bool is_still_ = false;           // long ago
-  uint64_t question_end_ = 0;       // of what was sent beyond the credit,
-  size_t asker_ = 0;                // by this one
+  size_t outstanding_ = 0;          // of all links that move
+  uint64_t written_ = 0;            // to all links
+  uint64_t left_ = 0;               // part of written_ that has left the uplink
+  TimePoint left_at_{};             // last growth of left_
+  bool is_still_ = false;           // left_at_ is long ago
+  uint64_t question_end_ = 0;       // end of the bytes sent beyond the limit
+  size_t asker_ = 0;                // link that sent these
   size_t least_ = kLeast;
-  size_t num_waiting_ = 0;  // links on which something moves
+  size_t num_waiting_ = 0;  // waiting links that move
   bool is_resting_ = true;  // nothing has waited since the last writes
-  size_t burst_left_ = 0;   // bytes that may go beyond the credit
+  size_t burst_left_ = 0;   // bytes that may exceed the limit
   std::vector<Flow> flows_;
-  uint64_t gone_ = 0;  // written to links that were removed
+  uint64_t gone_ = 0;  // written to removed links
   RateMeter total_;
 };
 

@@ -2,9 +2,9 @@
 // Copyright (c) the aikido authors
 #pragma once
 //
-// The earliest of many times of which some change: when each link of a network has
-// something to do next. A tournament tree; a change costs its height, and of equal
-// times the one of the lower number comes first. One thread.
+// Earliest of many changing times, such as the next work of each link of a network.
+// Tournament tree: a change costs its height. Among equal times the lower number comes
+// first. One thread.
 
 #include <cstddef>
 #include <vector>
@@ -17,7 +17,7 @@ class Wakeups {
  public:
   static constexpr TimePoint kNever = TimePoint::max();
 
-  // The number of one more, which never wakes up as yet.
+  // Adds an entry without a time and returns its number.
   size_t add() {
     if (size_ == room_) grow();
     return size_++;
@@ -30,16 +30,17 @@ class Wakeups {
       first_[at_level] = times_[right] < times_[left] ? right : left;
     }
   }
-  // Requires: one was added.
+  // Requires: an entry exists.
   size_t earliest() const { return first_[1]; }
   TimePoint earliest_time() const { return size_ == 0 ? kNever : times_[earliest()]; }
-  // The lowest number from `from` on whose time is not after `now`; size() if none.
+  // Lowest number, from `from` on, with a time that is not after `now`; size() if none.
   size_t due(size_t from, TimePoint now) const {
     if (from >= size_) return size_;
     const auto is_due = [&](size_t place) { return times_[first_[place]] <= now; };
     size_t place = room_ + from;
     if (is_due(place)) return from;
-    // Up to where something to the right is due, then down to the first of it.
+    // Goes up to a place whose right neighbour is due, then down to its first due
+    // entry.
     while (place % 2 == 1 || !is_due(place + 1)) {
       place /= 2;
       if (place <= 1) return size_;
@@ -64,7 +65,7 @@ class Wakeups {
   size_t size_ = 0;
   size_t room_ = 0;               // a power of two
   std::vector<TimePoint> times_;  // by number
-  std::vector<size_t> first_;     // by place in the tree: the earliest below it
+  std::vector<size_t> first_;     // by place in the tree: earliest entry below
 };
 
 }  // namespace aikido::transport
