@@ -56,6 +56,7 @@ std::string interface_of(const std::string& host) {
   ifaddrs* raw = nullptr;
   if (::getifaddrs(&raw) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
+  // The list has one entry for each address, so an interface may occur several times.
   for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
     if (i->ifa_addr == nullptr) continue;
     const int family = i->ifa_addr->sa_family;
@@ -72,7 +73,7 @@ Result<std::string> interface_address(const std::string& names) {
                   "cannot list the network interfaces: " + describe_errno(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> list(raw, &::freeifaddrs);
-  std::map<std::string, std::string> known;  // name to its first address
+  std::map<std::string, std::string> known;  // interface to its first address
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* i = list.get(); i != nullptr; i = i->ifa_next) {
       if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family) continue;
@@ -102,7 +103,9 @@ Result<std::string> source_address(const std::string& peer) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* raw = nullptr;
-  // Port 9 is never sent to: connect() on a datagram socket only asks the routes.
+  // connect() on a datagram socket sends nothing. It only makes the kernel choose a
+  // route and with it a source address. So the port does not matter; 9 is the discard
+  // service.
   const int error = ::getaddrinfo(peer.c_str(), "9", &hints, &raw);
   if (error != 0) {
     return Status(Code::kInvalidArgument,
@@ -126,6 +129,7 @@ Result<SocketAddress> to_socket_address(const Address& address) {
   SocketAddress out;
   auto* in = reinterpret_cast<sockaddr_in*>(&out.storage);
   auto* in6 = reinterpret_cast<sockaddr_in6*>(&out.storage);
+  // Only numeric addresses: a name would need a resolver call, which can block.
   if (::inet_pton(AF_INET, address.host.c_str(), &in->sin_addr) == 1) {
     in->sin_family = AF_INET;
     in->sin_port = htons(address.port);

@@ -20,12 +20,14 @@
 namespace aikido::transport {
 namespace {
 
-constexpr size_t kMaxGuests = 256;  // and those that are expected
+constexpr size_t kMaxGuests = 256;  // without a greeting, beside expected ones
+// Refusals kept for groups that have failed; the oldest is dropped first.
 constexpr size_t kMaxRefused = 16;
-// Without a free descriptor a connection stays in the queue, and the kernel goes on
-// telling of it.
+// Without a free descriptor a connection stays in the kernel's queue, and epoll reports
+// it in each turn. So the listener pauses for this time instead of looping.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-// Behind a longer pause a shortage is another one: nobody has waited for so long.
+// After a longer pause, a shortage counts as a new one. No member has waited for all
+// that time.
 constexpr Duration kShortAgain = 10 * kAcceptPause;
 
 bool is_short_of_something(int error) {
@@ -34,17 +36,18 @@ bool is_short_of_something(int error) {
 
 void set_options(Fd& socket) {
   socket.close_in_children();
+  // Frames are gathered before they are written, so Nagle's delay would only cost time.
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// Waits for `events` on `fd`. False when the deadline passed first.
+// Waits for `events` on `fd`. Returns false if the deadline passes first.
 bool wait_for(const Fd& fd, short events, const Clock& clock, TimePoint deadline) {
   while (true) {
     const Duration left = deadline - clock.now();
     if (left <= Duration::zero()) return false;
     pollfd p{fd.get(), events, 0};
-    // A minute at most: an int has no more than 24 days of milliseconds.
+    // At most one minute: an int of milliseconds holds no more than 24 days.
     const auto ms = std::min<int64_t>(left.count() / 1'000'000 + 1, 60'000);
     const int n = ::poll(&p, 1, static_cast<int>(ms));
     if (n > 0) return true;
@@ -67,6 +70,7 @@ Result<Fd> connect_tcp(const Address& address, const Clock& clock, TimePoint dea
                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) {
     const int error = errno;
+    // A shortage in this process does not end by dialling again. Other errors may.
     const bool is_ours = is_short_of_something(error);
     return fail(is_ours ? Code::kInvalidArgument : Code::kRetryLater,
                 describe_errno(error));
@@ -84,8 +88,9 @@ Result<Fd> connect_tcp(const Address& address, const Clock& clock, TimePoint dea
   return socket;
 }
 
-// `passed` goes with the greeting unless it is -1; a descriptor that comes with the
-// answer goes into `got`.
+// Sends the greeting and reads the answer. The descriptor `passed` goes with the
+// greeting, unless it is -1. A descriptor that comes with the answer is stored in
+// `got`.
 Status greet(const Fd& socket, const Hello& hello, int passed, Fd& got,
              const Address& address, const Clock& clock, TimePoint deadline) {
   const auto fail = [&](Code code, const std::string& what) {
@@ -105,8 +110,8 @@ Status greet(const Fd& socket, const Hello& hello, int passed, Fd& got,
     if (!wait_for(socket, POLLIN, clock, deadline)) {
       return fail(Code::kTimedOut, "Timed out while waiting for its greeting");
     }
-    // Byte by byte: what follows the answer are frames, or a doorbell, which belong to
-    // the link.
+    // One byte at a time: frames or a wake-up descriptor may follow the answer, and
+    // they belong to the link.
     std::byte next{};
     const ssize_t n = receive_with(socket, {&next, 1}, got);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
@@ -119,7 +124,7 @@ Status greet(const Fd& socket, const Hello& hello, int passed, Fd& got,
 
 }  // namespace
 
-// A connection that has not said yet who it is.
+// Accepted connection whose peer has not identified itself yet.
 class Listener::Guest final : public FdHandler {
  public:
   Guest(Listener* host, Fd socket, TimePoint deadline)
@@ -136,7 +141,7 @@ class Listener::Guest final : public FdHandler {
     host_->loop_->remove(socket_.get(), this);
     return {std::move(socket_), std::move(memory_), std::move(passed_)};
   }
-  // Before the answer. Without it bulk takes the socket.
+  // Called before the answer. If it fails, bulk data goes through the socket.
   void accept_memory() {
     if (!passed_.is_open()) return;
     auto memory = SharedMemory::open(std::move(passed_));
@@ -144,9 +149,10 @@ class Listener::Guest final : public FdHandler {
     memory->accept();
     memory_.emplace(std::move(*memory));
   }
-  // A descriptor goes with it unless it is -1, or too many are on their way already.
+  // Passes the descriptor `passed` along, unless it is -1, or unless the kernel refuses
+  // because too many descriptors are in transit.
   void answer(const std::string& refusal, int passed = -1) {
-    // A fresh connection takes a kilobyte at once, or it is not worth having.
+    // A new connection takes a kilobyte at once. If it does not, it is dropped later.
     const auto bytes = encode_welcome(refusal);
     if (!send_with(socket_, bytes, passed) && passed != -1)
       send_with(socket_, bytes, -1);
@@ -154,10 +160,13 @@ class Listener::Guest final : public FdHandler {
 
  private:
   void on_events(uint32_t) override {
-    // Exactly the greeting: what follows it are frames, which belong to the link.
+    // Reads exactly the greeting. The bytes after it are frames, which belong to the
+    // link.
     if (is_answered_) return wait_for_end();
     while (true) {
       const size_t had = bytes_.size();
+      // The version stands at a fixed place, so it is readable even if the rest has
+      // another layout.
       if (const auto version = other_version(bytes_)) {
         host_->turn_away(this, *version);
         is_answered_ = true;
@@ -178,8 +187,8 @@ class Listener::Guest final : public FdHandler {
     host_->admit(this, **hello);
   }
 
-  // What it still says is thrown away: closed with bytes that nobody has read, a
-  // connection is reset, and the answer may be lost with it.
+  // Discards all further bytes of a rejected connection. If a socket with unread bytes
+  // is closed, the kernel resets the connection, and the peer may lose the answer.
   void wait_for_end() {
     std::array<std::byte, kMaxHelloBytes> rest;
     const ssize_t n = ::recv(socket_.get(), rest.data(), rest.size(), 0);
@@ -187,7 +196,8 @@ class Listener::Guest final : public FdHandler {
     if (n <= 0) host_->drop(this);
   }
 
-  // Bytes to read next; 0: the greeting is whole; empty: it is none.
+  // Number of bytes to read next. 0: the greeting is complete. Empty: it is no
+  // greeting.
   std::optional<size_t> missing() const {
     if (!decode_hello(bytes_)) return std::nullopt;
     constexpr size_t kLengthEnd = 12;
@@ -204,7 +214,7 @@ class Listener::Guest final : public FdHandler {
   std::optional<SharedMemory> memory_;
   TimePoint deadline_;
   std::vector<std::byte> bytes_;
-  bool is_answered_ = false;  // and turned away
+  bool is_answered_ = false;  // and rejected
 };
 
 Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
@@ -226,6 +236,7 @@ Result<std::unique_ptr<Listener>> Listener::open(EventLoop* loop,
   }
   SocketAddress bound;
   bound.length = sizeof bound.storage;
+  // The kernel has chosen the port.
   AIKIDO_CHECK(::getsockname(socket.get(), bound.get(), &bound.length) == 0,
                describe_errno(errno));
   const Address address = from_socket_address(bound.storage);
@@ -255,7 +266,8 @@ Listener::~Listener() {
 void Listener::on_events(uint32_t) {
   size_t most = kMaxGuests;
   for (const Doorkeeper* doorkeeper : doorkeepers_) most += doorkeeper->num_expected();
-  // Not all at once: members must have their say before they are too many.
+  // Accepts only a part of the queue per turn. Otherwise a flood of strangers would
+  // push out members before their greetings are read.
   for (const Fd* from : {&local_, &socket_}) {
     for (size_t i = 0; i < kMaxGuests / 4 && from->is_open(); ++i) {
       if (!accept_one(*from, most)) break;
@@ -263,7 +275,7 @@ void Listener::on_events(uint32_t) {
   }
 }
 
-// False: nobody else is there.
+// Returns false if the queue is empty or the process lacks a resource.
 bool Listener::accept_one(const Fd& from, size_t most) {
   Fd socket(::accept4(from.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.is_open()) {
@@ -271,10 +283,12 @@ bool Listener::accept_one(const Fd& from, size_t most) {
     return false;
   }
   short_at_ = TimePoint{};
+  // Any user can connect to a local name. Only processes of the same user are members.
   if (&from == &local_ && !is_same_user(socket)) {
     ++num_strangers_;
     return true;
   }
+  // The oldest connection without a greeting makes room.
   if (guests_.size() >= most) drop(guests_.front().get());
   set_options(socket);
   guests_.push_back(std::make_unique<Guest>(this, std::move(socket),
@@ -282,7 +296,8 @@ bool Listener::accept_one(const Fd& from, size_t most) {
   return true;
 }
 
-// It may pass, and who waits is still there then.
+// A shortage may pass, and the waiting peers stay in the kernel's queue until then.
+// Only a shortage that lasts for a whole handshake time fails the rendezvous.
 void Listener::on_shortage(int error) {
   watch_for(0);
   const TimePoint now = loop_->now();
@@ -311,6 +326,7 @@ void Listener::on_time(TimePoint now) {
   while (!guests_.empty() && guests_.front()->deadline() <= now) {
     drop(guests_.front().get());
   }
+  // The second lane of this member has not come in time.
   while (!half_open_.empty() && half_open_.front().deadline <= now) {
     ++num_strangers_;
     half_open_.pop_front();
@@ -339,7 +355,8 @@ void Listener::admit(Guest* guest, const Hello& hello) {
   const std::string refusal = (*it)->refusal(hello);
   int passed = -1;
   if (refusal.empty() && hello.lane == Lane::kBulk) guest->accept_memory();
-  // Who has given us its blocks gets ours.
+  // A peer that has passed its blocks gets the descriptor of the blocks of this
+  // process.
   if (refusal.empty() && hello.lane == Lane::kControl && guest->has_passed() &&
       outbox_ != nullptr)
     passed = outbox_->fd();
@@ -349,7 +366,8 @@ void Listener::admit(Guest* guest, const Hello& hello) {
   if (refusal.empty()) join(*it, hello, std::move(connection));
 }
 
-// A member that dials a lane again has given up the first: the new one counts.
+// A member that dials a lane again has given up the earlier connection. So the new
+// connection replaces it.
 void Listener::join(Doorkeeper* doorkeeper, const Hello& hello, Connection connection) {
   auto it = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& h) {
     return h.rank == hello.rank && equal_tokens(h.token, hello.token);
@@ -374,8 +392,8 @@ void Listener::refuse(const Token& token, const std::string& why) {
   if (refused_.size() > kMaxRefused) refused_.pop_front();
 }
 
-// Both sides are to know: it reads the version of the answer, and we go on waiting for
-// somebody who will not come like this.
+// Both sides learn the reason. The peer reads this version from the answer. The groups
+// here are told too, because they wait for a member that cannot connect with its build.
 void Listener::turn_away(Guest* guest, uint16_t version) {
   const std::string why = different_version(version);
   guest->answer(why);
@@ -403,6 +421,7 @@ Result<Connections> dial(const Address& address, Hello hello, const Clock& clock
     auto& [socket, memory, blocks] = connections[lane];
     hello.lane = static_cast<Lane>(lane);
     int passed = -1;
+    // The local socket is tried first; it fails if the address is on another host.
     if (sharing.ring_bytes > 0) socket = connect_beside(address);
     if (!socket.is_open()) {
       auto connected = connect_tcp(address, clock, deadline);

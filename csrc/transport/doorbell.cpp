@@ -15,6 +15,8 @@
 namespace aikido::transport {
 namespace {
 
+// The descriptor comes from another process. A write to an arbitrary file could block
+// or do harm, so only eventfds are accepted.
 bool is_eventfd(int fd) {
   std::array<char, 64> target{};
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
@@ -23,7 +25,7 @@ bool is_eventfd(int fd) {
                       "anon_inode:[eventfd]";
 }
 
-// Descriptors are numbered from the lowest free one.
+// The kernel assigns the lowest free number, so a low number means that many are left.
 bool are_many_left(int fd) {
   rlimit most{};
   return ::getrlimit(RLIMIT_NOFILE, &most) == 0 &&
@@ -34,6 +36,7 @@ bool are_many_left(int fd) {
 
 Doorbell::Doorbell(Fd fd) {
   if (!fd.is_open() || !are_many_left(fd.get()) || !is_eventfd(fd.get())) return;
+  // A write to a blocking eventfd with a full counter would stop the loop.
   if ((::fcntl(fd.get(), F_GETFL) & O_NONBLOCK) == 0) return;
   fd_ = std::move(fd);
   fd_.close_in_children();

@@ -21,13 +21,14 @@
 namespace aikido::transport {
 namespace {
 
-// Posted work of one turn: behind it come what others sent, heartbeats and time-outs,
-// however much is posted.
+// Limit of posted work per turn. Received data, heartbeats and time-outs come after it,
+// regardless of how much is posted.
 constexpr size_t kMaxWorkPerTurn = 256;
-// Turns that a caller runs for what others send, before it leaves that to the loop's
+// Turns that a leaving caller runs for others before it leaves the work to the loop's
 // own thread.
 constexpr int kMaxExtraTurns = 4;
-// For a caller that comes back; what came meanwhile has waited so long if none does.
+// Longest time that the loop stays awake for a returning caller. Other work waits for
+// at most this time if the caller does not return.
 constexpr Duration kMostAwake = std::chrono::milliseconds(1);
 
 timespec to_timespec(Duration d) {
@@ -35,6 +36,7 @@ timespec to_timespec(Duration d) {
   return {.tv_sec = d / second, .tv_nsec = (d % second).count()};
 }
 
+// True while this thread runs a turn of any loop.
 thread_local bool is_turning = false;
 
 struct Turning {
@@ -58,7 +60,7 @@ EventLoop::EventLoop()
   event.events = EPOLLIN;
   AIKIDO_CHECK(::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, epoll_.get(), &event) == 0,
                describe_errno(errno));
-  // Never read: each write is an edge.
+  // These eventfds are never read: with EPOLLET each write causes one event.
   add(wake_.get(), EPOLLIN | EPOLLET, nullptr);
   add(doorbell_.get(), EPOLLIN | EPOLLET, nullptr);
 }
@@ -69,7 +71,8 @@ bool EventLoop::is_in_turn() {
   return is_turning;
 }
 
-// By number, and not by address: a handler may be gone when its event has its turn.
+// Events carry a number and not the address of the handler, because an earlier event of
+// the same turn may destroy the handler.
 void EventLoop::add(int fd, uint32_t events, FdHandler* handler) {
   const HandlerId id = ++last_id_;
   epoll_event event{};
@@ -113,6 +116,7 @@ void EventLoop::request_flush(Flushable* flushable) {
   flushes_.push_back(flushable);
 }
 void EventLoop::forget_flush(Flushable* flushable) {
+  // Not erased: run_flushes() may be iterating over the list.
   std::replace(flushes_.begin(), flushes_.end(), flushable,
                static_cast<Flushable*>(nullptr));
 }
@@ -132,6 +136,7 @@ void EventLoop::enqueue(std::function<void()> work) {
 
 void EventLoop::post_wake() {
   {
+    // One wake-up covers all work that is posted before the next turn takes it.
     const std::lock_guard lock(mutex_);
     if (posted_.empty() || std::exchange(wake_pending_, true)) return;
   }
@@ -152,10 +157,13 @@ void EventLoop::run() {
   TurnLock turn(turn_mutex_);
   while (!stop_.exchange(false)) sleep_and_turn(turn);
   const Turning turning;
+  // Work that was posted before stop() still runs.
   run_posted();
 }
 
 void EventLoop::drive() {
+  // Within a turn, or while another thread is in one, that turn or the next takes the
+  // work.
   if (is_turning) return post_wake();
   const TurnLock turn(turn_mutex_, std::try_to_lock);
   if (!turn.owns_lock()) return post_wake();
@@ -166,6 +174,7 @@ void EventLoop::drive() {
 bool EventLoop::drive_with(const std::function<void()>& work) {
   if (is_turning) return false;
   const TurnLock turn(turn_mutex_, std::try_to_lock);
+  // Work that was posted before must run before `work`.
   if (!turn.owns_lock() || has_work()) return false;
   run_turn(0, &work);
   end_driving();
@@ -188,18 +197,21 @@ bool EventLoop::help(const std::function<bool()>& is_over, TimePoint deadline,
   };
   {
     const Helper helper(this);
+    // If the last helper received events, this one will probably too. Closing the gate
+    // now saves the loop thread a wake-up.
     if (std::exchange(gets_events_, false)) set_gate(false);
     now_ = clock_.now();
     const Duration most_awake = std::min(spin, kMostAwake);
     const bool comes_back = now_ - left_at_ < most_awake;
     wait_.begin(spin);
     crowded_.begin(now_);
-    bool did = true;  // nothing is known of it
+    bool did = true;  // Not known: so the first step is a look.
     while (!is_over() && now_ < deadline && !stop_)
       did = help_once(turn, wait_.next(now_, did), deadline);
     left_at_ = now_;
     if (comes_back) awake_until_ = now_ + most_awake;
   }
+  // The helper object is gone here, so the gate is open again.
   leave_to_own_thread();
   return true;
 }
@@ -210,23 +222,26 @@ void EventLoop::between_turns(const std::function<void()>& work) {
     const Turning turning;
     work();
   }
+  // The loop thread computes its sleeping time again, because `work` may have added
+  // timed objects.
   wake();
 }
 
 // ---- turns ----
 
-// By the loop's own thread: sleeps until there is something to do, and does it.
+// One step of the loop's own thread: sleeps until there is work, and does it.
 void EventLoop::sleep_and_turn(TurnLock& turn) {
-  // Else it would look again and again at what the helper has not taken yet.
+  // With an open gate this thread would wake again and again for events that the helper
+  // has not taken yet.
   if (is_helped_) set_gate(false);
-  std::optional<Duration> most;  // to sleep; empty: for ever
+  std::optional<Duration> most;  // time to sleep; empty: without limit
   const TimePoint awake_until = awake_until_;
   const Duration awake = awake_until - std::min(clock_.now(), awake_until);
   if (awake > Duration::zero()) {
     own_sleeps_until_ = awake_until;
     most = is_helped_ || !has_work() ? awake : Duration::zero();
   } else if (is_helped_) {
-    // A helper looks after everything, and sets the alarm when it leaves.
+    // A helper takes care of all work, and sets the alarm when it leaves.
     own_sleeps_until_ = TimePoint::max();
   } else {
     own_sleeps_until_ = next_due();
@@ -240,8 +255,9 @@ void EventLoop::sleep_and_turn(TurnLock& turn) {
   if (!is_helped_) run_turn(take_events(0));
 }
 
-// Until something has come, or `most` is over and no caller is to come back. Without
-// turn_mutex_: who comes back time and again is not held up.
+// Sleeps until an event arrives, or until `most` has passed and no caller is expected
+// to return. Does not hold turn_mutex_, so that a caller that returns again and again
+// is not delayed.
 void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
   do {
     const timespec left = to_timespec(most.value_or(Duration::zero()));
@@ -254,13 +270,13 @@ void EventLoop::sleep_behind_gate(std::optional<Duration> most) {
   } while (*most > Duration::zero());
 }
 
-// One step of a helper, which is over at `deadline`. Returns whether there was
-// something.
+// One step of a helper, which ends at `deadline`. Returns true if there was work.
 bool EventLoop::help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint deadline) {
   const int ms = step == TwoPhaseWait::Step::kSleep ? ms_to_sleep(deadline) : 0;
   if (ms != 0) set_gate(false);
   const bool may_be_crowded =
       step != TwoPhaseWait::Step::kLook && crowded_.is_due(now_);
+  // Others may run turns while this thread yields or sleeps.
   turn.unlock();
   if (step == TwoPhaseWait::Step::kYield) yield();
   if (may_be_crowded) look_for_core();
@@ -274,7 +290,7 @@ bool EventLoop::help_once(TurnLock& turn, TwoPhaseWait::Step step, TimePoint dea
   return num_events > 0 || did_something_;
 }
 
-// Whom the helper waits for may have no other core.
+// The thread that the helper waits for may have no other core to run on.
 void EventLoop::yield() {
   const TimePoint before = clock_.now();
   ::sched_yield();
@@ -283,33 +299,36 @@ void EventLoop::yield() {
   if (wait_.spins() && core_.yielded(after, after - before)) move_to_another_core();
 }
 
-// By the helper, whose wait lasts; others may run turns meanwhile.
+// Called by a helper during a long wait, without turn_mutex_.
 void EventLoop::look_for_core() {
   if (!ready_) ready_.emplace();
   const auto waited = ready_->waited();
   if (!waited) return crowded_.give_up();
   if (!crowded_.looked(clock_.now(), *waited)) return;
   const bool is_another_idle = ready_->fit_cores();
-  // The one that it has left may be better by now.
+  // The core that the thread has left may be the better choice by now.
   if (!is_another_idle) other_cores_.come_back();
   if (crowded_.counts(is_another_idle)) other_cores_.leave();
 }
 
-// In this order: what has come before we look is seen, what comes later wakes us up.
+// The order matters: can_sleep() announces the sleep, and has_work() is read
+// afterwards. So work that came before is seen, and work that comes later wakes this
+// thread.
 int EventLoop::ms_to_sleep(TimePoint until) {
   if (!can_sleep() || has_work()) return 0;
   const TimePoint due = std::min(until, next_due());
   if (due == TimePoint::max()) return -1;
   const Duration wait = due - clock_.now();
   if (wait <= Duration::zero()) {
+    // Due work must not wait for the interval of Note [timed work].
     ask_due_at_ = TimePoint::min();
     return 0;
   }
-  // Rounded up, so that a look is never too early; one minute at most.
+  // Rounded up, so that no look is too early. At most one minute.
   return static_cast<int>(std::min<int64_t>(wait.count() / 1'000'000 + 1, 60'000));
 }
 
-// Only by one thread at a time.
+// Only one thread at a time calls this, because events_ is shared.
 size_t EventLoop::take_events(int ms) {
   const int n =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), ms);
@@ -324,12 +343,13 @@ void EventLoop::set_gate(bool is_open) {
   ::epoll_ctl(gate_.get(), EPOLL_CTL_MOD, epoll_.get(), &event);
 }
 
-// With `first` in the place of what was posted.
+// `first` runs in place of the posted work.
 void EventLoop::run_turn(size_t num_events, const std::function<void()>* first) {
   const Turning turning;
   now_ = clock_.now();
-  // What an event tells of must not get old meanwhile: a member that goes says why
-  // behind what it has sent, over another lane.
+  // Posted work waits until the events are handled, because the reports of events must
+  // not get old. For example, a leaving member gives its reason behind its data, over
+  // another lane.
   const bool are_calls_first = num_events == 0;
   if (first != nullptr) {
     (*first)();
@@ -350,13 +370,15 @@ void EventLoop::run_events(size_t num_events) {
   }
 }
 
-// By a caller that has run a turn: the helper may sleep already.
+// Called after a turn of drive(). If there is a helper, it may sleep already, so it is
+// woken to see the new work.
 void EventLoop::end_driving() {
   if (is_helped_) return wake();
   leave_to_own_thread();
 }
 
-// The loop's own thread sleeps on if it can, until its alarm, or is woken up.
+// Leaves the loop without a helper. The loop's own thread sleeps on if possible, until
+// its alarm. Otherwise it is woken.
 void EventLoop::leave_to_own_thread() {
   if (!own_sleeps_until_ && !stop_) return;
   TimePoint until = left_until();
@@ -368,24 +390,26 @@ void EventLoop::leave_to_own_thread() {
   if (until < *own_sleeps_until_) set_alarm(until);
 }
 
-// Or it would be woken up only to learn how long to sleep, which takes a core that the
-// callers need for tens of microseconds.
+// Sets the alarm for work that is due before the loop thread wakes. A direct wake-up
+// would only let that thread compute how long to sleep. That takes a core for tens of
+// microseconds, which the callers need.
 void EventLoop::set_alarm(TimePoint due) {
   own_sleeps_until_ = due;
-  const Duration left = std::max(Duration(1), due - clock_.now());  // zero is never
+  const Duration left = std::max(Duration(1), due - clock_.now());  // 0 disarms
   const itimerspec at{.it_interval = {}, .it_value = to_timespec(left)};
   AIKIDO_CHECK(::timerfd_settime(alarm_.get(), 0, &at, nullptr) == 0,
                describe_errno(errno));
 }
 
-// By the loop's own thread. It may have been set anew by now, which is not undone.
+// Called by the loop's own thread. The alarm may have been set again meanwhile; a read
+// does not undo that.
 void EventLoop::turn_alarm_off() {
   uint64_t times = 0;
   [[maybe_unused]] const auto n = ::read(alarm_.get(), &times, sizeof times);
 }
 
-// When the loop's own thread is to look, behind a caller that leaves. That is now if
-// there is something to do.
+// Time of the loop thread's next look after a caller has left. It is now if there is
+// work.
 TimePoint EventLoop::left_until() {
   if (has_work()) return now_;
   if (stays_awake()) return awake_until_;
@@ -395,7 +419,7 @@ TimePoint EventLoop::left_until() {
   return due;
 }
 
-// All of them rest, or none needs a descriptor to tell.
+// True if each polled object will be woken through a descriptor for new work.
 bool EventLoop::can_sleep() const {
   return std::all_of(polled_.begin(), polled_.end(),
                      [](Polled* p) { return p->rest(); });
@@ -403,8 +427,8 @@ bool EventLoop::can_sleep() const {
 
 bool EventLoop::run_polled() {
   bool did_something = false;
-  // By index: poll may add and remove. One that is passed over has its turn in the
-  // next, since it will not rest.
+  // By index, because poll() may add and remove objects. If a removal makes the loop
+  // skip an object, that object is polled in the next turn, because it will not rest.
   for (size_t i = 0; i < polled_.size(); ++i)
     did_something = polled_[i]->poll() || did_something;
   return did_something;
@@ -418,7 +442,7 @@ void EventLoop::run_posted() {
     wake_pending_ = false;
     is_posted_ = false;
   }
-  // One by one: what throws must not take the others with it.
+  // One at a time, so that an exception of one function does not lose the others.
   for (size_t i = 0; i < kMaxWorkPerTurn && !work_.empty(); ++i) {
     const auto work = std::move(work_.front());
     work_.pop_front();
@@ -429,7 +453,7 @@ void EventLoop::run_posted() {
 void EventLoop::run_timed() {
   if (now_ < ask_due_at_) return;
   ask_due_at_ = now_ + kMostLate;
-  // By index: on_time may add and remove.
+  // By index, because on_time() may add and remove objects.
   for (size_t i = 0; i < timed_.size(); ++i) {
     const auto due = timed_[i]->next_look();
     if (due && *due <= now_) timed_[i]->on_time(now_);
@@ -437,15 +461,16 @@ void EventLoop::run_timed() {
 }
 
 void EventLoop::run_flushes() {
-  // A flush may finish an operation and so cause more of them in the same turn.
+  // A flush may complete an operation, which may request more flushes in the same turn.
+  // So the size is read each time.
   for (size_t i = 0; i < flushes_.size(); ++i) {
     if (flushes_[i] != nullptr) std::exchange(flushes_[i], nullptr)->flush();
   }
   flushes_.clear();
 }
 
-// Left over: it was too much for a turn, or one ended with an exception; or posted
-// since.
+// True if work is left from the last turn, because it was too much or an exception
+// ended that turn, or if work was posted since.
 bool EventLoop::has_work() const {
   return !work_.empty() || !flushes_.empty() || is_posted_;
 }

@@ -25,13 +25,13 @@ T get(std::span<const std::byte, kHeaderBytes> in, size_t at) {
 
 constexpr size_t kChecksumAt = 60;
 
-// Finds a stream that lost its place or a peer that speaks something else. Not a
-// defence against forgery, and payloads are left to TCP's own checksum.
+// Detects a stream that has lost its position, and a peer that speaks another protocol.
+// It does not protect against forgery. Payloads rely on TCP's own checksum.
 uint32_t checksum(std::span<const std::byte, kHeaderBytes> bytes) {
   uint64_t h = 0x9e3779b97f4a7c15ull;
   for (size_t at = 0; at < kHeaderBytes; at += 8) {
     auto word = get<uint64_t>(bytes, at);
-    if (at == 56) word &= 0xffffffffull;  // the checksum itself does not count
+    if (at == 56) word &= 0xffffffffull;  // The checksum field itself does not count.
     h = (h ^ word) * 0xff51afd7ed558ccdull;
     h ^= h >> 32;
   }
@@ -92,6 +92,7 @@ Result<FrameHeader> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   h.called = get<uint64_t>(bytes, 48);
   h.settled = get<int32_t>(bytes, 20);
   h.view = get<uint32_t>(bytes, 56);
+  // Written so that no sum of received numbers can overflow.
   if (h.offset > h.total_bytes || h.payload_bytes > h.total_bytes - h.offset) {
     return bad(concat("bytes ", h.offset, "+", h.payload_bytes, " of a message of ",
                       h.total_bytes));

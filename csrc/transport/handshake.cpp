@@ -14,12 +14,12 @@ namespace {
 constexpr std::array<char, 6> kHelloMagic = {'A', 'I', 'K', 'I', 'D', 'O'};
 constexpr std::array<char, 6> kWelcomeMagic = {'W', 'E', 'L', 'C', 'O', 'M'};
 constexpr size_t kMaxText = 1024;
-// magic, version, total length
+// Magic, version and total length.
 constexpr size_t kPreambleBytes = 6 + 2 + 4;
 
 template <class T>
 void append(std::vector<std::byte>& out, const T& value) {
-  // Not insert(): g++ 12 sees an overflow in it that is none.
+  // Not insert(): g++ 12 warns about an overflow there that does not exist.
   const size_t at = out.size();
   out.resize(at + sizeof value);
   std::memcpy(out.data() + at, &value, sizeof value);
@@ -40,13 +40,14 @@ std::vector<std::byte> begin(const std::array<char, 6>& magic) {
   return out;
 }
 
+// The length is only known now; it replaces the placeholder of begin().
 void end(std::vector<std::byte>& out) {
   const auto length = static_cast<uint32_t>(out.size());
   std::memcpy(out.data() + 8, &length, sizeof length);
 }
 
-// Reads values from a message whose preamble is right; `ok` turns false when it is
-// short.
+// Reads values from a message with a valid preamble. `ok` becomes false if the message
+// is too short.
 struct Reader {
   std::span<const std::byte> bytes;
   bool ok = true;
@@ -74,9 +75,10 @@ struct Reader {
   }
 };
 
-// The body of a complete message; empty while it is incomplete.
+// Body of a complete message. Empty while the message is incomplete.
 Result<std::optional<Reader>> open(std::span<const std::byte> bytes,
                                    const std::array<char, 6>& magic) {
+  // Compares as many bytes as have arrived, so that a stranger is noticed early.
   const size_t compare = std::min(bytes.size(), magic.size());
   if (!std::equal(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(compare),
                   magic.begin(),
@@ -161,10 +163,12 @@ Result<std::optional<std::string>> decode_welcome(std::span<const std::byte> byt
   if (!reader.ok || !reader.bytes.empty()) {
     return Status(Code::kProtocol, "a malformed WELCOME");
   }
+  // The peer's text goes into error messages, so control characters are removed.
   return std::optional<std::string>(printable(refusal));
 }
 
 bool equal_tokens(const Token& a, const Token& b) {
+  // Compares all bytes, so that the time does not depend on the first difference.
   std::byte difference{};
   for (size_t i = 0; i < kTokenBytes; ++i) difference |= a[i] ^ b[i];
   return difference == std::byte{};

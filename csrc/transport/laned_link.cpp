@@ -7,7 +7,7 @@
 
 namespace aikido::transport {
 namespace {
-// Tells the numbers of the two lanes apart.
+// Bit that marks the message numbers of the control lane.
 constexpr MessageId kControlBit = MessageId{1} << 63;
 }  // namespace
 
@@ -55,11 +55,12 @@ void LanedLink::close() {
   for (End& e : ends_) e.link->close();
 }
 
-// Note [the end of a link]
-// A peer that dies ends both lanes, one that leaves the bulk lane first, and a lane
-// may break alone. In each case the other lane can still hold what matters: the last
-// contribution of a member that went, or the ABORT with its reason. It is read to its
-// end, which does not take long, because nothing more is let in.
+// Note [end of a link]
+// If a peer dies, both its lanes end. A peer that leaves ends its bulk lane first, and
+// a lane may break alone. In each case the other lane can still contain important
+// frames: the last contribution of the departed member, or the ABORT with its reason.
+// So the other lane is read to its end. That does not take long, because hang_up() lets
+// no new data in.
 void LanedLink::on_lane_lost(const Status& why) {
   if (why_) why_ = why;
   for (End& e : ends_) {

@@ -53,7 +53,8 @@ void Borrower::give_back(uint8_t block) {
   if (tell_) tell_();
 }
 
-// Whatever the other process says, no more than a needless wake-up comes of it.
+// The counters are written by the other process. Wrong values cause at most a needless
+// wake-up.
 bool Borrower::has_room() const {
   return state_->lent.load() - state_->returned.load() <= kMostKept;
 }

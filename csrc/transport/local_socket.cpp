@@ -17,8 +17,9 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-// "\0aikido/127.0.0.1 40123": the port is taken in this namespace by one listener only.
-// Empty: nobody can listen there.
+// Abstract name beside a TCP address, such as "\0aikido/127.0.0.1 40123". Only one
+// listener in a network namespace can own the port, so the name is unique. Empty: the
+// address is not numeric, or the name is too long.
 std::optional<SocketAddress> beside(const Address& address) {
   if (!to_socket_address(address)) return std::nullopt;
   SocketAddress made;
@@ -35,6 +36,7 @@ std::optional<SocketAddress> beside(const Address& address) {
 Fd make_socket() {
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   socket.close_in_children();
+  // Credentials that the kernel recorded when the peer connected or listened.
   return socket;
 }
 
@@ -73,8 +75,9 @@ Fd listen_beside(const Address& address) {
   return socket;
 }
 
-// A name is free to take while nobody listens there, so somebody else may have taken
-// it. What follows is the secret of the group.
+// An abstract name can be taken by any process while no one listens there. The greeting
+// contains the secret of the group. So the connection is closed unless the listener
+// belongs to the same user.
 Fd connect_beside(const Address& address) {
   auto name = beside(address);
   if (!name) return Fd();
@@ -111,12 +114,13 @@ ssize_t receive_with(const Fd& socket, std::span<std::byte> into, Fd& passed) {
   message.msg_iovlen = 1;
   Control control{};
   message.msg_control = &control;
-  // Without the padding, in which a second one would find room.
+  // Without the padding of CMSG_SPACE, which would leave room for a second descriptor.
   message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   if (n < 0) return n;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
        header = CMSG_NXTHDR(&message, header)) {
+    // Later descriptors replace earlier ones, and Fd closes the earlier one.
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);

@@ -12,7 +12,7 @@
 
 namespace aikido::transport {
 
-// One lane.
+// One lane of a simulated link.
 class LoopbackLink final : public Link {
  public:
   using Path = LoopbackNetwork::Path;
@@ -35,7 +35,7 @@ class LoopbackLink final : public Link {
         number_(network->wakeups_.add()),
         messages_(network->recycler_) {
     network_->links_.push_back(this);
-    network_->member(self);  // so that it stays where it is
+    network_->member(self);  // so that its address does not change later
     path_.sender = this;
     in_.reader = this;
   }
@@ -71,29 +71,30 @@ class LoopbackLink final : public Link {
   void cut(TimePoint at) {
     if (cut_at_ <= at) return;
     cut_at_ = at;
-    // Nothing of what is on its way comes to the other end.
+    // Frames in transit do not reach the other end.
     out_.frames.clear();
     out_.is_deaf = true;
     refresh();
     refresh_reader();
   }
-  // What it does next may have another time now.
+  // Computes the time of the next event again, after a change.
   void refresh() {
     const TimePoint now = network_->clock_->now();
     network_->wakeups_.set(number_, next_event(now));
   }
-  // One look at everything. Returns whether something happened.
+  // Handles all that is due now. Returns true if there was something.
   bool step(TimePoint now);
   TimePoint next_event(TimePoint now) const;
 
  private:
   struct Queued {
     OutMessage message;
-    bool is_through = false;  // nothing of it is left in the scheduler
+    bool is_through = false;  // the scheduler has no part of it
   };
   struct UnderWay {
     MessageId message = 0;
     TimePoint leaves_at{};
+    // Sent messages complete at once, as on a lost link.
   };
 
   bool send_step(TimePoint now);
@@ -113,7 +114,7 @@ class LoopbackLink final : public Link {
   Rank self_;
   Rank peer_;
   LinkHandler* handler_;
-  Path& path_;  // to the peer
+  Path& path_;  // path to the peer
   const std::shared_ptr<Stream> out_stream_;
   const std::shared_ptr<Stream> in_stream_;
   Stream& out_;
@@ -179,6 +180,7 @@ size_t LoopbackLink::cancel(MessageId id) {
   const OutMessage& m = it->second.message;
   const size_t dropped =
       m.is_held ? m.bytes : scheduler_.cancel(m.waiting(id)).value_or(0);
+  // A chunk in transit still reads the message, so end_chunk() releases it.
   it->second.is_through = true;
   if (!under_way_ || under_way_->message != id) release(it);
   refresh();
@@ -199,6 +201,7 @@ void LoopbackLink::hang_up() {
   if (is_lost_) return;
   const TimePoint now = network_->clock_->now();
   stop_sending(now);
+  // Frames that have arrived are still reported; those in transit are lost.
   std::erase_if(in_.frames, [&](const Frame& f) { return f.ends_at > now; });
   in_.closed_at = now;
   in_.is_deaf = true;
@@ -301,7 +304,8 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
   }
   under_way_ = UnderWay{chunk.message, now + takes};
   if (out_.is_deaf) return;
-  // A delay that was made shorter lets nobody overtake.
+  // If the delay of the path was reduced, later frames still do not overtake earlier
+  // ones.
   const TimePoint before =
       out_.frames.empty() ? TimePoint{} : out_.frames.back().ends_at;
   frame.begins_at = now + path_.delay;
@@ -309,6 +313,7 @@ void LoopbackLink::begin_chunk(const Chunk& chunk, TimePoint now) {
     frame.begins_at = network_->tap_(self_, peer_, h, frame.begins_at);
   }
   frame.begins_at = std::max(before, frame.begins_at);
+  // A tap loses a frame by giving kNever as its arrival.
   const bool arrives = frame.begins_at < Wakeups::kNever;
   frame.ends_at = arrives ? std::max(before, frame.begins_at + takes) : frame.begins_at;
   out_.frames.push_back(std::move(frame));
@@ -332,7 +337,8 @@ bool LoopbackLink::deliver_sent() {
   return true;
 }
 
-// As the rate has it, though its bytes are placed at the begin and at the end.
+// Proportional to the elapsed time, although the payload is copied in two halves: at
+// the beginning and at the end of the frame.
 size_t LoopbackLink::num_received() const {
   if (!is_reading_) return 0;
   const auto& frame = in_.frames.front();
@@ -344,12 +350,13 @@ size_t LoopbackLink::num_received() const {
                              static_cast<double>(all.count()));
 }
 
-// Ends the own direction: what is queued goes nowhere, what left arrives.
+// Ends the sending direction. Queued messages are dropped; frames in transit still
+// arrive.
 void LoopbackLink::stop_sending(TimePoint now) {
   if (!std::exchange(can_send_, false)) return;
   under_way_.reset();
   while (!messages_.empty()) release(messages_.begin());
-  if (cut_at_ < Wakeups::kNever) return;  // not even the end gets through
+  if (cut_at_ < Wakeups::kNever) return;  // the end does not arrive either
   out_.closed_at = now + path_.delay;
   if (!out_.frames.empty()) {
     out_.closed_at = std::max(*out_.closed_at, out_.frames.back().ends_at);
@@ -375,7 +382,7 @@ bool LoopbackLink::receive_step(TimePoint now) {
       if (!begin_frame(frame)) break;
     }
     if (frame.ends_at > now) break;
-    // The first half came with the beginning.
+    // begin_frame() has copied the first half.
     const size_t half = frame.payload.size() / 2;
     if (place_ != nullptr && frame.payload) {
       std::memcpy(place_ + half, frame.payload.data() + half,
@@ -396,6 +403,7 @@ bool LoopbackLink::begin_frame(const Frame& frame) {
   AIKIDO_CHECK(header.is_ok(), header.status().message());
   header_ = *header;
   auto place = handler_->on_frame_begin(peer_, header_, prefix.subspan(kHeaderBytes));
+  // The handler may have closed this link.
   if (is_lost_) return false;
   if (!place) {
     lose({Code::kProtocol, concat("rank ", peer_.value, ": ", place.status().message()),
@@ -467,8 +475,8 @@ void LoopbackNetwork::cut(Rank a, Rank b, TimePoint heard_by_b) {
 void LoopbackNetwork::pump() {
   const TimePoint now = clock_->now();
   while (wakeups_.earliest_time() <= now) {
-    // Each of those that are due in turn: a member that has something to say on both
-    // lanes says it before anybody answers.
+    // All due links in turn before any link is handled again. So a member that sends on
+    // both lanes does so before a peer answers.
     for (size_t i = wakeups_.due(0, now); i < links_.size();
          i = wakeups_.due(i + 1, now)) {
       ++members_[static_cast<size_t>(links_[i]->self().value)].num_steps;

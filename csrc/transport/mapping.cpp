@@ -13,7 +13,8 @@
 namespace aikido::transport {
 namespace {
 
-// Pages that are taken away from below a mapping end the process that touches them.
+// With these seals no process can shrink the memory. Otherwise a process that touches a
+// removed page would be killed by SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Status none(const char* what) {
@@ -28,7 +29,8 @@ Result<Fd> make_sealed_memory(size_t bytes) {
   if (!fd.is_open()) return none("memfd_create");
   const auto size = static_cast<off_t>(bytes);
   if (::ftruncate(fd.get(), size) != 0) return none("ftruncate");
-  // Now, and not at the first touch, where it would be the end of the process.
+  // Allocates all pages now. Without this, a shortage would kill the process at its
+  // first access.
   while (::fallocate(fd.get(), 0, 0, size) != 0)
     if (errno != EINTR) return none("fallocate");
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return none("fcntl(F_ADD_SEALS)");
@@ -48,7 +50,7 @@ Result<Mapping> Mapping::map(const Fd& fd, size_t bytes, Access access) {
       access == Access::kReadOnly ? PROT_READ : PROT_READ | PROT_WRITE;
   void* data = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return none("mmap");
-  // A child that lives on must not keep what the dead have shared.
+  // A child process that outlives its parent must not keep the shared memory alive.
   ::madvise(data, bytes, MADV_DONTFORK);
   return Mapping(static_cast<std::byte*>(data), bytes);
 }

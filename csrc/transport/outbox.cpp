@@ -12,6 +12,8 @@
 namespace aikido::transport {
 namespace {
 
+// Two pointers have the same owner if neither is ordered before the other. This also
+// works for expired owners.
 bool is_same(const Content& a, const Content& b) {
   return a.part == b.part && a.offset == b.offset && a.bytes == b.bytes &&
          !a.owner.owner_before(b.owner) && !b.owner.owner_before(a.owner);
@@ -35,7 +37,7 @@ bool Lender::has_room() {
 
 uint8_t Lender::lend(const std::byte* data, const Content& content) {
   auto block = outbox_->find(content);
-  // A reader has each block once.
+  // A reader holds a block at most once, because it returns the block by number.
   if (block && std::find(blocks_.begin(), blocks_.end(), *block) != blocks_.end())
     block.reset();
   if (!block) {
@@ -48,15 +50,17 @@ uint8_t Lender::lend(const std::byte* data, const Content& content) {
   --outbox_->blocks_[*block].num_to_come;
   ++outbox_->blocks_[*block].num_readers;
   blocks_.push_back(*block);
+  // The flag is set before the reader learns the number, so a return cannot come first.
   state_->is_out[*block].store(1);
   state_->lent.fetch_add(1);
   return static_cast<uint8_t>(*block + 1);
 }
 
-// Takes what the reader has given back.
+// Takes the blocks that the reader has returned.
 void Lender::collect() {
   const uint64_t returned = state_->returned.load();
   const bool is_done = state_->is_done.load() == 1;
+  // The counter spares a look at each block if nothing was returned.
   if (std::exchange(seen_, returned) == returned && !is_done) return;
   std::erase_if(blocks_, [&](uint8_t block) {
     if (!is_done && state_->is_out[block].load() != 0) return false;
@@ -65,8 +69,10 @@ void Lender::collect() {
   });
 }
 
-// Nothing of ours is there any more. Requires: no link, so nothing more is lent.
+// True if the reader has no more blocks. Requires: the link is gone, so nothing more is
+// lent.
 bool Lender::is_settled() {
+  // A dead process returns nothing, and cannot read any more.
   const bool is_dead = pid_ > 0 && ::kill(pid_, 0) != 0 && errno == ESRCH;
   if (is_dead) {
     for (const uint8_t block : blocks_) --outbox_->blocks_[block].num_readers;
@@ -79,7 +85,7 @@ Result<std::unique_ptr<Outbox>> Outbox::make() {
   constexpr size_t kBytes = kNumBlocks * kBlockBytes;
   auto fd = make_sealed_memory(kBytes);
   if (!fd) return fd.status();
-  // A child that lives on must not keep the memory of the dead.
+  // A child process that outlives its parent must not keep the memory alive.
   fd->close_in_children();
   auto mapping = Mapping::map(*fd, kBytes, Mapping::Access::kReadWrite);
   if (!mapping) return mapping.status();
@@ -99,8 +105,8 @@ std::optional<uint8_t> Outbox::find(const Content& content) const {
   return std::nullopt;
 }
 
-// The first one whose content is of no use, so that few are in the caches; else one
-// that nobody reads, in turns.
+// Prefers the first block whose content is no longer needed. So few blocks are in use,
+// and these stay in the caches. Otherwise takes a block without readers, in turns.
 std::optional<uint8_t> Outbox::find_free() {
   for (const bool again : {false, true}) {
     if (again) collect();

@@ -23,7 +23,7 @@ bool goes_before(const NextChunk& a, const NextChunk& b) {
   return a.priority > b.priority;
 }
 
-// Where it is, or would be.
+// Place of the class of this priority: where it is, or where it would be inserted.
 Scheduler::Classes::iterator Scheduler::find(Priority priority) {
   return std::find_if(classes_.begin(), classes_.end(),
                       [=](const Class& c) { return c.priority <= priority; });
@@ -44,12 +44,15 @@ void Scheduler::push(const Waiting& m, TimePoint now) {
   queued_bytes_ += m.bytes;
 }
 
+// Note the exceptions in the header: kLastPriority is never overdue, and nothing goes
+// ahead of kControlPriority.
 bool Scheduler::is_overdue(const Class& found, TimePoint now) const {
   return found.priority != kLastPriority && found.priority != highest() &&
          highest() != kControlPriority && now - found.passed_since >= kMostPassed;
 }
 
-// Requires: something waits.
+// Chooses the overdue class that has waited longest, or else the highest class.
+// Requires: a message waits.
 Scheduler::Classes::iterator Scheduler::choose(TimePoint now) {
   auto best = classes_.begin();
   bool is_best_overdue = false;
@@ -79,6 +82,7 @@ std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
     count_start(priority, head->first, p, is_overdue(c, now), now);
   c.passed_since = now;
   size_t longest = p.chunk_bytes;
+  // Rounded to kGrain, so that no element is split between two chunks.
   if (most < longest) longest = std::max(kGrain, most / kGrain * kGrain);
   Chunk chunk{head->first.second, p.offset, std::min(longest, p.bytes - p.offset),
               false};
@@ -99,10 +103,12 @@ std::optional<Chunk> Scheduler::pop(TimePoint now, size_t most) {
 void Scheduler::put_back(const Chunk& chunk, const Waiting& m, TimePoint now) {
   const Place place(m.turn, m.id);
   const size_t longest = chunk_bytes(m.most);
-  Progress& p =
-      of(m.priority, now)
-          .messages.emplace(place, Progress{m.bytes, m.bytes, longest, now, now, {}})
-          .first->second;
+  Progress& p = of(m.priority, now)
+                    .messages
+                    .emplace(place, Progress{m.bytes, m.bytes, longest, now, now, {}})
+                    // The message may have been popped to its end; then emplace()
+                    // inserts it again.
+                    .first->second;
   AIKIDO_CHECK(p.offset == chunk.offset + chunk.bytes, "message ", chunk.message,
                " is at ", p.offset, ", put back was ", chunk.offset, " + ",
                chunk.bytes);
@@ -110,6 +116,7 @@ void Scheduler::put_back(const Chunk& chunk, const Waiting& m, TimePoint now) {
   queued_bytes_ += chunk.bytes;
   current_.reset();
   if (chunk.offset > 0) current_.emplace(m.priority, place);
+  // Adding 2^64 - 1 subtracts one: the chunk will be counted again.
   if (counters_ != nullptr) SendCounters::add(counters_->chunks, ~uint64_t{0});
 }
 
@@ -154,6 +161,7 @@ void Scheduler::count_start(Priority priority, const Place& place, Progress& p,
   SendCounters::add(c.chunks, 1);
   if (is_overdue) SendCounters::add(c.overdue_chunks, 1);
   if (priority == kControlPriority || priority == kLastPriority) return;
+  // The last chunk's message has more, so it is paused by this one.
   if (current_ && *current_ != std::pair(priority, place)) {
     const auto of_class = find(current_->first);
     if (of_class != classes_.end() && of_class->priority == current_->first) {
@@ -164,6 +172,7 @@ void Scheduler::count_start(Priority priority, const Place& place, Progress& p,
   }
   if (p.paused) p.pauses += now - *std::exchange(p.paused, std::nullopt);
   if (p.offset == 0) {
+    // From here on `since` is the start of the first chunk.
     SendCounters::add(c.queued_ns, ns(now - p.since));
     p.since = now;
   }

@@ -31,6 +31,7 @@ void SendTrace::pick(MessageId id, uint64_t offset, size_t bytes) {
   chunk.begin_ns = trace::to_ns(recorder_->now());
   chunk.offset = message.offset + offset;
   chunk.bytes = bytes;
+  // The first chunk marks the end of the time in the queue.
   if (message.first_ns == 0) message.first_ns = chunk.begin_ns;
   it->second.picked.push_back(chunk);
 }
@@ -47,6 +48,7 @@ void SendTrace::write(MessageId id) {
   const auto it = open_.find(id);
   if (it == open_.end() || it->second.picked.empty()) return;
   auto& picked = it->second.picked;
+  // Chunks are written in the order in which they were chosen, so this is the oldest.
   picked.front().end_ns = trace::to_ns(recorder_->now());
   recorder_->record(picked.front());
   picked.erase(picked.begin());

@@ -24,6 +24,8 @@ Result<SharedMemory> SharedMemory::make(size_t ring_bytes) {
 Result<SharedMemory> SharedMemory::open(Fd fd) {
   auto size = size_of_sealed_memory(fd);
   if (!size) return size.status();
+  // The size comes from the other process. It is accepted only if it is exactly that of
+  // a ring size which make() could have used.
   const size_t ring = *size < kHeaderRoom ? 0 : (*size - kHeaderRoom) / 2;
   if (!std::has_single_bit(ring) || ring < kLeastRing || ring > kMostRing ||
       *size != size_of(ring))

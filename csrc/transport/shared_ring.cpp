@@ -8,11 +8,11 @@
 namespace aikido::transport {
 namespace {
 
-// The other side may begin with what is there while the rest is being copied.
+// After each part of this size the reader can begin, while the rest is copied.
 constexpr size_t kPublishBytes = 64 << 10;
 
-// Calls `copy(at, n)` for at most `n` bytes from place `begin` of a ring, in two pieces
-// where it turns.
+// Calls `copy(at, n)` for at most `n` bytes from position `begin` of a ring, in two
+// pieces if they wrap around.
 template <class Copy>
 void in_pieces(uint64_t begin, size_t n, size_t ring_bytes, Copy&& copy) {
   const size_t at = begin & (ring_bytes - 1);
@@ -25,7 +25,9 @@ void in_pieces(uint64_t begin, size_t n, size_t ring_bytes, Copy&& copy) {
 
 std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
   const uint64_t used = written_ - state_->read.load();
+  // The reader's number is not trusted: this would be more than the ring holds.
   if (used > bytes_) return std::nullopt;
+  // See Note [small messages stay in the cache].
   if (used == 0) {
     origin_ = written_;
     state_->origin.store(origin_, std::memory_order_relaxed);
@@ -60,10 +62,14 @@ std::optional<size_t> RingWriter::write(std::span<const iovec> parts) {
 
 bool RingWriter::must_wake_reader(Haste haste, bool has_blocks) {
   const uint32_t sleeps = state_->reader_sleeps.load();
+  // The flag states for which data the reader may sleep on; kAsleep wakes for
+  // everything.
   const bool can_wait = (sleeps == kPatient && haste < Haste::kServed) ||
                         (sleeps == kCalm && haste < Haste::kAwaited);
   if (can_wait && has_blocks && has_room() && state_->is_ended.load() == 0)
     return false;
+  // exchange(), because the reader may have woken by itself: only one side clears the
+  // flag.
   return sleeps != 0 && state_->reader_sleeps.exchange(0) != 0;
 }
 
@@ -80,7 +86,7 @@ bool RingWriter::has_room() const {
 std::optional<size_t> RingReader::read(std::span<const iovec> parts, Caching caching) {
   const uint64_t ready = state_->written.load() - read_;
   if (ready > bytes_) return std::nullopt;
-  // Published with `written`; whatever it is, in_pieces() stays in the ring.
+  // Published together with `written`. in_pieces() stays inside the ring for any value.
   const uint64_t origin = state_->origin.load(std::memory_order_relaxed);
   size_t left = ready;
   for (const iovec& part : parts) {
@@ -100,7 +106,8 @@ std::optional<size_t> RingReader::read(std::span<const iovec> parts, Caching cac
   return taken;
 }
 
-// In this order: what was written before the end was said is seen.
+// The order matters: the end is read first, so all bytes that were written before it
+// are seen.
 bool RingReader::is_at_end() const {
   return state_->is_ended.load() != 0 && !has_bytes();
 }
@@ -116,6 +123,7 @@ bool RingReader::rest(Need need) {
   state_->reader_sleeps.store(need == kNow    ? kAsleep
                               : need == kNews ? kCalm
                                               : kPatient);
+  // Checked after the flag was stored; see Note [sleeping and waking].
   if (!has_bytes() && state_->is_ended.load() == 0) return true;
   wake();
   return false;

@@ -29,10 +29,11 @@ SharedStream::SharedStream(EventLoop* loop, Fd socket, SharedMemory memory,
       outbox_(outbox),
       writer_(memory_->writer()),
       reader_(memory_->reader()) {
+  // Both processes have mapped the memory, so the descriptor is not needed any more.
   memory_->fd().reset();
   if (outbox != nullptr) lender_ = outbox->lend_to(memory_, pid_of_peer(socket_));
   if (!blocks.is_open()) return;
-  // Without it the peer sends everything with the bytes.
+  // Without blocks the peer sends all payloads through the ring.
   auto borrower = Borrower::open(blocks, memory_);
   if (!borrower) return;
   borrower_ = std::move(*borrower);
@@ -50,7 +51,8 @@ void SharedStream::start(StreamHandler* handler) {
   loop_->add(socket_.get(), EPOLLIN, this);
   loop_->add_polled(this);
   is_watched_ = is_polled_ = true;
-  // A new connection takes it at once, or we are woken up by bytes.
+  // A new connection takes this byte and the descriptor at once. If it does not, bytes
+  // wake this process instead.
   const std::byte bell{};
   send_with(socket_, {&bell, 1}, loop_->doorbell());
 }
@@ -64,11 +66,12 @@ Result<size_t> SharedStream::write(std::span<const iovec> parts) {
   if (has_gone_) return Status(Code::kPeerLost, "the other process is gone");
   const auto written = writer_.write(parts);
   if (written) return *written;
-  // Nobody can go on with this ring, and the peer is to know.
+  // The ring cannot be used any more. Shutting down the socket tells the peer.
   hang_up();
   return broken();
 }
 
+// The wake-up is sent at the end of the turn, so several writes cause only one.
 void SharedStream::push(Haste haste) {
   haste_ = std::max(haste_, haste);
   if (!std::exchange(is_bell_due_, true)) loop_->request_flush(this);
@@ -91,7 +94,8 @@ void SharedStream::ring_if_due() {
 }
 
 Result<size_t> SharedStream::read(std::span<const iovec> parts, Caching caching) {
-  // Asked first: a peer that is gone by now writes nothing behind what is read here.
+  // Checked before the read. If the peer is gone now, the bytes read below were its
+  // last.
   const bool is_last = has_gone_ || reader_.is_at_end();
   const auto got = reader_.read(parts, caching);
   if (!got) return broken();
@@ -111,7 +115,7 @@ bool SharedStream::rest_for_room() {
   return false;
 }
 
-// It may want blocks as well as bytes.
+// The writer may wait for blocks as well as for bytes.
 void SharedStream::wake_writer() {
   if ((!borrower_ || borrower_->has_room()) && reader_.must_wake_writer()) ring_bell();
 }
@@ -131,8 +135,8 @@ void SharedStream::end() {
   drop_blocks();
 }
 
-// Nothing is read or lent any more, though the link may stay until its group goes. What
-// is kept is given back all the same.
+// Ends all reading and lending, even if the link object stays until its group ends.
+// Blocks that receivers still hold are returned later.
 void SharedStream::drop_blocks() {
   if (borrower_) borrower_->on_returned(nullptr);
   borrower_.reset();
@@ -140,7 +144,8 @@ void SharedStream::drop_blocks() {
   if (outbox_ != nullptr) outbox_->collect();
 }
 
-// A full socket is full of bells, and a broken one tells the loop.
+// If the socket is full, it contains enough wake-ups. If it is broken, the loop reports
+// that.
 void SharedStream::ring_bell() {
   if (doorbell_.is_there() && doorbell_.ring()) return;
   const char bell = 0;
@@ -148,7 +153,7 @@ void SharedStream::ring_bell() {
       ::send(socket_.get(), &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-// With the first comes the doorbell.
+// The descriptor of the wake-up flag comes with the first byte.
 ssize_t SharedStream::take_bells() {
   std::array<std::byte, 64> bells;
   if (doorbell_.is_there())
@@ -159,7 +164,7 @@ ssize_t SharedStream::take_bells() {
   return n;
 }
 
-// A bell says only that poll(), which follows in the same turn, has something to do.
+// A byte only says that poll(), which follows in the same turn, has work.
 void SharedStream::on_events(uint32_t) {
   const ssize_t n = take_bells();
   if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
@@ -175,12 +180,13 @@ bool SharedStream::poll() {
   }
   if (waits_for_room_ && (has_gone_ || has_room())) handler_->on_writable();
   if (!has_gone_ && !reader_.has_bytes() && !reader_.is_at_end()) return false;
-  // Last: the handler may have done with us.
+  // Last, because the handler may end the use of this stream.
   handler_->on_readable();
   return true;
 }
 
 bool SharedStream::rest() {
+  // A peer that is gone sends no wake-up, so the loop must go on polling.
   if (has_gone_) return false;
   rests_ = true;
   return reader_.rest(handler_->need()) && (!waits_for_room_ || rest_for_room());

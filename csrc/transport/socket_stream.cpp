@@ -19,15 +19,16 @@ namespace aikido::transport {
 namespace {
 
 // Note [send buffer on one host]
-// Between two processes of one host the kernel's own choice (up to 4 MiB a connection)
-// only means that bytes leave the cache before they are read: four ranks on two cores
-// spend 57 ms of processor time on an allreduce of 16 MiB with it, 33 ms with this.
+// The kernel's own choice is up to 4 MiB per connection. Between two processes of one
+// host, this only means that bytes leave the cache before they are read. With it, four
+// ranks on two cores spend 57 ms of processor time on an allreduce of 16 MiB. With this
+// value they spend 33 ms.
 constexpr int kLocalSendBufferBytes = 256 << 10;
 
 // Note [send buffer between hosts]
-// There the buffer has to cover the bandwidth-delay product, which the kernel knows
-// better. But what it holds beyond that only waits in front of a more urgent message,
-// so it is bounded (unsent_limit.h).
+// Between hosts the buffer must cover the bandwidth-delay product, which the kernel
+// knows best. But unsent bytes beyond that only delay more urgent messages. So the
+// unsent part is limited (unsent_limit.h).
 void limit_unsent(const Fd& socket, size_t bytes) {
   const auto value = static_cast<int>(bytes);
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &value, sizeof value);
@@ -40,7 +41,7 @@ bool is_unix(const Fd& socket) {
          own.storage.ss_family == AF_UNIX;
 }
 
-// Whether it leads to another host.
+// True if the socket leads to another host, or if that is unknown.
 bool is_remote(const Fd& socket) {
   SocketAddress own, peer;
   own.length = peer.length = sizeof own.storage;
@@ -52,10 +53,11 @@ bool is_remote(const Fd& socket) {
 }
 
 // Note [bbr between near hosts]
-// bbr sends at the rate that it has seen, and a member that computes between two
-// operations shows it none: an allreduce at 200 Mbit/s took 1.11 to 1.33 times as long
-// as with cubic. It is made for paths that are long or lose packets, and keeps these.
-// Where a process may not choose cubic the kernel's choice stays.
+// bbr sends at the rate that it has measured. A member that computes between two
+// operations gives it nothing to measure. So an allreduce at 200 Mbit/s took 1.11 to
+// 1.33 times as long as with cubic. bbr is made for paths that are long or lose
+// packets, and stays in use on these. If the process may not choose cubic, the kernel's
+// choice stays.
 void prefer_cubic(const Fd& socket) {
   constexpr uint32_t kNearUs = 5000;
   char name[16] = {};
@@ -79,6 +81,7 @@ bool is_empty(int error) {
 
 SocketStream::SocketStream(EventLoop* loop, Fd socket, Lane lane)
     : loop_(loop), socket_(std::move(socket)), is_unix_(is_unix(socket_)) {
+  // Control frames are few and small; the kernel's choices suit them.
   if (lane != Lane::kBulk) return;
   if (!is_unix_ && is_remote(socket_)) {
     unsent_.emplace();
@@ -105,6 +108,7 @@ void SocketStream::on_events(uint32_t events) {
     note_room();
     handler_->on_writable();
   }
+  // The handler may have ended the stream, which sets events_ to 0.
   if (events_ != 0 && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0)
     handler_->on_readable();
 }
@@ -132,14 +136,15 @@ void SocketStream::wait_for_room(bool waits) {
   loop_->modify(socket_.get(), events_, this);
 }
 
-// The socket takes more, after it was full.
+// The socket was full and takes bytes again. Records if it had sent everything
+// meanwhile.
 void SocketStream::note_room() {
   int num_unsent = 0;
   ran_dry_ = unsent_ && ::ioctl(socket_.get(), SIOCOUTQNSD, &num_unsent) == 0 &&
              num_unsent == 0;
 }
 
-// Only what is taken by a socket that was full says how fast it sends.
+// Only bytes that a full socket takes show how fast it sends.
 void SocketStream::note_taken(size_t written) {
   if (!unsent_ || (events_ & EPOLLOUT) == 0) return;
   const bool ran_dry = std::exchange(ran_dry_, false);
@@ -147,7 +152,8 @@ void SocketStream::note_taken(size_t written) {
     limit_unsent(socket_, *limit);
 }
 
-// The kernel of the peer has it. On one host that is where it was written to.
+// True if the peer's kernel has all bytes. Between processes of one host it has them at
+// once.
 bool SocketStream::is_drained() const {
   if (is_unix_) return true;
   int unacknowledged = 0;
@@ -182,7 +188,7 @@ void SocketStream::end_sending() {
   ::shutdown(socket_.get(), SHUT_WR);
 }
 
-// What is in the kernel can still be read; behind it comes the end of the stream.
+// Bytes in the kernel can still be read; the end of the stream follows them.
 void SocketStream::hang_up() {
   ::shutdown(socket_.get(), SHUT_RDWR);
 }

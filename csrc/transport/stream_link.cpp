@@ -12,19 +12,21 @@
 namespace aikido::transport {
 namespace {
 
-// What one link may write or read per turn before the others have theirs.
+// Limit of the bytes that one link writes or reads per turn, before other links
+// continue.
 constexpr size_t kTurnBytes = 1 << 20;
-// Picked from the scheduler ahead of the socket: what a more urgent message waits for.
+// Limit of the chunks that are taken from the scheduler for one write. A more urgent
+// message waits for these.
 constexpr size_t kGatherBytes = 256 << 10;
 constexpr size_t kGatherChunks = 16;
-// Whoever sleeps over a block with so much is woken up before more is copied: a wake-up
-// takes no longer than a few such copies.
+// After so many copied bytes a sleeping reader is woken before more is copied. A
+// wake-up takes no longer than a few such copies.
 constexpr size_t kWakeBytes = 64 << 10;
 // Small frames are read together through this buffer; long payloads bypass it.
 constexpr size_t kInBytes = 64 << 10;
 constexpr size_t kControlInBytes = 8 << 10;
-// What may follow a long payload into that buffer: enough for the next header. More
-// would be payload that is copied once more.
+// Bytes that may follow a long payload into that buffer: enough for the next header.
+// More would often be payload, which would be copied twice.
 constexpr size_t kInBesidePayload = 4 << 10;
 
 }  // namespace
@@ -64,8 +66,9 @@ MessageId StreamLink::send(OutMessage&& message) {
   return id;
 }
 
-// Where the stream takes it for sure, at the cost of a copy, nobody has to remember it
-// until the end of the turn. Whoever may still take it back within the turn queues it.
+// Writes the whole message now if the stream surely takes it. This costs a copy, but
+// nothing must be remembered until the end of the turn. A sender that may cancel within
+// the turn uses send() instead.
 bool StreamLink::send_at_once(const OutMessage& m) {
   const size_t all = kHeaderBytes + m.extension_bytes + m.bytes;
   if (!can_send_ || stream_->room() < all || m.is_held ||
@@ -79,8 +82,8 @@ bool StreamLink::send_at_once(const OutMessage& m) {
       {{prefix.data.data(), prefix.bytes},
        {const_cast<std::byte*>(m.data), m.data == nullptr ? 0 : m.bytes}}};
   auto written = stream_->write(parts);
-  if (!written) return false;  // the next write says so again
-  if (*written < all) {        // the peer takes back what it has said of the room
+  if (!written) return false;  // the next write reports it
+  if (*written < all) {        // the peer has withdrawn room that it had announced
     stream_->hang_up();
     return false;
   }
@@ -94,6 +97,7 @@ bool StreamLink::send_at_once(const OutMessage& m) {
 }
 
 void StreamLink::queue(MessageId id, const OutMessage& m) {
+  // If a chunk of lower priority is chosen but not written, the choice is made again.
   if (!outgoing_.empty() && outgoing_.back().priority < m.priority) put_back();
   scheduler_.push(m.waiting(id), loop_->now());
 }
@@ -131,7 +135,7 @@ size_t StreamLink::cancel(MessageId id) {
     dropped += out.payload_bytes;
     return true;
   });
-  // The peer waits for the rest of a frame that it has seen a part of.
+  // The peer has received a part of this frame and waits for the rest.
   if (!outgoing_.empty() && outgoing_.front().chunk.message == id) {
     Outgoing& out = outgoing_.front();
     out.aside.assign(out.payload, out.payload + out.payload_bytes);
@@ -195,7 +199,7 @@ void StreamLink::flush() {
       write_some(whole_turn());
     }
   }
-  // on_sent may send again, here too.
+  // on_sent may queue further messages, for which the loop runs again.
   while (!sent_.is_empty()) sent_.tell();
 }
 
@@ -209,8 +213,8 @@ void StreamLink::on_writable() {
   if (!sent_.is_empty()) want_flush();
 }
 
-// The uplink sees what has begun and what the scheduler has, and nothing in between:
-// what was picked for a stream that took nothing of it would be left there for ever.
+// The uplink sees the begun chunk and the scheduler, but not chosen chunks in between.
+// A chosen chunk that has not begun would stay there forever. So it goes back first.
 void StreamLink::ask_uplink() {
   put_back();
   uplink_->ask();
@@ -239,7 +243,8 @@ size_t StreamLink::write_many() {
   return write_some(whole_turn());
 }
 
-// Chunks that were picked and have not begun go back: something else is first.
+// Returns chosen chunks that have not begun to the scheduler, because another message
+// may go first.
 void StreamLink::put_back() {
   while (!outgoing_.empty() && outgoing_.back().sent == 0) {
     const Outgoing& out = outgoing_.back();
@@ -256,7 +261,7 @@ void StreamLink::put_back() {
   }
 }
 
-// A chunk of so many bytes goes in a block.
+// True if a chunk of this size goes in a block.
 bool StreamLink::is_lent(const OutMessage& m, size_t bytes) const {
   const Lender* lender = stream_->lender();
   return lender != nullptr && m.data != nullptr && lender->takes(bytes);
@@ -276,9 +281,9 @@ void StreamLink::begin_with(Prefix& prefix, const OutMessage& m, const Chunk& ch
   prefix.bytes = kHeaderBytes + h.extension_bytes;
 }
 
-// A block with the chunk, which the stream takes for sure, so that nobody has to take
-// it back: 0 is none, and the payload goes through the stream. Empty: the peer has as
-// many as it may have.
+// Copies the chunk into a block. Requires room for its frame in the stream, so that it
+// need not be taken back. 0: no block, and the payload goes through the stream. Empty:
+// the peer has as many blocks as it may have.
 std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk) {
   if (!is_lent(m, chunk.bytes)) return 0;
   Lender* lender = stream_->lender();
@@ -290,10 +295,10 @@ std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk)
       {m.owner, part, m.header.offset + chunk.offset, chunk.bytes, m.num_receivers});
 }
 
-// Moves chunks from the scheduler in front of the stream, and counts the bytes of those
-// that are lent. None behind such a one: while we copied the next the peer could not
-// yet see this one, and we would copy in turns. False: the next one has to wait for
-// room.
+// Moves chunks from the scheduler to outgoing_, and adds the bytes of lent chunks to
+// `lent`. A lent chunk is the last: during the copy of a further chunk the peer could
+// not see this one, and both sides would copy in turns. Returns false if the next chunk
+// must wait for room.
 bool StreamLink::gather(const Turn& turn, size_t* lent) {
   while (outgoing_bytes_ < kGatherBytes && outgoing_.size() < turn.chunks) {
     const auto chunk = scheduler_.pop(loop_->now(), turn.chunk_bytes);
@@ -325,7 +330,7 @@ bool StreamLink::gather(const Turn& turn, size_t* lent) {
   return true;
 }
 
-// Returns what was written.
+// Returns the number of written bytes.
 size_t StreamLink::write_some(const Turn& turn) {
   size_t total = 0;
   set_waiting(write_turn(turn, &total));
@@ -334,11 +339,11 @@ size_t StreamLink::write_some(const Turn& turn) {
   return total;
 }
 
-// Writes until the stream is full, the turn is used up or nothing is left. Returns
-// whether it has to be told of room.
+// Writes until the stream is full, the turn is used up or nothing is left. Returns true
+// if the link must be told of room.
 bool StreamLink::write_turn(const Turn& turn, size_t* total) {
   while (!outgoing_.empty() || !scheduler_.is_empty()) {
-    // One chunk is all that was asked for: who asked knows of the rest.
+    // A turn of one chunk is complete; the uplink knows of the rest.
     if (*total >= turn.bytes) return turn.chunks > 1;
     const size_t before = *total;
     const bool goes_on = gather(turn, total);
@@ -361,8 +366,8 @@ bool StreamLink::write_turn(const Turn& turn, size_t* total) {
     }
     auto written = stream_->write(std::span(parts.data(), num_parts));
     if (!written) {
-      // The peer may have said all that we need before it went: only reading on can
-      // tell that it is gone.
+      // The peer may have sent all that is needed before it ended. Only reading shows
+      // that, so the link is not lost yet.
       stop_sending();
       return false;
     }
@@ -423,7 +428,7 @@ void StreamLink::read_some() {
       parts[num_parts++] = {payload_, payload_left_};
     }
     if (in_begin_ == in_end_) in_begin_ = in_end_ = 0;
-    // Only a header or extension can be cut here: less than a kilobyte to move.
+    // At most a part of a header or extension is moved: less than a kilobyte.
     if (in_.size() - in_end_ < in_.size() / 2) {
       std::memmove(in_.data(), in_.data() + in_begin_, in_end_ - in_begin_);
       in_end_ -= std::exchange(in_begin_, 0);
@@ -450,19 +455,20 @@ void StreamLink::read_some() {
     if (direct > 0) end_payload(direct);
     while (!is_lost_ && parse()) {
     }
-    if (got < room) return;  // nothing is left: save the call that would say so
+    if (got < room) return;  // nothing is left, so the next read is saved
   }
 }
 
-// What is folded is read again at once. Anything else is the result of a call, and of a
-// large one the caches have not room for all.
+// Contributions are folded at once and so read again soon. All other payloads are
+// results; large ones do not fit into the caches.
 Caching StreamLink::caching() const {
   return reading_ == Reading::kPayload && header_.kind != FrameKind::kContrib
              ? caching_of(header_.total_bytes)
              : Caching::kKept;
 }
 
-// Takes one thing out of in_. Returns false when more bytes are needed.
+// Takes one header, extension or piece of payload out of in_. Returns false if more
+// bytes are needed.
 bool StreamLink::parse() {
   const size_t have = in_end_ - in_begin_;
   switch (reading_) {
@@ -522,6 +528,7 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
   is_kept_ = false;
   auto place = handler_->on_frame_begin(peer_, header_, extension);
   may_keep_ = false;
+  // The handler may have closed this link.
   if (is_lost_) return false;
   if (!place) return reject(place.status().message());
   payload_ = *place;
@@ -530,6 +537,7 @@ bool StreamLink::begin_frame(std::span<const std::byte> extension) {
   if (lies != nullptr) {
     if (payload_ != nullptr && !is_kept_)
       copy(payload_, lies, payload_left_, caching());
+    // Copied, discarded or kept: only a kept block is returned later, by its buffer.
     if (!is_kept_) stream_->borrower()->give_back(header_.block);
     end_payload(payload_left_);
   } else if (payload_left_ == 0) {
@@ -548,7 +556,8 @@ void StreamLink::end_payload(size_t bytes) {
   handler_->on_frame(peer_, header_);
 }
 
-// What is queued, and all that will be, goes nowhere.
+// Drops all queued and all later messages. Their owners are notified as if they were
+// sent.
 void StreamLink::stop_sending() {
   can_send_ = false;
   outgoing_.clear();
@@ -567,7 +576,7 @@ bool StreamLink::reject(const std::string& nonsense) {
 
 void StreamLink::lose(const Status& why) {
   if (std::exchange(is_lost_, true)) return;
-  // The peer is to notice at once, whatever becomes of this object.
+  // First of all the peer must notice, because the handler may destroy this object.
   stream_->end();
   stop_sending();
   handler_->on_link_lost(peer_, why);

@@ -24,8 +24,10 @@ std::optional<size_t> UnsentLimit::on_taken(size_t bytes, bool ran_dry, TimePoin
   since_ = now;
   const double worth = rate * static_cast<double>(kWorth.count());
   auto asked = static_cast<size_t>(std::clamp(worth, double{kLeast}, double{kMost}));
+  // The rate was that of this process and not that of the link, so the limit grows.
   if (std::exchange(ran_dry_, false))
     asked = std::min(kMost, std::max(asked, 2 * limit_));
+  // Small changes are not worth a system call.
   if (asked < 2 * limit_ && limit_ < 2 * asked) return std::nullopt;
   limit_ = asked;
   return limit_;

@@ -14,7 +14,7 @@
 namespace aikido::transport {
 namespace {
 
-// What all links may write in a turn of the loop before others have theirs.
+// Limit of the bytes that all links write per turn, before other work of the loop.
 constexpr size_t kTurnBytes = 1 << 20;
 
 }  // namespace
@@ -65,7 +65,8 @@ bool Uplink::can_start(const Entry& entry) const {
   return !entry.sender->is_blocked() && has_more(entry);
 }
 
-// What all links have on their way. Without a bound it matters for the rate alone.
+// Updates the bytes in flight of all links. Without a limit they only matter for the
+// rate, so one look per sample is enough.
 void Uplink::look() {
   const TimePoint now = loop_->now();
   credit_.set_aim(is_urgent() ? UplinkCredit::kUrgent : UplinkCredit::kStale);
@@ -81,7 +82,8 @@ void Uplink::look() {
   counters_.bytes_per_s = static_cast<uint64_t>(credit_.bytes_per_s());
 }
 
-// The highest class, if another link has only lower ones: what goes ahead of those.
+// Highest class of all links, if another link has only lower classes: the class that
+// goes ahead of others.
 std::optional<Priority> Uplink::ahead() const {
   std::optional<Priority> highest, lowest;
   for (const Entry& e : entries_) {
@@ -99,12 +101,13 @@ UplinkCredit::Grant Uplink::grant(const Entry& entry,
   using enum UplinkCredit::Standing;
   const auto& scheduler = entry.sender->scheduler();
   const bool is_ahead = ahead && !scheduler.is_empty() && scheduler.highest() == *ahead;
-  // What has begun goes out whole, however little it may be.
+  // A begun frame is written to its end, even if that needs less than a chunk.
   const bool may_ask = !ahead && !entry.sender->has_begun();
   return credit_.next_chunk(entry.flow, is_ahead ? kAhead : may_ask ? kEqual : kBehind);
 }
 
-// Whose chunk is next: what has begun, then by class; equal ones take turns.
+// Chooses the link of the next chunk: a begun frame first, then by class. Equal links
+// take turns.
 Uplink::Choice Uplink::choose(std::optional<Priority> ahead) {
   Choice best;
   NextChunk best_next;
@@ -126,7 +129,8 @@ Uplink::Choice Uplink::choose(std::optional<Priority> ahead) {
   return best;
 }
 
-// Nothing has to wait for anything: without a bound, with one class at all links.
+// True if no link has to wait for another: there is no limit, and all links have the
+// same single class.
 bool Uplink::all_are_equal() const {
   if (credit_.credit() != UplinkCredit::kNoBound) return false;
   std::optional<Priority> common;
@@ -143,6 +147,7 @@ bool Uplink::all_are_equal() const {
 void Uplink::count_inversion(const Entry& chosen, std::optional<Priority> ahead) {
   if (chosen.sender->has_begun()) return;
   const NextChunk starts = *chosen.sender->scheduler().next(loop_->now());
+  // Overdue chunks are meant to go ahead of more urgent ones.
   if (starts.is_overdue) return;
   const bool has_passed_over =
       std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) {
@@ -161,6 +166,7 @@ void Uplink::flush() {
     credit_.on_written(entry.flow, bytes, is_question);
     total += bytes;
   };
+  // Without order between the links, whole turns save system calls.
   if (all_are_equal()) {
     for (const Entry& e : entries_)
       if (can_start(e)) note_written(e, e.sender->write_many(), false);
@@ -181,7 +187,8 @@ void Uplink::flush() {
   if (is_left) wake_after(total >= kTurnBytes ? Duration(1) : next_look(total > 0));
 }
 
-// A peer that takes nothing may do so for long: looks that bring nothing get rarer.
+// A peer may read nothing for a long time. So looks without a written chunk become
+// rarer.
 Duration Uplink::next_look(bool did_write) {
   const Duration soon = credit_.next_look();
   wait_ = did_write || credit_.is_moving()

@@ -9,8 +9,8 @@
 
 namespace aikido::transport {
 
-// While nothing waits it is the sender that is slow: then only a higher rate says
-// something about the link.
+// While nothing waits, the sender is slow and not the link. Then only a higher rate
+// says something about the link.
 std::optional<double> RateMeter::look(uint64_t delivered, bool waits, TimePoint now) {
   const Duration took = now - since_;
   std::optional<double> sample;
@@ -37,6 +37,7 @@ size_t UplinkCredit::add(size_t segment_bytes) {
   if (free == flows_.end()) free = flows_.emplace(flows_.end());
   *free = Flow{};
   free->is_used = true;
+  // A segment that is larger than the known ones raises the least limit for all links.
   free->segment_bytes = segment_bytes;
   least_ = std::max(least_, kLeastSegments * segment_bytes);
   return static_cast<size_t>(free - flows_.begin());
@@ -68,10 +69,12 @@ void UplinkCredit::book(Flow& flow, size_t bytes) {
 void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoint now) {
   Flow& flow = flows_[link];
   if (outstanding < flow.outstanding || flow.outstanding == 0) flow.moved = now;
-  // Links that are in no order write by themselves.
+  // Links write without this object while there is no order. Those bytes are found
+  // here.
   if (outstanding > flow.outstanding) book(flow, outstanding - flow.outstanding);
   flow.outstanding = outstanding;
   flow.waits = waits;
+  // Only links with unacknowledged bytes can be stuck.
   flow.is_stuck = outstanding > 0 && now - flow.moved >= kStuck;
   const uint64_t acknowledged =
       flow.written - std::min<uint64_t>(flow.written, outstanding);
@@ -79,6 +82,7 @@ void UplinkCredit::on_look(size_t link, size_t outstanding, bool waits, TimePoin
   for (; !flow.chunks.empty() && flow.chunks.front().end <= acknowledged;
        flow.chunks.pop_front()) {
     if (flow.chunks.front().end_of_all <= left_) continue;
+    // All bytes written before an acknowledged byte have left the uplink, on any link.
     left_ = flow.chunks.front().end_of_all;
     left_at_ = now;
   }
@@ -95,6 +99,7 @@ void UplinkCredit::end_look(TimePoint now) {
     num_waiting_ += flow.waits && !flow.is_stuck ? 1 : 0;
     waits = waits || flow.waits;
   }
+  // With nothing in flight the uplink cannot be still.
   if (left_ == written_) left_at_ = now;
   is_still_ = now - left_at_ >= kStill;
   was_excused_ = was_excused_ || is_excused();
@@ -108,6 +113,7 @@ void UplinkCredit::end_look(TimePoint now) {
   } else {
     credit_ = has_learnt_ ? credit_of(total_.bytes_per_s()) : kMost;
   }
+  // The burst of Note [short transfers], granted after a rest only.
   if (std::exchange(is_resting_, false) && outstanding_ <= least_)
     burst_left_ = burst_of(total_.bytes_per_s());
 }
@@ -120,7 +126,8 @@ void UplinkCredit::on_written_out(size_t link) {
   if (is_resting_) total_.pause();
 }
 
-// It is not the bound that keeps something from leaving, but what has left before.
+// True if bytes from before the present limit are in flight. Then the limit is not the
+// reason that data waits.
 bool UplinkCredit::is_excused() const {
   return std::any_of(flows_.begin(), flows_.end(),
                      [&](const Flow& flow) { return flow.outstanding > credit_; });
@@ -137,13 +144,14 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   if (mode_ == Mode::kOpen) return;
   if (mode_ == Mode::kBound && was_excused_) return;
   ++num_samples_;
-  // What left under the credit of before is still coming.
+  // The first samples still contain bytes that left under the earlier limit.
   if (mode_ == Mode::kLearn && num_samples_ <= kSamples) return;
   sum_ += bytes_per_s;
   if (mode_ == Mode::kLearn) {
     if (num_samples_ == 2 * kSamples) end_learning(now);
     return;
   }
+  // kNotAgainFor after a useless attempt, samples do not count.
   if (now < not_before_) return begin(Mode::kBound);
   last_few_ += bytes_per_s;
   if (num_samples_ % kSamples != 0) return;
@@ -157,7 +165,8 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
   }
   const bool is_known = is_suspected_ || open_for_ > 2 * kOpenFirst;
   if (num_samples_ < (is_known ? 2 * kSamples : kLowSamples)) return;
-  // What it is now is what more credit is compared with.
+  // The first low result only makes the limit suspected, and the count begins again.
+  // The second makes the present rate the reference for larger limits.
   is_suspected_ = !is_suspected_;
   if (is_suspected_) return begin(Mode::kBound);
   learnt_before_ = std::exchange(learnt_, sum_ / num_samples_);
@@ -168,6 +177,7 @@ void UplinkCredit::on_sample(double bytes_per_s, TimePoint now) {
 
 void UplinkCredit::end_learning(TimePoint now) {
   if (sum_ == 0) return begin(Mode::kLearn);
+  // First phase: the rate is learnt with kMost until it no longer grows.
   const double before = std::exchange(learnt_, sum_ / kSamples);
   if (!has_learnt_) {
     has_learnt_ = before > 0 && learnt_ <= kGrown * before;
@@ -181,6 +191,7 @@ void UplinkCredit::end_learning(TimePoint now) {
       return begin(Mode::kLearn);
     }
   }
+  // A rate that the limit itself kept low must not replace the rate of the link.
   learnt_ = std::max({learnt_, before, kLow * learnt_before_});
   steps_ = open_steps_ = worth_it_;
   const bool is_starved = steps_ > 1;
@@ -197,7 +208,7 @@ size_t UplinkCredit::credit_of(double bytes_per_s) const {
   return static_cast<size_t>(steps_ * credit);
 }
 
-// Note [short transfers]
+// Note [short transfers] in the header.
 size_t UplinkCredit::burst_of(double bytes_per_s) const {
   if (!has_learnt_ || credit_ == kNoBound || fixed_ > 0) return 0;
   const auto worth = static_cast<size_t>(bytes_per_s * to_seconds(aim_.burst));
@@ -212,6 +223,7 @@ size_t UplinkCredit::chunk_bytes() const {
 size_t UplinkCredit::room(size_t link, Standing standing) const {
   if (credit_ == kNoBound) return kNoBound;
   const Flow& flow = flows_[link];
+  // A link must not use up the limit of all links, unless its data is more urgent.
   size_t own = credit_;
   if (const double rate = flow.meter.bytes_per_s();
       rate > 0 && fixed_ == 0 && standing != Standing::kAhead) {
@@ -231,6 +243,7 @@ UplinkCredit::Grant UplinkCredit::next_chunk(size_t link, Standing standing) con
   if (burst_left_ >= kLeastChunk && !flows_[link].is_stuck)
     return {std::max(whole, burst_left_), false};
   if (room(link, standing) >= whole / 2) return {whole, false};
+  // One question at a time, over all links.
   const bool is_asked = left_ < question_end_ && !flows_[asker_].is_stuck;
   const bool may_ask = fixed_ == 0 && is_still_ && !is_asked &&
                        standing != Standing::kBehind &&
