@@ -12,7 +12,8 @@ namespace aikido::collectives {
 using transport::FrameKind;
 
 namespace {
-// Token of a message that ends no block; else it is the rank that the block goes to.
+// Token of a message that does not end a block. Otherwise the token is the receiver's
+// rank.
 constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
 }  // namespace
 
@@ -23,6 +24,8 @@ BlockExchange::BlockExchange(OperationHost* host, Seq seq, Call call, Rank first
       outgoing_(static_cast<size_t>(host->size()), host->recycler()) {}
 
 Status BlockExchange::on_start() {
+  // Blocks may have arrived before the call. A block that nobody expects here means
+  // that the calls differ.
   for (const InBlock& block : local_.in_blocks) AIKIDO_TRY(expect(block));
   for (int32_t r = 0; r < host_->size(); ++r) {
     const Incoming& in = incoming_[static_cast<size_t>(r)];
@@ -40,7 +43,7 @@ Status BlockExchange::on_start() {
   }
   const auto& blocks = local_.out_blocks;
   outgoing_left_ = blocks.size();
-  // Of a broadcast and an all_gather.
+  // True for a broadcast and an all_gather.
   all_get_the_same_ = std::all_of(blocks.begin(), blocks.end(), [&](const auto& block) {
     return block.data == blocks.front().data && block.bytes == blocks.front().bytes;
   });
@@ -49,8 +52,8 @@ Status BlockExchange::on_start() {
   return Status::ok();
 }
 
-// Each member sends to the next one first, and asks the one before it first, so that no
-// member is everybody's first.
+// Each member sends to the next member first, and asks the previous member first. So no
+// member is the first of all.
 void BlockExchange::begin_elsewhere() {
   const Rank self = host_->self();
   std::ranges::sort(local_.in_blocks, {}, [self](const InBlock& block) {
@@ -61,7 +64,7 @@ void BlockExchange::begin_elsewhere() {
   });
 }
 
-// What is here already of a block that the caller now waits for.
+// Accounts for the bytes of an expected block that arrived before the call.
 Status BlockExchange::expect(const InBlock& block) {
   Incoming& in = incoming_[static_cast<size_t>(block.from.value)];
   in.is_expected = true;
@@ -78,7 +81,7 @@ Status BlockExchange::expect(const InBlock& block) {
   if (in.is_whole()) {
     take_early(in);
   } else {
-    ++incoming_left_;  // the rest of a block that is half here goes where it began
+    ++incoming_left_;  // the rest of a half-received block goes where its beginning is
   }
   return Status::ok();
 }
@@ -90,15 +93,18 @@ void BlockExchange::take_early(Incoming& in) {
 }
 
 void BlockExchange::post_ready(const Incoming& in, Rank from) {
+  // A receiver that takes any size announces that instead of a size.
   post(from, FrameKind::kReady, in.is_any_size ? kAnySize : 0, nullptr, 0, 0,
        in.is_any_size ? 0 : in.bytes, true, kNoToken);
 }
 
-// So much of it goes when we call.
+// Bytes of the block that are sent with the call. The rest waits for kReady, unless
+// that has come.
 size_t BlockExchange::unasked(const OutBlock& block) {
   const size_t eager = host_->settings().eager_bytes;
   if (block.bytes <= eager || ready_[static_cast<size_t>(block.to.value)].has_come)
     return block.bytes;
+  // A peer that maps this process's blocks gains nothing from a part in advance.
   return host_->reads_our_memory(block.to) ? 0 : eager;
 }
 
@@ -120,7 +126,7 @@ void BlockExchange::on_message_sent(uint32_t token) {
   finish_if_done();
 }
 
-// The size that a receiver waits for is the one that it would get.
+// The size that the receiver expects must be the size that it gets.
 Status BlockExchange::check_ready(Rank from, std::optional<uint64_t> wanted) const {
   if (!wanted) return Status::ok();
   for (const OutBlock& block : local_.out_blocks) {
@@ -163,7 +169,8 @@ Result<std::byte*> BlockExchange::place(Rank from, const transport::FrameHeader&
     take_early(in);
     return in.data + header.offset;
   }
-  // Not called yet here: nobody has asked for more.
+  // Not called here yet, so the sender has not been asked for more than the eager
+  // bytes.
   const size_t eager = host_->settings().eager_bytes;
   if (header.offset + header.payload_bytes > eager)
     return misfit(from, header.total_bytes, eager);
@@ -187,7 +194,8 @@ void BlockExchange::arrived(Rank from, const transport::FrameHeader& header) {
   in.got += header.payload_bytes;
   in.has_come = true;
   if (!is_started() || !in.is_whole()) return;
-  take_early(in);  // the call came while the block was on its way there
+  // The call was made while the block was arriving in the early buffer.
+  take_early(in);
   --incoming_left_;
   finish_if_done();
 }
@@ -206,6 +214,7 @@ std::vector<Rank> BlockExchange::missing() const {
       ranks.push_back(block.from);
   }
   for (const OutBlock& block : local_.out_blocks) {
+    // A block counts as sent when the link has released its memory.
     if (!outgoing_[static_cast<size_t>(block.to.value)].is_sent)
       ranks.push_back(block.to);
   }
@@ -214,7 +223,7 @@ std::vector<Rank> BlockExchange::missing() const {
   return ranks;
 }
 
-// A large block of ours may wait for a kReady of anybody.
+// kNoRank if a large block of this member may wait for a kReady of any member.
 Rank BlockExchange::first_awaited() const {
   if (outgoing_left_ > 0) return kNoRank;
   for (const InBlock& block : local_.in_blocks)
@@ -222,7 +231,8 @@ Rank BlockExchange::first_awaited() const {
   return kNoRank;
 }
 
-// With the size that is waited for: blocks of an alltoall are in no call.
+// Sends the expected size along, because the blocks of an alltoall are not part of the
+// call.
 void BlockExchange::probe() {
   for (const Rank rank : missing())
     post_ready(incoming_[static_cast<size_t>(rank.value)], rank);

@@ -41,6 +41,7 @@ Shape Shape::of(std::span<const int64_t> sizes) {
   Shape shape;
   uint64_t count = 1;
   for (const int64_t size : sizes) count *= static_cast<uint64_t>(size);
+  // A scalar and a tensor of one element count as the same shape.
   if (count == 1) {
     shape.num_dims = 1;
     shape.dims[0] = 1;
@@ -51,6 +52,7 @@ Shape Shape::of(std::span<const int64_t> sizes) {
     if (shape.num_dims < kMaxDims) {
       shape.dims[shape.num_dims++] = n;
     } else {
+      // More than kMaxDims dimensions: the last entry is the product of the rest.
       shape.dims[kMaxDims - 1] *= n;
     }
   }
@@ -64,6 +66,7 @@ bool operator==(const Call& a, const Call& b) {
 }
 
 double scale_of(const Call& call, int32_t contributors, int32_t members) {
+  // With backups, the mean is over the data shards and not over the members.
   const bool is_mean = call.op == ReduceOp::kAvg;
   const int32_t size = straggler::num_data_shards(call.policy, members);
   if (call.policy.divisor == straggler::Divisor::kWorld)
@@ -111,6 +114,8 @@ Status validate(const Call& call, int32_t size) {
                   concat("the root is none of the ", size, " ranks"));
   }
   const bool can_take_hops = call.kind == CallKind::kAllreduce && !call.is_partial();
+  // Other algorithms combine sums on the way, so they cannot leave out one
+  // contribution.
   if (!is_by_owners(call.algorithm) && !can_take_hops) {
     return refuse(Code::kUnsupported,
                   "only an all_reduce that waits for all ranks goes another way than "
@@ -132,6 +137,7 @@ Status validate(const Call& call, int32_t size) {
   if (call.policy.backups > 0 && call.kind != CallKind::kAllreduce)
     return refuse(Code::kUnsupported, "ActiveBackup is for all_reduce only");
   if (may_skip && (!is_sum || !is_floating(call.dtype))) {
+    // A sum without some contributions may be scaled, which needs floating point.
     return refuse(Code::kUnsupported,
                   "only sums and means of floating point may leave a rank out");
   }
@@ -144,8 +150,9 @@ Status validate(const Call& call, int32_t size) {
 
 namespace {
 
-// kind, dtype, op, a byte of four things (dimensions, kIsInner, algorithm, kHasPolicy),
-// root, count; then dims and policy.
+// Layout of an encoded call: kind, dtype, op, one byte for four things (number of
+// dimensions, kIsInner, algorithm, kHasPolicy), root, count. Dimensions and policy
+// follow.
 constexpr size_t kFixedBytes = 16;
 constexpr uint8_t kDimensions = 0x07;
 constexpr uint8_t kIsInner = 0x08;
@@ -206,6 +213,7 @@ Result<DecodedCall> decode_call(std::span<const std::byte> bytes) {
   call.is_inner = (packed & kIsInner) != 0;
   std::memcpy(&call.root.value, bytes.data() + 4, 4);
   std::memcpy(&call.count, bytes.data() + 8, 8);
+  // Bounded, so that products with element sizes cannot overflow.
   if (call.count > kMaxCount) {
     return Status(Code::kProtocol, concat("a call of ", call.count, " elements"));
   }

@@ -10,7 +10,7 @@ namespace aikido::collectives {
 
 using transport::FrameKind;
 
-// A reduce gives its first shard to the root: a small one needs a single hop.
+// In a reduce, the root owns the first shard. So a small reduce needs a single hop.
 DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
                                  Rank first_caller)
     : Operation(host, seq, std::move(call), first_caller),
@@ -35,6 +35,7 @@ DirectReduction::DirectReduction(OperationHost* host, Seq seq, Call call,
 }
 
 DirectReduction::~DirectReduction() {
+  // The caller's object may outlive this operation and must not call it any more.
   if (local_.parts) local_.parts->on_more(nullptr);
 }
 
@@ -50,6 +51,7 @@ Status DirectReduction::on_start() {
   const int32_t n = host_->size();
   if (is_scatter()) {
     own_bytes_ = piece(host_->self().value).bytes;
+    // Contributions that arrived before the call have told their size.
     for (int32_t r = 0; r < n; ++r) {
       const Source& source = sources_[static_cast<size_t>(r)];
       if (source.is_begun && source.total != *own_bytes_)
@@ -62,6 +64,7 @@ Status DirectReduction::on_start() {
   started_at_ = host_->clock().now();
   if (local_.parts) {
     local_.parts->on_more([this] {
+      // on_more() may end the operation, and with it the last reference.
       const auto stays = shared_from_this();
       if (!is_over()) on_more();
     });
@@ -72,12 +75,12 @@ Status DirectReduction::on_start() {
   return Status::ok();
 }
 
-// Of `bytes` of a shard of ours, so many are here.
+// Number of available bytes of a shard of this member's own input of `bytes` bytes.
 size_t DirectReduction::own_here(size_t bytes) const {
   return local_.parts ? std::min(bytes, local_.parts->ready()) : bytes;
 }
 
-// 0: there is none, or no shard is longer.
+// Smallest lead in bytes for each owner. 0: no lead, because no shard is longer.
 size_t DirectReduction::least_lead() const {
   const size_t chunk = whole_elements();
   const auto others = static_cast<size_t>(std::max(host_->size() - 1, 1));
@@ -86,8 +89,8 @@ size_t DirectReduction::least_lead() const {
   return host_->settings().lead_bytes > 0 && plan_.num_bytes(0) > lead ? lead : 0;
 }
 
-// Sends what may go and has not been sent. Each member begins with another owner, so
-// that no owner is everybody's first.
+// Sends all bytes that may be sent and are not sent yet. Each member begins with
+// another owner, so that no owner is the first of all.
 void DirectReduction::contribute() {
   const int32_t n = host_->size();
   for (int32_t step = 1; step < n; ++step) {
@@ -111,26 +114,28 @@ void DirectReduction::contribute_to(Rank owner, int32_t shard) {
   give(begin, end, !given.bytes);
   if (end == mine.bytes) {
     --num_held_;
+    // A shard that fits into the window does not show if the window is too large.
     if (!given.bytes && lead_ > 0) host_->learnt(owner).lead_window.on_all_went();
   }
   given.bytes = end;
 }
 
-// As far as the lead of the owner allows.
+// Offset up to which this member may send, by the lead of the owner. Whole elements.
 size_t DirectReduction::most_given(Rank owner, int32_t shard) const {
   const size_t back = results_[static_cast<size_t>(shard)].bytes;
   const size_t most = back + lead_ * host_->learnt(owner).lead_window.times();
   return most - most % whole_elements();
 }
 
-// Of `bytes` so many have gone to it.
+// Number of bytes, of a shard of `bytes` bytes, that have been sent to the owner.
 size_t DirectReduction::given_to(Rank owner, size_t bytes) const {
   if (given_.empty()) return bytes;
   return given_[static_cast<size_t>(owner.value)].bytes.value_or(0);
 }
 
-// More of the result of its shard has come. What went before the first of it tells
-// nothing of the way, since somebody may have been late.
+// More of the result of this owner's shard has arrived. The time of bytes that were
+// sent before the first result byte is not measured, because a member may have been
+// late.
 void DirectReduction::on_back(Rank owner, int32_t shard) {
   const TimePoint now = host_->clock().now();
   host_->learnt(owner).gave_back_at = now;
@@ -149,6 +154,7 @@ void DirectReduction::on_back(Rank owner, int32_t shard) {
 }
 
 std::optional<TimePoint> DirectReduction::next_look() const {
+  // Only a call that holds bytes back has to look at the time.
   if (!is_held_back() || is_over()) return std::nullopt;
   TimePoint last = started_at_;
   for (int32_t r = 0; r < host_->size(); ++r)
@@ -180,9 +186,11 @@ void DirectReduction::on_more() {
 Result<std::byte*> DirectReduction::place(Rank from,
                                           const transport::FrameHeader& header,
                                           std::span<const std::byte>) {
-  if (header.kind == FrameKind::kReady) return nullptr;  // only asks: it has come
+  // It only asks if this rank has called.
+  if (header.kind == FrameKind::kReady) return nullptr;
   const auto shard = static_cast<int32_t>(header.shard);
-  // After the fold every contribution is in: another one is a second of somebody.
+  // After the fold all contributions are complete, so a further one would be the second
+  // of its sender.
   if (header.kind == FrameKind::kContrib && own_shard_ == shard && !own_done_) {
     Source& source = sources_[static_cast<size_t>(from.value)];
     const size_t expected = own_bytes_.value_or(
@@ -195,12 +203,14 @@ Result<std::byte*> DirectReduction::place(Rank from,
     source.is_begun = true;
     source.total = expected;
     if (header.payload_bytes == 0) return nullptr;
-    // Before the call nobody knows when it can be folded.
+    // Before the call it is unknown when the frame can be folded, so it must not occupy
+    // a block of its sender.
     Buffer frame = is_started() ? host_->keep_incoming(from) : Buffer();
     if (!frame) frame = host_->pool().take(header.payload_bytes);
     return source.frames.emplace_back(std::move(frame)).data();
   }
-  // A result can only follow our contribution, so the caller's memory is known.
+  // A result can only follow the contribution of this member, so the call is made and
+  // the output is known. It never reaches beyond the bytes that were sent.
   if (header.kind == FrameKind::kResult && wants_results() && shard < num_shards() &&
       owner(shard) == from && is_started()) {
     const size_t expected = plan_.num_bytes(shard);
@@ -240,8 +250,8 @@ size_t DirectReduction::chunk_of(FrameKind kind) const {
   return kind == FrameKind::kContrib ? whole_elements() : 0;
 }
 
-// Folds as far as the bytes of all members reach, a frame at a time so that a piece is
-// still in the cache when it goes out again.
+// Folds as far as the bytes of all members reach, one frame at a time. So a piece is
+// still in the cache when it is sent.
 void DirectReduction::fold_what_is_ready() {
   if (!own_shard_ || own_done_ || !is_started()) return;
   for (int32_t r = 0; r < host_->size(); ++r)
@@ -257,7 +267,7 @@ void DirectReduction::fold_what_is_ready() {
   sources_.clear();
 }
 
-// How many bytes can be folded next: as far as the first frame of everybody reaches.
+// Number of bytes that can be folded next, up to the end of the shortest first frame.
 size_t DirectReduction::ready() const {
   size_t ready = std::min(own_here(*own_bytes_) - folded_, whole_elements());
   for (int32_t r = 0; r < host_->size(); ++r) {
@@ -287,7 +297,7 @@ void DirectReduction::fold(size_t begin, size_t end) {
   } else if (wants_results()) {
     out = local_.output + plan_.first_byte(*own_shard_) + begin;
   } else {
-    // The caller of a reduce keeps its tensor as it is.
+    // The caller of a reduce keeps its input unchanged.
     if (!scratch_) scratch_ = host_->pool().take(std::max<size_t>(1, *own_bytes_));
     out = scratch_.data() + begin;
   }
@@ -297,6 +307,7 @@ void DirectReduction::fold(size_t begin, size_t end) {
     std::vector<const void*> many;
     const void** inputs = few.data();
     if (n > few.size()) {
+      // The stack array spares an allocation for common sizes.
       many.resize(n);
       inputs = many.data();
     }
@@ -351,7 +362,8 @@ std::vector<Rank> DirectReduction::missing() const {
   return ranks;
 }
 
-// The fold needs all. Results are of use behind it, or where more may go for them.
+// The fold needs all contributions. Results matter after it, or if more bytes may be
+// sent for them.
 Rank DirectReduction::first_awaited() const {
   if (is_held_back()) return kNoRank;
   if (own_shard_ && !own_done_) {
@@ -367,7 +379,7 @@ Rank DirectReduction::first_awaited() const {
   return kNoRank;
 }
 
-// An owner that has called waits for all.
+// An owner that has called waits for all members.
 std::vector<Rank> DirectReduction::awaited() const {
   return missing().empty() ? std::vector<Rank>() : others();
 }

@@ -21,6 +21,8 @@ std::optional<EvenFeed::Piece> EvenFeed::next() {
   Stream* next = nullptr;
   for (Stream& s : streams_) {
     if (s.left < s.num_pieces) slowest = std::min(slowest, s.left);
+    // Streams that have handed out the fewest pieces come first, so all streams advance
+    // evenly.
     if (s.handed < s.num_pieces && (next == nullptr || s.handed < next->handed))
       next = &s;
   }
@@ -32,7 +34,8 @@ std::optional<EvenFeed::Piece> EvenFeed::next() {
 
 void EvenFeed::on_left(int32_t stream) {
   Stream& s = at(stream);
-  // One that was taken back leaves as well, and may be of an earlier begin.
+  // A cancelled piece leaves too. It may belong to an earlier begin(), so the count is
+  // limited.
   s.left = std::min(s.left + 1, s.handed);
 }
 

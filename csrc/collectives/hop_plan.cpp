@@ -28,6 +28,8 @@ HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self,
       break;
     case Algorithm::kHalvingDoubling:
       num_shards_ = static_cast<int32_t>(std::bit_floor(n));
+      // If the size is no power of two, one extra hop at each end serves the surplus
+      // ranks.
       num_folds_ =
           static_cast<int32_t>(std::bit_width(n)) - (num_shards_ < size ? 0 : 1);
       break;
@@ -35,6 +37,8 @@ HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self,
       num_folds_ = static_cast<int32_t>(std::bit_width(n - 1));
       break;
     case Algorithm::kTwoLevel:
+      // The smallest host limits the number of circles, because each circle has one
+      // leader on each host.
       place_on(hosts);
       num_shards_ = local_.num_leaders * circle_.length;
       num_folds_ = local_.num_hops + circle_.length - 1;
@@ -46,6 +50,7 @@ HopPlan::HopPlan(Algorithm algorithm, int32_t size, Rank self,
 void HopPlan::place_on(std::span<const int32_t> hosts) {
   std::map<int32_t, std::vector<int32_t>> ranks_of;
   for (int32_t r = 0; r < size_; ++r)
+    // Without known hosts each rank counts as a host of its own.
     ranks_of[hosts.empty() ? r : hosts[static_cast<size_t>(r)]].push_back(r);
   const auto own =
       ranks_of.find(hosts.empty() ? self_ : hosts[static_cast<size_t>(self_)]);
@@ -61,7 +66,7 @@ void HopPlan::place_on(std::span<const int32_t> hosts) {
   circle_.length = static_cast<int32_t>(ranks_of.size());
   circle_.place = static_cast<int32_t>(std::distance(ranks_of.begin(), own));
   circle_.first_shard = local_.place * circle_.length;
-  if (local_.place >= local_.num_leaders) return;  // in no circle
+  if (local_.place >= local_.num_leaders) return;  // member of no circle
   const auto leader_on = [&](auto host) {
     return Rank(host->second[static_cast<size_t>(local_.place)]);
   };
@@ -87,8 +92,8 @@ Hop HopPlan::hop(int32_t k) const {
   return around(k);
 }
 
-// A copying hop sends what the hop before has brought, as a folding one does: so
-// they count on.
+// In each hop a rank sends the shard that the previous hop brought. This holds for
+// folds and, as the count goes on, for copies too.
 Hop HopPlan::around(int32_t k) const {
   const int32_t n = circle_.length;
   const auto shard = [&](int32_t behind) {
@@ -98,11 +103,13 @@ Hop HopPlan::around(int32_t k) const {
   return {{circle_.next, shard(k)}, {circle_.previous, shard(k + 1)}};
 }
 
-// What is sent inside the host before the circle is the sender's own, and behind it the
-// result of its part: no hop there waits for what another has brought.
+// In the hops inside a host before the circle a rank sends its own data. In those after
+// the circle it sends the result of its part. So none of these hops waits for data of
+// an earlier hop.
 Hop HopPlan::two_level(int32_t k) const {
   const bool is_leader = local_.place < local_.num_leaders;
-  const int32_t behind = num_hops() - local_.num_hops;  // hops before these are around
+  // From this hop on, copies inside the host.
+  const int32_t behind = num_hops() - local_.num_hops;
   if (k >= local_.num_hops && k < behind)
     return is_leader ? around(k - local_.num_hops) : Hop{};
   const bool folds = k < local_.num_hops;
@@ -120,8 +127,8 @@ Hop HopPlan::two_level(int32_t k) const {
           part_with(folds ? local_.place : from, from)};
 }
 
-// What `rank` has to fold or to give once its shards were halved so often: where bit i
-// of it is set it keeps the upper half the i-th time.
+// Shards that `rank` folds or provides after so many halvings. If bit i of the rank is
+// set, it keeps the upper half in halving i.
 Shards HopPlan::half_after(int32_t rank, int32_t num_halvings) const {
   Shards own{0, num_shards_};
   for (int32_t i = 0; i < num_halvings; ++i) {
@@ -134,8 +141,9 @@ Shards HopPlan::half_after(int32_t rank, int32_t num_halvings) const {
 Hop HopPlan::halving_doubling(int32_t k) const {
   const int32_t p = num_shards_;
   const bool folds = k < num_folds_;
-  // How far from the first hop, or for the copies from the last.
+  // Distance from the first hop, or for copies from the last hop.
   int32_t depth = folds ? k : num_hops() - 1 - k;
+  // The extra hop: a surplus rank hands its data to rank - p, and gets the result back.
   if (p < size_ && depth-- == 0) {
     const Shards all{0, p};
     Hop hop;
@@ -158,6 +166,7 @@ Hop HopPlan::tree(int32_t k) const {
   Hop hop;
   Transfer& up = folds ? hop.send : hop.receive;
   Transfer& down = folds ? hop.receive : hop.send;
+  // At distance d, ranks with r % 2d = d send to r - d, and multiples of 2d receive.
   const int32_t place = self_ % (2 * distance);
   if (place == distance) up = {Rank(self_ - distance), {0, 1}};
   if (place == 0 && self_ + distance < size_) down = {Rank(self_ + distance), {0, 1}};

@@ -28,7 +28,7 @@ HopReduction::Range HopReduction::range_of(const Transfer& transfer) const {
   return {begin, shards_.first_byte(transfer.shards.end) - begin};
 }
 
-// No element is cut in two that is to be folded.
+// Folded data is cut between elements only.
 size_t HopReduction::chunk_of(FrameKind kind) const {
   return kind == FrameKind::kContrib ? whole_elements() : 0;
 }
@@ -41,8 +41,8 @@ Status HopReduction::on_start() {
   return Status::ok();
 }
 
-// Sends what this rank gives in the hop, and folds what has come ahead. A tensor may
-// have fewer elements than there are shards: nobody sends or awaits nothing.
+// Sends this rank's data of the hop, and folds the frames that arrived early. A tensor
+// may have fewer elements than shards; empty transfers are neither sent nor awaited.
 void HopReduction::go_to(int32_t hop) {
   hop_ = hop;
   if (hop == plan_.num_hops()) return;
@@ -71,6 +71,7 @@ void HopReduction::fold(int32_t hop, const Buffer& frame) {
   Incoming& in = incoming(hop);
   std::byte* out = local_.output + range_of(plan_.hop(hop).receive).begin + in.folded;
   const void* const sources[] = {out, frame.data()};
+  // A mean is scaled once, with the last fold.
   const bool is_last = hop + 1 == plan_.num_folds();
   reduce_(out, sources, 2, frame.size() / size_of(call_.dtype), is_last ? scale_ : 1.0);
   in.folded += frame.size();
@@ -78,11 +79,13 @@ void HopReduction::fold(int32_t hop, const Buffer& frame) {
 
 Result<std::byte*> HopReduction::place(Rank from, const transport::FrameHeader& header,
                                        std::span<const std::byte>) {
-  if (header.kind == FrameKind::kReady) return nullptr;  // only asks: it has come
+  // It only asks if this rank has called.
+  if (header.kind == FrameKind::kReady) return nullptr;
   const auto hop = static_cast<int32_t>(header.shard);
   if (hop >= plan_.num_hops()) return misfit(from, header.total_bytes, 0);
   const Transfer receive = plan_.hop(hop).receive;
   const FrameKind kind = folds(hop) ? FrameKind::kContrib : FrameKind::kResult;
+  // A frame for a copy replaces output bytes, so it cannot arrive before the call.
   const bool can_come = folds(hop) || is_started();
   if (receive.peer != from || header.kind != kind || !can_come)
     return misfit(from, header.total_bytes, 0);
@@ -106,6 +109,7 @@ void HopReduction::arrived(Rank, const transport::FrameHeader& header) {
   in.bytes += header.payload_bytes;
   if (folds(hop)) {
     Buffer frame = std::move(in.begun);
+    // The output still takes part in an earlier hop, so the frame waits.
     if (hop != hop_) return in.early.push_back(std::move(frame));
     fold(hop, frame);
   }
@@ -130,7 +134,7 @@ std::vector<Rank> HopReduction::missing() const {
   return ranks;
 }
 
-// Whoever waits here for one rank waits through it for all.
+// A member that waits here for one rank waits through that rank for all.
 std::vector<Rank> HopReduction::awaited() const {
   return missing().empty() ? std::vector<Rank>() : others();
 }

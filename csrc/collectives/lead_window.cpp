@@ -8,6 +8,8 @@
 namespace aikido::collectives {
 
 Duration LeadWindow::least_took(Duration took, TimePoint now) {
+  // Two times are kept in turn, so that a time is forgotten after one to two times
+  // kMemory.
   if (now - since_ >= 2 * kMemory) least_ = Duration::max();
   if (now - since_ >= kMemory) {
     least_before_ = std::exchange(least_, Duration::max());
@@ -17,7 +19,8 @@ Duration LeadWindow::least_took(Duration took, TimePoint now) {
   return std::min(least_, least_before_);
 }
 
-// Of `ahead`, what was not on its way for as long as nothing waits there has waited.
+// Computes the part of the `ahead` bytes that waited: the measured time beyond the
+// shortest known time, in proportion.
 void LeadWindow::on_back(double ahead, Duration took, TimePoint now) {
   took = std::max(took, Duration(1));
   const std::chrono::duration<double> least = least_took(took, now);

@@ -14,10 +14,12 @@ namespace aikido::collectives {
 std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
                                           const Call& call, Rank first_caller) {
   const int32_t size = host->size();
+  // The group creates and ends operations all the time, so their memory is reused.
   const auto made = [&]<class T>() -> std::shared_ptr<Operation> {
     return std::allocate_shared<T>(Recycling<T>(host->recycler()), host, seq, call,
                                    first_caller);
   };
+  // The inner backend moves the data; only the agreement on the call goes over links.
   if (call.is_inner) return made.operator()<BlockExchange>();
   if (RelayedBroadcast::suits(call, size, host->settings().eager_bytes))
     return made.operator()<RelayedBroadcast>();
@@ -39,7 +41,7 @@ std::shared_ptr<Operation> make_operation(OperationHost* host, Seq seq,
   if (call.is_partial() && call.kind == CallKind::kReduceScatter)
     return made.operator()<PartialReduceScatter>();
   if (call.is_partial()) return made.operator()<PartialAllreduce>();
-  // Without elements, or others, there are no hops.
+  // Without elements or other members there are no hops.
   const bool takes_hops = !is_by_owners(call.algorithm) && call.count > 0 && size > 1;
   if (takes_hops) return made.operator()<HopReduction>();
   return made.operator()<DirectReduction>();

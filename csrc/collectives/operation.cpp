@@ -11,6 +11,7 @@ Status Operation::start(LocalCall local) {
   AIKIDO_CHECK(!started_, describe(call_), " number ", seq_.value, " started twice");
   started_ = true;
   local_ = std::move(local);
+  // The operation failed before the call; the caller learns it now.
   if (!failure_) {
     const Status why = failure_;
     fail(why);
@@ -22,9 +23,10 @@ Status Operation::start(LocalCall local) {
 void Operation::fail(const Status& why) {
   if (over_) return;
   failure_ = why;
-  if (!started_) return;  // kept for the caller that is still to come
+  if (!started_) return;  // kept for the caller, which has not called yet
   over_ = true;
-  // The caller may write to its memory from here on: nobody must be sent a mixture.
+  // After on_done the caller may write to its memory. So queued messages that read it
+  // are cancelled first; otherwise a peer could get a mixture of old and new bytes.
   const auto borrowing = std::move(borrowing_);
   for (const auto& [to, id] : borrowing) host_->cancel(to, id);
   if (auto done = std::exchange(local_.on_done, nullptr)) {
@@ -46,6 +48,7 @@ void Operation::succeed(Outcome outcome) {
 void Operation::on_sent(uint32_t token) {
   --pending_sends_;
   if (over_) return on_message_sent(token);
+  // on_message_sent() may end the operation, which then tells the host itself.
   on_message_sent(token);
   if (over_) host_->on_over(seq_);
 }
@@ -75,16 +78,19 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   m.chunk_bytes = chunk_of(kind);
   m.priority = bytes == 0 ? transport::kControlPriority : local_.priority;
   m.leaves_last = leaves_last;
-  // Calls that may skip keep the order of sending: by their numbers a member that comes
-  // back can wait for a result for ever (the simulator's results-to-one-are-slow).
+  // Calls that may skip keep the order of sending. With the order of their numbers, a
+  // returning member could wait for a result forever (simulator script
+  // results-to-one-are-slow).
   if (!call_.is_partial()) m.turn = seq_.value;
-  // A member serves a call that may skip also where it has not called it.
+  // A member serves a skippable call even if it has not called it, so its owner must
+  // read it.
   m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
   m.num_receivers = num_receivers(kind);
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;
   const transport::MessageId id = host_->send(to, std::move(m));
+  // Messages that read the caller's memory are remembered until the call ends.
   if (bytes > 0 && is_callers(kind)) borrowing_.emplace_back(to, id);
   return id;
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// The member: contributes, takes results, exposes them. The owner: partial_owner.cpp.
-// What changes with a view: partial_views.cpp.
+//
+// Skippable allreduce, the part of each member: it contributes, receives results and
+// delivers them to its caller. See partial_owner.cpp for the part of an owner,
+// partial_views.cpp for changes of the view, partial_suspicion.cpp for the watch on
+// other owners, and partial_backup.cpp for backups.
+
 #include "collectives/partial_allreduce.h"
 
 #include <algorithm>
@@ -17,7 +21,8 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
-// Of the time between two operations, that who owns nothing hesitates.
+// A member without shards waits for 1/kHesitationPart of the time between two
+// operations.
 constexpr int kHesitationPart = 32;
 }  // namespace
 
@@ -40,11 +45,13 @@ std::byte* PartialAllreduce::result() {
 }
 
 Status PartialAllreduce::on_start() {
+  // For the outcome: the results were decided before this member called.
   was_committed_ = is_committed();
   if (is_backup(host_->self())) said(host_->self()) = local_.data_shard;
   note_progress();
   if (const Duration hesitation = hesitation_here(); hesitation > Duration::zero())
     contribute_at_ = ready_at_ + hesitation;
+  // Results that arrived before the call are delivered now.
   for (const int32_t s : live_)
     if (shard(s).is_had) copy_to_caller(s);
   contribute_all();
@@ -56,12 +63,12 @@ Status PartialAllreduce::on_start() {
 void PartialAllreduce::contribute_all() {
   for (size_t i = 0; i < live_.size(); ++i) {
     const int32_t s = in_turn(i);
-    // A mask that is known already is one without us.
+    // If the mask is known already, it does not contain this member.
     if (!shard(s).is_had && shard(s).mask.count() == 0 && !has_failed()) contribute(s);
   }
 }
 
-// Note [hesitation of a member without shards]
+// See Note [hesitation of a member without shards].
 Duration PartialAllreduce::hesitation_here() const {
   if (call_.policy.rebalance || host_->view().is_owner(host_->self()) ||
       plan_.num_bytes(0) <= kLatePiece)
@@ -83,12 +90,12 @@ void PartialAllreduce::contribute(int32_t s) {
     fold_ahead(s);
     return close_if_due(s);
   }
-  // What is had by its owner comes without any contribution.
+  // The shard's result comes from its holder, without any contribution.
   if (host_->view().held_at(seq_, plan_.number(s)) != nullptr) return;
   if (is_backup(host_->self())) return offer(s);
   if (!mine.contribution.empty() || contribute_at_) return;
   mine.contributed_in = host_->view().number;
-  // Note [hesitation of a member without shards]
+  // See Note [hesitation of a member without shards].
   if (!call_.policy.rebalance || host_->view().is_owner(host_->self()))
     return post_contribution(s, 0, plan_.num_bytes(s), kContributionToken, {});
   if (!feed_) feed_.emplace(plan_.num_shards(), contribution_bytes());
@@ -101,6 +108,7 @@ void PartialAllreduce::post_contribution(int32_t s, size_t begin, size_t end,
                                          std::span<const std::byte> extra) {
   Shard& mine = shard(s);
   ++contributions_in_flight_;
+  // Only the first piece carries the call.
   mine.contribution.push_back(post(
       mine.owner, FrameKind::kContrib, s, local_.input + plan_.first_byte(s) + begin,
       end - begin, begin, plan_.num_bytes(s), begin == 0, token, extra));
@@ -113,7 +121,7 @@ void PartialAllreduce::feed() {
                       kFirstPieceToken + static_cast<uint32_t>(piece->stream), {});
 }
 
-// Our contribution is of no use where it goes.
+// This member's contribution to the shard is not needed any more.
 void PartialAllreduce::withdraw(int32_t s) {
   if (feed_) feed_->end(s);
   for (const auto id : std::exchange(shard(s).contribution, {}))
@@ -123,8 +131,8 @@ void PartialAllreduce::withdraw(int32_t s) {
 // ---- frames ----
 
 namespace {
-// A question, or a verdict whose result comes later: it has come, and maybe in the
-// middle of another frame.
+// True for a question, and for a result header whose data comes later. Such a frame has
+// no payload, and may arrive in the middle of another message of the same sender.
 bool is_bare(const FrameHeader& header) {
   return header.kind == FrameKind::kReady ||
          (header.payload_bytes == 0 && header.total_bytes > 0);
@@ -142,7 +150,8 @@ Result<std::byte*> PartialAllreduce::place(Rank from, const FrameHeader& header,
       header.kind == FrameKind::kContrib || header.kind == FrameKind::kResult;
   const size_t expected = is_live(header.shard) ? plan_.num_bytes(s) : 0;
   if (!is_known || !is_live(header.shard) || header.total_bytes != expected) {
-    if (is_known && !is_now) return nowhere;  // another view cuts otherwise
+    // A frame of another view, which divides the tensor differently.
+    if (is_known && !is_now) return nowhere;
     return misfit(from, header.total_bytes, expected);
   }
   auto place = header.kind == FrameKind::kContrib
@@ -160,14 +169,18 @@ Result<std::byte*> PartialAllreduce::place_result(Rank from, const FrameHeader& 
   Shard& mine = shard(s);
   const bool is_now = header.view == host_->view().number;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return nowhere;
+  // A member that has promised a new view takes no more results of this view; see
+  // view_change.h.
   if (host_->is_promised() && !mutated(Mutation::kAcceptAfterPromise)) return nowhere;
   if (mine.is_had || is_passed_) return nowhere;
   if (is_now && mine.owner != from)
     return misfit(from, header.total_bytes, plan_.num_bytes(s));
   if (header.offset == 0) {
+    // A header without data changes nothing if data of a partial result has begun.
     if (is_bare(header) && mine.bytes > 0 && !is_full(mine)) return nowhere;
     mine.bytes = 0;
     AIKIDO_TRY(read_mask(mine, rest));
+    // A skipped contribution is useless, so its rest is not sent.
     if (is_backup(host_->self()) || !is_in_time(mine, host_->self())) withdraw(s);
     note_mask(s);
   } else if (header.offset != mine.bytes) {
@@ -190,6 +203,7 @@ Status PartialAllreduce::read_mask(Shard& mine,
   auto verdict = decode_verdict(bytes, host_->size(), num_data_shards_);
   if (!verdict) return verdict.status();
   mine.take(*std::move(verdict));
+  // Only for the mutation tests of the simulator.
   if (mutated(Mutation::kMaskFromReceiver)) {
     mine.mask = RankSet(host_->size());
     participants_.for_each([&](Rank r) {
@@ -205,6 +219,7 @@ void PartialAllreduce::arrived(Rank from, const FrameHeader& header) {
   if (is_bare(header)) return;
   const auto s = static_cast<int32_t>(header.shard);
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
+  // The bytes were discarded if the shard was dropped while they arrived.
   if (std::exchange(receiving, kNothing) != code_of(header.kind, s)) return;
   Shard& mine = shard(s);
   if (header.kind == FrameKind::kContrib) {
@@ -232,6 +247,7 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
   const bool is_now = header.view == host_->view().number && !host_->is_promised();
   if (!is_live(header.shard) || !host_->view().has(from)) return;
   if (!is_now && !mutated(Mutation::kAcceptOldView)) return;
+  // The owner asks for the bytes that this backup has offered.
   if (header.kind == FrameKind::kNeed && from == shard(s).owner) give(s);
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr) return;
@@ -247,10 +263,11 @@ void PartialAllreduce::on_notice(Rank from, const FrameHeader& header) {
 
 // ---- results ----
 
-// The mask of a shard is known.
+// Called when the mask of a shard is known.
 void PartialAllreduce::note_mask(int32_t s) {
   if (is_full(shard(s))) return;
   pass_by_missing(shard(s).mask);
+  // From the first partial shard on, owners need acknowledgements.
   if (std::exchange(is_partial_, true)) return;
   for (const int32_t other : live_)
     if (shard(other).is_had) acknowledge(other);
@@ -266,6 +283,7 @@ void PartialAllreduce::acknowledge(int32_t s) {
 void PartialAllreduce::had(int32_t s) {
   Shard& mine = shard(s);
   mine.is_had = true;
+  // The contributions are folded, so their memory is released.
   let_go(s);
   --shards_left_;
   note_progress();
@@ -282,7 +300,7 @@ bool PartialAllreduce::is_decided() const {
   return true;
 }
 
-// Note [closed vs. received]
+// See Note [closed vs. received].
 bool PartialAllreduce::is_withheld() const {
   const size_t num_owners = host_->view().cut_of(seq_).owners.size();
   const bool all_own = static_cast<size_t>(plan_.num_shards()) == num_owners;
@@ -304,7 +322,8 @@ bool PartialAllreduce::was_skipped() const {
   });
 }
 
-// Of the mask of a shard. Equal masks of other cuts are other results.
+// Hash of the mask and stand-ins of a shard, and of the number of shards. Equal masks
+// of different cuts are different results.
 uint64_t PartialAllreduce::fingerprint(int32_t s) const {
   uint64_t hash = 0xcbf29ce484222325 ^ static_cast<uint64_t>(plan_.num_shards());
   for (const uint64_t word : shard(s).mask.words())
@@ -353,7 +372,8 @@ void PartialAllreduce::expose_if_done() {
     for (const int32_t s : live_) send_to_late(s);
   }
   if (!is_started() || is_over() || has_failed() || shards_left_ > 0) return;
-  // One that is out may have what the others have not: it joins first.
+  // An excluded member may hold a result that the others do not have, so it must rejoin
+  // first.
   if (!host_->view().has(host_->self())) return;
   set_over();
   for (const int32_t s : live_) send_to_late(s);
@@ -368,7 +388,8 @@ Outcome PartialAllreduce::make_outcome() const {
     known.push_back(
         {mine.owner, mine.verdict(), plan_.first_element(s), plan_.num_elements(s)});
   }
-  // Parts are behind the shards; what is empty comes before what begins there.
+  // Parts follow the shards in the table, but callers expect them by position. An empty
+  // shard comes before the shard that begins at the same element.
   std::stable_sort(known.begin(), known.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first_element, a.num_elements) <
            std::pair(b.first_element, b.num_elements);
@@ -380,6 +401,8 @@ Outcome PartialAllreduce::make_outcome() const {
 }
 
 void PartialAllreduce::on_message_sent(uint32_t token) {
+  // Tokens are grouped: contributions, pieces of results, pieces of paced
+  // contributions.
   if (token >= kFirstResultToken && token < kFirstPieceToken) {
     const auto number = static_cast<int32_t>(token - kFirstResultToken);
     const int32_t s = number / host_->size();
@@ -393,7 +416,8 @@ void PartialAllreduce::on_message_sent(uint32_t token) {
   } else if (token != kContributionToken) {
     return;
   }
-  // A slow receiver of our result must not keep the caller's memory.
+  // The caller's memory is free once all contributions have left. Slow receivers of
+  // results do not matter, because results have memory of their own.
   if (--contributions_in_flight_ == 0 && is_over()) release_caller();
 }
 
@@ -410,13 +434,14 @@ std::vector<Rank> PartialAllreduce::missing() const {
       mine.own->policy->arrived().for_each_missing([&](Rank r) {
         if (!is_backup(r)) name(r);
       });
+    // A closed shard of this member only lacks an acknowledgement.
     if (mine.own && mine.own->is_closed) continue;
     name(mine.owner);
   }
   return ranks;
 }
 
-// An owner that has called waits for those that its policy does not leave out.
+// An owner that has called waits for the members that its policy includes.
 std::vector<Rank> PartialAllreduce::awaited() const {
   std::vector<Rank> ranks = missing();
   if (ranks.empty()) return ranks;
@@ -427,13 +452,13 @@ std::vector<Rank> PartialAllreduce::awaited() const {
   return ranks;
 }
 
-// ---- passed over ----
+// ---- skipped through ----
 
-// Note [passed over]
-// A member that has copied the state of another one needs no result of the operations
-// behind it, and never calls them. It takes none of what still comes for it, and those
-// that send it stop. The shards that it owns it closes all the same, without a
-// contribution of its own, and nobody waits for one.
+// Note [skipped through]
+// A member that has copied the state of another member needs no results of the
+// operations before that state, and never calls them. So it discards all further data
+// for them, and the senders stop. It still closes the shards that it owns, without its
+// own contribution. Nobody waits for its contribution.
 void PartialAllreduce::pass_over() {
   is_passed_ = true;
   for (const int32_t s : live_) {
@@ -460,6 +485,7 @@ void PartialAllreduce::start_over() {
 
 void PartialAllreduce::on_settled(Rank rank) {
   if (has_failed()) return;
+  // The member needs no result any more, so queued pieces for it are cancelled.
   if (pending_sends_ > 0) {
     std::erase_if(sending_, [&](const Sending& piece) {
       if (piece.to == rank) host_->cancel(rank, piece.id);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// PartialAllreduce where some members are backups: what they offer and give, and what
-// owners ask of them.
+//
+// Skippable allreduce with backups: their offers and contributions, and the questions
+// of the owners.
 //
 // Note [a backup only offers]
-// Where the last members are backups (straggler/data_shard.h) a mask is of data shards,
-// and what the owner folds for one comes from its primary or from a backup, which is
-// then named with the mask. A backup that is called sends each owner a contribution
-// without bytes, the offer, and the bytes when the owner asks for them (kNeed), in the
-// same view. A result with a stand-in is never full: in another view its owner might
-// make it of other bytes, so it needs an acknowledgement.
+// If the last members are backups (straggler/data_shard.h), a mask is of data shards.
+// The contribution for a data shard comes from its primary or from a backup, which is
+// then named beside the mask. To send every contribution twice would waste the links.
+// So a backup that is called sends each owner only an offer, a contribution without
+// bytes. It sends the bytes when the owner asks for them (kNeed), in the same view. A
+// result with a stand-in never counts as full: in another view its owner might fold
+// other bytes. So it needs an acknowledgement.
+
 #include <cstring>
 #include <utility>
 
@@ -29,8 +32,8 @@ void PartialAllreduce::set_participants() {
     wanted_ = straggler::wanted(call_.policy, participants_);
 }
 
-// What is in the result for it is its own contribution. Backups are never late.
-// Requires: the mask is known.
+// True if the result contains this member's own contribution, and not that of a
+// stand-in. Backups are never late. Requires: the mask is known.
 bool PartialAllreduce::is_in_time(const Shard& shard, Rank rank) const {
   if (is_backup(rank)) return true;
   return shard.mask.contains(rank) &&
@@ -38,7 +41,8 @@ bool PartialAllreduce::is_in_time(const Shard& shard, Rank rank) const {
                       [rank](const auto& one) { return one.data_shard == rank; });
 }
 
-// Somewhere its own contribution was too late, whether somebody stood in for it or not.
+// True if the member's own contribution was too late for some shard, with or without a
+// stand-in.
 bool PartialAllreduce::is_late(Rank rank) const {
   return std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
     return shard.mask.world_size() > 0 && !is_in_time(shard, rank);
@@ -48,6 +52,8 @@ bool PartialAllreduce::is_late(Rank rank) const {
 void PartialAllreduce::commit(const Shard& mine, uint64_t charge) {
   straggler::History& history = group_policy_.history();
   if (!call_.policy.has_stand_ins())
+    // A primary with a stand-in counts as late, although its data shard is in the
+    // result.
     return history.on_committed(seq_, mine.mask, charge);
   RankSet in_time = mine.mask;
   RankSet covered(host_->size());
@@ -66,7 +72,7 @@ std::vector<Hole> PartialAllreduce::holes() const {
 
 // ---- the backup ----
 
-// What costs nothing is not asked for.
+// Without bytes, or if bytes are always wanted, an offer would only cost time.
 bool PartialAllreduce::sends_unasked(int32_t s) const {
   return call_.policy.backup_mode == straggler::BackupMode::kReplicate ||
          call_.policy.verify_shadows || plan_.num_bytes(s) == 0;
@@ -83,6 +89,7 @@ Extra extra_of(int32_t data_shard) {
 
 void PartialAllreduce::contribute_as_backup(int32_t s) {
   Shard& mine = shard(s);
+  // Posted before, in this view.
   if (!mine.contribution.empty()) return;
   mine.contributed_in = host_->view().number;
   host_->note_given(plan_.num_bytes(s));
@@ -98,7 +105,7 @@ void PartialAllreduce::offer(int32_t s) {
        extra_of(local_.data_shard));
 }
 
-// The owner asks for it.
+// The owner has asked for the contribution that this member offered.
 void PartialAllreduce::give(int32_t s) {
   const Shard& mine = shard(s);
   if (!is_backup(host_->self()) || !may_contribute() || is_over()) return;
@@ -111,6 +118,7 @@ void PartialAllreduce::start_policy(int32_t s) {
   OwnedShard& own = *shard(s).own;
   if (call_.policy.has_stand_ins()) {
     auto policy = group_policy_.start_with_backups(
+        // In a later view, members that were late elsewhere are not waited for again.
         seq_, call_.bytes(),
         num_views_ == 0 ? RankSet(host_->size()) : late_elsewhere(),
         max_stand_ins(call_, host_->size()));
@@ -125,7 +133,8 @@ void PartialAllreduce::start_policy(int32_t s) {
     own.policy = group_policy_.start_again(seq_, call_.bytes(), late_elsewhere());
   }
   const membership::View& view = host_->view();
-  // Who is first in a new view is who has heard of it first.
+  // In a new view the first callers are only the members that heard of it first, so a
+  // quorum is required.
   if (num_views_ > 0 ||
       2 * std::ssize(view.cut_of(seq_).owners) <= view.members.count())
     own.policy->require_quorum();
@@ -135,7 +144,7 @@ void PartialAllreduce::start_policy(int32_t s) {
       own.policy->on_called(Rank(r), host_->clock().now());
 }
 
-// The caller of the owner is here.
+// The owner's own contribution is available.
 void PartialAllreduce::have_own_input(int32_t s) {
   OwnedShard& own = *shard(s).own;
   const Rank self = host_->self();
@@ -166,8 +175,8 @@ Status PartialAllreduce::read_offer(Rank from, std::span<const std::byte> rest) 
   return Status::ok();
 }
 
-// A contribution of a backup begins. One without bytes is heard in its own view only:
-// in a later one it comes again.
+// The contribution of a backup begins. An offer without bytes counts only in its own
+// view, because it is repeated in a later view.
 void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   const auto s = static_cast<int32_t>(header.shard);
   if (header.kind != FrameKind::kContrib || !is_live(header.shard)) return;
@@ -184,7 +193,7 @@ void PartialAllreduce::note_offer(Rank from, const FrameHeader& header) {
   expose_if_done();
 }
 
-// The whole contribution of a member is here.
+// The contribution of a member is complete.
 void PartialAllreduce::note_whole(int32_t s, Rank from) {
   OwnedShard& own = *shard(s).own;
   const TimePoint now = host_->clock().now();
@@ -208,7 +217,7 @@ void PartialAllreduce::ask_backups(int32_t s) {
   }
 }
 
-// With verify_shadows: both copies of a data shard have the same bits.
+// With verify_shadows: both copies of a data shard must have the same bits.
 void PartialAllreduce::compare_copies(int32_t s) {
   const OwnedShard& own = *shard(s).own;
   const auto bytes_of = [&](Rank r) -> const std::byte* {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// PartialAllreduce as the owner of shards.
+//
+// Skippable allreduce, the part of an owner: it collects and folds contributions,
+// closes its shards and sends their results.
+
 #include <algorithm>
 #include <utility>
 
@@ -14,17 +17,19 @@ using transport::FrameHeader;
 using transport::FrameKind;
 
 namespace {
-// Of a shard whose result goes out while a late contribution comes in. A frame costs as
-// much as a few kilobytes.
+// If a member owns nothing, its late contribution arrives while the result is sent, so
+// pieces are small: 1/kPieces of a shard. A frame costs as much as a few kilobytes, so
+// pieces are not below kLeastPiece.
 constexpr size_t kPieces = 128;
 constexpr size_t kLeastPiece = 8 << 10;
-// Operations, and at most such a part of the limit on skips, for which one that must be
-// in soon gets its results with the others,
+// A member within so many operations of its limit on consecutive skips gets its results
+// together with the others, but within at most 1/kHeadStart of the limit.
 constexpr uint32_t kHeadStart = 8;
-// and twice as many as it is behind, up to such a part of the limit.
+// A member that is behind gets twice as many operations as it is behind, but at most
+// 1/kLongHeadStart of the limit.
 constexpr uint32_t kLongHeadStart = 3;
-// How long results to late members wait for those of the others: at most this, or as
-// long as the operation has taken until then.
+// Results for late members wait for those of the others. They wait at most this long,
+// or as long as the operation has taken, whichever is longer.
 constexpr Duration kLateDelay = std::chrono::milliseconds(200);
 // Note [a full result after a long turn]
 // An owner may take a full result as received before another member has acknowledged
@@ -32,15 +37,16 @@ constexpr Duration kLateDelay = std::chrono::milliseconds(200);
 // (kAnswerFloor in membership/view_change.cpp) before they make a view without it. But
 // a process that is stopped, or gets no processor, between reading and sending may find
 // out later that there is such a view, with another result. So an owner whose turn has
-// lasted for this long first runs another turn, which reads what has come meanwhile.
+// lasted for this long first runs another turn, which reads the data that has come
+// meanwhile.
 constexpr Duration kLongTurn = std::chrono::milliseconds(20);
 
 bool is_turn_long(const Clock& clock) {
   return clock.latest() - clock.now() >= kLongTurn;
 }
 
-// In the last operation. After a skip, pieces that are sent ahead are likely to be
-// lost.
+// True if no member was skipped in the last operation. After a skip, pieces that are
+// sent ahead are likely to be wasted.
 bool skips_nobody(const straggler::History& history, int32_t size) {
   for (int32_t r = 0; r < size; ++r)
     if (history.consecutive_skips(Rank(r)) > 0) return false;
@@ -52,14 +58,14 @@ bool has_whole_elements(const FrameHeader& header, size_t element) {
 }
 }  // namespace
 
-// Ours to close, with what is here already.
+// This member becomes the owner of the shard, with the contributions that have arrived.
 void PartialAllreduce::take_over(int32_t s) {
   Shard& mine = shard(s);
   if (!mine.own)
     mine.own =
         std::make_unique<OwnedShard>(host_->self(), host_->size(), plan_.num_bytes(s));
   OwnedShard& own = *mine.own;
-  if (own.is_closed) return;  // with a mutation only
+  if (own.is_closed) return;  // only with a mutation
   start_policy(s);
   own.policy->expect(expected());
   own.folded = own.sent = 0;
@@ -77,8 +83,8 @@ void PartialAllreduce::take_over(int32_t s) {
   }
 }
 
-// Who is missing in another shard of this operation, where it was waited for, or was
-// waited for with the result of its own.
+// Members that are missing in another shard of this operation, or have lost a shard.
+// They were waited for once already.
 RankSet PartialAllreduce::late_elsewhere() const {
   RankSet late = moved_;
   for (const Shard& other : shards_)
@@ -88,7 +94,7 @@ RankSet PartialAllreduce::late_elsewhere() const {
   return late;
 }
 
-// Whose contribution may still come.
+// Members whose contributions may still come.
 RankSet PartialAllreduce::expected() const {
   RankSet ranks = participants_;
   if (is_passed_ || is_input_gone_) ranks.erase(host_->self());
@@ -98,7 +104,7 @@ RankSet PartialAllreduce::expected() const {
   return ranks;
 }
 
-// Of a member that is out, or of its life before it came back.
+// True if the frame is from an excluded member, or from before the member rejoined.
 bool PartialAllreduce::is_stale(Rank from, const FrameHeader& header) const {
   const auto& seat = host_->view().seats[static_cast<size_t>(from.value)];
   return !participants_.contains(from) || header.view < seat.since;
@@ -110,10 +116,10 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   if (is_stale(from, header)) return nowhere;
   const membership::View& view = host_->view();
   Shard& mine = shard(s);
-  // What comes after the close is kept all the same until the result is had: it may be
-  // given up.
+  // Contributions that arrive after the close are kept until the result is received,
+  // because the result may be given up.
   if (!mine.own) {
-    // Too late, or meant for the owner of another view.
+    // Too late, or meant for the owner in another view.
     if (header.view != view.number || mine.owner == host_->self()) return nowhere;
     return misfit(from, header.total_bytes, 0);
   }
@@ -123,10 +129,11 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   }
   if (mine.own->has(from)) {
     mine.own->place(from, header.offset, host_->pool());
-    return nowhere;  // it has come in an earlier view
+    return nowhere;  // it is complete since an earlier view
   }
   std::byte* const place = mine.own->place(from, header.offset, host_->pool(), [&] {
-    // Until the result is had. What backups give is compared as a whole.
+    // A lent block may stay until the result is received. Backups' contributions are
+    // compared as a whole, so they are copied.
     const bool may_stay = num_data_shards_ == host_->size() &&
                           has_whole_elements(header, size_of(call_.dtype));
     return may_stay ? host_->keep_incoming(from) : Buffer();
@@ -136,14 +143,14 @@ Result<std::byte*> PartialAllreduce::place_contribution(
   return place;
 }
 
-// Not ours any more, or done.
+// Releases the contributions of a shard that is done, or has another owner.
 void PartialAllreduce::let_go(int32_t s) {
   if (!shard(s).own) return;
   for (int32_t r = 0; r < host_->size(); ++r) drop(Rank(r), FrameKind::kContrib, s);
   shard(s).own.reset();
 }
 
-// What is folded and sent at a time: whole elements.
+// Size of the pieces that are folded and sent: whole elements.
 size_t PartialAllreduce::piece_bytes() const {
   const size_t element = size_of(call_.dtype);
   const size_t chunk = host_->settings().chunk_bytes / element * element;
@@ -153,19 +160,21 @@ size_t PartialAllreduce::piece_bytes() const {
   return std::min(chunk, piece / element * element);
 }
 
-// Note [hesitation of a member without shards]
+// See Note [hesitation of a member without shards].
 size_t PartialAllreduce::contribution_bytes() const {
   const size_t piece = piece_bytes();
   return host_->view().is_owner(host_->self()) ? piece : std::min(piece, kLatePiece);
 }
 
-// Most of the work before the close: chunks that all members' bytes have reached. Not
-// over what was given up, which may be ours again.
+// Folds the pieces for which all members' bytes have arrived. So most of the work is
+// done before the close. A given-up result is not overwritten, because it may become
+// valid again.
 void PartialAllreduce::fold_ahead(int32_t s) {
   OwnedShard* own = shard(s).own.get();
   if (own == nullptr || own->is_closed || has_failed()) return;
   if (shard(s).given_up && !mutated(Mutation::kFoldGivenUp)) return;
   const bool is_one = wanted().contains(host_->self());
+  // The owner's own input takes part only after its call.
   if (is_one ? !is_started() : !is_backup(host_->self())) return;
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
@@ -183,7 +192,7 @@ void PartialAllreduce::fold_ahead(int32_t s) {
   }
 }
 
-// Note [a full sum goes out as it is folded]
+// See Note [a full sum goes out as it is folded].
 void PartialAllreduce::send_ahead(int32_t s) {
   Shard& mine = shard(s);
   OwnedShard& own = *mine.own;
@@ -230,8 +239,8 @@ std::optional<TimePoint> PartialAllreduce::next_look() const {
   return earliest;
 }
 
-// Bytes of a frame of the contribution of `from` to shard s that is coming in; nothing:
-// its link brings something else.
+// Received bytes of the frame that belongs to the contribution of `from` to shard s.
+// Empty: its link is receiving something else.
 std::optional<uint64_t> PartialAllreduce::received_of(Rank from, int32_t s) const {
   const auto bytes = host_->num_received(from, FrameKind::kContrib, seq_.value);
   const bool is_of_it =
@@ -247,13 +256,14 @@ void PartialAllreduce::close_if_due(int32_t s) {
   const TimePoint now = host_->clock().now();
   own->tell_progress(now, [&](Rank r) { return received_of(r, s); });
   const straggler::Decision decision = own->policy->decide(now);
-  // Somebody may get time again while others are asked whether they are there.
+  // The decision is final only when enough members are known to be present. Meanwhile a
+  // late member may still arrive.
   own->is_due = decision.closes();
   if (own->is_due && is_heard(s)) close(s, decision);
 }
 
-// More than half of the view know of the operation: no smaller part of it goes on by
-// itself.
+// True if more than half of the view knows of the operation. So no smaller part of the
+// view goes on alone.
 bool PartialAllreduce::is_heard(int32_t s) {
   if (mutated(Mutation::kSmallQuorum)) return true;
   OwnedShard& own = *shard(s).own;
@@ -275,7 +285,7 @@ bool PartialAllreduce::is_heard(int32_t s) {
   return false;
 }
 
-// In our shards nobody waits for the call of one without which another was closed.
+// No shard of this member waits for members that another shard was closed without.
 void PartialAllreduce::pass_by_missing(const RankSet& mask) {
   RankSet missing = participants_;
   mask.for_each([&](Rank r) { missing.erase(r); });
@@ -292,7 +302,8 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
     if (!mutated(Mutation::kStandInIsArrival)) mine.stand_ins = own.stand_ins;
     const size_t room =
         max_stand_ins(call_, host_->size()) - own.backups->stand_ins().size();
-    // Not of this view: a full result is the same in each.
+    // Not the excluded members of this view, because a full result must be the same in
+    // every view.
     host_->view().cut_of(seq_).out.for_each([&](Rank r) {
       if (mine.out.size() < room) mine.out.push_back(r);
     });
@@ -301,13 +312,14 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   mine.deadline = told_deadline(decision.deadline);
   own.is_closed = true;
   own.tell_close(host_->clock().now(), [&](Rank r) { return received_of(r, s); });
-  // As a rule all own something, and nobody has to be looked up.
+  // Usually each member owns a shard, and then there is nobody to look up.
   if (std::ssize(host_->view().cuts.back().owners) < host_->size())
     participants_.for_each([&](Rank r) {
       if (!is_backup(r) && !host_->view().is_owner(r))
         host_->note_share(r, own.bytes_here(r), plan_.num_bytes(s));
     });
-  // It is sent now, and had when somebody has acknowledged it.
+  // The result is sent now. It counts as received when another member has acknowledged
+  // it.
   group_policy_.history().on_closed(seq_, charge(s));
   const size_t first = plan_.first_byte(s);
   const size_t total = plan_.num_bytes(s);
@@ -316,13 +328,13 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   if (!(mine.mask == wanted()) || !own.stand_ins.empty()) {
     own.folded = 0;
     if (std::exchange(own.sent, 0) > 0)
-      cancel_results(s);  // sent ahead, of all members
+      cancel_results(s);  // These pieces were sent ahead as a sum of all members.
   }
   RankSet in_time = host_->view().members;
   in_time.erase(host_->self());
   mine.late = last_to_get(in_time, mine);
   mine.late.for_each([&](Rank r) { in_time.erase(r); });
-  // They learn at once that their bytes are of no use any more.
+  // Late members learn at once that their bytes are not needed any more.
   if (total > 0 && mine.late.count() > 0) send_result(s, 0, 0, mine.late, true);
   size_t begin = own.sent;
   while (begin < total || total == 0) {
@@ -347,7 +359,7 @@ void PartialAllreduce::close(int32_t s, const straggler::Decision& decision) {
   have_own();
 }
 
-// Note [late results leave last]
+// See Note [late results leave last].
 bool PartialAllreduce::must_be_in_soon(Rank rank) const {
   const uint32_t limit = call_.policy.max_consecutive_skips;
   const uint64_t behind = seq_.value - std::min(seq_.value, host_->called_by(rank));
@@ -357,23 +369,25 @@ bool PartialAllreduce::must_be_in_soon(Rank rank) const {
   return group_policy_.history().consecutive_skips(rank) + left >= limit;
 }
 
-// It was skipped before, and has called nothing since.
+// True if the member was skipped before and has called nothing since.
 bool PartialAllreduce::is_behind(Rank rank) const {
   return group_policy_.history().is_behind(rank, seq_);
 }
 
 // Note [late results leave last]
-// A member that was skipped, and has called nothing since, has time: its results leave
-// when the operation is over here. Handed to a socket before, they would share the
-// uplink with results that others wait for. Where there are none of those, only such a
-// member can acknowledge a result that is not full. All others get the result at once,
-// as in an operation that is full, since they wait for it or will do so in a moment. If
-// it left last, the member would call the next operation later and be late again; where
-// the links are busy most of the time, it would be further behind after each operation.
-// For the same reason all that was to leave last hurries when the member calls again
-// (Link::hurry), and what it gets leaves with the rest if the member was skipped nearly
-// as often in a row as it may be: all will wait for it. The further this one is behind,
-// the sooner, since it gains about one operation in each whose result comes so.
+// A member that was skipped, and has called nothing since, has time. Its results leave
+// when the operation is over here. If they were given to a socket before, they would
+// share the uplink with results that others wait for. If there are no others, only such
+// a member can acknowledge a result that is not full, so it is served at once.
+//   All other members get the result at once, as in a full operation, because they wait
+// for it or will do so in a moment. If it left last, a member would call the next
+// operation later and be late again. On busy links it would fall further behind with
+// each operation.
+//   For the same reason all last messages hurry when the member calls again
+// (Link::hurry). And if the member is close to its limit on consecutive skips, its
+// results leave with the rest, because all members will wait for it. A member that is
+// further behind needs this sooner: it gains about one operation for each result that
+// comes so.
 RankSet PartialAllreduce::last_to_get(const RankSet& members,
                                       const Shard& shard) const {
   RankSet late(host_->size());
@@ -387,15 +401,15 @@ RankSet PartialAllreduce::last_to_get(const RankSet& members,
 void PartialAllreduce::send_to_late(int32_t s) {
   Shard& mine = shard(s);
   if (mine.late.count() == 0) return;
-  // A call that has failed hears of no view, and what it closed is of an earlier one.
+  // A failed call is told of no view, so its closed result may be of an earlier view.
   if (has_failed() && !mutated(Mutation::kFailedSends)) return;
-  // An owner whose caller is late itself has nothing else to send.
+  // An owner whose own caller is late has nothing else to send.
   const bool is_free = is_over() || (!is_started() && mine.results_in_flight == 0);
   if (!is_free && host_->clock().now() < mine.late_due) return;
   send_result(s, 0, plan_.num_bytes(s), std::exchange(mine.late, RankSet()), true);
 }
 
-// `rank` has called now: it waits for what was to leave last.
+// `rank` has called now, so it waits for the results that were to leave last.
 void PartialAllreduce::send_to_caller(Rank rank) {
   RankSet to(host_->size());
   to.insert(rank);
@@ -404,11 +418,11 @@ void PartialAllreduce::send_to_caller(Rank rank) {
       send_result(s, 0, plan_.num_bytes(s), to, true);
 }
 
-// A piece of the result of a shard.
+// Sends a piece of the result of a shard.
 void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
                                    const RankSet& to, bool is_late) {
   const Shard& mine = shard(s);
-  std::vector<std::byte> verdict;  // goes with the first piece only
+  std::vector<std::byte> verdict;  // only with the first piece
   if (begin == 0) verdict = encode_verdict(mine.verdict());
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
@@ -430,7 +444,8 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   }
 }
 
-// What a shard counts for with those that have not called, the first time it is asked.
+// Bytes that the shard counts in the log of results, for members that have not called.
+// Counted once.
 uint64_t PartialAllreduce::charge(int32_t s) {
   if (std::exchange(shard(s).is_charged, true)) return 0;
   const bool is_first = !std::exchange(is_charged_, true);
@@ -444,7 +459,7 @@ void PartialAllreduce::cancel_results(int32_t s) {
   std::erase_if(sending_, [&](const Sending& piece) { return piece.shard == s; });
 }
 
-// By another member of the view.
+// True if another member of the view needs the result.
 bool PartialAllreduce::is_needed() const {
   bool is_needed = false;
   host_->view().members.for_each([&](Rank r) {
@@ -453,7 +468,7 @@ bool PartialAllreduce::is_needed() const {
   return is_needed;
 }
 
-// Note [closed vs. received]
+// See Note [closed vs. received].
 void PartialAllreduce::have_own() {
   if (!host_->view().has(host_->self())) return;
   const bool is_alone = !is_needed();
@@ -466,8 +481,8 @@ void PartialAllreduce::have_own() {
   for (const int32_t s : live_) {
     const OwnedShard* own = shard(s).own.get();
     if (own == nullptr || !own->is_closed) continue;
-    // With WaitAll(rebalance=True) there is one result in all views, and most of it
-    // leaves before the shard is closed.
+    // With WaitAll(rebalance=True) the result is the same in all views, and most of it
+    // leaves before the close.
     const bool is_final = own->is_acknowledged || is_alone ||
                           (is_all_full && call_.policy.rebalance) ||
                           mutated(Mutation::kNoAck);
@@ -481,8 +496,9 @@ void PartialAllreduce::have_own() {
   }
 }
 
-// For half of the others: a slow receiver is no reason to wait. A backup that has not
-// called gets it last, and nothing has left for it.
+// True if the bytes have left for half of the other members, so that one slow receiver
+// does not hold up the owner. A backup that has not called gets the result last and
+// does not count.
 bool PartialAllreduce::has_left(const Shard& mine) const {
   if (mine.results_in_flight == 0) return true;
   int32_t num_others = 0, num_left = 0;
@@ -497,7 +513,7 @@ bool PartialAllreduce::has_left(const Shard& mine) const {
 
 void PartialAllreduce::on_piece_sent(int32_t s, Rank to) {
   Shard& mine = shard(s);
-  if (mine.results_in_flight == 0) return;  // of an earlier view
+  if (mine.results_in_flight == 0) return;  // a piece of an earlier view
   --mine.results_in_flight;
   auto& left = mine.pieces_left[static_cast<size_t>(to.value)];
   if (left > 0) --left;
@@ -517,8 +533,8 @@ void PartialAllreduce::on_called(Rank rank) {
   if (fewest_at_ && now - *fewest_at_ > call_.policy.floor) computed_.insert(rank);
   if (has_quorum_) return;
   int32_t called = 0;
-  int32_t backups = 0;    // that have called,
-  int32_t uncovered = 0;  // and what they may stand in for at the most
+  int32_t backups = 0;    // backups that have called
+  int32_t uncovered = 0;  // data shards that backups can cover
   if (call_.policy.has_stand_ins())
     wanted_.for_each([&](Rank r) { uncovered += participants_.contains(r) ? 0 : 1; });
   participants_.for_each([&](Rank r) {

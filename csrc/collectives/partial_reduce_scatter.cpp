@@ -13,8 +13,8 @@ using transport::FrameKind;
 
 namespace {
 
-// How long a copy takes: so much, and a nanosecond for each byte (with the faults of
-// fresh memory it is not much faster).
+// Estimated time of a copy: this, and one nanosecond for each byte. With page faults in
+// fresh memory it is not much faster.
 constexpr Duration kCopyStart = std::chrono::microseconds(100);
 
 }  // namespace
@@ -31,7 +31,9 @@ PartialReduceScatter::PartialReduceScatter(OperationHost* host, Seq seq, Call ca
 
 Status PartialReduceScatter::on_start() {
   const size_t bytes = block(host_->self()).bytes;
+  // A contribution that arrived before the call has told the size of the block.
   if (own_ && own_bytes_ != bytes) return misfit(sized_by_, own_bytes_, bytes);
+  // The group went on without this member.
   if (host_->view().has(host_->self()) && !takes_part()) {
     fail(left_out());
     return Status::ok();
@@ -49,7 +51,7 @@ Status PartialReduceScatter::on_start() {
 void PartialReduceScatter::contribute() {
   if (!is_started() || !takes_part()) return;
   const int32_t n = host_->size();
-  // Each member begins with another owner, so that no owner is everybody's first.
+  // Each member begins with another owner, so that no owner is the first of all.
   for (int32_t step = 1; step < n; ++step) {
     const Rank rank((host_->self().value + step) % n);
     Contribution& mine = to(rank);
@@ -59,7 +61,7 @@ void PartialReduceScatter::contribute() {
   }
 }
 
-// `data`: our block for `rank` from this byte on.
+// `data`: this member's block for `rank`, from byte `from_byte` on.
 void PartialReduceScatter::give(Rank rank, const std::byte* data, size_t from_byte) {
   Contribution& mine = to(rank);
   const size_t bytes = block(rank).bytes;
@@ -70,7 +72,7 @@ void PartialReduceScatter::give(Rank rank, const std::byte* data, size_t from_by
                  from_byte, bytes, from_byte == 0, mine.token);
 }
 
-// Our contribution is of no use there.
+// This member's contribution is not needed by `rank` any more.
 void PartialReduceScatter::withdraw(Rank rank) {
   Contribution& mine = to(rank);
   mine.is_posted = false;
@@ -79,7 +81,7 @@ void PartialReduceScatter::withdraw(Rank rank) {
   mine.copy = {};
 }
 
-// Note [slow receivers]. What has left stays as it is.
+// See Note [slow receivers]. Bytes that have left are not sent again.
 void PartialReduceScatter::disown(Rank rank) {
   Contribution& mine = to(rank);
   const OutBlock& out = block(rank);
@@ -142,7 +144,8 @@ Result<std::byte*> PartialReduceScatter::place(Rank from, const FrameHeader& hea
                                                std::span<const std::byte> rest) {
   receiving_.erase(from);
   std::byte* const nowhere = nullptr;
-  if (header.kind == FrameKind::kReady) return nowhere;  // only asks: it has come
+  // It only asks if this rank has called.
+  if (header.kind == FrameKind::kReady) return nowhere;
   const auto owner = static_cast<int32_t>(header.shard);
   if (header.kind == FrameKind::kResult && owner == from.value &&
       header.total_bytes == 0) {
@@ -159,6 +162,7 @@ Result<std::byte*> PartialReduceScatter::place_contribution(Rank from,
   std::byte* const nowhere = nullptr;
   const membership::View& view = host_->view();
   if (is_closed_ || !takes_part() || !participants_.contains(from)) return nowhere;
+  // A frame from before the sender rejoined.
   if (header.view < view.seats[static_cast<size_t>(from.value)].since) return nowhere;
   if (!own_ && header.total_bytes <= call_.bytes()) {
     sized_by_ = from;
@@ -199,7 +203,7 @@ RankSet PartialReduceScatter::whole() const {
   return whole;
 }
 
-// Note [contribution of a departed member]
+// See Note [contribution of a departed member].
 RankSet PartialReduceScatter::givers() const {
   RankSet givers = participants_;
   whole().for_each([&](Rank rank) {
@@ -223,7 +227,7 @@ int32_t PartialReduceScatter::most_contributions(const RankSet& members) const {
   return straggler::most_contributions(call_.policy, giving);
 }
 
-// With what is here already.
+// Starts the policy with the contributions that have arrived.
 void PartialReduceScatter::start_policy() {
   const TimePoint now = host_->clock().now();
   own_->folded = 0;
@@ -235,7 +239,7 @@ void PartialReduceScatter::start_policy() {
   });
 }
 
-// What is arriving must not be written to memory that somebody else gets.
+// Bytes in arrival must not be written to memory that another owner gets.
 void PartialReduceScatter::forget(Rank rank) {
   if (receiving_.contains(rank))
     host_->drop_incoming(rank, FrameKind::kContrib, seq_.value);
@@ -254,8 +258,8 @@ void PartialReduceScatter::fold(size_t end, const RankSet& mask) {
   own_->folded = end;
 }
 
-// Most of the work before the close. Not where the output is the own input, which is
-// needed again if somebody turns out to be late.
+// Folds before the close as far as possible. Not if the output overlaps the own input,
+// which is needed again if a member is late after all.
 void PartialReduceScatter::fold_ahead() {
   if (!own_ || !is_started() || !takes_part()) return;
   const std::byte* own = block(host_->self()).data;
@@ -270,9 +274,9 @@ void PartialReduceScatter::fold_ahead() {
   }
 }
 
-// On the way to a new view nothing closes: one that returns with it takes part in what
-// nobody had called before, and waits for what we have for it. Too few for a new view
-// are on the way to none.
+// While a new view is being agreed, nothing closes: a member that returns with it takes
+// part in operations that nobody has called before, and waits for this member's
+// contribution. If too few members live, no new view can come.
 bool PartialReduceScatter::is_held_up() const {
   if (!host_->is_promised()) return false;
   const RankSet& members = host_->view().members;
@@ -301,6 +305,7 @@ void PartialReduceScatter::close(const straggler::Decision& decision) {
               told_deadline(decision.deadline)};
   is_closed_ = true;
   own_->tell_close(host_->clock().now(), [&](Rank r) { return received_of(r); });
+  // The pieces folded ahead were sums of all members.
   if (!(verdict_.mask == givers_)) own_->folded = 0;
   fold(own_bytes_, verdict_.mask);
   let_go();
@@ -385,7 +390,7 @@ void PartialReduceScatter::on_view() {
     withdraw(Rank(r));
     if (!is_closed_ && !givers_.contains(Rank(r))) forget(Rank(r));
   }
-  // One that is out joins first.
+  // An excluded member must rejoin first.
   if (is_over() || is_closed_ || !view.has(host_->self())) return finish_if_done();
   if (!takes_part()) {
     let_go();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// PartialAllreduce about other owners: whose result is missing for too long.
+//
+// Skippable allreduce, the watch on other owners: suspects an owner if its result is
+// missing for too long.
+
 #include <algorithm>
 
 #include "collectives/partial_allreduce.h"
@@ -11,9 +14,10 @@ using transport::FrameKind;
 
 namespace {
 constexpr int kMaxDoublings = 12;
-// For the last result, that it is worth it to look at the pace of.
+// Shortest wait for the last result that is worth a look at its pace.
 constexpr Duration kLeastWait = std::chrono::milliseconds(8);
-// Of one of whom it cannot be told whether it is what is slow, times all else.
+// If it cannot be told which side is slow, the member waits kTie times the time of all
+// else.
 constexpr int kTie = 8;
 
 bool has_idle_members(const membership::View& view) {
@@ -30,10 +34,11 @@ void PartialAllreduce::note_progress() {
   found_ = {};
 }
 
-// The result of another owner is here.
+// The result of another owner is complete.
 void PartialAllreduce::note_lag() {
   if (!is_started() || num_views_ > 0) return;
-  int32_t num_missing = 0;  // our own are had when another has acknowledged them
+  // Own shards do not count: they are received by another member's acknowledgement.
+  int32_t num_missing = 0;
   for (const Shard& mine : shards_)
     if (!mine.is_had && !(mine.own && mine.own->is_closed) && ++num_missing > 1) return;
   group_policy_.owner_watch().on_lag(plan_.num_bytes(0),
@@ -41,26 +46,32 @@ void PartialAllreduce::note_lag() {
 }
 
 // Note [when an owner is suspected]
-// A result is missing although all else is here, for longer than is usual and than its
-// owner may wait for a late member: those of most owners, ours among them, however many
-// parts each of them owns, and the calls of enough members. Half of them are enough for
-// one that owns none of them only, or two would suspect each other. So nobody is
-// suspected while everything is slow. One whose verdict is here waits for nobody, nor
-// does one whose own contribution was too late for most: it is what is slow. What only
-// its holder has comes from it or not at all. One for whose contribution another shard
-// has waited in vain was late before the clock started: the time begins with that wait.
-// None of this holds of one whose caller is late: that says nothing of its link, and
-// its own shard waits for that caller, too, and has one more result to send than the
-// others. With each view that this operation goes through it takes twice as long: where
-// every link is slow, somebody must get the time to finish. Where too few are here to
-// tell, or too few owners would be left, and some member owns nothing because it was
-// late before, that one is to own shards again: the view that begins so is without
-// whoever stands still, and has one more to compare with.
+// The problem: an owner that stands still must lose its shards, but slow links alone
+// must not cost anyone its shards.
+//   Rule: an owner is suspected if its result is missing while all else is here. "All
+// else" means the results of most owners, this member's own among them, and the calls
+// of enough members. Half of the owners suffice for a member that owns none of the
+// missing shards; otherwise two members would suspect each other. The wait is longer
+// than usual, and longer than the owner may itself wait for a late member. So nobody is
+// suspected while everything is slow.
+//   Some owners wait for nobody, so no such time is added: an owner whose result header
+// is here, and an owner whose own contribution was too late for most shards, because
+// that owner is slow itself. A result that only its holder has must come from the
+// holder.
+//   If another shard has waited in vain for the owner's contribution, the owner was
+// late before the clock started. So the time begins with that wait. Neither holds for
+// an owner with a late caller: the lateness says nothing of its link, its shard waits
+// for that caller too, and it has one more result to send.
+//   With each view that this operation goes through, the time doubles. If every link is
+// slow, somebody must get the time to finish.
+//   If too few results are here to tell, or too few owners would remain, a member that
+// owns nothing gets shards again. The new view then excludes the member that stands
+// still, and has one more member to compare with.
 std::optional<TimePoint> PartialAllreduce::suspicion() const {
   if (!is_started() || is_over() || has_failed() || has_suspected_) return std::nullopt;
   if (host_->is_promised() || !host_->view().has(host_->self()) || !has_quorum_)
     return std::nullopt;
-  // One that is late itself gets results late, and is no judge of others.
+  // A late member gets its results late, so it cannot judge others.
   if (!host_->view().is_owner(host_->self()) || is_late(host_->self()))
     return std::nullopt;
   Duration waited{};
@@ -76,12 +87,13 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
   }
   if (missing == kNoRank) return std::nullopt;
   const bool can_tell = are_most_here();
-  // Full sums wait for everybody, and who owns nothing there is what is slow.
+  // With full sums all wait for all members, and a member without shards is the slow
+  // one.
   const bool may_restore =
       !are_several && !call_.policy.rebalance && has_idle_members(host_->view());
   if (!can_tell && !may_restore) return std::nullopt;
-  // It may wait for somebody who is in time here, and for how long it has not said; for
-  // one that gets no time here too.
+  // The owner may wait for a member that is in time here, for a time that it has not
+  // announced, or for a member that gets no time here either.
   if (!call_.policy.rebalance)
     waited = std::max(waited, group_policy_.grace(call_.bytes()));
   participants_.for_each([&](Rank r) {
@@ -89,34 +101,34 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
       waited = std::max(waited, group_policy_.deadline_of(r, seq_, call_.bytes()));
   });
   waited += group_policy_.stand_in_patience(call_.bytes());
-  // A single owner has nobody to be compared with.
+  // A single owner cannot be compared with others.
   const Duration took =
       has_one_owner() ? group_policy_.ceiling() : ready_at_ - local_.called_at;
-  // The mask of a long shard may have been sent ahead of the close.
+  // The mask of a long shard may have been sent before the close.
   const bool goes_ahead = plan_.num_bytes(0) > piece_bytes();
   const bool may_wait =
       std::any_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
         const bool is_closed = s.mask.count() > 0 && !(is_full(s) && goes_ahead);
         return !s.is_had && !s.own && !is_closed && !is_late_itself(s.owner);
       });
-  // For one of whom nothing is known yet it would be the ceiling.
+  // For an owner of which nothing is known, this wait would be the ceiling.
   waited = may_wait ? std::min(waited, took) : Duration::zero();
-  // Much longer than all else, but for the most that is waited for a contribution:
-  // where everything has become slow it would help nobody.
+  // Much longer than all else, up to the longest wait for a contribution. If everything
+  // has become slow, a new view would help nobody.
   if (!can_tell) {
     const Duration longest = std::max(
         took,
         std::min(group_policy_.ceiling(), kTie * std::max(took, call_.policy.floor)));
     return ready_at_ + longest * (1 << std::min(num_tries_, kMaxDoublings)) + waited;
   }
-  // As long as for all else: full sums, of whose result bytes are on their way already,
-  // and a new owner, to whom all contributions are sent again.
+  // As long as all else in two cases: full sums (their results are already arriving),
+  // and a new owner, which gets all contributions once more.
   const bool is_generous = call_.policy.rebalance || num_views_ > 0;
   Duration patience =
       is_generous ? std::max(took, call_.policy.floor)
                   : group_policy_.owner_watch().deadline(plan_.num_bytes(0), took);
-  // The results of the others have gone ahead while contributions still came, so all
-  // else is here sooner than what one uplink sends one after the other.
+  // The other results were sent ahead while contributions arrived. So all else was
+  // complete sooner than one uplink can send its results one after the other.
   if (goes_ahead) patience = std::max(patience, took / 2);
   patience = std::min(group_policy_.ceiling(), patience);
   const Duration spared =
@@ -125,7 +137,7 @@ std::optional<TimePoint> PartialAllreduce::suspicion() const {
          spared;
 }
 
-// Note [when an owner is suspected]
+// See Note [when an owner is suspected].
 bool PartialAllreduce::are_most_here() const {
   if (are_too_few_) return false;
   RankSet owners(host_->size()), missing(host_->size());
@@ -145,7 +157,8 @@ bool PartialAllreduce::has_one_owner() const {
   });
 }
 
-// For the contributions of those whose results are missing, in other shards.
+// Shortest time that other shards have waited in vain for the contributions of the
+// missing owners.
 Duration PartialAllreduce::waited_in_vain() const {
   Duration shortest = Duration::max();
   for (const Shard& mine : shards_) {
@@ -166,6 +179,7 @@ bool PartialAllreduce::has_late_caller(Rank owner) const {
 
 bool PartialAllreduce::is_late_itself(Rank owner) const {
   if (has_late_caller(owner)) return false;
+  // Late for more shards than in time: this owner is slow itself.
   int32_t num_in = 0, num_out = 0;
   for (const Shard& other : shards_)
     if (other.mask.count() > 0 && other.owner != owner)
@@ -173,7 +187,7 @@ bool PartialAllreduce::is_late_itself(Rank owner) const {
   return num_out > num_in;
 }
 
-// Of the result that is the only one missing; empty where there are more.
+// The only missing result. Empty if there are several or none.
 std::optional<int32_t> PartialAllreduce::only_missing() const {
   std::optional<int32_t> missing;
   for (const int32_t s : live_) {
@@ -184,7 +198,7 @@ std::optional<int32_t> PartialAllreduce::only_missing() const {
   return missing;
 }
 
-// How much of a result is here; nothing: its link brings something else.
+// Received bytes of a result. Empty: its link is receiving something else.
 std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
   const Rank owner = shard(s).owner;
   const auto in_frame = host_->num_received(owner, FrameKind::kResult, seq_.value);
@@ -194,12 +208,12 @@ std::optional<uint64_t> PartialAllreduce::bytes_here(int32_t s) const {
   return shard(s).bytes + *in_frame;
 }
 
-// Note [the pace of a result]
-// What comes of the only result that is missing may say before the time is over that it
-// will not be here (straggler/pace.h): then its owner is suspected after half of it.
-// And what will be here slack times the time after all else is waited for so long: to
-// move its shard would cost more. So come the results of one that was late to call, and
-// those of the slowest where all uplinks have become slow at the same time.
+// Note [pace of a result]
+// The received bytes of the only missing result may show before the end of the wait
+// that it will not arrive (straggler/pace.h). Then its owner is suspected after half of
+// the wait. A result that will be complete within slack times the wait is waited for,
+// because to move its shard would cost more. This happens for an owner that called
+// late, and for the slowest owner if all uplinks have become slow at once.
 void PartialAllreduce::look_at_result(TimePoint due) {
   const Duration wait = due - ready_at_, after = host_->clock().now() - ready_at_;
   const auto look = pace_->next_look(wait);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
-// PartialAllreduce in one view and the next: how it is cut, who owns what, and what of
-// it stays.
+//
+// Skippable allreduce from one view to the next: its division into shards, their
+// owners, and the results that stay.
+
 #include <utility>
 
 #include "base/mutation.h"
@@ -11,7 +13,7 @@ namespace aikido::collectives {
 
 using transport::FrameKind;
 
-// Notes [one mask for the bucket], [a divided shard]
+// See Notes [one mask for the bucket] and [divided shard].
 ShardTable PartialAllreduce::plan_in_view() const {
   const bool is_whole = call_.policy.masks == straggler::Masks::kBucket;
   const membership::Cut& cut = host_->view().cut_of(seq_);
@@ -22,6 +24,7 @@ ShardTable PartialAllreduce::plan_in_view() const {
                        is_whole ? 1 : static_cast<int32_t>(num_owners), least);
   ShardTable table(plan, is_whole ? static_cast<int32_t>(seq_.value % num_owners) : 0,
                    element);
+  // Full sums and calls with backups need whole shards.
   if (!is_whole && !call_.policy.rebalance && !call_.policy.has_stand_ins())
     table.divide(cut, least);
   return table;
@@ -33,7 +36,7 @@ Rank PartialAllreduce::owner_of(int32_t s) const {
   return held != nullptr ? held->holder : host_->view().cut_of(seq_).owner(number);
 }
 
-// Begins anew, with the cut of the view.
+// Starts again with the cut of the view.
 void PartialAllreduce::cut() {
   plan_ = plan_in_view();
   set_participants();
@@ -49,14 +52,14 @@ void PartialAllreduce::cut() {
     if (shard(s).owner == host_->self()) take_over(s);
 }
 
-// Note [a divided shard]
-// Where an owner is lost or moved, all others send their contributions to its shard
-// once more. One new owner would get and send all of it while the links of the others
-// rest. So in the new view each of the g owners that are left gets a part, where nobody
-// has had the shard whole: it takes a g-th of the time. Who has the whole one said so
-// when the view changed, so all in it agree on what is live; one that is out learns it
-// when it is back. A part is like a shard from there on. Full sums, buckets, and calls
-// with backups stay in one piece.
+// Note [divided shard]
+// If an owner is lost or moved, all others send their contributions to its shard once
+// more. A single new owner would receive and send all of it while the links of the
+// others are idle. So in the new view each of the g remaining owners gets a part, which
+// takes 1/g of the time. That is done only if no member has received the whole shard.
+// Each holder has reported it in the view change, so all members of the view agree on
+// it; an excluded member learns it when it rejoins. From then on a part is like a
+// shard. Full sums, buckets and calls with backups are not divided.
 void PartialAllreduce::divide() {
   const membership::View& view = host_->view();
   shards_.resize(static_cast<size_t>(plan_.size()));
@@ -81,7 +84,7 @@ void PartialAllreduce::divide() {
   live_.clear();
   for (int32_t s = 0; s < plan_.size(); ++s) {
     if (shard(s).is_live) live_.push_back(s);
-    // Nothing of what is not live is missing.
+    // A shard that is not live is not missing.
     shard(s).is_had |= !shard(s).is_live;
   }
 }
@@ -94,7 +97,7 @@ void PartialAllreduce::let_go_all() {
   }
 }
 
-// What is arriving must not be written to memory that somebody else gets.
+// Bytes in arrival must not be written to memory that another owner gets.
 void PartialAllreduce::drop(Rank from, FrameKind kind, int32_t s) {
   auto& receiving = receiving_[static_cast<size_t>(from.value)];
   if (receiving != code_of(kind, s)) return;
@@ -107,6 +110,8 @@ void PartialAllreduce::on_promise() {
     Shard& mine = shard(s);
     if (mine.is_had) continue;
     if (mine.own && mutated(Mutation::kOwnerKeepsClosed)) continue;
+    // A result that was closed but not received may be replaced in the next view, so it
+    // is kept aside.
     if (mine.own) {
       cancel_results(s);
       if (mine.own->is_closed) mine.given_up = mine.verdict();
@@ -120,14 +125,16 @@ void PartialAllreduce::on_promise() {
   }
 }
 
-// What a member has whole that is out it keeps as it is, until it is back. Of the rest
-// it has exposed nothing, and the others make another result. It sends nothing: its cut
-// may be that of an earlier view.
+// An excluded member keeps its complete results until it has rejoined. If some shards
+// are incomplete, it has exposed nothing, and the others may make another result. It
+// sends nothing, because its cut may be that of an earlier view.
 void PartialAllreduce::on_removed() {
   set_participants();
   let_go_all();
   if (shards_left_ == 0) return;
   for (const int32_t s : live_) {
+    // In place, a received shard has overwritten the input, so it cannot be contributed
+    // again.
     const bool is_in_place = is_started() && local_.input == local_.output;
     is_input_gone_ |= is_in_place && shard(s).is_had;
     shard(s).is_had = false;
@@ -149,10 +156,10 @@ void PartialAllreduce::on_view() {
     plan_ = std::move(plan);
     divide();
   } else {
-    // All have it, and the view says nothing of it any more.
+    // All members have it, and the view does not mention it any more.
     if (is_committed() && !is_passed_) return expose_if_done();
-    // Nobody has got anything of it: it is new in this view, and not to be waited for
-    // longer, as a rule.
+    // No member has received any of it, so it is new in this view. It does not wait
+    // longer than usual.
     is_anew = !std::exchange(was_anew_, true);
     let_go_all();
     cut();
@@ -166,7 +173,7 @@ void PartialAllreduce::on_view() {
     if (mine.mask.count() > 0 && !is_full(mine)) is_partial_ = true;
   for (size_t i = 0; i < live_.size(); ++i) {
     renew(in_turn(i));
-    // Two copies of a data shard that meet here may differ: all have been told.
+    // Two copies of a data shard may differ here. Then all members have been told.
     if (has_failed()) return;
   }
   feed();
@@ -175,21 +182,23 @@ void PartialAllreduce::on_view() {
   expose_if_done();
 }
 
-// Note [what was given up comes back]
-// An owner that promises gives up what it has closed, since the next view may make
-// another result. Where a member has had that very one, it is the result in all views:
-// its bytes are here, nothing has been written over them since, and need not come back.
+// Note [a given-up result becomes valid again]
+// An owner that promises a new view gives up the results that it has closed, because
+// that view may make other results. But if a member has received such a result, it is
+// the result in all views. Its bytes are still here and were not overwritten, so they
+// need not be sent back.
 void PartialAllreduce::take_back(int32_t s, Verdict verdict) {
   shard(s).take(std::move(verdict));
   note_mask(s);
   had(s);
 }
 
-// A shard in the new view.
+// Takes the shard into the new view.
 void PartialAllreduce::renew(int32_t s) {
   Shard& mine = shard(s);
   mine.is_acknowledged = mine.is_offered = false;
   const Rank owner = owner_of(s);
+  // A contribution of the previous view to the same owner still counts.
   const bool is_sent = !mutated(Mutation::kCountTwice) &&
                        mine.contributed_in + 1 == host_->view().number &&
                        owner == mine.owner && !mine.contribution.empty();
@@ -204,6 +213,7 @@ void PartialAllreduce::renew(int32_t s) {
     take_back(s, *std::move(given_up));
   if (mine.is_had) {
     cancel_results(s);
+    // This member is the holder: it sends the result to the members that lack it.
     if (held == nullptr || owner != host_->self()) return;
     const RankSet late = last_to_get(held->lacking, mine);
     RankSet others = held->lacking;

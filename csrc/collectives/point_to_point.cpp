@@ -15,9 +15,9 @@ using transport::FrameKind;
 
 namespace {
 
-// Bytes that a message counts for besides its payload.
+// Bytes that a message counts in addition to its payload.
 constexpr uint64_t kMessageCharge = 256;
-// Announced messages of one peer that wait here for their receives.
+// Limit of the announced messages of one peer that wait here for receives.
 constexpr uint64_t kMaxWaiting = 1 << 20;
 
 Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
@@ -32,7 +32,7 @@ Status why_withdrawn(Rank self, Rank from, int32_t tag, Code code) {
 
 }  // namespace
 
-// A send that is not through yet.
+// A send that is not complete yet.
 class Mailbox::Outbound final : public transport::SendOwner,
                                 public std::enable_shared_from_this<Outbound> {
  public:
@@ -65,7 +65,7 @@ class Mailbox::Outbound final : public transport::SendOwner,
   void orphan() { mailbox_ = nullptr; }
 
  private:
-  // The caller may write to its memory from here on.
+  // After this the caller may write to its memory.
   void take_back(Code code) {
     if (call_.to == mailbox_->host_->self()) {
       auto& inbound = mailbox_->source(call_.to).inbound;
@@ -80,11 +80,11 @@ class Mailbox::Outbound final : public transport::SendOwner,
                            call_.bytes, code);
   }
 
-  Mailbox* mailbox_;  // null once it is over
+  Mailbox* mailbox_;  // null once the send is over
   SendCall call_;
   uint64_t number_;
   bool is_posted_ = false;
-  transport::MessageId message_ = 0;  // of the data
+  transport::MessageId message_ = 0;  // message of the data; 0: none yet
 };
 
 Mailbox::Mailbox(OperationHost* host)
@@ -110,6 +110,7 @@ void Mailbox::send(SendCall&& call) {
   const bool goes_unasked =
       !is_own && is_most_urgent(there, call.priority) &&
       call.bytes <= host_->settings().eager_bytes &&
+      // The charge stays below the peer's window, so the peer never has to refuse it.
       there.sent + charge <= there.taken_there + host_->settings().window_bytes;
   if (goes_unasked) {
     there.sent += charge;
@@ -150,13 +151,13 @@ transport::OutMessage Mailbox::data_of(const SendCall& call, uint64_t number) co
   return m;
 }
 
-// Notes the priority, too.
+// Also records the priority.
 bool Mailbox::is_most_urgent(Source& there, Priority priority) {
   there.most_urgent = std::max(there.most_urgent, priority);
   return priority == there.most_urgent;
 }
 
-// The first of those there; end() if there is none.
+// The first of the places for this rank and tag. end() if there is none.
 template <class Places>
 auto Mailbox::first_at(Places& places, Rank from, int32_t tag) {
   const auto first = places.lower_bound(Place(from, tag, 0));
@@ -182,7 +183,7 @@ void Mailbox::receive(ReceiveCall&& call) {
   begin(from, number, in);
 }
 
-// Pairs messages of `from`, in the order of sending and without gaps, with receives.
+// Pairs the messages of `from` with receives, in the order of sending and without gaps.
 void Mailbox::match(Rank from) {
   auto& src = source(from);
   while (true) {
@@ -198,7 +199,7 @@ void Mailbox::match(Rank from) {
   }
 }
 
-// The receive that was posted first, of those that a message fits.
+// Takes the earliest posted receive that fits the message.
 std::optional<ReceiveCall> Mailbox::take_receive(Rank from, int32_t tag) {
   auto best = first_at(receives_, from, tag);
   const auto any = first_at(receives_, kNoRank, tag);
@@ -268,7 +269,7 @@ void Mailbox::complete(Rank from, uint64_t number, const Status& status) {
   end(*found.mapped().receive, status, from);
 }
 
-// The answer to a receive, once.
+// Completes a receive, at most once.
 void Mailbox::end(ReceiveCall& receive, const Status& status, Rank from) {
   auto done = std::exchange(receive.on_done, nullptr);
   if (!done) return;
@@ -280,7 +281,8 @@ void Mailbox::forget_deadline(TimePoint deadline) {
   deadlines_.erase(deadlines_.find(deadline));
 }
 
-// A message that came unasked waits here no more. Its sender is told now and then.
+// A message that came unasked does not wait here any more. Its sender is told at each
+// quarter of the window.
 void Mailbox::note_taken(Rank from, uint64_t bytes) {
   Source& src = source(from);
   src.taken += bytes + kMessageCharge;
@@ -289,8 +291,8 @@ void Mailbox::note_taken(Rank from, uint64_t bytes) {
   send_control(from, FrameKind::kP2pTaken, 0, 0, src.taken);
 }
 
-// Whether a message that is not known yet may come. The sender counts what is taken
-// later than we do, so it never has more on its way than the window.
+// Checks that a new message may come. The sender learns of taken messages later than
+// this process, so a correct sender never exceeds the window.
 Status Mailbox::check_window(Rank from, const FrameHeader& header) const {
   const Source& src = sources_[static_cast<size_t>(from.value)];
   const uint64_t window = host_->settings().window_bytes;
@@ -323,7 +325,7 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
   }
   const bool is_new = !src.inbound.contains(header.seq);
   if (is_new && (header.seq < src.next_seen || header.offset != 0)) {
-    return nullptr;  // the rest of a message that nobody wants any more
+    return nullptr;  // the rest of a message that is over here
   }
   if (is_new) AIKIDO_TRY(check_window(from, header));
   Inbound& in = src.inbound[header.seq];
@@ -332,10 +334,10 @@ Result<std::byte*> Mailbox::place(Rank from, const FrameHeader& header) {
     in.tag = header.tag;
     in.total = header.total_bytes;
     match(from);
-    // A receive that does not fit may have ended it; an empty message is over.
+    // A receive of another size may have ended it. An empty message is over at once.
     if (!src.inbound.contains(header.seq)) return nullptr;
   }
-  if (in.withdrawn != Code::kOk) return nullptr;  // told on the other lane
+  if (in.withdrawn != Code::kOk) return nullptr;  // the control lane has announced it
   if (in.is_announced && !in.receive) {
     return Status(Code::kProtocol, concat("rank ", from.value, " sent message ",
                                           header.seq, " before it was asked for it"));
@@ -383,13 +385,13 @@ void Mailbox::arrived(Rank from, const FrameHeader& header) {
   complete(from, header.seq, Status::ok());
 }
 
-// Its sender has given a message up. Data that is on its way may come yet.
+// The sender has given up a message. Data in transit may still come.
 void Mailbox::withdraw(Rank from, const FrameHeader& header) {
   Source& src = source(from);
   const bool is_new = !src.inbound.contains(header.seq);
-  if (is_new && header.seq < src.next_seen) return;  // it is over
+  if (is_new && header.seq < src.next_seen) return;  // it is over here
   Inbound& in = src.inbound[header.seq];
-  if (!in.is_announced && !is_new && in.got == in.total) return;  // it is here whole
+  if (!in.is_announced && !is_new && in.got == in.total) return;  // it is complete
   if (in.withdrawn != Code::kOk) return;
   if (!in.is_announced) note_taken(from, header.total_bytes);
   if (is_new) {
@@ -434,7 +436,8 @@ void Mailbox::on_peer_lost(Rank peer, const Status& why) {
       ++it;
       continue;
     }
-    // The link may be alive, and in the middle of it: the group gave up.
+    // The link may still be alive and in the middle of this message, because the group
+    // gave up.
     host_->drop_incoming(peer, FrameKind::kP2pData, it->first);
     stop_waiting(peer, in);
     auto receive = std::move(in.receive);
@@ -456,7 +459,7 @@ bool Mailbox::on_peer_silent(Rank peer, const Status& why) {
   return did;
 }
 
-// A copy: what ends takes itself out of the table.
+// Returns a copy, because a send that ends removes itself from the table.
 std::vector<std::shared_ptr<Mailbox::Outbound>> Mailbox::sends_to(Rank peer) const {
   std::vector<std::shared_ptr<Outbound>> sends;
   for (auto it = outbound_.lower_bound({peer, 0});
@@ -466,15 +469,14 @@ std::vector<std::shared_ptr<Mailbox::Outbound>> Mailbox::sends_to(Rank peer) con
   return sends;
 }
 
-// Ends the receive of a message that has not come whole. What still comes is thrown
-// away.
+// Ends the receive of an incomplete message. Its further bytes are discarded.
 void Mailbox::give_up(Rank from, uint64_t number, Inbound& in, const Status& why) {
   in.receive->data = nullptr;
   host_->drop_incoming(from, FrameKind::kP2pData, number);
   end(*in.receive, why, from);
 }
 
-// Those receives without a message that are meant, in the order of posting.
+// Takes the matching receives without a message, in the order of posting.
 std::vector<ReceiveCall> Mailbox::take_receives(
     const std::function<bool(Rank from, const ReceiveCall&)>& is_meant) {
   std::map<uint64_t, ReceiveCall> taken;
@@ -543,7 +545,7 @@ bool Mailbox::on_time(TimePoint now, const Status& silent) {
   return has_blamed_silent;
 }
 
-// What a receive from `from` has found instead of its message.
+// Describes the messages that wait here for other tags, for a receive from `from`.
 std::string Mailbox::what_waits(Rank from) const {
   size_t count = 0;
   std::optional<int32_t> tag;

@@ -17,6 +17,8 @@ double seconds(Duration time) {
 
 RelayFeed::RelayFeed(int32_t world_size, int32_t num_receivers, size_t bytes,
                      size_t chunk_bytes)
+    // A receiver idles while its relays lag by one piece each, so pieces get smaller
+    // with more receivers; see kLagShare.
     : num_receivers_(num_receivers),
       bytes_(bytes),
       chunk_bytes_(chunk_bytes),
@@ -39,8 +41,8 @@ bool RelayFeed::is_handed_out() const {
                                          [](const Relay& r) { return r.missed == 0; });
 }
 
-// Who is behind is no relay: its pieces would wait behind what it has missed. The first
-// one to join never is.
+// A member that still misses bytes is no relay, because its pieces would wait behind
+// these bytes. The first member to join never misses any.
 std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
   std::optional<Rank> behind;
   std::optional<Rank> least;
@@ -50,6 +52,7 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
   joined_.for_each([&](Rank r) {
     const Relay& relay = at(r);
     if (relay.missed > 0) behind = behind.value_or(r);
+    // The relay with the fewest outstanding bytes is next.
     if (relay.is_behind) return;
     const auto key = [this](Rank of) {
       return std::pair(at(of).handed - at(of).passed, at(of).handed);
@@ -68,6 +71,8 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
   began_at_ = began_at_.value_or(now);
   Relay& relay = at(*least);
   const bool is_alone = joined_.count() == 1;
+  // A new busy period begins, from which the pace is measured. While a relay is alone
+  // it passes nothing on.
   if (relay.handed == relay.passed || (relay.was_alone && !is_alone)) {
     relay.busy_since = now;
     relay.handed_before = relay.handed;
@@ -80,13 +85,15 @@ std::optional<RelayFeed::Piece> RelayFeed::next(TimePoint now) {
   return Piece{*least, begin_ - piece, begin_, std::move(others), false};
 }
 
-// 0: it has enough, or nothing is left.
+// 0: the relay has enough pieces, or nothing is left.
 size_t RelayFeed::next_bytes(const Relay& relay, double fastest, TimePoint now) const {
   size_t most = most_ahead(relay, fastest);
-  // Larger ones for a fast one, of which it may have two.
+  // Larger pieces for a fast relay, up to half of its limit.
   const bool is_fast = most > kMostAhead * piece_bytes_;
   size_t bytes =
       is_fast ? std::clamp(most / 2, piece_bytes_, chunk_bytes_) : piece_bytes_;
+  // Until all members have joined, pieces are small, because later members will miss
+  // them.
   if (!have_all_joined()) {
     size_t passed = relay.passed;
     if (relay.rate() > 0) {
@@ -114,6 +121,8 @@ size_t RelayFeed::most_ahead(const Relay& relay, double fastest) const {
 
 bool RelayFeed::on_passed(Rank relay, size_t bytes, TimePoint now) {
   Relay& its = at(relay);
+  // The number comes from the relay. It must grow, and must not exceed the handed
+  // bytes.
   if (bytes <= its.passed || bytes > its.handed) return false;
   its.passed = bytes;
   if (!its.was_alone && bytes > its.handed_before)

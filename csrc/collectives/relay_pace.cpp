@@ -8,6 +8,7 @@ namespace aikido::collectives {
 
 void RelayPace::on_passed(size_t bytes, Duration busy, bool is_over) {
   longest_ = std::max(longest_, bytes);
+  // Short busy periods are added up until they are long enough to measure.
   if (busy >= kEnough) return set(bytes, busy);
   if (!is_over) return;
   short_bytes_ += bytes;

@@ -15,9 +15,10 @@ using transport::FrameKind;
 
 namespace {
 
-// Tokens of a root: of all that a rank gets at once its number, of what it had missed
-// that and the size of the group. Of the others: of a copy the number of its Passing,
-// times that size, and the rank that it goes to. Of the rest:
+// Tokens of sent messages. On the root: the rank, for a message with all data; the rank
+// plus the group size, for missed bytes. On the other ranks, for a copy: the number of
+// its Passing times the group size, plus the rank of the receiver. kNoToken for all
+// other messages.
 constexpr uint32_t kNoToken = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
@@ -55,9 +56,12 @@ Status RelayedBroadcast::on_start() {
          kNoToken);
     return Status::ok();
   }
+  // Ranks that map this process's blocks get all data from there; only the others need
+  // relays.
   for (const Rank rank : others())
     if (!host_->reads_our_memory(rank)) far_.insert(rank);
   num_readers_ = static_cast<size_t>(host_->size() - 1 - far_.count());
+  // A single far rank has nobody to pass pieces on to.
   if (far_.count() == 1) far_ = RankSet(host_->size());
   if (far_.count() > 0)
     feed_.emplace(host_->size(), far_.count(), call_.bytes(),
@@ -78,6 +82,7 @@ void RelayedBroadcast::join(Rank rank) {
 }
 
 void RelayedBroadcast::hand_out() {
+  // Each piece goes to one relay.
   num_copies_ = 1;
   while (feed_) {
     const auto piece = feed_->next(host_->clock().now());
@@ -99,6 +104,7 @@ bool RelayedBroadcast::has_served_all() const {
 void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
   const TimePoint now = host_->clock().now();
   const bool is_relay = is_started() && feed_ && far_.contains(relay);
+  // The number comes from the peer, so it may be wrong.
   if (!is_relay || !feed_->on_passed(relay, bytes, now))
     return host_->fail_everywhere(
         seq_, nonsense(relay, "that it has passed on what it cannot have"));
@@ -110,7 +116,7 @@ void RelayedBroadcast::on_told(Rank relay, size_t bytes) {
 
 Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
                                            std::span<const std::byte> rest) {
-  // Anybody may ask whether we have called.
+  // Any member may ask if this rank has called.
   if (header.kind == FrameKind::kReady) return nullptr;
   if (header.kind == FrameKind::kData && is_root() && header.payload_bytes == 0)
     return nullptr;
@@ -120,7 +126,7 @@ Result<std::byte*> RelayedBroadcast::place(Rank from, const FrameHeader& header,
   if (here_.has_any(header.offset, header.offset + header.payload_bytes))
     return nonsense(from, "what is here already");
   Source& source = sources_[static_cast<size_t>(from.value)];
-  // A message begins, or it goes on.
+  // A new message begins; otherwise the last one continues.
   if (header.extension_bytes > 0) {
     source.is_piece = !rest.empty();
     source.pass_to = RankSet(host_->size());
@@ -144,7 +150,7 @@ void RelayedBroadcast::arrived(Rank from, const FrameHeader& header) {
   }
   if (is_root()) return on_told(from, header.total_bytes);
   const size_t end = header.offset + header.payload_bytes;
-  // Two may have begun to send the same.
+  // Two members may have begun to send the same bytes.
   if (!here_.add(header.offset, end))
     return host_->fail_everywhere(seq_, nonsense(from, "what is here already"));
   got_ += header.payload_bytes;
@@ -158,6 +164,7 @@ void RelayedBroadcast::pass_on(const Source& source, size_t begin, size_t end) {
   const int32_t copies = source.pass_to.count();
   if (copies == 0) return on_passed(end - begin);
   const auto size = static_cast<uint32_t>(host_->size());
+  // Wraps before the token would reach kNoToken.
   const uint32_t number = next_number_++ % (kNoToken / size);
   passing_[number] = {end - begin, copies};
   num_copies_ = 0;
@@ -180,7 +187,8 @@ void RelayedBroadcast::on_copy_sent(uint32_t token) {
   if (!is_over()) on_passed(bytes);
 }
 
-// While the root may have more for us, and at last.
+// Reports the passed bytes while the root may have more pieces for this relay, and at
+// the end.
 void RelayedBroadcast::on_passed(size_t bytes) {
   passed_ += bytes;
   if (got_ == call_.bytes() && !passing_.empty()) return;
@@ -205,7 +213,7 @@ void RelayedBroadcast::on_message_sent(uint32_t token) {
 void RelayedBroadcast::finish_if_done() {
   if (!is_started() || is_over() || pending_sends_ > 0) return;
   if (is_root() ? !has_served_all() : got_ < call_.bytes()) return;
-  // All is here: what somebody still sends is not to touch the caller's memory.
+  // All data is here. Further copies must not touch the caller's memory.
   if (!is_root()) {
     for (const Rank rank : others())
       host_->drop_incoming(rank, FrameKind::kData, seq_.value);
@@ -228,8 +236,8 @@ std::vector<Rank> RelayedBroadcast::missing() const {
   return ranks;
 }
 
-// Each relay sends what it has in order: who has sent us something behind the first
-// byte that we lack does not have that one for us.
+// Each relay sends its bytes in order. A relay that has sent bytes beyond the first
+// missing byte does not have that byte for this member.
 std::vector<Rank> RelayedBroadcast::suspects() const {
   std::vector<Rank> ranks = missing();
   if (!is_started() || is_root() || got_ == call_.bytes()) return ranks;

@@ -12,14 +12,15 @@ ShardTable::ShardTable(const ShardPlan& plan, int32_t first, size_t element_byte
     ranges_.push_back({first + s, plan.first_element(s), plan.num_elements(s)});
 }
 
-// Requires: shards have the numbers that they have in the cut.
+// Requires: the shards have the numbers that they have in the cut.
 void ShardTable::divide(const membership::Cut& cut, size_t min_part_bytes) {
   for (size_t d = 0; d < cut.divisions.size(); ++d) {
     const auto& [shard, owners] = cut.divisions[d];
-    if (shard >= num_shards_) continue;  // the tensor has fewer
+    if (shard >= num_shards_) continue;  // the tensor has fewer shards
     const Range whole = range(shard);
     const ShardPlan parts(whole.count, element_bytes_,
                           static_cast<int32_t>(owners.size()), min_part_bytes);
+    // Too small to be divided.
     if (parts.num_shards() < 2) continue;
     divided_.push_back({shard, size(), size() + parts.num_shards()});
     for (int32_t p = 0; p < parts.num_shards(); ++p)

@@ -14,10 +14,10 @@ namespace aikido::collectives {
 
 namespace {
 
-// Reason u8, three zero bytes, deadline in microseconds u32; then the mask, bit r % 8
-// of byte r / 8 for rank r. Backups are in no mask: their bits say who stood in, and
-// behind the mask is, for each of them, its data shard as u16, and then each member
-// that is out as u16.
+// Layout: reason u8, three zero bytes, deadline in microseconds u32, then the mask, bit
+// r % 8 of byte r / 8 for rank r. No backup is in a mask. The bit of a backup says that
+// it stood in. After the mask comes the data shard of each such backup as u16, and then
+// each excluded member as u16.
 constexpr size_t kHeadBytes = 8;
 constexpr auto kMaxReason = static_cast<uint8_t>(straggler::Reason::kWaitingPays);
 
@@ -44,6 +44,7 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
     shard.owner = owner;
     shard.first_element = first_element;
     shard.num_elements = num_elements;
+    // The contributors of the whole result are those of every shard.
     verdict.mask.for_each([&](Rank r) { shard.contributors.push_back(r); });
     verdict.mask.for_each_missing([&](Rank r) { in_all.erase(r); });
     shard.scale = scale_of(call, verdict.mask.count(), size);
@@ -52,6 +53,7 @@ Outcome outcome_of(const Call& call, Rank self, int32_t size,
                              verdict.stand_ins.end());
     outcome.out.insert(outcome.out.end(), verdict.out.begin(), verdict.out.end());
     if (is_counted && !verdict.mask.contains(self)) outcome.skipped_by.push_back(owner);
+    // The longest deadline of a shard with a missing contribution explains the outcome.
     if (verdict.mask.count() < num_data_shards &&
         (outcome.reason.empty() || verdict.deadline > outcome.deadline)) {
       outcome.deadline = verdict.deadline;
@@ -89,6 +91,7 @@ std::vector<Hole> holes_of(const Call& call, int32_t size, const Outcome& outcom
 
 Duration told_deadline(Duration chosen) {
   using std::chrono::microseconds;
+  // Rounded down, as the wire has microseconds: all members must know the same value.
   const auto us = std::chrono::floor<microseconds>(chosen);
   return std::min(us, microseconds(std::numeric_limits<uint32_t>::max()));
 }
@@ -148,6 +151,7 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
   }
   const auto rest = bytes.subspan(mask_end);
   const size_t num_stand_ins = verdict.stand_ins.size();
+  // Excluded members are listed only if there are backups.
   const bool may_say_more = num_data_shards < size && rest.size() % 2 == 0;
   if (rest.size() < 2 * num_stand_ins ||
       (rest.size() > 2 * num_stand_ins && !may_say_more))
@@ -157,6 +161,7 @@ Result<Verdict> decode_verdict(std::span<const std::byte> bytes, int32_t size,
     std::memcpy(&value, rest.data() + 2 * i, sizeof value);
     return value;
   };
+  // A data shard has one contribution, so it is covered by at most one backup.
   RankSet covered(size);
   for (size_t i = 0; i < num_stand_ins; ++i) {
     const uint16_t d = value_at(i);
