@@ -81,7 +81,7 @@ class Accumulation:
         return batches
 
     def _check(self, held_back: int, given: int) -> None:
-        # Each batch has as many forwards as the last one, whose gradients are reduced.
+        # Each batch has as many forwards as the last batch of the step.
         batches = held_back // max(1, given) + 1
         if batches > self._told:
             raise ConfigError(

@@ -214,7 +214,7 @@ class Backups:
         return _NO_DATA_SHARD if data_shard is None else data_shard
 
     def replayed_data_shard(self, step: int) -> int:
-        """Data shard for a replayed step, whose result this rank has already received.
+        """Data shard for a replayed step; this rank has received its result already.
 
         This rank contributes nothing to the call, but the call takes a data shard.
         """

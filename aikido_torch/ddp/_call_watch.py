@@ -11,10 +11,12 @@ In each correct loop, all ranks have made the same number of calls before the ba
 of a step begins. So each rank records this number for each step (`Counts`), and sends
 messages:
 
-    sender                                     content
-    a rank without progress for one second     its next step and its number of calls
-    each rank, every 25th step                 the step and its number of calls
-    a rank after a step with an unusual count  the step and its number of calls
+```text
+sender                                     content
+a rank without progress for one second     its next step and its number of calls
+each rank, every 25th step                 the step and its number of calls
+a rank after a step with an unusual count  the step and its number of calls
+```
 
 The first kind of message finds deadlocks. If a rank has begun that step with fewer
 calls, it never makes the missing call in time, and all ranks would wait for each other.

@@ -33,7 +33,7 @@ class Carrying:
         self._last_step = -1
 
     def add_to(self, bucket: GradBucket, step: int, scale: float) -> None:
-        """Adds pending values to a bucket of `step`; its loss has the factor `scale`."""
+        """Adds pending values to a bucket of `step`; `scale` is its loss's factor."""
         has_added = self.carries[bucket.index()].add_to(bucket.buffer(), scale)
         if has_added and self._last_step < step:
             self._last_step = step

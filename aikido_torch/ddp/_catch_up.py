@@ -6,7 +6,7 @@ __all__ = ["ALL_TAKEN", "CatchUp"]
 
 
 class CatchUp(int):
-    """What `catch_up` did: the number of steps that this rank went forward, and how.
+    """Result of `catch_up`: the number of steps that this rank went forward, and how.
 
     Attributes:
         steps_replayed: steps that the optimizer did on gradients committed by the

@@ -21,14 +21,14 @@ _LEAST_S, _MOST_S = 1.0, 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class StateCopy:
-    """When a rank that is behind copies the state of another one.
+    """Rule that decides when a rank that is behind copies the state of another rank.
 
     Attributes:
         when: "fewer_bytes" copies if the state has fewer bytes than the gradients of
             the steps to replay. "never" and "always" hold as long as there is a choice.
             If the others went on without a rank (`log_full="leave"`), it must copy.
         least_bytes: gradients of fewer bytes are replayed under "fewer_bytes", because
-            a replay ends before another rank has come to its next step.
+            a replay ends before another rank has reached its next step.
         timeout_ms: time to wait for one rank, which answers between two of its steps.
             After that another rank is asked; after that the steps are replayed. None:
             twice the usual time of an own step of this rank, from 1 s to 30 s.
@@ -78,8 +78,8 @@ class Situation:
     Attributes:
         steps_behind: steps that the others have committed and this rank has not
             applied.
-        steps_held: the first of those steps, whose results this rank has received;
-            other ranks keep the results of the remaining steps and send them.
+        steps_held: the first of those steps. This rank has received their results; other
+            ranks keep the results of the remaining steps and send them.
         gradient_bytes: bytes of the gradients of one step.
         state_bytes: bytes of one copy.
         may_copy: True if a copy would be complete, no rank was asked in vain in this

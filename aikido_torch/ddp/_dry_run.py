@@ -3,8 +3,8 @@
 """Trial at `register` of everything that could fail later when a rank is late.
 
 A state is taken, pickled, read back, laid out and compared as for a late rank. Only the
-bytes of plain tensors are not copied. Gradients are checked by what
-DistributedDataParallel does with each parameter.
+bytes of plain tensors are not copied. Gradients are checked by the options of
+DistributedDataParallel for each parameter.
 """
 
 import pickle

@@ -10,10 +10,12 @@ that differs copies the state of a rank that agrees with the majority, and sends
 digest. The other ranks stay until they have received that digest, and send their states
 on request.
 
-    tell      send the own digest to all ranks
-    wait      for the digests of all ranks that have not left
-    repair    if this rank differs: ask, copy, tell again
-    serve     if another rank differs: send the state until that rank has told again
+```text
+tell      send the own digest to all ranks
+wait      for the digests of all ranks that have not left
+repair    if this rank differs: ask, copy, tell again
+serve     if another rank differs: send the state until that rank has told again
+```
 
 One deadline covers all of it.
 """

@@ -8,10 +8,12 @@ that `catch_up` brings past such a step never calls them, and the others wait fo
 `catch_up` stops before each meeting step. The distance depends on the place where the
 loop calls `every`:
 
-    catch_up, every, backward     every comes before the backward: catch_up may end at
-                                  step n, and the call of every follows
-    catch_up, backward, every     every comes after the backward: the rank must do the
-                                  step before n itself, so catch_up ends at step n - 1
+```text
+catch_up, every, backward     every comes before the backward: catch_up may end at
+                              step n, and the call of every follows
+catch_up, backward, every     every comes after the backward: the rank must do the
+                              step before n itself, so catch_up ends at step n - 1
+```
 """
 
 import sys
@@ -46,7 +48,7 @@ class Every:
         self._is_behind_backward = True
 
     def is_due(self, n: int, steps: int) -> bool:
-        """Whether a rank that has done `steps` steps is at a meeting step.
+        """True if a rank that has done `steps` steps is at a meeting step.
 
         It is also true if a copied state brought the rank past a meeting step since the
         last call.

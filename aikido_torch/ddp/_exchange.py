@@ -6,17 +6,19 @@ The messages are tagged point-to-point messages on the group of the buckets. So 
 have no number among the calls of the group, and no other rank takes part. All transfers
 are posted and polled later; only `Fetch.result` waits, with a deadline.
 
-    rank that is behind               rank that is asked
-    ASK(id, step)        --------->   noticed at its next step boundary
-                         <---------   head (step, call, sizes), then outline and data
-                         <---------   seal: all other ranks have the results that the
-                                      state contains; sent by the progress thread
-                                      while the asked rank trains on
-    or                   <---------   head (nothing): it is not ahead itself
-    FAILED(text)         --------->   to all: the state does not fit, or ranks differ
-    DIGEST(step, digest) --------->   to all, every `check_every` steps
-    SHORT(step, batches) --------->   to all, in a step of fewer batches
-    END(number, ..)      --------->   to all, after the last step
+```text
+rank that is behind               rank that is asked
+ASK(id, step)        --------->   noticed at its next step boundary
+                     <---------   head (step, call, sizes), then outline and data
+                     <---------   seal: all other ranks have the results that the
+                                  state contains; sent by the progress thread
+                                  while the asked rank trains on
+or                   <---------   head (nothing): it is not ahead itself
+FAILED(text)         --------->   to all: the state does not fit, or ranks differ
+DIGEST(step, digest) --------->   to all, every `check_every` steps
+SHORT(step, batches) --------->   to all, in a step of fewer batches
+END(number, ..)      --------->   to all, after the last step
+```
 
 A patient ask is answered as soon as the asked rank is ahead, instead of with nothing.
 

@@ -62,7 +62,7 @@ class FlatBucket:
         return None not in self._taken
 
     def has(self, parameter: torch.Tensor) -> bool:
-        """Whether the gradient was taken, or is known to be missing, since `clear`."""
+        """True if the gradient was taken, or is known to be missing, since `clear`."""
         return self._taken[self._places[id(parameter)]] is not None
 
     def take(self, parameter: torch.Tensor, scale: float) -> None:

@@ -182,7 +182,7 @@ class Handle:
     def every(self, n: int) -> bool:
         """True in a step in which all ranks may do more than train.
 
-        It is true behind n steps, 2 n steps and so on, on all ranks with the same
+        It is true after n steps, 2 n steps and so on, on all ranks with the same
         parameters: `catch_up` takes no rank past such a step. So collectives are safe
         there, to log, evaluate or save:
 
@@ -208,8 +208,8 @@ class Handle:
         Call it at the top of the training loop, with no step half done, and skip as
         many batches as it says. Afterwards parameters and optimizer have the same bits
         as on the other ranks. Gradients are unchanged. The steps are replayed, or the
-        state of a rank that is ahead is copied (`StateCopy`). That rank gives its state
-        in its own `catch_up`, and sends it while it trains on.
+        state of a rank that is ahead is copied (`StateCopy`). That rank takes the
+        copy in its own `catch_up`, and sends it while it trains on.
 
         The other ranks may have gone on without this rank, so that its missed results
         are not kept any more. Then it copies the state and takes part again. This call
@@ -267,7 +267,7 @@ class Handle:
         )
 
     def barrier(self, group: dist.ProcessGroup) -> None:
-        """Waits for all ranks of `group`, and answers those that copy the state.
+        """Waits for all ranks of `group`, and sends the state to ranks that ask for it.
 
         For the end of an epoch, a checkpoint or a test, where `catch_up` may be called.
         In a barrier of torch, a rank without a place and the others would wait for each

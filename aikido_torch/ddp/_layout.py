@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which gradients go together, who is sent when, and who goes first. Pure."""
+"""Bucket layouts: which gradients form a bucket, and in which order buckets are sent.
+Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,23 +15,26 @@ __all__ = ["Layout", "by_module", "plain", "planned"]
 
 Kinds = Mapping[str, object]
 
-_BUCKET_S = 1e-3  # what a bucket is worth, at least
-# Of DistributedDataParallel: its first bucket, and each other one.
+_BUCKET_S = 1e-3  # least transfer time that is worth a bucket of its own
+# The bucket sizes of DistributedDataParallel: the first one, and all others.
 _FIRST_BYTES, _MOST_BYTES = 1 << 20, 25 << 20
-_MOST_ATOMS = 256  # finding an order takes the cube of them
+# Most units of a plan, because the planner takes time cubic in their number.
+_MOST_ATOMS = 256
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The same on all ranks.
+    """Buckets and their order; equal on all ranks.
 
     Attributes:
-        buckets: names of their parameters, in the order in which they are sent.
-        places: of each bucket on the wire, 0 first.
-        predicted_s: of an iteration; None where nothing was measured yet.
-        name: of the plan.
-        candidates: what the plans that were simulated would take, in s.
-        is_plain: sums are waited for in the backward, as DistributedDataParallel does.
+        buckets: names of each bucket's parameters, in the order in which buckets are
+            sent.
+        places: priority of each bucket on the link; 0 is transferred first.
+        predicted_s: predicted seconds of an iteration; None if nothing was measured.
+        name: name of the plan.
+        candidates: simulated seconds of an iteration, by name of the plan.
+        is_plain: True if the backward waits for the sums, as in
+            DistributedDataParallel.
     """
 
     buckets: tuple[tuple[str, ...], ...]
@@ -40,7 +45,9 @@ class Layout:
     is_plain: bool = False
 
     def sends_as(self, other: "Layout") -> bool:
-        """Whether both send the same buckets in the same order, and wait alike."""
+        """True if both send the same buckets in the same order, and wait at the same
+        places.
+        """
         return (self.buckets, self.places, self.is_plain) == (
             other.buckets, other.places, other.is_plain,
         )  # fmt: skip
@@ -50,9 +57,9 @@ def by_module(ready: Sequence[str], uses: Sequence[str], kinds: Kinds) -> Layout
     """A bucket for each module, in the order in which gradients become ready.
 
     Args:
-        ready: all parameters, in that order.
-        uses: all parameters, in the order of their first use.
-        kinds: what must be equal within a bucket, by name.
+        ready: names of all parameters, in the order in which their gradients are ready.
+        uses: names of all parameters, in the order of their first use.
+        kinds: values that must be equal within a bucket (dtype, device), by name.
     """
     groups: list[list[str]] = []
     for name in ready:
@@ -66,7 +73,13 @@ def by_module(ready: Sequence[str], uses: Sequence[str], kinds: Kinds) -> Layout
 
 
 def plain(ready: Sequence[str], num_bytes: Mapping[str, int], kinds: Kinds) -> Layout:
-    """The buckets of DistributedDataParallel, sent in the order of their readiness."""
+    """The buckets of DistributedDataParallel, sent in the order of their readiness.
+
+    Args:
+        ready: names of all parameters, in the order in which their gradients are ready.
+        num_bytes: bytes of each gradient, by name.
+        kinds: values that must be equal within a bucket, by name.
+    """
     buckets: list[list[str]] = []
     size, most = 0, _FIRST_BYTES
     for name in ready:
@@ -89,9 +102,15 @@ def planned(
     link: _C.LinkCost,
     kinds: Kinds,
 ) -> Layout:
-    """What `ordering.plan_iteration` takes for the best, for what was seen.
+    """The best layout by `ordering.plan_iteration` for an observed iteration.
 
     Parameters that the iteration did not use, or that had no gradient, are sent last.
+
+    Args:
+        iteration: the observed times.
+        num_bytes: bytes of each gradient, by name.
+        link: cost of an allreduce.
+        kinds: values that must be equal within a bucket, by name.
     """
     atoms = _atoms(iteration, num_bytes, link)
     coarse = _coarse(iteration, atoms)
@@ -119,10 +138,14 @@ def planned(
 def _atoms(
     iteration: Iteration, num_bytes: Mapping[str, int], link: _C.LinkCost
 ) -> dict[str, list[str]]:
-    """What is never apart, by the first name of each: small neighbours in readiness.
+    """Units that a plan never splits: small neighbours in the order of readiness.
 
-    A bucket costs a call of the optimizer and some messages, which no simulated link
-    knows of, so less than the link carries in that time is not worth one.
+    A bucket costs a call of the optimizer and some messages, which the simulated link
+    does not model. So a bucket must have at least the bytes that the link transfers in
+    `_BUCKET_S`.
+
+    Returns:
+        The names of each unit's parameters, by the first name of the unit.
     """
     used = {name for name, _ in iteration.uses}
     ready = [n for n, _ in iteration.ready if n in used and n in num_bytes]
@@ -141,7 +164,9 @@ def _atoms(
 
 
 def _coarse(iteration: Iteration, atoms: Mapping[str, Sequence[str]]) -> Iteration:
-    """The same with atoms: ready with the last, and used with the first of theirs."""
+    """The iteration of the units: ready with their last gradient, used at their first
+    use.
+    """
     use, ready = dict(iteration.uses), dict(iteration.ready)
     uses = {first: min(use[n] for n in names) for first, names in atoms.items()}
     last = {first: max(ready[n] for n in names) for first, names in atoms.items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What a handle knows of the calls that the loop makes besides the buckets."""
+"""The calls that the loop makes besides the buckets, as a handle tracks them."""
 
 import sys
 import weakref
@@ -41,27 +41,29 @@ def _nothing() -> None:
     pass
 
 
-# What C++ keeps must not keep the object, which keeps it.
+# C++ holds this callable, which must not keep the LoopCalls alive: it holds the C++
+# object.
 def _check(known: "weakref.ref[LoopCalls]") -> None:
     if (calls := known()) is not None:
         calls.check()
 
 
 class LoopCalls:
-    """One handle's part. For the thread that trains.
+    """The calls of one handle's loop. For the training thread only.
 
-    All ranks of `group` make it.
+    All ranks of `group` construct it together.
 
     Args:
-        group: of the model.
-        number: of the model; equal on all ranks.
-        skips: the policy may skip; else the buckets stay on `group`.
-        check: of `register`.
+        group: the model's group.
+        number: number of the model, equal on all ranks.
+        skips: True if the policy may skip; otherwise the buckets stay on `group`.
+        check: the argument of `register`.
 
     Attributes:
         buckets: the backend that reduces the buckets.
-        why_shared: why that is the one of `group`, although the policy may skip; or "".
-        losses: ways in which the loop loses what skipping gains.
+        why_shared: the reason why `buckets` is the backend of `group` although the
+            policy may skip; "" if it is not.
+        losses: ways in which the loop loses the gain of skipping.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class LoopCalls:
         self._own_group: dist.ProcessGroup | None = None
         self._calls = self.buckets = backend_of(group)
         self._top = self._made_before = 0
-        self._num_buckets = 0  # calls, where the buckets are on that group too
+        self._num_buckets = 0  # calls of buckets, if the buckets share the loop's group
         self._names: CallNames | None = None
         self.losses = Losses()
         self.why_shared = ""
@@ -107,26 +109,28 @@ class LoopCalls:
         )
 
     def closing(self) -> Callable[[], None]:
-        """What ends the group, soon and in a thread. It does not keep this object."""
+        """Function that ends the bucket group soon, in a thread; it holds no reference
+        to this.
+        """
         return _nothing if self._watch is None else self._watch.ended.set
 
     def check(self) -> None:
-        """Raises what the watch has found."""
+        """Raises the error that the watch has found."""
         if self._watch is not None and self._watch.failure:
             raise ConfigError(self._watch.failure)
 
     @property
     def has_own_group(self) -> bool:
-        """Whether the buckets are reduced on a group of their own."""
+        """True if the buckets are reduced on a group of their own."""
         return self._own_group is not None
 
     @property
     def has_failed(self) -> bool:
-        """Whether `check` raises."""
+        """True if `check` raises."""
         return self._watch is not None and bool(self._watch.failure)
 
     def is_due(self, n: int, steps: int) -> bool:
-        """`Handle.every`."""
+        """Answers `Handle.every`."""
         is_due = self._every.is_due(n, steps)
         if is_due:
             self._strict.on_meeting()
@@ -135,7 +139,7 @@ class LoopCalls:
     # ---- catch_up ----
 
     def begin(self, steps: int) -> int:
-        """`catch_up` begins. Returns the step that it may go to at most."""
+        """`catch_up` begins. Returns the step up to which it may go."""
         self._every.on_catch_up()
         self.losses.on_catch_up()
         if self._names is not None:
@@ -149,15 +153,16 @@ class LoopCalls:
         return self._every.limit(steps)
 
     def allowed(self, steps: int, begun: int) -> int:
-        """The step that a `catch_up` which begins now may go to."""
+        """The step up to which a `catch_up` that begins now may go."""
         return min(self._every.limit(steps), self._limit(steps, begun, moved=0))
 
     def limit(self, steps: int, begun: int) -> int:
-        """The step that this `catch_up` may go to, for the calls of the loop.
+        """The step up to which this `catch_up` may go, because of calls of the loop.
 
         Args:
-            steps: behind this rank.
-            begun: of those from here on, behind which others have begun another one.
+            steps: steps that this rank has done.
+            begun: number of the next steps after which another rank has begun a further
+                step.
         """
         return self._limit(steps, begun, moved=steps - self._top)
 
@@ -170,7 +175,7 @@ class LoopCalls:
         return _ANY if more == _ANY else steps + more
 
     def on_replayed(self, steps: int, outcome: _C.Outcome) -> None:
-        """A step was replayed, and ended so."""
+        """A step was replayed with this outcome."""
         if late_in(outcome) <= {self._calls.place[0]}:
             self._strict.note_in_time(steps - self._top)
 
@@ -188,7 +193,7 @@ class LoopCalls:
             self._leave_out(count, tells=not self._strict.are_free)
             self._watch.on_moved(steps)
             self._has_moved = True
-            self._repair(self._watch, steps)  # before the loop makes a call
+            self._repair(self._watch, steps)  # before the loop makes its next call
         self._strict.end_top(steps, self._num_calls())
         if self._strict.per_step > 0:
             self._begin_names()
@@ -202,7 +207,7 @@ class LoopCalls:
         return self._calls.num_calls - self._num_buckets
 
     def _tell_names(self, names: CallNames) -> None:
-        """Behind the step in which the calls of the loop were watched."""
+        """Reports the calls that were watched in the last step."""
         names.end()
         self.losses.tell_calls(
             self._strict.per_step, names.found, is_shared=not self.has_own_group
@@ -215,7 +220,9 @@ class LoopCalls:
             self._calls.leave_out_call(text, tells)
 
     def _repair(self, watch: CallWatch, steps: int) -> None:
-        """Leaves out the calls that others have made before steps behind this rank."""
+        """Skips the numbers of calls that other ranks made in steps that this rank has
+        passed.
+        """
         missing = watch.missing(steps)
         if missing <= 0 or not self._has_moved:
             return
@@ -230,7 +237,9 @@ class LoopCalls:
     # ---- quiet steps ----
 
     def quiet_steps(self) -> _C.QuietSteps:
-        """New ones; the calls of the loop are watched in them, too."""
+        """A new native record of quiet steps; calls of the loop are watched in these
+        steps too.
+        """
         check = partial(_check, weakref.ref(self))
         quiet = _C.QuietSteps(self.buckets, self._calls, check)
         if self._watch is not None:
@@ -238,10 +247,12 @@ class LoopCalls:
         return quiet
 
     def on_quiet(self, step: int, count: int, *, has_begun: bool) -> None:
-        """So many quiet steps from `step` on are over, without a call of the loop.
+        """`count` quiet steps from `step` on are over, without a call of the loop.
 
         Args:
-            has_begun: the loop has called catch_up since.
+            step: the first of them.
+            count: number of quiet steps.
+            has_begun: True if the loop has called catch_up since.
         """
         calls = self._num_calls()
         for number in range(step, step + count + has_begun):

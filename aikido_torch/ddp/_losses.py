@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Ways in which a loop loses what skipping gains, each told once with its remedy."""
+"""Ways in which a loop loses the gain of skipping; each is reported once with a
+remedy.
+"""
 
 import sys
 import warnings
@@ -11,9 +13,9 @@ from aikido_torch.ddp._report import line_of, user_line
 
 __all__ = ["CallNames", "Losses"]
 
-# Steps without catch_up() after which it was forgotten.
+# Steps without catch_up() after which a warning says that the call is missing.
 _FORGOTTEN = 8
-# Calls in which a rank waits for its source only.
+# Calls in which a rank waits for the source rank only.
 _OF_ONE = ("broadcast", "broadcast_object_list")
 _CALLS = (
     "all_gather",
@@ -39,12 +41,12 @@ _MODULE = "torch.distributed.distributed_c10d"
 
 
 class CallNames:
-    """Writes down the calls of torch.distributed that this thread makes.
+    """Recorder of the calls of torch.distributed that this thread makes.
 
-    It watches the calls of all functions, so it is for one step.
+    It uses Python's profiling hook, which slows all calls, so it runs for one step.
 
     Attributes:
-        found: the name of each call, with the file and line of the user's that made it.
+        found: name of each call, with the file and line of the user's code.
     """
 
     def __init__(self) -> None:
@@ -52,13 +54,13 @@ class CallNames:
         self._is_watching = False
 
     def begin(self) -> None:
-        """Nothing is found while the user's own profiler watches."""
+        """Begins to record; does nothing while the user's own profiler runs."""
         if sys.getprofile() is None:
             self._is_watching = True
             sys.setprofile(self._on_event)
 
     def end(self) -> None:
-        """Idempotent."""
+        """Ends the recording. Idempotent."""
         if self._is_watching:
             self._is_watching = False
             sys.setprofile(None)
@@ -72,10 +74,10 @@ class CallNames:
 
 
 class Losses:
-    """Of one handle. For the thread that trains.
+    """The losses of one handle. For the training thread only.
 
     Attributes:
-        told: a sentence for each that was found.
+        told: a sentence for each loss that was found.
     """
 
     def __init__(self) -> None:
@@ -85,23 +87,23 @@ class Losses:
         self._has_caught_up = False
 
     def tell(self, kind: str, text: str, place: tuple[str, int] | None = None) -> None:
-        """Warns at `place`, or at the line of the user's that runs. Once of a kind."""
+        """Warns once per kind, at `place` or at the present line of the user's code."""
         if kind not in self._kinds:
             self._kinds.add(kind)
             self.told.append(text)
             warnings.warn_explicit(text, UserWarning, *(place or user_line()))
 
     def tell_all(self, texts: Mapping[str, str]) -> None:
-        """`tell` each text, by kind."""
+        """Calls `tell` for each text, by kind."""
         for kind, text in texts.items():
             self.tell(kind, text)
 
     def on_catch_up(self) -> None:
-        """It was called."""
+        """The loop has called catch_up()."""
         self._has_caught_up = True
 
     def on_own_step(self) -> None:
-        """A step of this rank in which the policy may skip."""
+        """This rank does a step in which the policy may skip."""
         if self._has_caught_up:
             return
         self._num_without_catch_up += 1
@@ -118,12 +120,12 @@ class Losses:
     def tell_calls(
         self, per_step: int, found: dict[str, tuple[str, int]], *, is_shared: bool
     ) -> None:
-        """The loop makes calls on the model's group in each step.
+        """Warns that the loop makes calls on the model's group in each step.
 
         Args:
-            per_step: how many.
-            found: those of them that are known, and their lines.
-            is_shared: the buckets are reduced on that group too.
+            per_step: number of calls in a step.
+            found: the calls whose name and line are known.
+            is_shared: True if the buckets are reduced on that group too.
         """
         told = [name for name in found if is_shared or name not in _OF_ONE]
         if found and not told:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What OverlappedDataParallel refuses, before a gradient could be wrong."""
+"""Checks of OverlappedDataParallel that refuse cases where gradients would be wrong."""
 
 import sys
 import warnings
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _TITLE = "OverlappedDataParallel"
-# Modules that sum gradients themselves, or whose forward does not call our hooks.
+# Modules that sum gradients themselves, or do not call our forward hooks.
 _OTHERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 _WATCH = ("first", "always")
 _COMPILED = "OptimizedModule"
@@ -34,7 +34,7 @@ _COMPILED = "OptimizedModule"
 def check_arguments(
     module: object, optimizer: object, policy: object, plan: object, watch: object
 ) -> None:
-    """Raises ConfigError for what is no such thing, or cannot work."""
+    """Raises ConfigError for arguments of a wrong type, and for unsupported modules."""
     _check_kinds(module, optimizer, policy, plan)
     if watch not in _WATCH:
         raise ConfigError(
@@ -100,10 +100,13 @@ def check_parameters(
     *,
     known: Container[int] | None = None,
 ) -> None:
-    """Raises ConfigError unless the optimizer has just what is trained.
+    """Raises ConfigError unless the optimizer has exactly the trained parameters.
 
     Args:
-        known: ids of what was trained at the beginning; None: this is the beginning.
+        module: the wrapped module.
+        optimizer: its optimizer.
+        known: ids of the parameters that were trained at construction; None during
+            construction.
     """
     stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
     names = {id(p): name for name, p in module.named_parameters()}
@@ -134,7 +137,7 @@ def check_parameters(
 def check_eager() -> None:
     """Raises ConfigError in a forward that runs under torch.compile."""
     dynamo = sys.modules.get("torch._dynamo")
-    # Where it gives up tracing a call, it still compiles those inside.
+    # If dynamo gives up tracing a call, it still compiles the calls inside.
     if torch.compiler.is_compiling() or (
         dynamo is not None and callable(get_eval_frame_callback())
     ):
@@ -145,7 +148,7 @@ def check_eager() -> None:
 
 
 def check_gradient(name: str, parameter: torch.Tensor) -> None:
-    """Raises ConfigError for one that cannot be summed with others."""
+    """Raises ConfigError for a gradient that cannot be summed, because it is sparse."""
     gradient = parameter.grad
     assert gradient is not None
     if gradient.layout != torch.strided:
@@ -156,7 +159,7 @@ def check_gradient(name: str, parameter: torch.Tensor) -> None:
 
 
 def warn_of_classes(parameters: Mapping[str, torch.Tensor]) -> None:
-    """Warns once of parameters whose reads cannot be seen (_awaited.py)."""
+    """Warns once of parameters whose reads cannot be detected (_awaited.py)."""
     unseen = [name for name, p in parameters.items() if not can_be_marked(p)]
     if unseen:
         kind = type(parameters[unseen[0]]).__name__

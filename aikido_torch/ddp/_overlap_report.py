@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What OverlappedDataParallel has planned, and why, as tables."""
+"""Tables that show the plan of OverlappedDataParallel and its reasons."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from aikido_torch.ordering._show import ms
 __all__ = ["show"]
 
 _MOST_ROWS = 40
-_HOPS = 2  # of a direct allreduce: to the owner of a shard, and back
+_HOPS = 2  # hops of a direct allreduce: to the owner of a shard, and back
 
 
 def show(
@@ -30,12 +30,14 @@ def show(
     members: int,
     console: Console | None = None,
 ) -> None:
-    """Prints windows of parameters, buckets, and an iteration's time.
+    """Prints windows of parameters, the buckets, and the time of an iteration.
 
     Args:
-        measured: of this rank; its link is what an allreduce takes.
-        num_bytes: of each parameter's gradient, by name.
-        num_steps: that this rank has done.
+        layout: the present layout.
+        measured: measurements of this rank; its link is the cost of an allreduce.
+        num_bytes: bytes of each parameter's gradient, by name.
+        num_steps: number of steps that this rank has done.
+        members: number of ranks.
         console: None is standard output.
     """
     console = console or Console()
@@ -72,10 +74,10 @@ def _give_or_take(uncertainty: float | None) -> str:
 
 
 def message_cost(link: _C.LinkCost, members: int) -> _C.LinkCost:
-    """Of one message, from that of a direct allreduce.
+    """Cost of one message, derived from the cost of a direct allreduce.
 
-    Which is two messages in time, and 2 (n-1) / n times the bytes
-    (csrc/collectives/README.md).
+    A direct allreduce takes the time of two messages in a row, and transfers 2 (n-1) /
+    n times the bytes of the tensor (csrc/collectives/README.md).
     """
     share = 2 * (members - 1) / members
     return _C.LinkCost(alpha_s=link.alpha_s / 2, beta_s=link.beta_s / share)
@@ -112,7 +114,9 @@ def _windows(
 def _buckets(
     layout: Layout, link: _C.LinkCost, num_bytes: Mapping[str, int], members: int
 ) -> Table:
-    """With the collective that would take least: what is run is always "direct"."""
+    """Table of buckets with the fastest collective; the collective in use is
+    "direct".
+    """
     message = message_cost(link, members)
     table = Table(title="Buckets, as they are sent; ms")
     for name in ("bucket", "parameters", "bytes", "goes", "takes", "least", "chunks"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Data parallel training whose sums go on during the next forward."""
+"""Data-parallel training whose gradient sums continue during the next forward."""
 
 import contextlib
 import types
@@ -64,19 +64,20 @@ class OverlappedDataParallel(nn.Module):
     ```
 
     As DistributedDataParallel it begins to sum gradients in the backward pass. But
-    `optimizer.step()` does not wait for the sums: each parameter gets its step when
-    its sum is here, and the next forward waits for a parameter where it needs it. So
-    the sums have the time of the next forward as well, and go in the order in which it
-    needs them. After some steps buckets and order are planned by what was measured
-    (`aikido_torch.ordering`), and again when the links get another rate. The plan and
-    the buckets of DistributedDataParallel take turns of some steps, and the plan stays
-    only if it is faster. Otherwise nothing is done ahead: sums are waited for in the
-    backward, and the step is whole, which costs what DistributedDataParallel costs.
+    `optimizer.step()` does not wait for the sums. Each parameter gets its step when its
+    sum is complete, and the next forward waits for each parameter where it uses it. So
+    sums can continue during the next forward, in the order in which it needs them.
 
-    The numbers are those of DistributedDataParallel over aikido with the same
+    After some steps, buckets and order are planned from measured times
+    (`aikido_torch.ordering`), and planned again when the links get another rate. The
+    plan and the buckets of DistributedDataParallel take turns of some steps, and the
+    plan stays only if it is faster. Otherwise the backward waits for the sums and the
+    step is done at once, at the cost of DistributedDataParallel.
+
+    The results equal those of DistributedDataParallel over aikido with the same
     optimizer, bit for bit; over another backend sums may round differently.
 
-    What differs from DistributedDataParallel:
+    Differences from DistributedDataParallel:
 
     - A function of torch that reads or writes a parameter waits for its last step. So
       averages of weights are right. Code outside of torch, such as a C++ extension,
@@ -165,7 +166,8 @@ class OverlappedDataParallel(nn.Module):
         self._is_syncing, self._is_in_forward = True, False
         self._is_closed = self._is_catching_up = False
         self._has_waited = False
-        self._backward = -1  # that is known to send all
+        # Id of the backward that will send all gradients before it ends.
+        self._backward = -1
         self._watch = IterationWatch()
         self._planner = Planner(self._backend, process_group, self._bytes, self._kinds)
         self._retune = self._planner.retune
@@ -182,7 +184,9 @@ class OverlappedDataParallel(nn.Module):
     # ---- for the training loop ----
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Forward of the module, which waits for parameters where it needs them."""
+        """Runs the module's forward, which waits for each parameter where it is
+        needed.
+        """
         check_eager()
         if self._is_closed or not torch.is_grad_enabled():
             self.synchronize()
@@ -205,17 +209,21 @@ class OverlappedDataParallel(nn.Module):
     def named_parameters(
         self, *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters after the last step, for which this waits, unlike `module`'s."""
+        """Parameters after the last step, unlike those of `module`; waits for that
+        step.
+        """
         self.synchronize()
         return super().named_parameters(*args, **kwargs)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """zero_grad of the module; waits for no parameter."""
+        """Calls zero_grad of the module; waits for no parameter."""
         self.module.zero_grad(set_to_none)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Gradients of backwards in it stay here, and are added to the next one's."""
+        """Context in which backwards keep their gradients local, as in DDP's
+        `no_sync`.
+        """
         before, self._is_syncing = self._is_syncing, False
         try:
             yield
@@ -223,14 +231,14 @@ class OverlappedDataParallel(nn.Module):
             self._is_syncing = before
 
     def synchronize(self) -> None:
-        """Waits until parameters and optimizer are as of the last step."""
+        """Waits until parameters and optimizer have the state after the last step."""
         self._sums.finish_all()
 
     def wait_for_gradients(self) -> None:
-        """Between backward and step: `.grad` is the mean of all ranks afterwards.
+        """Waits until `.grad` is the mean of all ranks, between backward and step.
 
-        It may be read and changed then. A parameter that no rank used has None. All
-        ranks call it.
+        `.grad` may be read and changed then. A parameter that no rank used has None.
+        All ranks must call it.
         """
         self._has_waited |= not self._is_catching_up
         self._sums.wait_for_gradients()
@@ -238,11 +246,11 @@ class OverlappedDataParallel(nn.Module):
     def clip_grad_norm_(
         self, max_norm: float, norm_type: float = 2.0, **options: Any
     ) -> torch.Tensor:
-        """`torch.nn.utils.clip_grad_norm_` of the mean gradients, which it waits for.
+        """`torch.nn.utils.clip_grad_norm_` of the mean gradients, for which it waits.
 
-        The norm is of all parameters, so such a step does not go on in the next
-        forward. Clipping by value or norm of each parameter waits as well: call
-        `wait_for_gradients()` before.
+        The norm is that of all parameters, so such a step does not continue in the next
+        forward. Clipping by value, or by the norm of each parameter, must wait as well:
+        call `wait_for_gradients()` first.
         """
         self.wait_for_gradients()
         return nn.utils.clip_grad_norm_(
@@ -255,20 +263,25 @@ class OverlappedDataParallel(nn.Module):
         *,
         apply: Callable[[], object] | None = None,
     ) -> int:
-        """Applies the steps that the others have done without this rank.
+        """Applies the steps that the other ranks have done without this rank.
 
-        Call it at the top of the training loop, with a policy that skips, and pass over
-        as many batches as it returns.
+        Call it at the top of the training loop, with a policy that skips, and skip as
+        many batches as it returns.
 
         Args:
-            after_step: called after each, as the loop would after its own.
-            apply: what your loop does between the backward and the next zero_grad, and
-                this with the gradients that it replays: clip, unscale, step, update.
-                None is `optimizer.step`.
+            after_step: called after each replayed step, for work that the loop does
+                after its own step.
+            apply: the work of your loop between the backward and the next zero_grad:
+                clip, unscale, step, update. It is called on the gradients that are
+                replayed. None is `optimizer.step`.
+
+        Returns:
+            The number of applied steps.
 
         Raises:
-            ConfigError: without `apply`, in a loop that waits for gradients or clips
-                them: this rank would step by others than the ranks that were in time.
+            ConfigError: `apply` is missing in a loop that waits for gradients or clips
+                them. This rank would use other gradients than the ranks that were on
+                time.
         """
         if self._skips and self._has_waited and apply is None:
             raise ConfigError(
@@ -290,14 +303,16 @@ class OverlappedDataParallel(nn.Module):
         return replayed
 
     def close(self) -> None:
-        """Waits for the last step; module and optimizer are as without this object.
+        """Waits for the last step, and removes all hooks from module and optimizer.
 
-        All ranks call it. Between backward and step `.grad` is the mean afterwards.
+        All ranks must call it. If it is called between backward and step, `.grad` is
+        the mean of all ranks afterwards.
 
         Raises:
-            torch.distributed.DistBackendError: a sum has failed, such as after the loss
-                of a rank. It is closed all the same, and may be stored, used and
-                wrapped again; parameters of that sum are those of the step before.
+            torch.distributed.DistBackendError: a sum has failed, for example because a
+                rank was lost. The object is closed nevertheless, and the module may be
+                stored, used and wrapped again. Parameters of the failed sum have the
+                values before the step.
         """
         if self._is_closed:
             return
@@ -318,20 +333,21 @@ class OverlappedDataParallel(nn.Module):
 
     @property
     def outcomes(self) -> deque[_C.Outcome]:
-        """How the sums ended, oldest first, the last 100,000."""
+        """Outcomes of the sums, oldest first, the last 100,000."""
         return self._outcomes
 
     @property
     def layout(self) -> Layout:
-        """Which gradients go together, and in which order."""
+        """The buckets in use, and their order."""
         return self._layout
 
     def report(self, console: Console | None = None) -> None:
-        """Prints what is planned and why, and what an iteration takes.
+        """Prints the plan, its reasons, and the time of an iteration.
 
-        The windows of parameters, from when on their gradient is there to when the next
-        forward needs them; the buckets; predicted and measured times. Each rank has
-        measured for itself. Before the second step it says that nothing was measured.
+        It shows the window of each parameter, from the moment when its gradient is
+        ready to its use in the next forward; the buckets; and predicted and measured
+        times. The times are measurements of this rank. Before the second step it prints
+        that nothing was measured.
 
         Args:
             console: where to print; None is standard output.
@@ -353,7 +369,8 @@ class OverlappedDataParallel(nn.Module):
                 dist.broadcast(tensor.detach(), group_src=0, group=self._group)
 
     def _install(self) -> None:
-        modules: Iterable[Any] = self.module.modules()  # torch leaves some untyped
+        # torch leaves some methods untyped.
+        modules: Iterable[Any] = self.module.modules()
         warn_of_classes(self._trained)
         claim(self._trained.values(), self)
         state = Hook(self._before_state)
@@ -370,12 +387,12 @@ class OverlappedDataParallel(nn.Module):
         self._step_before = self._optimizer.step
 
         def step(_: object, closure: Callable[[], Any] | None = None) -> Any:
-            # A scheduler may have put one of its own around this one, for good.
+            # A scheduler may have wrapped this function permanently.
             return (
                 self._step_before(closure) if self._is_closed else self._step(closure)
             )
 
-        # One that was there before looks for this.
+        # A scheduler that wrapped the earlier function looks for this attribute.
         if hasattr(self._step_before, "_wrapped_by_lr_sched"):
             step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         self._step_here = types.MethodType(step, self._optimizer)
@@ -395,12 +412,12 @@ class OverlappedDataParallel(nn.Module):
         )
 
     def _watch_module(self, sums: Sums) -> None:
-        """Hangs up what `sums` needs to be told of, and nothing else."""
+        """Installs the hooks that `sums` needs, and removes all others."""
         for hook in self._watching:
             hook.remove()
         self._watching.clear()
         gradient = Hook(self._on_gradient, is_weak=True)
-        trained: dict[str, Any] = self._trained  # torch leaves some untyped
+        trained: dict[str, Any] = self._trained  # torch leaves some methods untyped
         for name, parameter in trained.items():
             if not isinstance(sums, PlainSums) or name in sums.triggers:
                 hook = parameter.register_post_accumulate_grad_hook(gradient)
@@ -451,12 +468,12 @@ class OverlappedDataParallel(nn.Module):
             self._uses.leave(module)
 
     def _on_read(self, parameter: torch.Tensor, *, of_gradient: bool) -> None:
-        """Somebody reads a parameter, or its gradient, that is still to come."""
+        """A parameter or gradient that is not final is about to be read."""
         if self._sums.read(parameter, of_gradient=of_gradient):
             self._has_waited |= not self._is_catching_up
 
     def _use(self, parameter: torch.Tensor) -> None:
-        """In a forward that is watched."""
+        """A watched forward is about to use the parameter."""
         self._sums.finish([parameter])
         self._watch.use(self._names[id(parameter)])
 
@@ -470,10 +487,12 @@ class OverlappedDataParallel(nn.Module):
         self._sums.take(name)
 
     def _hook_outputs(self, outputs: object) -> None:
-        """So that a backward through these sends all before it ends.
+        """Hooks the outputs, so that a backward through them sends all sums before it
+        ends.
 
-        Else a collective of the user's own between backward and step came before the
-        rest on one rank, and behind all on a rank that has used each parameter.
+        Otherwise a collective that the user calls between backward and step would come
+        before the remaining sums on one rank, and after them on a rank that used each
+        parameter.
         """
         hook = Hook(self._on_backward, is_weak=True)
         for output in tree_leaves(outputs):
@@ -505,11 +524,13 @@ class OverlappedDataParallel(nn.Module):
                 "step, which is done in parts here; call backward before step()."
             )
         self._check_parameters()
-        if self._is_catching_up:  # a step of the others, which takes no time of ours
+        # A replayed step, which takes no time of this rank's own.
+        if self._is_catching_up:
             self._sums.ask_for_step()
             return
         self._sums.send_rest()
-        # Here all ranks know the same of the step before, whoever has waited for what.
+        # At this point all ranks know the same signals of the step before, regardless
+        # of which of its sums each rank has waited for.
         is_asked_to_plan = self._sums.was_signalled
         self._sums.ask_for_step()
         self._num_steps += 1
@@ -528,7 +549,9 @@ class OverlappedDataParallel(nn.Module):
         self._sums.signal = may_plan and self._retune.wants_plan
 
     def _check_parameters(self) -> None:
-        """Whether they are what they were; looks closely where something changed."""
+        """Checks the parameters again if the optimizer's groups or requires_grad have
+        changed.
+        """
         groups = self._optimizer.param_groups
         stepped = [id(p) for group in groups for p in group["params"]]
         seen = stepped, [p.requires_grad for p in self._all]
@@ -537,7 +560,9 @@ class OverlappedDataParallel(nn.Module):
             self._seen = seen
 
     def _adopt_order(self, first: Iteration) -> None:
-        """As rank 0 has seen the first iteration."""
+        """Adopts the order of parameters that rank 0 observed in the first
+        iteration.
+        """
         self.synchronize()
         ready = [name for name, _ in first.ready]
         uses = [self._names[i] for i in self._uses.order]
@@ -553,11 +578,11 @@ class OverlappedDataParallel(nn.Module):
         self._plan_anew()
 
     def _plan_anew(self) -> None:
-        """All ranks adopt what rank 0 plans, for the rank that computes longest."""
+        """All ranks adopt the plan of rank 0 for the rank that computes longest."""
         self.synchronize()
         layout = self._planner.next(self._layout)
-        self._adopt(layout or self._layout)  # and the policy from now on
-        # Who has asked for it goes on to do so until here.
+        self._adopt(layout or self._layout)  # from now on with the policy that may skip
+        # A rank that asked for a plan repeats its signal until here.
         self._sums.was_signalled = False
         self._ended.clear()
-        self._watch.step()  # what this took is no iteration
+        self._watch.step()  # the time of planning belongs to no iteration

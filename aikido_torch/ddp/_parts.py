@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The step of an optimizer, for some of its parameters at a time.
+"""A step of an optimizer for some of its parameters at a time.
 
 Note [one optimizer, in parts]
-The real optimizer does each part: for its time the lists of its groups hold only the
-parameters of the part, and the groups the values that they had when the step was asked
-for, since a scheduler may have changed them meanwhile. There is one state, under the
-optimizer's own keys, and nothing of the optimizer is done again in other words. That is
-the same as one step if the optimizer treats each parameter by itself, which
-`check_in_parts` tries out on a small one.
+The user's optimizer itself does each partial step. During a partial step, the lists of
+its groups hold only the parameters of the part. The options of its groups have the
+values of the moment when the loop called step(), because a scheduler may have changed
+them since. There is one optimizer state, under the optimizer's own keys, and no second
+implementation of the optimizer. Partial steps equal one whole step if the optimizer
+treats each parameter by itself; `check_in_parts` tests that on small parameters.
 """
 
 import copy
@@ -27,7 +27,7 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["Values", "check_in_parts", "needs_whole_step", "step_part", "values_of"]
 
-# What the groups of an optimizer have besides their parameters.
+# Options of each group, that is all entries except the parameters.
 Values = tuple[dict[str, Any], ...]
 
 _TRIED_STEPS = 2
@@ -35,7 +35,7 @@ _HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 def values_of(optimizer: torch.optim.Optimizer) -> Values:
-    """As they are now; nothing changes them afterwards."""
+    """Copy of the present options of the groups; later changes do not affect it."""
     return tuple(
         {
             key: value.clone() if isinstance(value, torch.Tensor) else value
@@ -52,14 +52,16 @@ def step_part(
     parameters: Collection[torch.Tensor],
     values: Values,
 ) -> None:
-    """Steps these parameters, which have their gradients, and no other.
+    """Steps these parameters, which have their gradients, and no others.
 
     Args:
-        step: of the optimizer.
-        values: of its groups.
+        optimizer: the optimizer.
+        step: function that steps the optimizer.
+        parameters: parameters to step.
+        values: options of its groups, from `values_of`.
 
     Raises:
-        ConfigError: it has got other groups since.
+        ConfigError: the number of groups has changed since `values_of`.
     """
     part = {id(p) for p in parameters}
     groups = optimizer.param_groups
@@ -81,10 +83,10 @@ def step_part(
 
 
 def needs_whole_step(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether something beside the optimizer wants to see each step in one piece.
+    """True if other code must see each step as a whole.
 
-    That are hooks of its step, but for those of `trace.watch`, and a GradScaler, which
-    leaves its scale with an optimizer that is fused for the time of the step.
+    That code is a step hook, except those of `trace.watch`, or a GradScaler. With a
+    fused optimizer a GradScaler stores its scale in the optimizer during the step.
     """
     hooks = (
         *optimizer._optimizer_step_pre_hooks.values(),
@@ -98,10 +100,10 @@ def needs_whole_step(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def check_in_parts(optimizer: torch.optim.Optimizer) -> None:
-    """Tries out whether steps in parts are steps: a copy with small parameters.
+    """Tests on copies with small parameters that partial steps equal a whole step.
 
     Raises:
-        ConfigError: they are not, or it cannot be found out.
+        ConfigError: they do not, or the test itself failed.
     """
     name = type(optimizer).__name__
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -148,9 +150,9 @@ def check_in_parts(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _small(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """A copy without state, with two small parameters for each up to two of its own.
+    """A copy without state; each group has two or three small parameters.
 
-    It has no hooks: they are the user's, who has asked for no step.
+    The copy has no hooks, because the user has not asked for this step.
     """
     small = copy.copy(optimizer)
     kept = {"state", "param_groups", "step", *_HOOKS}
@@ -192,7 +194,7 @@ def _results(optimizer: torch.optim.Optimizer) -> list[Any]:
 
 
 def _counters(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Numbers and tensors that it has besides its groups and state."""
+    """Numbers and tensors among the attributes, besides groups and state."""
     kinds = (int, float, torch.Tensor)
     return {k: v for k, v in vars(optimizer).items() if isinstance(v, kinds)}
 

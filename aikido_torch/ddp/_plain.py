@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Buckets that are summed and waited for within the backward, then stepped at once.
+"""Buckets that are summed and awaited within the backward, then stepped at once.
 
-Note [plain buckets cost what DDP costs]
-Sums that go on in the next forward need a hook for each module and each parameter, and
-a step of the optimizer for each bucket. In Python that takes about 0.1 ms for each
-layer on a core that has slept, which is more than a small model gains. Plain buckets
-need one hook for each bucket, on the parameter whose gradient is expected to be the
-last. If the other gradients of the bucket are there as well, the bucket is sent.
-Otherwise it is sent when the backward ends.
+Note [plain buckets cost as much as DDP]
+Sums that continue in the next forward need a hook for each module and each parameter,
+and an optimizer step for each bucket. In Python these take about 0.1 ms per layer on a
+core that has just woken up, which is more than a small model gains. Plain buckets need
+one hook for each bucket, on the parameter whose gradient is expected last. If the other
+gradients of the bucket are ready as well, the hook sends the bucket. Otherwise the
+bucket is sent when the backward ends.
 
-A gradient that is there may still be that of an earlier backward: under `no_sync()`, or
-where a step was left out. So buckets are sent before the end of the backward only if no
-parameter had a gradient when the backward began.
+A gradient in `.grad` may belong to an earlier backward: under `no_sync()`, or if a step
+was omitted. So buckets are sent before the end of the backward only if no parameter had
+a gradient when the backward began.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,13 +29,13 @@ __all__ = ["PlainSums"]
 
 
 class PlainSums(Sums):
-    """`Sums` that are over when the backward is. Nothing is due after a step.
+    """`Sums` that end with the backward, so that no bucket is due after a step.
 
-    `.grad` is the mean of all ranks once the backward is over, and may be read, changed
-    and dropped as with DistributedDataParallel.
+    After the backward `.grad` is the mean of all ranks, and may be read, changed and
+    dropped as with DistributedDataParallel.
 
     Attributes:
-        triggers: names of the parameters whose gradients `take` is to be told of.
+        triggers: names of the parameters whose gradients must be passed to `take`.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class PlainSums(Sums):
     ) -> None:
         super().__init__(parameters, optimizer, step, backend, wait=wait, on_sum=on_sum)
         self._all = tuple(parameters.values())
-        self._is_watched = False  # the end of this backward will be told
+        # True if `end_backward` will be called for this backward.
+        self._is_watched = False
         self._is_fresh = False  # no parameter had a gradient when this backward began
         self._is_summed = False  # since the last step
         self._is_between_steps = True
@@ -67,14 +68,15 @@ class PlainSums(Sums):
         self._is_between_steps = False
 
     def begin_backward(self) -> None:
-        """A backward begins whose end will be told by `end_backward`."""
+        """A backward begins that ends with a call of `end_backward`."""
         self._is_watched = True
         self._is_fresh = all(p.grad is None for p in self._all)
 
     def take(self, name: str) -> None:
         with self._lock:
             self._has_taken = True
-            if not self._is_watched:  # reads of gradients have to wait
+            # No end of this backward is announced, so reads of gradients have to wait.
+            if not self._is_watched:
                 mark(self._all)
             if not self._is_fresh:
                 return
@@ -89,7 +91,7 @@ class PlainSums(Sums):
                 self._send_next()
 
     def check_done(self, name: str) -> None:
-        """Nothing is due."""
+        """Does nothing, because no bucket is ever due."""
 
     def _fill(self, bucket: Bucket) -> None:
         for name, parameter in zip(
@@ -110,9 +112,9 @@ class PlainSums(Sums):
                 self._is_watched = self._is_fresh = False
 
     def send_rest(self) -> None:
-        """All sums that are not over are waited for as well."""
+        """Sends all remaining buckets, and waits for all sums as well."""
         with self._lock:
-            unmark(self._all)  # the gradients are looked at here
+            unmark(self._all)  # the following code reads gradients itself
             if not self._is_summed or self._has_taken or self._are_dropped():
                 self._sum_up()
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The ranks of a group agree on buckets: plan, try beside plain buckets, choose."""
+"""Agreement of ranks on buckets: plan, compare with plain buckets, choose."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,21 +17,21 @@ from aikido_torch.errors import ConfigError
 
 __all__ = ["Planner"]
 
-# Transfers are tried out for at most this share of an iteration.
+# Largest share of an iteration that a probe of transfers may take.
 _PROBE_SHARE = 0.5
 
 
 class Planner:
-    """Makes the layouts of one model. All ranks call it in the same steps.
+    """Maker of the layouts of one model. All ranks call it in the same steps.
 
     Args:
-        backend: of the group.
+        backend: backend of the group.
         group: None is the default group.
-        num_bytes: of each parameter's gradient, by name.
-        kinds: what must be equal within a bucket, by name.
+        num_bytes: bytes of each parameter's gradient, by name.
+        kinds: values that must be equal within a bucket, by name.
 
     Attributes:
-        retune: what this rank has seen, and when it wants another layout.
+        retune: measurements of this rank, which decide when it wants another layout.
     """
 
     def __init__(
@@ -48,16 +48,16 @@ class Planner:
         self.retune = Retune()
 
     def next(self, current: Layout) -> Layout | None:
-        """What all ranks adopt now; None: they keep `current`.
+        """The layout that all ranks adopt now; None: they keep `current`.
 
-        Requires: all sums of all ranks are over.
+        Requires: all sums have ended on all ranks.
         """
         if self.retune.trial.is_due:
             return self._tried()
         return self._newly_planned(current)
 
     def _tried(self) -> Layout:
-        """The other side of the trial, or the faster one, as rank 0 saw."""
+        """The other side of the trial, or the layout that was faster on rank 0."""
         trial = self.retune.trial
         layout = trial.next()
         if trial.is_choice:
@@ -79,7 +79,8 @@ class Planner:
             is_one_clock=all(is_known for _, _, is_known in seen),
         )
         own = self._planned([own for own, _, _ in seen]) if is_first else None
-        # Rank 0 alone knows what was rejected: links may have changed on one rank only.
+        # Only rank 0 knows which plans were rejected, because rates of links are
+        # observed per rank.
         is_rejected = own is not None and trial.has_rejected(own)
         answer: tuple[Layout | None, bool] = gather((own, is_rejected), self._group)[0]
         layout, is_rejected = answer
@@ -103,7 +104,7 @@ class Planner:
         slowest = max(seen, key=lambda iteration: iteration.compute_s)
         try:
             return planned(slowest, self._bytes, link, self._kinds)
-        except ConfigError as error:  # the others wait for an answer
+        except ConfigError as error:  # the other ranks wait for an answer
             text = f"OverlappedDataParallel keeps its buckets, without a plan: {error}"
             warnings.warn(text, stacklevel=2)
             return None

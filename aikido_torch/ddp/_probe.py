@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""What allreduces take on the group's links, tried out while nothing else is sent."""
+"""Measured times of allreduces on the group's links, while nothing else is sent."""
 
 import math
 import statistics
@@ -13,11 +13,13 @@ from aikido_torch import _C
 
 __all__ = ["clock_ahead_s", "probe"]
 
-# Of four sizes alpha and beta can be told apart.
+# With four sizes, alpha and beta can be distinguished.
 _SIZES = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
-_LEAST_SIZES = 2  # that are tried, however long it takes
-_TIMES = 3  # of each; the median counts: a link that has rested is faster at first
-_LONG_S = 0.2  # a transfer that takes so long is the last
+_LEAST_SIZES = 2  # number of sizes that are measured in any case
+# Repetitions of each size. Their median counts, because an idle link is faster at
+# first.
+_TIMES = 3
+_LONG_S = 0.2  # after a transfer that takes this long, no larger size is measured
 
 
 def probe(
@@ -26,11 +28,12 @@ def probe(
     """(bytes, seconds) of allreduces, each alone on the links; equal on all ranks.
 
     All ranks of `group` (None: the default group) call it at the same time. A rank that
-    comes early waits for the others, so the shortest time of any rank counts.
+    begins early waits for the others, so the shortest time of all ranks counts.
 
     Args:
-        within_s: what all of it may take by an estimate; the two smallest sizes are
-            tried anyway. The least of what the ranks give counts.
+        group: None is the default group.
+        within_s: limit for the estimated total, in seconds; the smallest value of all
+            ranks counts. The two smallest sizes are measured in any case.
     """
     found: list[tuple[float, float]] = []
     spent_s = 0.0
@@ -52,7 +55,9 @@ def probe(
 
 
 def clock_ahead_s(backend: _C.AikidoBackend) -> float | None:
-    """How far the clock of rank 0 is ahead of time.monotonic; None: not known."""
+    """Seconds by which the clock of rank 0 is ahead of time.monotonic; None if
+    unknown.
+    """
     line = backend.clock_of_rank_0()
     if line is None:
         return None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""How many of the next steps a handle may leave to C++; csrc/bind/quiet_steps.h."""
+"""Number of next steps that a handle may leave to C++; see csrc/bind/quiet_steps.h."""
 
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["leave_quiet_steps", "take_quiet_steps"]
 
-# So that gauges and messages are not older than that.
+# Limit of quiet steps in a row, so that gauges and messages are at most this old.
 _MOST = 32
 
 
 def leave_quiet_steps(handle: "Handle") -> None:
-    """At the end of a hook: the next steps in which nothing is due are quiet."""
+    """At the end of a hook: makes the next steps quiet in which Python has nothing to
+    do.
+    """
     if not _may_be_quiet(handle):
         return
     step = handle._steps
@@ -32,7 +34,9 @@ def leave_quiet_steps(handle: "Handle") -> None:
 
 
 def _may_be_quiet(handle: "Handle") -> bool:
-    """Whether neither what `register` was given nor what has come is due in a step."""
+    """True if no option of `register` and no received message needs Python in a
+    step.
+    """
     exchange = handle._exchange
     return (
         handle._calls.has_own_group
@@ -48,7 +52,7 @@ def _may_be_quiet(handle: "Handle") -> bool:
 
 
 def take_quiet_steps(handle: "Handle") -> None:
-    """Does what the quiet steps since the last time have left to do."""
+    """Processes the quiet steps since the last call."""
     steps, has_begun = handle._quiet.take()
     if not steps and not has_begun:
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Checks a model and installs the hook."""
+"""`register`: checks a model and installs the communication hook."""
 
 import gc
 import itertools
@@ -38,7 +38,7 @@ __all__ = ["register"]
 
 _numbers = itertools.count()
 _LATE = ("drop", "carry")
-# Those that live, in any group.
+# Registered models that are still alive, in any group.
 _registered: "weakref.WeakSet[DistributedDataParallel]" = weakref.WeakSet()
 
 
@@ -109,7 +109,7 @@ def register(
         model,
         policy,
         optimizer,
-        # Looked up late: schedulers put their own in its place.
+        # Looked up at each call, because schedulers replace optimizer.step.
         apply=apply or (lambda: optimizer.step()),
         after_step=after_step,
         state=whole,
@@ -133,10 +133,10 @@ def _refusal(
     state: Mapping[str, Stateful] | None,
     is_whole: bool,
 ) -> str:
-    """Why this rank cannot register the model; "" if it can.
+    """Reason why this rank cannot register the model; "" if it can.
 
-    The ranks agree on it before they raise it: one that raised at once would leave the
-    others waiting.
+    The ranks agree on the reason before they raise it. A rank that raised at once would
+    leave the other ranks waiting.
     """
     skips = not isinstance(policy, WaitAll)
     try:
@@ -170,9 +170,9 @@ def _installed(
 ) -> Handle:
     backups.install(model, handle._collect, handle._on_forward)
     handle._batches.count_in(model)
-    # DDP's reducer holds the state that it calls a hook with, and the collector of
-    # garbage does not see it there. The handle knows the user's functions, and they the
-    # model: so it hangs on the model, and the reducer does not keep it.
+    # DDP's reducer holds the state of a hook where the garbage collector does not see
+    # it. The handle refers to the user's functions, and these to the model. So the
+    # model holds the handle, and the reducer holds only a weak reference.
     object.__setattr__(model, "_aikido_hook", Hook(handle._hook))
     model.register_comm_hook(weakref.ref(handle), _call_hook)
     _registered.add(model)
@@ -250,7 +250,7 @@ def _checked(check: Check, every: int) -> tuple[Check, int]:
 
 
 def _why_taken(model: DistributedDataParallel) -> str:
-    """Why the model cannot be registered once more; "" if it can."""
+    """Reason why the model cannot be registered once more; "" if it can."""
     if model not in _registered:
         return ""
     net = type(model.module).__name__
@@ -262,14 +262,14 @@ def _why_taken(model: DistributedDataParallel) -> str:
 
 
 def _why_alone(policy: Policy) -> str:
-    """Why the model cannot be registered beside others; "" if it can.
+    """Reason why the model cannot be registered beside others; "" if it can.
 
-    A rank that was left out copies the state of each model by itself, from ranks that
-    train on meanwhile. So the models would be at different steps of the loop.
+    An excluded rank copies the state of each model separately, from ranks that train on
+    meanwhile. So the models would be at different steps of the loop.
     """
     if not _is_beside(policy):
         return ""
-    gc.collect()  # a model that was dropped may still be here
+    gc.collect()  # a model without references may not have been collected yet
     if not _is_beside(policy):
         return ""
     return (
@@ -302,7 +302,8 @@ def _check_model(model: DistributedDataParallel) -> None:
             "in every step, for which all ranks wait; use False, or static_graph=True. "
             f"({where_to_set('find_unused_parameters', False)}.)"
         )
-    # Its name since torch 2.14 is forward_sync_buffers; the old one still reads it.
+    # Since torch 2.14 the option is called forward_sync_buffers; torch still sets the
+    # old attribute.
     if model.broadcast_buffers and len(list(model.module.buffers())) > 0:
         names = [name for name, _ in model.module.named_buffers()][:3]
         raise ConfigError(
@@ -373,7 +374,7 @@ def _check_optimizer(
 def _check_others(
     model: DistributedDataParallel, optimizer: torch.optim.Optimizer
 ) -> None:
-    """Refuses parameters that the optimizer steps and the buckets do not hold."""
+    """Refuses parameters that the optimizer steps but no bucket holds."""
     reduced = {
         id(p)
         for name, p in model.module.named_parameters()

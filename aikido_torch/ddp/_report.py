@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Warnings and errors that are blamed on the line of the user's loop."""
+"""Warnings and errors that point at the line of the user's loop."""
 
 import sys
 import sysconfig
@@ -21,10 +21,14 @@ _LIBRARIES = tuple(
 
 
 def report(text: str, check: Check) -> None:
-    """Warns of `text`, or raises RanksDifferError with it, as `check` says.
+    """Warns with `text`, raises RanksDifferError with it, or does nothing.
 
-    The warning is shown whatever frameworks have filtered, once for each call, unless
-    the first filter that fits its category makes an error of it.
+    The warning is shown once per call, even if a framework has filtered it. If the
+    first filter for its category turns it into an error, it raises.
+
+    Args:
+        text: the sentence.
+        check: "warn", "error" or "off".
     """
     if check == "off":
         return
@@ -46,16 +50,16 @@ def _is_error() -> bool:
 
 
 def user_line() -> tuple[str, int]:
-    """File and line of the innermost caller that is the user's.
+    """File and line of the innermost frame of user code.
 
-    Frames of torch and aikido_torch are skipped, and those of other installed packages
-    if the user's own code is further out: a framework may call the optimizer.
+    Frames of torch and aikido_torch are skipped. Frames of other installed packages are
+    skipped if an outer frame is user code, because a framework may call the optimizer.
     """
     return line_of(sys._getframe(1))
 
 
 def line_of(innermost: FrameType) -> tuple[str, int]:
-    """The same for the callers of a frame."""
+    """File and line of user code among the callers of `innermost`."""
     frame: FrameType | None = innermost
     outside = None
     while frame is not None:

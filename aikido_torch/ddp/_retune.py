@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""When the sums of a model are planned anew. Pure: what was seen in, a wish out.
+"""Decision when the layout of a model is planned again. Pure.
 
-Note [what a sum takes]
-The time of a call has more in it than its transfer: the rank waits for ranks that
-call later, and the sum waits behind others on the link. Two fits are made.
+Note [the time of a sum]
+The duration of a call contains more than its transfer: the rank waits for ranks that
+call later, and the sum waits for other sums on the link. So two fits are made.
 
-1. Of calls on this rank alone, to notice that the links have another rate: k sums of
-   B bytes keep the link busy for T seconds in an iteration, as if each had taken T / k
-   for B / k bytes. One sample for each iteration: many small sums would outvote the
-   large one that counts.
-2. Of transfers, for plans, from what all ranks saw by one clock (`transfer_time`): a
-   sum begins when the last rank has called, or when the sum before it has ended,
-   whichever is later, and it ends when the last rank has it. Sums of a probe, which
-   has the links for itself, are transfers too.
+1. A fit of the calls on this rank alone, to notice that the links have another rate. If
+  k sums of B bytes keep the link busy for T seconds in an iteration, the sample is B /
+  k bytes in T / k seconds. There is one sample for each iteration, because many small
+  sums would outvote the large one that counts.
+2. A fit of transfers, for plans, from the times of all ranks by one clock
+  (`transfer_time`). A sum begins when the last rank has called, or when the sum before
+  has ended, whichever is later. It ends when the last rank has received it. Sums of a
+  probe, which has the links for itself, are transfers too.
 """
 
 import statistics
@@ -29,21 +29,24 @@ __all__ = ["FIRST_ITERATIONS", "Retune", "Sum", "busy_time", "transfer_time"]
 # (begin, end, bytes) of one sum; seconds of any clock.
 Sum = tuple[float, float, int]
 
-FIRST_ITERATIONS = 3  # iterations that are seen before the first plan
-_RECENT = 8  # iterations that the present time is the median of
-_OFF = 0.2  # share that it may be off the plan's
-_LEAST_PAUSE = 32  # iterations between two plans because of that; it doubles
-_LONG = 2  # pauses after which another rate is looked for as at the beginning
-_ENOUGH = 3  # equal plans in a row that end the search for a better one
-_OTHER_COST = 2.0  # factor of a sum's time, up or down, that begins the search again
+FIRST_ITERATIONS = 3  # iterations that are observed before the first plan
+_RECENT = 8  # number of recent iterations whose median is the present time
+_OFF = 0.2  # share by which the present time may differ from the predicted time
+# Iterations between two plans because of a wrong prediction; doubles each time.
+_LEAST_PAUSE = 32
+# After this many pauses, another rate is noticed as quickly as at the beginning.
+_LONG = 2
+_ENOUGH = 3  # number of equal plans in a row that end the search for a better plan
+_OTHER_COST = 2.0  # factor of a sum's time, up or down, that starts the search again
 
 
 class Retune:
-    """What one rank has seen since the last plan, and whether it wants another one.
+    """Observations of one rank since the last plan; decides whether it wants another.
 
     Attributes:
-        predicted_s: of an iteration, by the present plan; None: there is none.
-        is_measured: iterations were seen since the last plan.
+        predicted_s: predicted seconds of an iteration by the present plan; None: no
+            plan.
+        is_measured: True if iterations were observed since the last plan.
     """
 
     def __init__(self) -> None:
@@ -51,28 +54,35 @@ class Retune:
         self._transfers = _C.LinkFit()
         self._samples: deque[tuple[float, float]] = deque(maxlen=4 * _RECENT)
         self._sums: deque[list[Sum]] = deque(maxlen=_RECENT)
-        self._changes = 0  # of the link's rate, at the last plan
+        self._changes = 0  # number of changes of the link's rate until the last plan
         self._iterations: deque[Iteration] = deque(maxlen=_RECENT)
-        self._before: tuple[Iteration, ...] = ()  # seen with the plan before
-        # The last whose uses and gradients were seen: nobody looks in plain buckets.
+        # Iterations that were observed under the plan before.
+        self._before: tuple[Iteration, ...] = ()
+        # The last iterations with observed uses and gradients; plain buckets observe
+        # none.
         self._watched: deque[Iteration] = deque(maxlen=_RECENT)
-        self._since = 0  # the last plan
+        self._since = 0  # iterations since the last plan
         self._pause = _LEAST_PAUSE
-        self._rate_pause = _RECENT // 2  # the same because of another rate
-        self._num_equal = 0  # plans in a row that changed nothing
-        self._sum_bytes = 0.0  # of a typical sum
-        self._alpha_s, self._beta_s = 0.0, 0.0  # of calls at the last plan
+        # Pause between two plans because of another rate.
+        self._rate_pause = _RECENT // 2
+        self._num_equal = 0  # number of plans in a row that changed nothing
+        self._sum_bytes = 0.0  # mean bytes of a sum in the last iteration
+        self._alpha_s, self._beta_s = 0.0, 0.0  # fitted cost of calls at the last plan
         self.trial = Trial()
         self.predicted_s: float | None = None
 
     @property
     def link(self) -> _C.LinkCost | None:
-        """What transfers take; of calls until some were seen; None before the first."""
+        """Cost of transfers; before the first transfer that of calls; None before
+        both.
+        """
         return self._transfers.link or self._fit.link
 
     @property
     def uncertainty(self) -> float | None:
-        """Median share by which transfers differ from `link`; None before the first."""
+        """Median relative difference between observed transfers and `link`; None if
+        none.
+        """
         link = self._transfers.link
         if link is None or not self._samples:
             return None
@@ -83,9 +93,11 @@ class Retune:
         )
 
     def sums_by(self, ahead_s: float) -> list[list[Sum]]:
-        """Of the last iterations since the last plan, for `add_transfers`.
+        """Sums of the recent iterations since the last plan, for `add_transfers`.
 
-        By a clock that is so far ahead of this one.
+        Args:
+            ahead_s: seconds that are added to all times, to convert them to another
+                clock.
         """
         return [
             [(begin + ahead_s, end + ahead_s, size) for begin, end, size in sums]
@@ -94,16 +106,18 @@ class Retune:
 
     @property
     def measured_s(self) -> float | None:
-        """Of the last iterations, since the last plan if there were any; else None."""
+        """Median seconds of the recent iterations, of this plan if possible; None if
+        none.
+        """
         if not self._seen:
             return None
         return statistics.median(it.seconds for it in self._seen)
 
     @property
     def iteration(self) -> Iteration:
-        """A typical one of those in which computing was watched, at best the same.
+        """A typical recent iteration whose computation was observed.
 
-        Requires: there was an iteration.
+        Requires: at least one iteration was added.
         """
         watched = [it for it in self._seen if it.ready]
         return typical(watched or self._watched or self._seen)
@@ -117,7 +131,7 @@ class Retune:
         return tuple(self._iterations) or self._before
 
     def add_link(self, samples: Iterable[tuple[float, float]]) -> None:
-        """Transfers of (bytes, seconds) alone on the link."""
+        """Adds transfers of (bytes, seconds) that were alone on the link."""
         for num_bytes, seconds in samples:
             self._fit.add(bytes=num_bytes, seconds=seconds)
             self._add_transfer(num_bytes, seconds)
@@ -125,10 +139,14 @@ class Retune:
     def add_transfers(
         self, seen: Sequence[Sequence[Sequence[Sum]]], *, is_one_clock: bool
     ) -> None:
-        """What `sums_by` gives on each rank, by rank.
+        """Adds the results of `sums_by` of all ranks.
 
-        Without a common clock the rank counts whose sums kept the link busy for the
-        least time: it has waited least for others.
+        Without a common clock, only the rank counts whose sums kept the link busy for
+        the shortest time, because it has waited least for others.
+
+        Args:
+            seen: by rank, iteration and sum.
+            is_one_clock: True if the times of all ranks are by one clock.
         """
         for of_iteration in zip(*seen, strict=False):
             if is_one_clock:
@@ -144,7 +162,7 @@ class Retune:
         self._samples.append((num_bytes, seconds))
 
     def add(self, iteration: Iteration, sums: Sequence[Sum]) -> None:
-        """An iteration is over, and these are the sums of the one before."""
+        """Adds an iteration that is over, and the sums of the iteration before it."""
         self._iterations.append(iteration)
         if iteration.ready:
             self._watched.append(iteration)
@@ -158,10 +176,11 @@ class Retune:
 
     @property
     def wants_plan(self) -> bool:
-        """The link has another rate, or the prediction of the last plan is wrong.
+        """True if the link has another rate, or the prediction of the last plan is
+        wrong.
 
-        Plans that change nothing end the search: each doubles the pause, and after
-        _ENOUGH of them in a row only a link of another cost is a reason.
+        Plans that change nothing end the search: each doubles the pause. After _ENOUGH
+        of them in a row, only a link with another cost is a reason for a plan.
         """
         if self.predicted_s is None or self.measured_s is None:
             return False
@@ -177,16 +196,22 @@ class Retune:
         return off and self._since >= self._pause
 
     def tried(self, predicted_s: float) -> None:
-        """A side of the trial is over, and another layout is adopted."""
+        """One side of the trial is over, and another layout was adopted."""
         self.predicted_s = predicted_s
         self._begin()
 
     def planned(self, predicted_s: float, *, is_equal: bool = False) -> None:
-        """There is a new plan. `is_equal`: buckets and their places stay the same."""
+        """A new plan was made.
+
+        Args:
+            predicted_s: predicted seconds of an iteration.
+            is_equal: True if buckets and their order stay the same.
+        """
         if self.predicted_s is not None and self._fit.changes == self._changes:
-            self._pause *= 2  # it did not help to plan anew
+            self._pause *= 2  # the last plan did not help
         self._num_equal = self._num_equal + 1 if is_equal else 0
-        # A machine with other work has another rate again and again: look less often.
+        # On a machine with other work the rate changes again and again: plan less
+        # often.
         is_first_in_long = self._since > _LONG * self._rate_pause
         self._rate_pause = _RECENT if is_first_in_long else 2 * self._rate_pause
         if self._fit.changes != self._changes:
@@ -198,7 +223,7 @@ class Retune:
         self._begin()
 
     def _begin(self) -> None:
-        """What is seen from now on is of another layout."""
+        """Forgets observations that belong to the layout before."""
         self._sums.clear()
         self._since = 0
         self._before = tuple(self._seen)
@@ -213,7 +238,11 @@ class Retune:
 
 
 def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:
-    """(bytes, seconds) as of one sum. Requires: there is one."""
+    """(bytes, seconds) of an average sum, from the time during which any sum was
+    running.
+
+    Requires: at least one sum.
+    """
     busy_s, until = 0.0, float("-inf")
     for begin, end, _ in sorted(sums):
         busy_s += max(0.0, end - max(begin, until))
@@ -222,10 +251,14 @@ def busy_time(sums: Sequence[Sum]) -> tuple[float, float]:
 
 
 def transfer_time(by_rank: Sequence[Sequence[Sum]]) -> tuple[float, float] | None:
-    """(bytes, seconds) as of one transfer, from the sums of an iteration on each rank.
+    """(bytes, seconds) of an average transfer, from the sums of an iteration on each
+    rank.
 
-    The times of all ranks are of one clock. None if the ranks do not tell of the same
-    sums.
+    Args:
+        by_rank: sums of each rank; all times are by one clock.
+
+    Returns:
+        None if the ranks report different sums.
     """
     ranks = [sorted(sums) for sums in by_rank]
     if not ranks[0] or len({tuple(b for _, _, b in sums) for sums in ranks}) != 1:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""The ways back of a rank that the others went on without, or that differs."""
+"""Return of a rank that was excluded, or that has another state than the others."""
 
 import time
 from collections import deque
@@ -15,15 +15,15 @@ from aikido_torch.errors import PeerLostError, RetryLaterError
 
 __all__ = ["Returning", "fetch_from_any", "repair_by_copy", "return_by_copy"]
 
-# Copies after which a rank that is refused all the same gives up.
+# Number of copies after which a rank that is refused each time gives up.
 _MOST_RETURNS = 8
-# Ranks that are asked for their state before the steps are replayed after all.
+# Number of ranks that are asked for their state before the steps are replayed instead.
 _MOST_ASKED = 2
 _LOOK_S = 0.001
 
 
 class Returning(Protocol):
-    """The handle of such a rank."""
+    """Interface of the handle of such a rank."""
 
     _backend: Any
     _copy: StateCopy | None
@@ -35,23 +35,23 @@ class Returning(Protocol):
 
     @property
     def steps(self) -> int:
-        """Behind this rank."""
+        """Number of optimizer steps that this rank has done."""
 
     def _candidates(self) -> Sequence[int]:
         """Ranks to copy from, the best first."""
 
     def _ask(self, rank: int, step: int, timeout_s: float) -> Copied | None:
-        """The state of `rank`, if it gives it in time."""
+        """The state of `rank`, if it arrives in time."""
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
-        """Puts a state in place and returns its parts; None: it is too old."""
+        """Applies a state and returns its parts; None if it is too old."""
 
     def _refuse(self) -> None:
-        """Takes in messages, and gives its state to nobody."""
+        """Receives messages, and refuses requests for the state."""
 
 
 def repair_by_copy(handle: Returning) -> int | None:
-    """`StateCheck.at_boundary` of this handle."""
+    """Calls `StateCheck.at_boundary` for this handle."""
     return handle._state_check.at_boundary(
         (handle.steps, handle._backend.num_calls),
         handle._candidates,
@@ -64,23 +64,25 @@ def repair_by_copy(handle: Returning) -> int | None:
 
 
 def fetch_from_any(handle: Returning, timeout_s: float) -> Copied | None:
-    """The state of a rank that is ahead; None: no rank has given it in time."""
+    """The state of a rank that is ahead; None if no rank has sent it in time."""
     for rank in handle._candidates()[:_MOST_ASKED]:
         asked_at = time.monotonic()
         copied = handle._ask(rank, handle.steps, timeout_s)
         if copied is not None or time.monotonic() - asked_at >= timeout_s:
-            return copied  # who does not answer stands still, as others may
+            # A rank that does not answer is blocked, as the other ranks may be too.
+            return copied
     return None
 
 
 def return_by_copy(handle: Returning) -> int:
-    """Copies until the rank is in the view with the state of a rank in it.
+    """Copies states until this rank is in the view, with the state of a member.
 
-    Returns that rank.
+    Returns:
+        The rank whose state was copied.
 
     Raises:
-        RetryLaterError: no rank gave its state within the time-out of calls.
-        PeerLostError: no rank is left, or the rank is refused again and again.
+        RetryLaterError: no rank sent its state within the time-out of calls.
+        PeerLostError: no rank is left, or this rank is refused again and again.
     """
     wait_s = (handle._copy or StateCopy()).timeout_s(handle._own_steps_s)
     deadline = time.monotonic() + handle._backend.call_timeout.total_seconds()
@@ -88,7 +90,7 @@ def return_by_copy(handle: Returning) -> int:
     while time.monotonic() < deadline:
         copied = None
         for rank in handle._candidates():
-            # A step that went astray is as good as none.
+            # The last step is invalid, so a state of the step before is useful too.
             left_s = max(0.0, deadline - time.monotonic())
             copied = handle._ask(rank, handle.steps - 1, min(wait_s, left_s))
             if copied is not None:

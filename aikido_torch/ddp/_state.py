@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Everything that makes two ranks compute the same: taken, compared and put in place.
+"""The training state of a rank: everything that lets two ranks compute the same.
 
-A snapshot is an outline, which is a pickle whose tensors are numbers, and the bytes of
-these tensors. Ranks of a group trust each other with pickles, as with torch's own
-`broadcast_object_list`.
+A snapshot consists of an outline and data. The outline is a pickle in which tensors are
+replaced by numbers; the data has the bytes of these tensors. Ranks of a group trust
+each other's pickles, as in torch's own `broadcast_object_list`.
 """
 
 import io
@@ -21,32 +21,32 @@ _ALIGNMENT = 64
 
 
 class Stateful(Protocol):
-    """A learning rate scheduler, a GradScaler, or anything that can do the same."""
+    """A learning rate scheduler, a GradScaler, or any object with these two methods."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that has to be equal on all ranks."""
+        """Everything that must be equal on all ranks."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Takes over what state_dict() gave, whole."""
+        """Replaces the whole state by a result of state_dict()."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state at one step, as it travels."""
+    """The state at one step, as it is sent."""
 
     outline: torch.Tensor
     data: torch.Tensor
 
 
 class Difference(NamedTuple):
-    """Where two ranks' states do not fit."""
+    """First place where the states of two ranks do not fit together."""
 
     path: str
     own: str
     theirs: str
 
     def sentence(self, own_rank: int, rank: int) -> str:
-        """For the error of a rank that would copy the state of `rank`."""
+        """Error text of a rank that cannot copy the state of `rank`."""
         argument = self.path.split(".")[0].split("[")[0]
         return (
             f"catch_up: {argument} differs between ranks: {self.path} is {self.own} on "
@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """A tensor in the bytes of a snapshot."""
+    """Place of a tensor in the data of a snapshot."""
 
     offset: int
     dtype: torch.dtype
@@ -65,13 +65,13 @@ class _Placed(NamedTuple):
 
 
 class TrainingState:
-    """Of one rank. For the thread that trains, between two steps.
+    """The training state of one rank. For the training thread, between two steps.
 
     Args:
         module: the model without its DistributedDataParallel.
-        optimizer: of its parameters.
-        others: by the names that errors give them.
-        has_rng: whether torch's default generators belong to the state.
+        optimizer: optimizer of its parameters.
+        others: further objects, by the names that errors use.
+        has_rng: True if torch's default generators belong to the state.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TrainingState:
         )
 
     def nbytes(self) -> int:
-        """Of the tensors in a snapshot taken now."""
+        """Bytes of the tensors in a snapshot taken now."""
         return sum(
             leaf.nbytes
             for part in (self._model(), self._groups())
@@ -99,7 +99,7 @@ class TrainingState:
         )
 
     def gradient_scale(self) -> float:
-        """That of the GradScaler among the others; 1 without."""
+        """Scale of the GradScaler among the other objects; 1 if there is none."""
         scale = 1.0
         for other in self._others.values():
             if isinstance(other, torch.amp.GradScaler):
@@ -107,9 +107,11 @@ class TrainingState:
         return scale
 
     def take(self, notes: Callable[[], object] = dict) -> Snapshot:
-        """A copy in memory of its own. Blocks for the copying alone.
+        """A copy of the state. Blocks while it copies, but not for other ranks.
 
-        `notes` gives what `read` has as "notes"; nothing is applied of it.
+        Args:
+            notes: called for the value that `read` returns as "notes"; it is never
+                applied.
         """
         outline, tensors = pickled(self.parts() | {"notes": notes()})
         data = torch.empty(bytes_of(tensors), dtype=torch.uint8)
@@ -118,7 +120,9 @@ class TrainingState:
         return Snapshot(torch.frombuffer(bytearray(outline), dtype=torch.uint8), data)
 
     def parts(self) -> dict[str, Any]:
-        """What a snapshot is made from. The tensors are those of the training."""
+        """The content of a snapshot. Its tensors are those of the training, not
+        copies.
+        """
         parts: dict[str, Any] = {
             "model": self._model(),
             "optimizer": self._groups(),
@@ -129,13 +133,15 @@ class TrainingState:
         return parts
 
     def read(self, snapshot: Snapshot) -> dict[str, Any]:
-        """What `apply` takes. The tensors lie in the snapshot where they can."""
+        """The parts for `apply`. Their tensors are views of the snapshot if
+        possible.
+        """
         outline = snapshot.outline.numpy().tobytes()
         parts: dict[str, Any] = unpickled(outline, snapshot.data, self._device)
         return parts
 
     def difference(self, parts: dict[str, Any]) -> Difference | None:
-        """The first thing that keeps `parts` from being applied here; None: it fits."""
+        """First reason why `parts` cannot be applied on this rank; None if they can."""
         found = _difference(self._model(), parts["model"], "model")
         if found is None:
             own = self._groups()
@@ -153,7 +159,7 @@ class TrainingState:
         return found
 
     def apply(self, parts: dict[str, Any]) -> None:
-        """Puts `parts` in place; requires: there is no difference. All or nothing."""
+        """Applies `parts`, all or nothing. Requires: `difference` has returned None."""
         self._load_others(parts["state"])
         with torch.no_grad():
             for name, tensor in self._model().items():
@@ -171,7 +177,8 @@ class TrainingState:
             _set_generators(parts["rng"])
 
     def _load_others(self, states: dict[str, Any]) -> None:
-        # These are the user's and may raise: then those before it go back.
+        # These objects belong to the user and may raise; then the earlier ones are
+        # restored.
         before = {
             name: pickle.loads(pickle.dumps(other.state_dict()))
             for name, other in self._others.items()
@@ -210,7 +217,7 @@ def _generators() -> dict[str, Any]:
 
 
 def _set_generators(states: dict[str, Any]) -> None:
-    # Copies: torch reads a view from the beginning of its storage.
+    # Clones, because torch reads a view from the beginning of its storage.
     torch.set_rng_state(states["cpu"].clone())
     if "cuda" in states and torch.cuda.is_available():
         torch.cuda.set_rng_state(states["cuda"].clone(), torch.cuda.current_device())
@@ -225,17 +232,19 @@ def pickled(value: Any) -> tuple[bytes, list[tuple["_Placed", torch.Tensor]]]:
 
 
 def bytes_of(tensors: list[tuple["_Placed", torch.Tensor]]) -> int:
-    """Bytes of the data that has room for them all."""
+    """Size of the data for these tensors, in bytes."""
     return max((placed.offset + t.nbytes for placed, t in tensors), default=0)
 
 
 def unpickled(outline: bytes, data: torch.Tensor, device: torch.device) -> Any:
-    """What `pickled` was given. Its tensors lie in `data`, or are on `device`."""
+    """The value that `pickled` got. Its tensors are views of `data`, or are on
+    `device`.
+    """
     return _Unpickler(io.BytesIO(outline), data, device).load()
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as places in the data; `tensors` and `num_bytes` tell which."""
+    """Pickler that writes tensors as places; `tensors` lists them."""
 
     def __init__(self, stream: io.BytesIO) -> None:
         super().__init__(stream, protocol=pickle.HIGHEST_PROTOCOL)
@@ -252,7 +261,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads them again: on the processor, or on `device` if they were on one."""
+    """Unpickler that makes tensors of places, on the CPU or on `device` as before."""
 
     def __init__(
         self, stream: io.BytesIO, data: torch.Tensor, device: torch.device
@@ -284,7 +293,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _merged(own: Any, copied: Any) -> Any:
-    """`copied`, in the memory of `own` where that has room for it."""
+    """`copied`, written into the memory of `own` if that is a tensor."""
     if not isinstance(copied, torch.Tensor):
         return copied
     if isinstance(own, torch.Tensor):
@@ -293,7 +302,7 @@ def _merged(own: Any, copied: Any) -> Any:
 
 
 def _adopt_empty(own: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    # A parameter that was never stepped here has no state yet, and takes any.
+    # A parameter that was never stepped on this rank has no state yet, and accepts any.
     for group, other in zip(own, theirs, strict=False):
         states, others = group["params"], other["params"]
         for i, state in enumerate(others[: len(states)]):
@@ -310,7 +319,7 @@ def _text(value: Any) -> str:
 
 
 def _difference(own: Any, theirs: Any, path: str) -> Difference | None:
-    """Of what has to fit: keys, lengths, dtypes and shapes; not of plain values."""
+    """First difference of keys, lengths, dtypes and shapes; plain values may differ."""
     if isinstance(own, dict) and isinstance(theirs, dict):
         for key in [*own, *(k for k in theirs if k not in own)]:
             below = f"{path}.{key}"

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Compares the state of all ranks every so many steps, and repairs one that differs.
+"""Periodic comparison of the states of all ranks, and repair of a rank that differs.
 
 Note [how a divergence ends]
-A replayed step cannot be checked on one rank alone. So every rank takes a digest of its
-parameters and its optimizer before the same step, and sends it to all others. Nobody
-waits for a digest.
+A replayed step cannot be checked on one rank alone. So every rank computes a digest of
+its parameters and its optimizer before the same step, and sends it to all others. No
+rank waits for a digest.
 
-    step s      first hook: a thread begins to read the parameters, which stay as they
-                are until the backward ends; then the digest is sent
-    catch_up    the others' digests have come; a rank that differs from the majority
-                asks one of its ranks for the state that it has one step later
-    catch_up    of the next step: the state is awaited and put in place
+```text
+step s      first hook: a thread begins to read the parameters, which do not change
+            until the backward ends; then the digest is sent
+catch_up    the digests of the others have arrived; a rank that differs from the
+            majority asks one rank of the majority for its next state
+catch_up    of the next step: this rank waits for the state and applies it
+```
 
-The rank that waits has taken part in all calls before that step, so the other one gets
-there without it: they cannot wait for each other.
+The waiting rank has taken part in all calls before that step. So the rank that was
+asked reaches the step without the waiting rank, and the two cannot wait for each other.
 """
 
 import logging
@@ -33,29 +35,30 @@ from aikido_torch.errors import RanksDifferError
 __all__ = ["StateCheck"]
 
 _log = logging.getLogger("aikido")
-_Notes = dict[int, dict[str, int]]  # parts of digests, by step
-# Steps from a digest until a rank that differs has the state of another one: the
-# digests come after one, the answer after one more, on a slow link after some more.
+_Notes = dict[int, dict[str, int]]  # digests of the parts of a state, by step
+# Steps from a digest until a rank that differs has the state of another rank: the
+# digests arrive after one step, the answer one step later, or some more on a slow link.
 _REPAIR_STEPS = 5
 
 
 class StateCheck:
-    """One rank's part of the comparison. For the thread that trains.
+    """One rank's part of the comparison. For the training thread only.
 
     Args:
-        module: without its DistributedDataParallel.
-        optimizer: of its parameters.
-        exchange: gives what carries the digests; nothing is compared without one.
+        module: the model without its DistributedDataParallel.
+        optimizer: optimizer of its parameters.
+        exchange: returns the exchange that carries digests; None: nothing is compared.
         place: rank and size of the group.
-        checking: `check` of register, and the steps after which a divergence is gone.
-        first_step: no digest is taken before that step.
-        reasons: what the loop is known to do besides; may grow.
+        checking: `check` of register, and the number of steps within which a divergence
+            is repaired.
+        first_step: the first step before which a digest is computed.
+        reasons: known differences between the loop and `register`; the list may grow.
 
     Attributes:
-        is_on: anything is compared.
-        raises: a difference is an error.
-        num_repairs: states that this rank has copied because it differed.
-        failure: what is raised at the next boundary, or was raised at the last one.
+        is_on: True if states are compared.
+        raises: True if a difference is an error.
+        num_repairs: number of states that this rank has copied because it differed.
+        failure: the error that the next boundary raises, or the last one has raised.
     """
 
     def __init__(
@@ -80,10 +83,11 @@ class StateCheck:
         self._reasons = reasons
         self._votes = Votes(self._own, size)
         self._digesting: Digesting | None = None
-        self._digests: dict[int, StateDigest] = {}  # own ones, the last two
-        self._num_replayed = 0  # since
-        self._equal_at = 0  # the last digest that was as the others'
-        self._verdict: Verdict | None = None  # this rank differs
+        self._digests: dict[int, StateDigest] = {}  # the last two digests of this rank
+        self._num_replayed = 0  # steps that were replayed since the last equal digest
+        # The step of the last digest that equalled that of the majority.
+        self._equal_at = 0
+        self._verdict: Verdict | None = None  # set if this rank differs
         self._fetch: Fetch | None = None
         self.failure: RanksDifferError | None = None
         self._repaired_at = -1
@@ -97,24 +101,28 @@ class StateCheck:
     # ---- digests ----
 
     def is_due(self, step: int) -> bool:
-        """Whether a digest of the state before `step` is taken; equal on all ranks."""
+        """True if the state before `step` is compared; equal on all ranks."""
         if step % self._interval != 0 or step < self._first_step:
             return False
         return self._exchange is not None
 
     def steps_before_digest(self, step: int) -> int:
-        """From `step` on, before the next one that may be due."""
+        """Number of steps from `step` on before the next step that may need a
+        digest.
+        """
         return -step % self._interval
 
     def begin(self, step: int) -> None:
-        """In the first hook of the backward of `step`: begins to read, if it is due."""
+        """In the first hook of the backward of `step`: begins the digest if it is
+        due.
+        """
         if self.is_due(step):
             self._digesting = Digesting(step, self._names, self._optimizer)
 
     def on_last_hook(self) -> None:
-        """In the last hook of that backward: at its end the digest goes to all others.
+        """In the last hook of that backward: sends the digest when the backward ends.
 
-        That is before anything changes the parameters.
+        Nothing changes the parameters before that.
         """
         if self._digesting is not None:
             after_backward(self._send)
@@ -134,14 +142,14 @@ class StateCheck:
         self._digests[digest.step] = digest
 
     def digest_now(self, step: int) -> StateDigest:
-        """Of the state after `step` steps; blocks for it."""
+        """Digest of the state after `step` steps; blocks until it is computed."""
         self.finish()
         digest = Digesting(step, self._names, self._optimizer).result()
         self._keep(digest)
         return digest
 
     def on_replay(self, step: int) -> None:
-        """Before a replay of `step`."""
+        """Called before a replay of `step`."""
         self._num_replayed += 1
         self.begin(step)
         self._send()
@@ -152,14 +160,16 @@ class StateCheck:
             self._digesting.finish()
 
     def digest_notes(self) -> _Notes:
-        """The parts of the own digests by step, for a rank that copies the state."""
+        """The parts of this rank's digests by step, for a rank that copies the
+        state.
+        """
         return {step: dict(d.parts) for step, d in self._digests.items()}
 
     # ---- verdicts ----
 
     @property
     def has_work(self) -> bool:
-        """Whether `at_boundary` has anything to do besides digests that have come."""
+        """True if `at_boundary` has work besides digests that have arrived."""
         return bool(
             self._votes.are_open or self._fetch or self._verdict or self.failure
         )
@@ -175,23 +185,24 @@ class StateCheck:
         adopt: Callable[[Copied], dict[str, Any] | None],
         read: Callable[[Copied], dict[str, Any]],
     ) -> int | None:
-        """Between two steps. Returns the rank whose state was copied, if one was.
-
-        Waits only for a state that was asked for a step before.
+        """Compares and repairs, between two steps. Waits only for a state asked for
+        before.
 
         Args:
-            place: steps and calls that this rank has behind it.
-            candidates: other ranks, the best to copy from first.
-            timeout_s: until a state begins to come.
-            most_steps: a state with more is not put in place: of several models in one
-                loop none may go ahead alone.
-            look: called while this rank waits.
-            adopt: puts a state in place and returns its parts; None: it is older than
-                what this rank has.
-            read: returns the parts of a state and leaves this rank's as it is.
+            place: steps and calls that this rank has done.
+            candidates: returns the other ranks, the best to copy from first.
+            timeout_s: seconds until a state must begin to arrive.
+            most_steps: a state after more steps is not applied, because none of several
+                models in one loop may go ahead alone.
+            look: called repeatedly while this rank waits.
+            adopt: applies a state and returns its parts; None if it is too old.
+            read: returns the parts of a state without applying them.
+
+        Returns:
+            The rank whose state was copied; None if there was no copy.
 
         Raises:
-            RanksDifferError: this rank differs, and that is an error.
+            RanksDifferError: this rank differs, and `check` is "error".
         """
         exchange = self._exchange
         if exchange is None:
@@ -231,7 +242,9 @@ class StateCheck:
                 self._verdict = verdict
 
     def _fail(self, exchange: Exchange, notes: _Notes | None) -> None:
-        """Prepares the error, which is raised one step later: all have heard of it."""
+        """Prepares the error. It is raised one step later, when all ranks have received
+        it.
+        """
         verdict = self._verdict
         assert verdict is not None
         first = self.first_difference(verdict, notes or {})
@@ -245,7 +258,9 @@ class StateCheck:
         self._verdict = None
 
     def first_difference(self, verdict: Verdict, notes: _Notes) -> str | None:
-        """Between the own digest and the notes of a rank; None: not known."""
+        """First difference between the own digest and that of another rank; None:
+        unknown.
+        """
         theirs, own = notes.get(verdict.step), self._digests.get(verdict.step)
         if theirs is None or own is None:
             return None
@@ -276,7 +291,7 @@ class StateCheck:
         self.num_repairs += 1
 
     def sentence(self, verdict: Verdict, first: str | None) -> str:
-        """What is wrong, with the first difference and the likely reason."""
+        """Text of the difference, with its first place and the likely reason."""
         agreed = ", ".join(map(str, verdict.agreed))
         where = "" if first is None else f" The first difference is in {first}."
         text = (

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Compares the loop that `register` was told of with the loop that runs.
+"""Comparison of the running loop with the loop that `register` was told.
 
-A replayed step consists of what `register` was told of. Whatever else the loop does in
-a step is missing in it, and a late rank would go on with other parameters than the
-others. All ranks see that here, in the first steps, before any rank is late.
+A replayed step does only the work that `register` was given. Any other work of the loop
+in a step would be missing in the replay, and a late rank would continue with other
+parameters than the other ranks. All ranks detect that in the first steps, before any
+rank is late.
 """
 
 import sys
@@ -25,11 +26,11 @@ from aikido_torch.ddp._report import Check, report
 
 __all__ = ["StepAudit"]
 
-# Each of the first steps is looked at whole, and each eighth step in a sample: a look
-# takes about 0.25 ms.
+# Each of the first steps is examined completely, and then a sample of each eighth step.
+# An examination takes about 0.25 ms.
 _FIRST_STEPS = 10
 _PERIOD = 8
-_SAMPLE = 3  # tensors of a step
+_SAMPLE = 3  # tensors of a step that are examined
 _MOST_BYTES = 64 << 10  # larger tensors are not read
 
 _TELL = "Give register what your loop does in a step: register(..., apply=...)."
@@ -40,16 +41,16 @@ _SO = (
 
 
 class StepAudit:
-    """Reports each kind of difference once. For the thread that trains.
+    """Detector that reports each kind of difference once. For the training thread only.
 
     Args:
-        optimizer: of the loop.
-        check: what becomes of a report.
-        has_apply: `register` was given what the loop does in a step.
-        has_after_step: or what follows the optimizer's step, such as a scheduler.
+        optimizer: optimizer of the loop.
+        check: "warn", "error" or "off": the effect of a report.
+        has_apply: True if `register` was given `apply`.
+        has_after_step: True if `register` was given `after_step`, such as a scheduler.
 
     Attributes:
-        findings: what was reported, in some words each.
+        findings: a short phrase for each report.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class StepAudit:
         self._gradients: list[object] | None = None
         self._options: dict[str, object] | None = None
         self._values: list[tuple[int, int]] | None = None
-        self._num_noted = 0  # parameters, when these were noted
+        self._num_noted = 0  # number of parameters when the notes were taken
         self._rates: list[object] | None = None
         self.findings: list[str] = []
         self._quiet: _C.QuietSteps | None = None
@@ -82,28 +83,31 @@ class StepAudit:
             optimizer.register_step_pre_hook(Hook(self._before_step))
             optimizer.register_step_post_hook(Hook(self._after_step))
 
-    # ---- what the handle tells ----
+    # ---- called by the handle ----
 
     def on_backward(self, step: int, in_buckets: set[int] | None) -> None:
         """In the last hook of the backward of `step`.
 
         Args:
-            in_buckets: ids of the parameters whose gradients are replayed; None: it is
-                not known yet.
+            step: number of the step.
+            in_buckets: ids of the parameters whose gradients are replayed; None if not
+                known yet.
         """
         if self._check == "off":
             return
         self._num_backwards += 1
         self._step, self._in_buckets = step, in_buckets
-        # A schedule may change once in an epoch: that is looked at in each step.
-        rates, self._rates = self._rates, None  # of this top of the loop alone
+        # A schedule may change the rate once in an epoch, so it is compared in each
+        # step.
+        # A note is valid for one top of the loop only.
+        rates, self._rates = self._rates, None
         if rates is not None and rates != self._rates_now():
             self._report_options("between catch_up() and the backward", "lr")
         if self._is_due(step):
             after_backward(self._at_end_of_backward)
 
     def follow(self, quiet: _C.QuietSteps) -> None:
-        """Looks at these steps as well, in which `on_backward` is not called."""
+        """Examines quiet steps as well, for which `on_backward` is not called."""
         if self._check == "off":
             return
         look = partial(_call, weakref.WeakMethod(self._at_end_of_quiet_backward))
@@ -114,7 +118,9 @@ class StepAudit:
             quiet.look(_PERIOD, look, None)
 
     def steps_before_look(self, step: int) -> int:
-        """Steps from `step` on that need no call of `on_top` and `on_backward`."""
+        """Number of steps from `step` on that need no call of `on_top` and
+        `on_backward`.
+        """
         if self._check == "off":
             return sys.maxsize
         if step < _FIRST_STEPS:
@@ -122,7 +128,7 @@ class StepAudit:
         return -step % _PERIOD if self._has_apply else sys.maxsize
 
     def on_catch_up(self) -> None:
-        """Forgets the notes of a step that the loop has left out.
+        """Forgets the notes of a step that the loop has omitted.
 
         Called at the beginning of `catch_up`.
         """
@@ -144,7 +150,8 @@ class StepAudit:
         """At the end of `catch_up`, before `step`.
 
         Args:
-            has_moved: it has applied steps.
+            step: number of the step.
+            has_moved: True if catch_up has applied steps.
         """
         if self._check == "off":
             return
@@ -157,9 +164,9 @@ class StepAudit:
             self._note()
 
     def on_quiet_top(self) -> None:
-        """C++ has passed the top of the step that Python goes on with.
+        """C++ has passed the top of the loop of the present step.
 
-        Notes of an earlier top say nothing of this step.
+        Notes of an earlier top do not belong to this step.
         """
         if self._has_apply:
             self._forget_top()
@@ -169,7 +176,7 @@ class StepAudit:
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Around the replay of a step: the own optimizer alone may step."""
+        """Context of a replay, in which only the registered optimizer may step."""
         if self._check == "off":
             yield
             return
@@ -181,7 +188,7 @@ class StepAudit:
             handle.remove()
             self._is_replaying = False
 
-    # ---- in a step ----
+    # ---- within a step ----
 
     def _is_due(self, step: int) -> bool:
         return step < _FIRST_STEPS or step % _PERIOD == 0
@@ -190,7 +197,7 @@ class StepAudit:
         if not self._has_apply:
             self._gradients = self._gradients_now()
             return
-        # Between the end of catch_up and that of the backward there is no apply().
+        # No apply() runs between the end of catch_up and the end of the backward.
         self._compare("between catch_up() and the end of the backward")
         self._options = self._values = None
 
@@ -218,7 +225,7 @@ class StepAudit:
                 f"of the optimizer, and {_SO}Have all backwards of a step but the last "
                 "under no_sync() and give register batches_per_step, or one loss.",
             )
-        # A GradScaler gives an optimizer that is fused its scale to divide by.
+        # A GradScaler passes its scale to a fused optimizer, which divides by it.
         is_scaled = getattr(self._optimizer, "grad_scale", None) is not None
         if noted is not None and (is_scaled or noted != self._gradients_now()):
             self._report(
@@ -238,7 +245,9 @@ class StepAudit:
             self._note()
 
     def _count_quiet(self) -> None:
-        """Counts the backwards of quiet steps as `on_backward` counts the others."""
+        """Counts the backwards of quiet steps, as `on_backward` does for other
+        steps.
+        """
         if self._quiet is None:
             return
         step, _calls, num_quiet = self._quiet.place()
@@ -259,7 +268,7 @@ class StepAudit:
         )
 
     def _look_outside(self) -> None:
-        """Whether a parameter is stepped whose gradient no bucket holds."""
+        """Reports a parameter that is stepped although no bucket holds its gradient."""
         if self._in_buckets is None:
             return
         parameters = self._all_parameters()
@@ -287,7 +296,7 @@ class StepAudit:
         if options is None or values is None:
             return
         if len(self._all_parameters()) != self._num_noted:
-            return  # a group was added: _look_outside() tells of its parameters
+            return  # a group was added; _look_outside() reports its parameters
         now = option_values(self._optimizer)
         changed = [key for key in [*options, *now] if options.get(key) != now.get(key)]
         is_schedule = self._has_after_step and not self._has_apply
@@ -322,7 +331,7 @@ class StepAudit:
         return self._parameters
 
     def _places(self, count: int) -> list[int]:
-        """Of the tensors to look at in this step, out of `count`."""
+        """Indices of the tensors to examine in this step, out of `count`."""
         if self._step < _FIRST_STEPS or count <= _SAMPLE:
             return list(range(count))
         return [
@@ -330,9 +339,10 @@ class StepAudit:
         ]
 
     def _gradients_now(self) -> list[object]:
-        """Which tensors they are, how often they were written to, and values.
+        """Identity and version of the sampled gradients, and one value.
 
-        A GradScaler writes to all of them without being counted.
+        The value is needed because a GradScaler writes to gradients without changing
+        their version.
         """
         parameters = self._all_parameters()
         sampled = [parameters[place].grad for place in self._places(len(parameters))]
@@ -343,7 +353,7 @@ class StepAudit:
         return found
 
     def _values_at(self, places: list[int]) -> list[tuple[int, int]]:
-        """(place, digest) of the small parameters among those at `places`."""
+        """(index, digest) of the small parameters among those at `places`."""
         parameters = self._all_parameters()
         found = {
             place: _dense(parameters[place])
@@ -371,10 +381,10 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _value(gradient: torch.Tensor) -> object:
-    """A value of it, cheaply: equal for equal bits."""
+    """A value that is cheap to compute, and equal for equal bits."""
     if gradient.layout is not torch.strided:
         return None
     if gradient.is_cpu and gradient.nbytes <= _MOST_BYTES:
         return _C.digests([_dense(gradient)])[0]
-    # As text, in which one nan is equal to another.
+    # As text, in which nan equals nan.
     return repr(gradient.detach().flatten()[:1].tolist())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Calls under way with their steps, and the ends of those that are over."""
+"""Record of the running bucket calls, and of the outcomes of ended calls, by step."""
 
 import logging
 import time
@@ -21,23 +21,24 @@ _log = logging.getLogger("aikido")
 
 _MOST_OUTCOMES = 100_000
 _MOST_STEPS = 10_000
-# Calls that may have ended before somebody has to look at them.
+# Number of running calls after which `collect` should be called.
 _MANY = 64
 
 
 class StepBook:
-    """For the thread that trains.
+    """The record of one handle. For the training thread only.
 
     Args:
-        rank: this one, in the group of the model.
-        size: of that group.
-        say: what becomes of a sentence that names ranks of the group.
-        waiting: what waiting for all would have given until now.
+        rank: this rank in the model's group.
+        size: size of that group.
+        say: translates a sentence that names ranks of the group.
+        waiting: returns the estimated result of waiting for all ranks.
 
     Attributes:
-        shares: of contributions, in the last minute.
-        skipped_steps: those in which (part of) this rank's own gradient was left out.
-        outcomes: of calls that have ended, oldest first, the last 100,000.
+        shares: shares of contributions in the last minute.
+        skipped_steps: steps in which this rank's gradient, or a part of it, was
+            skipped.
+        outcomes: outcomes of ended calls, oldest first, the last 100,000.
         by_step: the same added up for each step, the last 10,000.
     """
 
@@ -60,7 +61,7 @@ class StepBook:
 
     @classmethod
     def of(cls, backend: _C.AikidoBackend) -> "StepBook":
-        """That of this rank of a group."""
+        """A new record for this rank of a group."""
         say = partial(say_both, backend=backend)
         book = cls(*backend.place, say, lambda: Waiting.of(backend.counters))
         progress_on[backend] = book.shares
@@ -68,15 +69,17 @@ class StepBook:
 
     @property
     def has_many(self) -> bool:
-        """Whether it is time for `collect`: many calls at once take little each."""
+        """True if it is time for `collect`; the cost per call is low for many calls at
+        once.
+        """
         return len(self._running) >= _MANY
 
     def start(self, step: int, work: _C.AikidoWork, num_elements: int = 1) -> None:
-        """A call of `step` on a tensor of `num_elements` is under way."""
+        """A call of `step` on a tensor of `num_elements` has begun."""
         self._running.append((step, work, num_elements))
 
     def counters(self, step: int) -> StepCounters:
-        """Those of `step`, to be written to."""
+        """The counters of `step`, which the caller may change."""
         if step not in self.by_step:
             self.by_step[step] = StepCounters(step)
             if len(self.by_step) > _MOST_STEPS:
@@ -93,18 +96,18 @@ class StepBook:
         )
 
     def note_skipped(self, step: int) -> None:
-        """This rank's gradient was left out of `step`."""
+        """Records that `step` was done without this rank's gradient."""
         if step > self._last_skipped:
             self._last_skipped = step
             self.skipped_steps += 1
 
     def note_copied(self, step: int) -> None:
-        """`step` is in a state that this rank has copied."""
+        """Records that `step` is contained in a state that this rank has copied."""
         self.note_skipped(step)
         self.shares.on_copied(step)
 
     def was_left_out(self, work: _C.AikidoWork) -> bool:
-        """Whether a failed call failed because this rank itself is out."""
+        """True if a failed call failed because this rank itself is excluded."""
         try:
             work.outcome()
         except PeerLostError as error:
@@ -112,9 +115,11 @@ class StepBook:
         return False
 
     def by_lateness(self, size: int) -> list[int]:
-        """The other ranks of the group: those first that were in time the last time.
+        """The other ranks of the group; ranks that were on time in the last call come
+        first.
 
-        By rank from this one on, so that several late ranks ask different ones.
+        The order begins at the next rank, so that several late ranks ask different
+        ranks.
         """
         others = [(self._rank + i) % size for i in range(1, size)]
         late = late_in(self.outcomes[-1]) if self.outcomes else set()
@@ -130,7 +135,7 @@ class StepBook:
             try:
                 outcome = work.outcome()
             except AikidoError:
-                continue  # its step has raised this, or went astray
+                continue  # the step has raised this error, or is lost
             if outcome is None:
                 continue
             self.outcomes.append(outcome)

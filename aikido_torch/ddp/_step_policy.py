@@ -16,17 +16,18 @@ __all__ = [
     "why_the_log_is_small",
 ]
 
-_SHARDED = "ZeroRedundancyOptimizer"  # importing it takes long
-# The most that the engine takes (csrc/straggler/policy.cpp).
+# The name is compared, because importing the class takes long.
+_SHARDED = "ZeroRedundancyOptimizer"
+# The largest value that the engine accepts (csrc/straggler/policy.cpp).
 _MOST_SKIPS = 1_000_000
-# Steps that a log should hold, at least and as a rule.
+# Number of steps that the result log should hold: at least, and recommended.
 _LEAST_STEPS, _GOOD_STEPS = 4, 20
 
 
 class StepPolicy:
-    """A policy whose limit on skips in a row counts steps, as its user does.
+    """A policy whose limit on consecutive skips counts steps, as its user expects.
 
-    The engine counts calls, of which each step has one for each bucket.
+    The engine counts calls, of which each step has one per bucket.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -34,7 +35,7 @@ class StepPolicy:
         self._native: dict[int, _C.PolicyOptions] = {}
 
     def native(self, calls_per_step: int) -> _C.PolicyOptions:
-        """The policy of a step with so many calls."""
+        """The engine's options for steps with `calls_per_step` calls."""
         if calls_per_step not in self._native:
             policy = self._policy
             if isinstance(policy, SkipStraggler):
@@ -47,10 +48,13 @@ class StepPolicy:
 def losses_at_register(
     policy: Policy, optimizer: torch.optim.Optimizer, size: int, log_bytes: int
 ) -> dict[str, str]:
-    """Why skipping gains nothing in a group of `size`: a sentence by kind.
+    """Reasons why skipping gains nothing in a group of `size`, by kind.
 
     Args:
-        log_bytes: results that the others keep for a late rank.
+        policy: policy of the handle.
+        optimizer: optimizer of the model.
+        size: number of ranks.
+        log_bytes: bytes of results that other ranks keep for a late rank.
     """
     found = {"ranks": why_nobody_is_skipped(policy, size)}
     is_sharded = any(c.__name__ == _SHARDED for c in type(optimizer).__mro__)
@@ -69,7 +73,7 @@ def losses_at_register(
 
 
 def why_nobody_is_skipped(policy: Policy, size: int) -> str:
-    """Of a policy that needs everybody in a group of `size`; "" if it does not."""
+    """Reason why the policy never skips in a group of `size`; "" if it may skip."""
     if not isinstance(policy, SkipStraggler) or size == 1:
         return ""
     if isinstance(policy, ActiveBackup) and policy.backups > 0:
@@ -89,11 +93,12 @@ def why_nobody_is_skipped(policy: Policy, size: int) -> str:
 
 
 def why_the_log_is_small(policy: Policy, gradient_bytes: int, log_bytes: int) -> str:
-    """Of a log that holds few steps, so that others wait all the same; else "".
+    """Reason why the result log holds too few steps; "" if it is large enough.
 
     Args:
-        gradient_bytes: of one step, which is what a late rank misses in it.
-        log_bytes: what the others keep of that, `straggler.log_bytes`.
+        policy: policy of the handle.
+        gradient_bytes: bytes of the gradients of one step, which a late rank misses.
+        log_bytes: bytes of results that other ranks keep, `straggler.log_bytes`.
     """
     if not isinstance(policy, SkipStraggler) or policy.log_full == "leave":
         return ""

@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Buckets that are reduced while others compute, and stepped when their sum is here.
+"""Buckets that are reduced during computation, and stepped when their sum is complete.
 
-A bucket goes through
+States of a bucket:
 
-    fills       gradients are taken, on whichever thread a backward runs
-    sent        it is being reduced; all ranks send in the order of the layout
-    due         a step was asked for, with the optimizer's values of then
-    and is stepped when somebody needs it and its sum is here, then it fills again.
-    Parameters are marked (_awaited.py) while their gradient is being summed, and while
-    their step is due: a read of either waits.
-    Gradients that were waited for belong to the user: a backward instead of a step
-    begins anew with what is in `.grad` by then, on all ranks.
+```text
+fills  -> sent -> due -> stepped -> fills
+```
+
+```text
+fills    gradients are taken, on any thread that runs a backward
+sent     the bucket is being reduced; all ranks send in the order of the layout
+due      step() was called; the optimizer's options of that moment are stored
+stepped  done when the parameters are needed, or when the sum is complete
+```
+
+Parameters are marked (_awaited.py) while their gradient is being summed and while their
+step is due, so that a read of either waits. Gradients that the user has waited for
+belong to the user. If a backward follows instead of a step, the buckets start again
+with the present values of `.grad`, on all ranks.
 """
 
 import contextlib
@@ -38,37 +45,40 @@ __all__ = ["Bucket", "Sums"]
 _GROUP_TIMEOUT = timedelta(milliseconds=-1)
 _MEAN = dist.ReduceOp(dist.ReduceOp.AVG)
 _SUM = dist.ReduceOp(dist.ReduceOp.SUM)
-_LEAST_URGENT = 1000  # all behind that are equal
+_LEAST_URGENT = 1000  # all later places get this priority
 
 
 @dataclass
 class Bucket:
-    """Of one model, with its sum if that is under way."""
+    """One bucket of a model, with its sum if that is running."""
 
     flat: FlatBucket
     priority: int
     work: _C.AikidoWork | None = None
     sent_s: float = 0.0
-    values: Values | None = None  # it is due, with these
-    versions: tuple[int, ...] = ()  # of its parameters then
+    values: Values | None = None  # set while the step is due
+    versions: tuple[int, ...] = ()  # versions of its parameters at that moment
 
     def versions_now(self) -> tuple[int, ...]:
         return tuple(p._version for p in self.flat.parameters)
 
 
 class Sums:
-    """The buckets of one model. `take` may be called by any thread, one at a time.
+    """The buckets of one model. Any thread may call `take`, one thread at a time.
 
     Args:
-        parameters: by name; all that are trained.
-        step: of the optimizer, as it was before anybody put another one in its place.
-        wait: called with what waits, which is no computing.
-        on_sum: called with the bytes of a bucket, when it was sent, and its reduction.
+        parameters: all trained parameters, by name.
+        optimizer: the user's optimizer.
+        step: `optimizer.step` as it was before it was replaced.
+        backend: backend of the group.
+        wait: called with each function that waits, to exclude its time from computing.
+        on_sum: called with a bucket's bytes, its send time in seconds, and its call.
 
     Attributes:
-        num_due: buckets that wait for their step.
-        signal: whether this rank signals to all with what it sends from now on.
-        was_signalled: some rank has signalled with the last step that is done.
+        num_due: number of buckets that wait for their step.
+        signal: True if this rank sets the signal in the buckets that it sends from now
+            on.
+        was_signalled: True if a rank has set the signal in the last step that is done.
     """
 
     def __init__(
@@ -90,10 +100,10 @@ class Sums:
         self._on_sum = on_sum
         self._lock = threading.RLock()
         self._buckets: list[Bucket] = []
-        self._next = 0  # to be sent
+        self._next = 0  # index of the next bucket to send
         self._is_stepping = False
         self._is_released = False
-        self._has_taken = False  # since the last step
+        self._has_taken = False  # true if a gradient was taken since the last step
         self.num_due = 0
         self.signal = False
         self.was_signalled = False
@@ -101,12 +111,13 @@ class Sums:
     def lay_out(
         self, layout: Layout, policy: _C.PolicyOptions, *, is_strict: bool
     ) -> None:
-        """Makes the buckets anew. Requires: nothing is sent or due.
+        """Makes new buckets. Requires: no bucket is sent or due.
 
         Args:
-            policy: of the reductions.
-            is_strict: they are sums of scaled gradients, as DistributedDataParallel has
-                them, and have the same bits; else means of those that contributed.
+            layout: names of the parameters of each bucket, and priorities.
+            policy: policy of the reductions.
+            is_strict: True for sums of scaled gradients, which have the same bits as in
+                DistributedDataParallel; False for means of the contributors.
         """
         self._policy = policy
         _, self._size = self._backend.place
@@ -131,17 +142,17 @@ class Sums:
     # ---- gradients ----
 
     def begin_forward(self) -> None:
-        """The module's forward begins, with gradients."""
+        """The module's forward begins, with gradients enabled."""
 
     def begin_backward(self) -> None:
-        """A backward begins whose end will be told by `end_backward`."""
+        """A backward begins that ends with a call of `end_backward`."""
 
     def take(self, name: str) -> None:
         """The gradient of a parameter is ready.
 
         Raises:
-            ConfigError: it is there already, or the parameter was used before its last
-                step.
+            ConfigError: the parameter has a gradient already, or was used before its
+                last step was done.
         """
         parameter = self._parameters[name]
         with self._lock:
@@ -162,13 +173,14 @@ class Sums:
             self._has_taken = True
             while self._next < len(self._buckets):
                 bucket = self._buckets[self._next]
-                # One that is due is full as well, of what was sent before.
+                # A bucket that is due is full too, but with the values that were sent
+                # before.
                 if bucket.values is not None or not bucket.flat.is_full:
                     break
                 self._send_next()
 
     def check_done(self, name: str) -> None:
-        """Raises ConfigError if the last step of a parameter is still to come."""
+        """Raises ConfigError if the last step of a parameter is not done yet."""
         if self._bucket_of[id(self._parameters[name])].values is not None:
             raise ConfigError(
                 f"OverlappedDataParallel: {name} has a gradient, but its last step "
@@ -177,19 +189,21 @@ class Sums:
             )
 
     def send_rest(self) -> None:
-        """What is missing has no gradient on this rank; the others may have one."""
+        """Sends all remaining buckets. Missing gradients count as zeros of this
+        rank.
+        """
         with self._lock:
-            # Others may have had a backward since, and this rank none.
+            # Other ranks may have had a backward since, but not this rank.
             if self._is_released and self._are_dropped():
                 self._start_anew()
             while self._next < len(self._buckets):
                 bucket = self._buckets[self._next]
-                self._finish(bucket)  # it was not used since the last step
+                self._finish(bucket)  # the bucket was not used since the last step
                 bucket.flat.complete(self._scale)
                 self._send_next()
 
     def end_backward(self) -> None:
-        """Sends the rest, if the backward has had gradients for parameters."""
+        """Sends the remaining buckets, if the backward has produced gradients."""
         with self._lock:
             if self._has_taken:
                 self.send_rest()
@@ -212,9 +226,11 @@ class Sums:
         )
 
     def wait_for_gradients(self) -> None:
-        """Sends the rest and waits: `.grad` is the mean, and may be changed."""
+        """Sends the remaining buckets and waits: `.grad` is the mean, and may be
+        changed.
+        """
         if self.num_due == len(self._buckets):
-            return  # all between two steps
+            return  # no backward since the last step
         self.send_rest()
         for bucket in self._by_priority:
             assert bucket.work is not None
@@ -227,7 +243,7 @@ class Sums:
         return all(p.grad is None for p in self._parameters.values())
 
     def _start_anew(self) -> None:
-        """The sums that were waited for get no step."""
+        """Discards sums that were waited for but not used by a step."""
         for bucket in self._buckets:
             assert bucket.work is not None
             self._on_sum(bucket.flat.buffer.nbytes, bucket.sent_s, bucket.work)
@@ -239,12 +255,12 @@ class Sums:
     # ---- steps ----
 
     def ask_for_step(self) -> None:
-        """The step of all parameters is due."""
+        """Makes the step of all parameters due."""
         self.send_rest()
         is_whole = self._is_released or needs_whole_step(self._optimizer)
         if is_whole:
             self.wait_for_gradients()
-        # A whole step tells them by itself.
+        # A whole step reports itself.
         with contextlib.nullcontext() if is_whole else telling(self._optimizer):
             values = values_of(self._optimizer)
             for bucket in self._buckets:
@@ -268,7 +284,7 @@ class Sums:
             self._clear(bucket)
 
     def finish(self, parameters: Iterable[torch.Tensor]) -> None:
-        """Waits for what is due of these."""
+        """Does the due steps of these parameters, after waiting for their sums."""
         if self._is_stepping:
             return
         for parameter in parameters:
@@ -278,7 +294,7 @@ class Sums:
         """Waits until the value or the gradient of a parameter may be read.
 
         Returns:
-            Whether this has waited for gradients, as `wait_for_gradients` does.
+            True if it has waited for gradients, as `wait_for_gradients` does.
         """
         if self._is_stepping:
             return False
@@ -287,7 +303,9 @@ class Sums:
             return False
         is_in_backward = torch._C._current_graph_task_id() != -1
         is_due = self._bucket_of[id(parameter)].values is not None
-        if is_due or is_in_backward:  # it is None; it is that of this rank, so far
+        # If the step is due, `.grad` is None. In a backward it is this rank's own
+        # gradient.
+        if is_due or is_in_backward:
             return False
         self.wait_for_gradients()
         return True
@@ -299,7 +317,7 @@ class Sums:
     def _finish(self, bucket: Bucket) -> None:
         while bucket.values is not None:
             due = [b for b in self._by_priority if b.values is not None]
-            # Rather than wait, step what is here.
+            # Instead of waiting, step a bucket whose sum is complete.
             is_here = (
                 bucket if _is_here(bucket) else next(filter(_is_here, due), bucket)
             )
@@ -333,7 +351,8 @@ class Sums:
                 )
 
     def _step_within(self, step: Callable[[], object]) -> None:
-        # It may be in the midst of a forward, whose modes are none of its business.
+        # The caller may be in the middle of a forward. Modes of that forward must not
+        # affect the step.
         self._is_stepping = True
         try:
             with (
@@ -355,10 +374,10 @@ class Sums:
         self.num_due -= 1
 
     def end(self) -> None:
-        """Waits for all; `.grad` is the mean where a step was not asked for yet.
+        """Waits for all sums; `.grad` is the mean if no step was asked for yet.
 
-        Where a sum fails, the parameters that it would have stepped are as before, the
-        gradients that it would have been are None, and nothing is due all the same.
+        If a sum fails, its parameters keep their values and their gradients are None.
+        In any case no bucket is due afterwards.
         """
         try:
             self.finish_all()
@@ -375,21 +394,25 @@ class Sums:
     # ---- steps of others ----
 
     def replay(self, apply: Callable[[], object] | None) -> bool:
-        """Steps as the others did while this rank was late. False: they did not.
+        """Does one step that the other ranks did while this rank was late.
 
-        Requires: nothing is due, and what is sent was waited for.
+        Requires: no bucket is due, and all that were sent were waited for.
 
         Args:
-            apply: asks for the step, once `.grad` is the mean, or leaves it out; None:
-                the step is asked for here.
+            apply: asks for the step when `.grad` is the mean, or omits it; None: the
+                step is asked for here.
+
+        Returns:
+            False if no result of such a step has been received.
         """
-        if self._is_released:  # the last step was left out
+        if self._is_released:  # the last step was omitted
             self._start_anew()
         if self._backend.committed_ahead < len(self._buckets):
             return False
         for bucket in self._buckets:
             bucket.flat.complete(self._scale)
-        # The results are here, so these send nothing and return at once.
+        # The results have been received, so these calls send nothing and return at
+        # once.
         while self._next < len(self._buckets):
             self._send_next()
         if apply is None:
@@ -398,7 +421,7 @@ class Sums:
             self.wait_for_gradients()
             apply()
         self.finish_all()
-        if self._is_released:  # this one was left out
+        if self._is_released:  # this step was omitted
             self._start_anew()
             for parameter in self._parameters.values():
                 parameter.grad = None

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Handles that one loop steps together, such as the two of a GAN. Pure.
+"""Handles that one loop steps together, such as the two models of a GAN. Pure.
 
 Note [one count for several models]
 The loop counts its iterations once, but each handle has its own `catch_up`. When a late
-rank looks, the others may have done the last step of one model and not yet that of the
-next. If each handle went as far as it could, the models would be at different
+rank catches up, the others may have done the last step of one model and not yet that of
+the next model. If each handle went as far as possible, the models would be at different
 iterations, and one of them would end a step short.
 
 So all handles that the loop steps go on by whole iterations: as many as each of them
-has results for. An iteration begins when `catch_up` of a handle is called again that
-was called before. How many steps of each model it has is seen in iterations without a
-catch-up; where that is not the same twice, each handle goes on alone.
+has results for. An iteration begins when `catch_up` is called again on a handle that
+was called before. The number of steps of each model per iteration is observed in
+iterations without a catch-up. If two iterations in a row differ in it, each handle goes
+on alone.
 """
 
 import sys
@@ -25,41 +26,41 @@ ANY_STEP = sys.maxsize
 
 
 class Stepped(Protocol):
-    """A handle."""
+    """Interface of a handle."""
 
     @property
     def steps(self) -> int:
-        """Behind this rank."""
+        """Number of optimizer steps that this rank has done."""
 
     def _steps_to_take(self) -> int:
-        """Steps of others that could be applied now, and may be."""
+        """Number of steps of other ranks that could be applied now, and may be."""
 
 
 @dataclass
 class _Pace:
-    """What one handle has done in the present iteration, and before."""
+    """Steps of one handle in the present iteration, and per iteration."""
 
     num_own: int = 0
     has_jumped: bool = False
     is_called: bool = False
     per_iteration: int = 0
     is_steady: bool = False
-    goal: int = ANY_STEP  # at most
+    goal: int = ANY_STEP  # the step up to which catch_up may go
 
 
 class Together:
-    """The handles of one process. For the thread that trains."""
+    """The handles of one process. For the training thread only."""
 
     def __init__(self) -> None:
         self._paces: weakref.WeakKeyDictionary[Stepped, _Pace]
         self._paces = weakref.WeakKeyDictionary()
 
     def add(self, handle: Stepped) -> None:
-        """From now on it is one of those that may be stepped together."""
+        """Adds a handle that the loop may step together with others."""
         self._paces[handle] = _Pace()
 
     def handles(self) -> list[Stepped]:
-        """Those that live."""
+        """Handles that are still alive."""
         return list(self._paces)
 
     def on_step(self, handle: Stepped, *, is_own: bool) -> None:
@@ -71,7 +72,7 @@ class Together:
         pace.has_jumped |= not is_own
 
     def begin(self, handle: Stepped) -> int:
-        """At the beginning of `catch_up`: the step to go to at most, or ANY_STEP."""
+        """`catch_up` begins. Returns the step up to which it may go, or ANY_STEP."""
         pace = self._paces.get(handle) if len(self._paces) > 1 else None
         if pace is None:
             return ANY_STEP
@@ -82,7 +83,7 @@ class Together:
 
     def _begin_iteration(self) -> None:
         paces = list(self._paces.values())
-        # An iteration that a catch-up begins may have fewer own steps, or none.
+        # An iteration that begins with a catch-up may have fewer own steps, or none.
         is_plain = not any(pace.has_jumped for pace in paces)
         if is_plain and any(pace.num_own > 0 for pace in paces):
             for pace in paces:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Finds the model and the optimizer inside the wrappers that frameworks hand out."""
+"""Search for the model and the optimizer inside the wrappers of frameworks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 __all__ = ["unwrap_model", "unwrap_optimizer"]
 
-# Of torch.compile, of Lightning Fabric, and the usual name.
+# Attributes of torch.compile, of Lightning Fabric, and the usual name.
 _INSIDE = ("_orig_mod", "_forward_module", "module")
 _MOST_WRAPPERS = 8
 
@@ -25,7 +25,7 @@ def _inside(model: Any, most: int) -> DistributedDataParallel | None:
         return model
     if most == 0 or not isinstance(model, torch.nn.Module):
         return None
-    # Fabric's wrapper shows the attributes of the bare net as well: try each.
+    # Fabric's wrapper shows the attributes of the bare model as well: try each.
     inner = (_inside(getattr(model, name, None), most - 1) for name in _INSIDE)
     return next((found for found in inner if found is not None), None)
 
@@ -34,7 +34,7 @@ def unwrap_optimizer(optimizer: Any) -> Any:
     """The optimizer inside wrappers that add no state of their own.
 
     Accelerate's AcceleratedOptimizer and the optimizers of Lightning and Fabric show
-    the state of the optimizer that they wrap. An optimizer with a step of its own over
+    the state of the optimizer that they wrap. An optimizer with its own step around
     another one, such as a Lookahead, has its own state and is returned as it is.
     """
     found = optimizer

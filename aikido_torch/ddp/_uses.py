@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which module's forward uses which parameters.
+"""Observation of which module's forward uses which parameters.
 
-Note [who waits for what]
-A parameter whose step is still to come must not be read. A module waits for its own
-parameters before its forward. But a forward may read those of others: a product with
-the weights of an embedding, or an attention that never calls the layer which holds its
-weights. So the first forward is watched operation by operation: a parameter waits for
-its step wherever it is read, and counts for the innermost module whose forward was
-running. From then on that module waits for it as well.
+Note [where a forward waits for a parameter]
+A parameter whose step is not done yet must not be read. A module waits for its own
+parameters before its forward. But a forward may read parameters of other modules: a
+product with the weights of an embedding, or an attention that never calls the layer
+which holds its weights. So the first forward is watched operation by operation: a
+parameter waits for its step wherever it is read, and is attributed to the innermost
+module whose forward was running. From then on that module waits for the parameter as
+well.
 
-What is remembered holds for the calls of modules that were seen. A forward whose calls
-go on in another way is noticed at the first that differs: then all steps are waited for
-there, and the next forward is watched again. A forward with the same calls that reads
-parameters of others at other places waits for these as any other read does
+The observation holds for sequences of module calls that were seen. A forward whose
+sequence differs is noticed at the first different call: all steps are waited for there,
+and the next forward is watched again. A forward with the same calls that reads
+parameters of other modules at other places waits for them as any other read does
 (_awaited.py). Parameters of a class that cannot be marked are the exception: such a
-read is noticed only in a watched forward, which each LOOK_EVERY-th is, and earlier
-forwards may have read too early. For such a model each forward is watched.
+read is noticed only in a watched forward, which each LOOK_EVERY-th is. Earlier forwards
+may have read too early. For such a model each forward must be watched.
 """
 
 import warnings
@@ -32,20 +33,21 @@ from aikido_torch.ddp._awaited import can_be_marked
 
 __all__ = ["LOOK_EVERY", "Uses"]
 
-LOOK_EVERY = 100  # forwards
+LOOK_EVERY = 100  # number of forwards
 
 
 class Uses:
-    """What was seen of a model's forwards. For the thread that trains.
+    """Observed parameter uses of a model's forwards. For the training thread only.
 
     Args:
-        model: its parameters count that are in `parameters`.
-        on_use: called before an operation of a watched forward that takes it.
-        always: each forward is watched.
+        model: the model.
+        parameters: the parameters to observe.
+        on_use: called before an operation of a watched forward that takes a parameter.
+        always: True if each forward is watched.
 
     Attributes:
-        order: parameters by id, in the order in which the last watched forward used
-            them first.
+        by_module: for each module, the parameters that its forward uses, by id.
+        order: parameters by id, in the order of first use in the last watched forward.
     """
 
     def __init__(
@@ -69,13 +71,14 @@ class Uses:
         }
         self.order: dict[int, torch.Tensor] = {}
         self._running: list[nn.Module] = []
-        self._known: set[int] = set()  # calls in a row, as hashes
-        self._calls = 0  # of this forward, as such a hash
+        self._known: set[int] = set()  # hashes of sequences of calls that were seen
+        self._calls = 0  # hash of the calls of this forward so far
         self._watch: _Watch | None = None
         self._always = always
         self._is_next_watched = True
-        self._num_unwatched = 0  # forwards since the last that was watched
-        self._is_known = False  # all calls of this forward so far
+        self._num_unwatched = 0  # forwards since the last watched one
+        # True if all calls of this forward so far were seen before.
+        self._is_known = False
 
     def begin(self) -> None:
         """A forward begins."""
@@ -91,7 +94,7 @@ class Uses:
             self._watch.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self) -> None:
-        """It is over, whether or not it failed."""
+        """The forward is over, successful or not."""
         if self._watch is not None:
             watch, self._watch = self._watch, None
             watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]
@@ -101,7 +104,9 @@ class Uses:
         return self._watch is not None
 
     def enter(self, module: nn.Module) -> bool:
-        """A module's forward begins, inside one. False: that was not seen before."""
+        """A module's forward begins, inside a model's. Returns False if it is a new
+        sequence.
+        """
         self._running.append(module)
         self._calls = hash((self._calls, id(module)))
         if self._watch is not None:
@@ -114,7 +119,7 @@ class Uses:
         return False
 
     def leave(self, module: nn.Module) -> None:
-        """A module's forward is over; those inside that raised are, too."""
+        """A module's forward is over, and so are those inside it that raised."""
         while self._running and self._running.pop() is not module:
             pass
 
@@ -134,7 +139,9 @@ class Uses:
         self._on_use(parameter)
 
     def _warn(self, module: nn.Module, parameter: torch.Tensor) -> None:
-        """Of a read in a forward that went as one before, which had not done it."""
+        """Warns of a read in a forward whose sequence was watched before without the
+        read.
+        """
         (of,) = (name for name, m in self._model.named_modules() if m is module)
         (read,) = (n for n, p in self._model.named_parameters() if p is parameter)
         warnings.warn(
@@ -147,7 +154,7 @@ class Uses:
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Shows all that operations take."""
+    """Dispatch mode that shows all tensor arguments of operations."""
 
     def __init__(self, show: Callable[[Any], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) the aikido authors
-"""Which ranks differ from the majority, from the digests that all have sent. Pure."""
+"""Majority decision about which ranks differ, from the digests of all ranks. Pure."""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -11,10 +11,10 @@ __all__ = ["Ends", "Verdict", "Votes"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the digests of one step say.
+    """Result of comparing the digests of one step.
 
     Attributes:
-        step: of the digests.
+        step: step of the digests.
         agreed: ranks with the digest of the majority, ascending.
         differing: ranks with another digest, ascending.
     """
@@ -25,10 +25,10 @@ class Verdict:
 
 
 class Votes:
-    """The digests that have come. Each rank has its own, and all decide alike.
+    """The received digests. Each rank has its own object, and all ranks decide equally.
 
-    Where no digest has a majority, the one that most ranks have counts; of two that as
-    many ranks have, the one of the lowest rank.
+    If no digest has a majority, the most frequent one counts. If two are equally
+    frequent, the digest of the lowest rank counts.
 
     Args:
         own: this rank.
@@ -38,24 +38,24 @@ class Votes:
     def __init__(self, own: int, size: int) -> None:
         self._own, self._size = own, size
         self._by_step: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        self._decided = -1  # the last step that needs no more votes
+        self._decided = -1  # the last step with a verdict
 
     def add(self, rank: int, step: int, digest: str) -> None:
-        """Rank `rank` had `digest` before step `step`."""
+        """Adds the digest of `rank` before step `step`."""
         if step > self._decided:
             self._by_step[step][rank] = digest
 
     @property
     def are_open(self) -> bool:
-        """Whether there are votes on a step without a verdict."""
+        """True if there are votes on a step without a verdict."""
         return bool(self._by_step)
 
     def decide(self) -> list[Verdict]:
         """Verdicts on the steps that need no more votes, each once, by step.
 
-        A step needs this rank's vote, and those of all others, or equal votes of more
-        than half of all ranks, or a later vote of this rank: what has not come by then
-        comes from a rank that is late, and does not count.
+        A step needs this rank's vote and one of three things: the votes of all others,
+        equal votes of more than half of all ranks, or a later vote of this rank. In the
+        last case the missing votes are those of late ranks, and do not count.
         """
         last = max((s for s, v in self._by_step.items() if self._own in v), default=-1)
         found = []
@@ -73,10 +73,10 @@ class Votes:
 
 
 class Ends:
-    """The digests after the last step, of which each rank has sent one or several.
+    """The digests after the last step; each rank has sent one or several.
 
-    The last one of a rank counts. A rank that does not compare its state has sent none
-    and says so: its digest is empty.
+    The last digest of a rank counts. A rank that does not compare its state sends an
+    empty digest.
 
     Args:
         own: this rank.
@@ -88,24 +88,27 @@ class Ends:
         self._ends: dict[int, tuple[int, str]] = {}
 
     def add(self, rank: int, step: int, digest: str) -> None:
-        """Rank `rank` has `digest` after `step` steps."""
+        """Adds the digest of `rank` after `step` steps."""
         self._ends[rank] = step, digest
 
     def awaited(self, gone: Collection[int]) -> list[int]:
-        """Ranks of which nothing has come, without those that have left."""
+        """Ranks without a digest, except ranks that have left."""
         return [r for r in range(self._size) if r not in self._ends and r not in gone]
 
     def ahead(self) -> tuple[int, list[int]]:
-        """The highest number of steps that a rank has told, and the ranks with it."""
+        """The highest number of steps among the ranks, and the ranks with it."""
         compared = {rank: step for rank, (step, digest) in self._ends.items() if digest}
         most = max(compared.values(), default=-1)
         return most, sorted(rank for rank in compared if compared[rank] == most)
 
     def verdict(self, gone: Collection[int]) -> Verdict | None:
-        """On the ranks with the most steps.
+        """Verdict on the ranks with the most steps.
 
-        None: this rank is none of them, or it is not clear yet. That takes equal
-        digests of more than half of the ranks that have not left, or all digests.
+        It is clear if more than half of the ranks that have not left have equal
+        digests, or if all digests have arrived.
+
+        Returns:
+            None if this rank is not among those ranks, or the verdict is not clear yet.
         """
         most, ranks = self.ahead()
         if self._own not in ranks:
@@ -120,6 +123,7 @@ def _verdict(step: int, votes: dict[int, str]) -> Verdict:
     ranks: defaultdict[str, list[int]] = defaultdict(list)
     for rank in sorted(votes):
         ranks[votes[rank]].append(rank)
-    agreed = max(ranks.values(), key=len)  # the first of several that are as long
+    # max() takes the first of several that are equally long.
+    agreed = max(ranks.values(), key=len)
     differing = [rank for rank in sorted(votes) if rank not in agreed]
     return Verdict(step, tuple(agreed), tuple(differing))
