@@ -224,8 +224,8 @@ def check_reachable(backend: _C.AikidoBackend) -> None:
         lost = ", ".join(f"rank {rank}" for rank in gone)
         text = (
             f"catch_up: rank {own} was left out while it was late, and cannot return: "
-            f"the group has lost {lost}, and too few ranks are left to take it in; "
-            "load a checkpoint and start again."
+            f"{lost} left the group or failed, and too few ranks remain to include it "
+            "again; load a checkpoint and start again."
         )
         raise PeerLostError(say_both(text, backend), rank=gone[0])
     if len(gone) == size - 1:

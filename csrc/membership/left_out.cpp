@@ -139,9 +139,10 @@ void ViewChange::end() {
   host_->on_refused(
       {Code::kPeerLost,
        concat("rank ", self_.value,
-              " was left out while it was late, and cannot return: the group has lost ",
-              lost, ", and ", num_left, " of the ", view_.members.count(),
-              " members that went on are left, not more than half; start again from a "
+              " was left out while it was late, and cannot return: ", lost,
+              " left the group or failed, and only ", num_left, " of the ",
+              view_.members.count(),
+              " members that went on remain, not more than half; start again from a "
               "checkpoint"),
        culprit});
 }

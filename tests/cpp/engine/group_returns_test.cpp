@@ -166,7 +166,7 @@ TEST_CASE("who is out when the view loses its majority is told, and so is its se
   const auto later = call_all(cluster, call, {3});
   REQUIRE(cluster.run_until_done(later, milliseconds(150)));
   CHECK(later[0]->status.culprit() == Rank(1));
-  CHECK(later[0]->status.message().find("has lost rank 1, rank 2") !=
+  CHECK(later[0]->status.message().find("rank 1, rank 2 left the group or failed") !=
         std::string::npos);
 }
 

@@ -113,7 +113,9 @@ def test_a_rank_that_is_out_and_alone_says_so_at_once():
     options = Options(straggler_log_bytes=1 << 20, shutdown_linger_ms=100)
     took, text = run_ranks(3, leave_alone, options=options, group_timeout=20.0)[2]
     assert took < 3.0
-    assert "have left or are lost" in text or "has left group" in text
+    # Depends on how many others are still leaving when it asks.
+    sentences = ["have left or are lost", "has left group", "left the group or failed"]
+    assert any(sentence in text for sentence in sentences), text
 
 
 def lose_the_majority(rank, size, folder):
@@ -151,6 +153,6 @@ def test_who_is_out_of_a_view_that_lost_its_majority_hears_it_at_once(tmp_path):
     )
     text, culprit, took = results[2]
     assert culprit == 1, text
-    assert "the group has lost rank 1" in text
+    assert "rank 1 left the group or failed" in text
     assert took < 5.0  # of 30 s that calls of the group may take
     assert "rank 1 is lost" in results[0][0]
