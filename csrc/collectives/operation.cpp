@@ -86,6 +86,7 @@ transport::MessageId Operation::post(Rank to, transport::FrameKind kind, int32_t
   // read it.
   m.haste = call_.is_partial() ? transport::Haste::kServed : transport::Haste::kNone;
   m.num_receivers = num_receivers(kind);
+  m.edition = edition();
   m.owner = shared_from_this();
   m.token = token;
   ++pending_sends_;

@@ -180,6 +180,8 @@ class Operation : public transport::SendOwner,
 
   // Number of members that get the same memory by messages of this kind and shard.
   virtual size_t num_receivers(transport::FrameKind) const { return 1; }
+  // Changes when messages of the same kind and shard get other bytes.
+  virtual uint32_t edition() const { return 0; }
 
   // Largest frame of this kind, in bytes; 0: the link decides.
   virtual size_t chunk_of(transport::FrameKind) const { return 0; }

@@ -68,7 +68,15 @@ void PartialAllreduce::contribute_all() {
   }
 }
 
-// See Note [hesitation of a member without shards].
+// Note [hesitation of a member without shards]
+// A member that owns nothing was late again and again, and its results leave last. With
+// operations back to back it calls when the others close without it. Bytes that it
+// gives to a socket before it hears of the close then use the downlinks on which the
+// others send each other results. Rule: it waits a moment before it contributes to a
+// large operation, a small part of the time of such operations, and sends small frames.
+//   If there are full sums only, such a member is the last, and each owner must send
+// its bytes on to all others. So its contributions are paced to end together: a socket
+// that is alone at the end would bring more bytes than its owner can send on.
 Duration PartialAllreduce::hesitation_here() const {
   if (call_.policy.rebalance || host_->view().is_owner(host_->self()) ||
       plan_.num_bytes(0) <= kLatePiece)

@@ -23,16 +23,6 @@
 // With masks="bucket" an operation is one shard, and the owners of a cut take turns. A
 // view handles it like any shard: it has the number that its owner has in the cut.
 //
-// Note [hesitation of a member without shards]
-// A member that owns nothing was late again and again, and its results leave last. With
-// operations back to back it calls when the others close without it. Bytes that it
-// gives to a socket before it hears of the close then use the downlinks on which the
-// others send each other results. Rule: it waits a moment before it contributes to a
-// large operation, a small part of the time of such operations, and sends small frames.
-//   If there are full sums only, such a member is the last, and each owner must send
-// its bytes on to all others. So its contributions are paced to end together: a socket
-// that is alone at the end would bring more bytes than its owner can send on.
-//
 // Note [closed vs. received]
 // A member has received a shard's result when all its bytes have arrived. A received
 // result is reported in a view change, and stays. A result that a member has closed as
@@ -147,6 +137,10 @@ class PartialAllreduce final : public Operation {
   size_t chunk_of(transport::FrameKind kind) const override {
     return kind == transport::FrameKind::kContrib ? contribution_bytes() : 0;
   }
+  size_t num_receivers(transport::FrameKind kind) const override {
+    return kind == transport::FrameKind::kResult ? num_receivers_ : 1;
+  }
+  uint32_t edition() const override { return edition_; }
   size_t contribution_bytes() const;
   size_t piece_bytes() const;
   bool is_live(uint32_t s) const { return s < shards_.size() && shards_[s].is_live; }
@@ -275,6 +269,10 @@ class PartialAllreduce final : public Operation {
   RankSet moved_;               // owners that were too slow and lost a shard
   bool is_input_gone_ = false;  // a dropped result was written over the input
   std::vector<Sending> sending_;
+  // Of the results that are being sent. No two of them share bytes: the result of a
+  // shard may change between them.
+  size_t num_receivers_ = 1;
+  uint32_t edition_ = 0;
   // The committed bucket. Results are sent from here, not from the caller's memory,
   // which belongs to the caller again once the operation is over.
   Buffer result_;

@@ -424,6 +424,8 @@ void PartialAllreduce::send_result(int32_t s, size_t begin, size_t end,
   const Shard& mine = shard(s);
   std::vector<std::byte> verdict;  // only with the first piece
   if (begin == 0) verdict = encode_verdict(mine.verdict());
+  num_receivers_ = static_cast<size_t>(to.count());
+  ++edition_;
   for (int32_t step = 1; step < host_->size(); ++step) {
     const Rank rank((host_->self().value + step) % host_->size());
     if (!to.contains(rank)) continue;

@@ -50,6 +50,7 @@ struct OutMessage {
   // Number of members that get the same bytes of this kind, shard and offset from the
   // owner.
   size_t num_receivers = 1;
+  uint32_t edition = 0;  // bytes of another edition of that kind and shard differ
   std::shared_ptr<SendOwner> owner;  // null: no notification
   uint32_t token = 0;
 

@@ -37,13 +37,14 @@ const std::byte* Borrower::find(uint8_t block, size_t bytes) const {
 }
 
 Buffer Borrower::keep(uint8_t block, size_t bytes) {
-  if (num_kept_ >= kMostKept || bytes == 0) return {};
-  ++num_kept_;
+  if (state_->may_keep.load() == 0 || bytes == 0) return {};
+  state_->kept.fetch_add(1);
+  if (tell_) tell_();
   return {at(block), bytes, kBlockBytes, shared_from_this()};
 }
 
 void Borrower::take_back(std::byte* data, size_t) {
-  --num_kept_;
+  state_->kept.fetch_sub(1);
   give_back(static_cast<uint8_t>((data - blocks_.data()) / kBlockBytes + 1));
 }
 
@@ -56,7 +57,8 @@ void Borrower::give_back(uint8_t block) {
 // The counters are written by the other process. Wrong values cause at most a needless
 // wake-up.
 bool Borrower::has_room() const {
-  return state_->lent.load() - state_->returned.load() <= kMostKept;
+  return state_->lent.load() - state_->returned.load() <=
+         kFewLent + state_->kept.load();
 }
 
 }  // namespace aikido::transport

@@ -11,8 +11,9 @@
 // copied once for all of them. A contribution needs no second copy: the reader keeps
 // the block until it has folded the contribution. The sender may write to a block again
 // once each reader has returned the block, or is dead. It never waits for that: without
-// a free block it writes the payload into the ring. A reader may keep half of the
-// blocks that one sender lends it, so the other half always circulates.
+// a free block it writes the payload into the ring. Blocks that a reader keeps do not
+// count as circulating, so the sender always goes on. It says whether it has enough
+// other blocks that the reader may keep one.
 //
 // Reader and writer have one thread each.
 
@@ -31,25 +32,28 @@
 namespace aikido::transport {
 
 inline constexpr size_t kBlockBytes = 256 << 10;
-inline constexpr size_t kNumBlocks = 32;
+inline constexpr size_t kNumBlocks = 64;
 // Smaller payloads are copied as fast as a block is found.
 inline constexpr size_t kLeastLent = 16 << 10;
-// Largest number of blocks of one reader. With more blocks, the first would have left
-// the caches before they are read. And the number of blocks that the reader may keep. A
-// waiting sender continues when at most that many are lent, so it never waits for a
-// kept block.
+// Largest number of blocks that circulate between a sender and one reader. With more
+// blocks, the first would have left the caches before they are read. A sender that
+// waits continues when only that many circulate as the second number says.
 inline constexpr size_t kMostLent = 4;
-inline constexpr size_t kMostKept = kMostLent / 2;
+inline constexpr size_t kFewLent = kMostLent / 2;
 
 // State in the shared memory; all zero at the beginning. PROTOCOL.md has the layout.
 struct LoanState {
   // Written by the reader. is_open: it has the blocks. is_done: it will read no block
-  // any more. returned: number of blocks returned since the beginning.
+  // any more. returned: number of blocks returned since the beginning. kept: number of
+  // blocks that it keeps now.
   alignas(64) std::atomic<uint32_t> is_open;
   std::atomic<uint32_t> is_done;
   std::atomic<uint64_t> returned;
-  // Written by the writer: number of blocks lent since the beginning.
+  std::atomic<uint32_t> kept;
+  // Written by the writer. lent: number of blocks lent since the beginning. may_keep:
+  // 1 if the reader may keep a block.
   alignas(64) std::atomic<uint64_t> lent;
+  std::atomic<uint32_t> may_keep;
   // Set to 1 by the writer, and to 0 by the reader that returns the block.
   alignas(64) std::array<std::atomic<uint8_t>, kNumBlocks> is_out;
 };
@@ -68,19 +72,20 @@ class Borrower final : public Buffer::Home,
                                                 std::shared_ptr<SharedMemory> memory);
   ~Borrower() override;
 
-  // From now on `tell` is called when a block was returned; null: no more calls.
+  // From now on `tell` is called when a block was returned or kept; null: no more
+  // calls.
   void on_returned(std::function<void()> tell) { tell_ = std::move(tell); }
 
   // Payload of a frame that names `block`, which is at least 1. Null: the sender has
   // lent no such block.
   const std::byte* find(uint8_t block, size_t bytes) const;
-  // Keeps the block until the Buffer is destroyed. The Buffer is read-only. Empty:
-  // enough blocks are kept, or there are no bytes.
+  // Keeps the block until the Buffer is destroyed. The Buffer is read-only. Empty: the
+  // writer needs the block, or there are no bytes.
   Buffer keep(uint8_t block, size_t bytes);
   // Returns the block to the sender.
   void give_back(uint8_t block);
 
-  // True if the writer has enough of its blocks to continue.
+  // True if so few blocks circulate that the writer continues.
   bool has_room() const;
 
  private:
@@ -93,7 +98,6 @@ class Borrower final : public Buffer::Home,
   Mapping blocks_;
   std::shared_ptr<SharedMemory> memory_;
   LoanState* state_;
-  size_t num_kept_ = 0;
   std::function<void()> tell_;
 };
 

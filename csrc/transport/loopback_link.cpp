@@ -142,6 +142,7 @@ class LoopbackLink final : public Link {
 
 MessageId LoopbackLink::send(OutMessage&& message) {
   const MessageId id = next_id_++;
+  if (network_->witness_) network_->witness_(self_, message);
   if (!can_send_) {
     sent_.add(message);
     refresh();

@@ -72,6 +72,9 @@ class LoopbackNetwork {
   using Tap = std::function<TimePoint(Rank from, Rank to, const FrameHeader& header,
                                       TimePoint arrives)>;
   void set_tap(Tap tap) { tap_ = std::move(tap); }
+  // Called for each message that a member sends.
+  using Witness = std::function<void(Rank from, const OutMessage& message)>;
+  void set_witness(Witness witness) { witness_ = std::move(witness); }
 
   // Does all work that is due now, and all that follows without time passing.
   void pump();
@@ -136,6 +139,7 @@ class LoopbackNetwork {
   Wakeups wakeups_;  // of links_
   std::vector<Member> members_;
   Tap tap_;
+  Witness witness_;
 };
 
 }  // namespace aikido::transport

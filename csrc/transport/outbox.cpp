@@ -27,12 +27,12 @@ bool Lender::takes(size_t bytes) const {
 
 bool Lender::has_credit() {
   collect();
-  return blocks_.size() < kMostLent;
+  return num_circulating() < kMostLent;
 }
 
 bool Lender::has_room() {
   collect();
-  return blocks_.size() <= kMostKept;
+  return num_circulating() <= kFewLent;
 }
 
 uint8_t Lender::lend(const std::byte* data, const Content& content) {
@@ -50,6 +50,7 @@ uint8_t Lender::lend(const std::byte* data, const Content& content) {
   --outbox_->blocks_[*block].num_to_come;
   ++outbox_->blocks_[*block].num_readers;
   blocks_.push_back(*block);
+  state_->may_keep.store(outbox_->has_spare() ? 1 : 0);
   // The flag is set before the reader learns the number, so a return cannot come first.
   state_->is_out[*block].store(1);
   state_->lent.fetch_add(1);
@@ -122,6 +123,14 @@ std::optional<uint8_t> Outbox::find_free() {
     }
   }
   return std::nullopt;
+}
+
+bool Outbox::has_spare() const {
+  const auto num_free =
+      std::ranges::count_if(blocks_, [](const Block& b) { return b.num_readers == 0; });
+  const auto num_readers =
+      std::ranges::count_if(lenders_, [](auto& l) { return !l->blocks_.empty(); });
+  return static_cast<size_t>(num_free) >= kMostLent * static_cast<size_t>(num_readers);
 }
 
 void Outbox::collect() {

@@ -6,6 +6,7 @@
 // find large payloads (loans.h has the reasons). One pool for all groups. Progress
 // thread, except fd().
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -26,7 +27,7 @@ namespace aikido::transport {
 struct Content {
   std::weak_ptr<const void>
       owner;  // owner of the bytes; once it is gone, nothing matches
-  uint32_t part = 0;
+  uint64_t part = 0;
   uint64_t offset = 0;
   size_t bytes = 0;
   size_t num_readers = 1;
@@ -56,6 +57,11 @@ class Lender {
         state_(memory_->lent()),
         pid_(pid) {}
   void collect();
+  // Blocks that the reader has and does not keep. What it keeps it may return
+  // meanwhile.
+  size_t num_circulating() const {
+    return blocks_.size() - std::min<size_t>(blocks_.size(), state_->kept.load());
+  }
   bool is_settled();
 
   Outbox* outbox_;
@@ -95,6 +101,8 @@ class Outbox {
 
   std::optional<uint8_t> find(const Content& content) const;
   std::optional<uint8_t> find_free();
+  // True if readers may keep a block: the free blocks suffice for all that circulate.
+  bool has_spare() const;
   std::byte* at(uint8_t block) const { return mapping_.data() + block * kBlockBytes; }
 
   Fd fd_;

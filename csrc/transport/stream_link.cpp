@@ -289,7 +289,8 @@ std::optional<uint8_t> StreamLink::lend(const OutMessage& m, const Chunk& chunk)
   Lender* lender = stream_->lender();
   const size_t ahead = outgoing_bytes_ + kHeaderBytes + kMaxExtensionBytes;
   if (stream_->room() < ahead || !lender->has_credit()) return std::nullopt;
-  const uint32_t part = uint32_t{m.header.shard} << 8 | uint32_t(m.header.kind);
+  const uint64_t part = uint64_t{m.edition} << 32 | uint64_t{m.header.shard} << 8 |
+                        uint64_t(m.header.kind);
   return lender->lend(
       m.data + chunk.offset,
       {m.owner, part, m.header.offset + chunk.offset, chunk.bytes, m.num_receivers});

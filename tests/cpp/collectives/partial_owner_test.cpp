@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Copyright (c) the aikido authors
 // Results that an owner sends before it has closed the shard.
+#include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "harness/late_member.h"
 
@@ -32,6 +34,30 @@ struct Steady {
   Cluster cluster;
   Call call = skip_sum_call(kLarge);
   Bytes input = random_elements(call.dtype, call.count, 7);
+};
+
+// Results by their names (transport/outbox.h): equal names must mean equal bytes.
+struct Results {
+  void note(const transport::OutMessage& m) {
+    if (m.header.kind != FrameKind::kResult || m.bytes == 0) return;
+    const auto name =
+        std::tuple(m.owner.get(), m.edition, m.header.shard, m.header.offset);
+    const std::vector<std::byte> bytes(m.data, m.data + m.bytes);
+    const auto [at, is_new] = named.try_emplace(name, bytes);
+    CHECK(at->second == bytes);
+    auto& num = num_messages[name];
+    CHECK(++num <= m.num_receivers);
+    owners.push_back(m.owner);
+  }
+  size_t num_shared() const {
+    return static_cast<size_t>(std::ranges::count_if(
+        num_messages, [](const auto& entry) { return entry.second > 1; }));
+  }
+
+  using Name = std::tuple<const void*, uint32_t, uint16_t, uint64_t>;
+  std::map<Name, std::vector<std::byte>> named;
+  std::map<Name, size_t> num_messages;
+  std::vector<std::shared_ptr<transport::SendOwner>> owners;  // so names stay theirs
 };
 
 bool is_last(const FrameHeader& h) {
@@ -79,8 +105,13 @@ TEST_CASE("a result of which pieces are sent goes again if a member is left out"
           num_beginnings += h.offset == 0 && h.payload_bytes > 0;
         return arrives;
       });
+  Results results;
+  s.cluster.network.set_witness(
+      [&](Rank, const transport::OutMessage& m) { results.note(m); });
   std::vector<AnswerPtr> answers = s.call_all();
   end_operation(s.cluster, answers);
+  s.cluster.network.set_witness({});
+  CHECK(results.num_shared() > 0);
   CHECK(num_beginnings == 2);
   const auto& shards = answers.front()->outcome.shards;
   REQUIRE(shards.size() == 4);

@@ -324,7 +324,7 @@ TEST_CASE("a member of another version is told of by who waits for it", "[tcp]")
   CHECK(status.message() ==
         "group \"tcp\": Timed out on rank 0 while waiting for rank 1 to connect; of "
         "one that dialled here: the other side speaks protocol version 200, this build "
-        "20; "
+        "21; "
         "install the same aikido on every rank");
 }
 

@@ -246,15 +246,14 @@ TEST_CASE("nothing is lent before the ring has room for its header", "[tcp]") {
   two.run_until([&] { return two.b.num_received == 4 * small.size(); });
 }
 
-TEST_CASE("payloads are kept where they lie, up to half of what one may have",
-          "[tcp]") {
+TEST_CASE("payloads are kept in their blocks", "[tcp]") {
   OneThread two;
   const auto data = pattern(12 * kBlockBytes, 1);
   const auto owner = std::make_shared<CountingOwner>();
   two.to_b->send(message(1, data, owner));
   two.run_until([&] { return two.b.num_received == data.size(); });
   CHECK(owner->tokens == std::vector<uint32_t>{1});
-  CHECK(two.b.num_kept == kMostKept);
+  CHECK(two.b.num_kept == 12);
   REQUIRE(two.b.frames.size() == 12);
   for (size_t i = 0; i < 12; ++i) {
     CHECK(two.b.headers[i].block > 0);
@@ -265,7 +264,7 @@ TEST_CASE("payloads are kept where they lie, up to half of what one may have",
   two.b.frames.clear();
   two.to_b->send(message(2, data));
   two.run_until([&] { return two.b.num_received == 2 * data.size(); });
-  CHECK(two.b.num_kept == 2 * kMostKept);
+  CHECK(two.b.num_kept == 2 * 12);
 }
 
 TEST_CASE("what two members get is copied once for both", "[tcp]") {
@@ -275,12 +274,15 @@ TEST_CASE("what two members get is copied once for both", "[tcp]") {
   const auto to_other = two.here.link_over(std::move(one), &two.a);
   const auto from_other = two.here.link_over(std::move(far), &other);
   other.link = from_other.get();
-  const bool is_same = GENERATE(false, true);
+  const auto [num_receivers, num_editions] =
+      GENERATE(table<size_t, uint32_t>({{1, 1}, {2, 1}, {2, 2}}));
+  const bool is_same = num_receivers == 2 && num_editions == 1;
   const auto data = pattern(kBlockBytes, 1);
   const auto owner = std::make_shared<CountingOwner>();
   for (StreamLink* link : {two.to_b.get(), to_other.get()}) {
     OutMessage m = message(1, data, owner);
-    m.num_receivers = is_same ? 2 : 1;
+    m.num_receivers = num_receivers;
+    m.edition = num_editions == 1 || link == to_other.get() ? 1 : 2;
     link->send(std::move(m));
   }
   two.run_until(

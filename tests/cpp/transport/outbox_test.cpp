@@ -98,7 +98,7 @@ TEST_CASE("nobody gets a block twice at a time", "[unit]") {
   CHECK(reader.lender->lend(data.data(), content) != block);
 }
 
-TEST_CASE("a reader has so many blocks at most, and may keep half of them", "[unit]") {
+TEST_CASE("blocks that a reader keeps do not count as circulating", "[unit]") {
   const auto outbox = make_outbox();
   Reader reader(outbox.get());
   int num_told = 0;
@@ -106,25 +106,48 @@ TEST_CASE("a reader has so many blocks at most, and may keep half of them", "[un
   CHECK(num_lent_until_full(reader) == kMostLent);
   CHECK_FALSE(reader.lender->has_room());
   std::vector<Buffer> kept;
-  for (uint8_t block = 1; block <= kMostLent; ++block) {
+  for (uint8_t block = 1; block <= kMostLent - kFewLent; ++block) {
     CHECK_FALSE(reader.borrower->has_room());
-    Buffer buffer = reader.borrower->keep(block, kBytes);
-    CHECK(bool(buffer) == (block <= kMostKept));
-    if (buffer) {
-      CHECK(buffer.data() == reader.borrower->find(block, kBytes));
-      CHECK(buffer.size() == kBytes);
-      kept.push_back(std::move(buffer));
-    } else {
-      reader.borrower->give_back(block);
-    }
+    CHECK_FALSE(reader.lender->has_room());
+    Buffer& buffer = kept.emplace_back(reader.borrower->keep(block, kBytes));
+    REQUIRE(buffer);
+    CHECK(buffer.data() == reader.borrower->find(block, kBytes));
+    CHECK(buffer.size() == kBytes);
+    CHECK(num_told == block);  // a waiting sender can continue
   }
-  CHECK(num_told == kMostLent - kMostKept);
   CHECK(reader.borrower->has_room());
   CHECK(reader.lender->has_room());
-  CHECK(reader.lender->has_credit());
+  CHECK(num_lent_until_full(reader) == kMostLent - kFewLent);
+  const int num_told_before = num_told;
   kept.clear();
-  CHECK(num_told == kMostLent);
-  CHECK(num_lent_until_full(reader) == kMostLent);
+  CHECK(num_told == num_told_before + static_cast<int>(kMostLent - kFewLent));
+  CHECK_FALSE(reader.borrower->has_room());
+  CHECK(num_lent_until_full(reader) == 0);
+}
+
+TEST_CASE("readers may keep blocks while the others suffice for all", "[unit]") {
+  const auto outbox = make_outbox();
+  std::vector<Reader> readers;
+  for (int i = 0; i < 3; ++i) readers.emplace_back(outbox.get());
+  const auto data = pattern(kBytes);
+  std::vector<Buffer> kept;
+  for (bool may_keep = true; may_keep;) {
+    may_keep = false;
+    for (Reader& reader : readers) {
+      REQUIRE(reader.lender->has_credit());
+      const uint8_t block = reader.lender->lend(data.data(), kAlone);
+      REQUIRE(block != 0);
+      if (Buffer buffer = reader.borrower->keep(block, kBytes)) {
+        kept.push_back(std::move(buffer));
+        may_keep = true;
+      } else {
+        reader.borrower->give_back(block);
+      }
+    }
+  }
+  CHECK(kept.size() == kNumBlocks - readers.size() * kMostLent);
+  // The rest circulates.
+  for (const Reader& reader : readers) CHECK(num_lent_until_full(reader) == kMostLent);
 }
 
 TEST_CASE("without a free block there is none, and readers do not wait for each other",

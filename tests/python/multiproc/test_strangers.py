@@ -19,8 +19,8 @@ from aikido_torch.testing import run_ranks
 ATTACKER = 3
 HANDSHAKE_MS = 400
 FLOOD = 1000
-# The beginning of a greeting of version 20: token, rank 1 of 3 and a text follow.
-GREETING = b"AIKIDO" + (20).to_bytes(2, "little") + (60).to_bytes(4, "little")
+# The beginning of a greeting of version 21: token, rank 1 of 3 and a text follow.
+GREETING = b"AIKIDO" + (21).to_bytes(2, "little") + (60).to_bytes(4, "little")
 TEXTS = {
     "a request": b"GET / HTTP/1.1\r\nHost: here\r\n\r\n" * 20,
     "zeros": bytes(100_000),
