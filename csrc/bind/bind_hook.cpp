@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/errors.h"
 #include "bind/hook_work.h"
 #include "bind/register.h"
 
@@ -98,7 +99,7 @@ c10::intrusive_ptr<::c10d::Work> hook_work(
   const py::gil_scoped_release unlocked;  // it may be over, and call back at once
   from->addCallback([to, object, rescue = std::move(rescue)](Future& done) {
     if (done.hasError() && !is_rescued(*rescue)) {
-      to->setError(done.exception_ptr());
+      to->setError(as_python_error(done.exception_ptr()));
     } else {
       to->markCompleted(c10::IValue(object));
     }

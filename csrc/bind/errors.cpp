@@ -2,6 +2,13 @@
 // Copyright (c) the aikido authors
 // Failures of the engine as the classes of aikido_torch.errors, in one table.
 
+#include "bind/errors.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <utility>
+
 #include "bind/register.h"
 #include "c10d/error.h"
 
@@ -50,6 +57,18 @@ void translate(std::exception_ptr raised) {
 }
 
 }  // namespace
+
+std::exception_ptr as_python_error(const std::exception_ptr& error) {
+  const py::gil_scoped_acquire lock;
+  try {
+    translate(error);
+  } catch (...) {
+    return error;
+  }
+  python_error raised;
+  raised.persist();
+  return std::make_exception_ptr(std::move(raised));
+}
 
 void register_errors(py::module_&) {
   py::register_exception_translator(&translate);

@@ -5,6 +5,7 @@
 import os
 import signal
 import time
+import traceback
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from aikido_torch import Options, ddp
+from aikido_torch import Options, ddp, errors
 from aikido_torch.ddp import StateCopy
 from aikido_torch.straggler import SkipStraggler
 from aikido_torch.testing import late, run_ranks, stop
@@ -156,3 +157,22 @@ def test_who_is_out_of_a_view_that_lost_its_majority_hears_it_at_once(tmp_path):
     assert "rank 1 left the group or failed" in text
     assert took < 5.0  # of 30 s that calls of the group may take
     assert "rank 1 is lost" in results[0][0]
+
+
+def train_until_another_dies(rank, size):
+    _, handle, step = training()
+    try:
+        for number in range(1000):
+            handle.catch_up()
+            if rank == 1 and number == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(rank, number)
+    except errors.PeerLostError as error:
+        return error.rank, error.operation, "backward" in traceback.format_exc()
+    return None
+
+
+def test_an_error_of_a_backward_says_which_rank_caused_it():
+    # The first steps wait for all ranks.
+    results = run_ranks(2, train_until_another_dies, may_die=[1])
+    assert results[0] == (1, "all_reduce", True)

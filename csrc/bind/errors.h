@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Copyright (c) the aikido authors
+#pragma once
+//
+// Failures that reach Python in another way than from a bound function.
+
+#include <exception>
+
+namespace aikido::bind {
+
+// A failure of the engine as an exception of Python, of its class in
+// aikido_torch.errors, in the form that torch raises from a backward unchanged. Any
+// other error as it is. Takes Python's lock.
+std::exception_ptr as_python_error(const std::exception_ptr& error);
+
+}  // namespace aikido::bind
