@@ -35,7 +35,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -240,6 +240,10 @@ class CallWatch:
         with self._lock:
             self._counts.add(count)
 
+    def fail_on(self, ranks: Collection[int], text: str) -> None:
+        """Each of `ranks` raises `text`, also if it waits for a bucket."""
+        self._tell({"failure": text}, ranks)
+
     def close(self) -> None:
         """Ends the thread, and waits for it. Idempotent."""
         self.ended.set()
@@ -256,7 +260,10 @@ class CallWatch:
         backend: Any = self._buckets
         return tensor, backend.recv_anysource([tensor], self._tag)
 
-    def _tell(self, fields: dict[str, Any]) -> None:
+    def _tell(
+        self, fields: dict[str, Any], ranks: Collection[int] | None = None
+    ) -> None:
+        """Sends `fields` to `ranks`; None: to all other ranks."""
         text = json.dumps(fields).encode()[:_MESSAGE_BYTES]
         tensor = torch.zeros(_MESSAGE_BYTES, dtype=torch.uint8)
         tensor[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -264,7 +271,7 @@ class CallWatch:
         backend: Any = self._buckets
         with self._sending:
             self._sent = [s for s in self._sent if not s[1].is_completed()]
-            for rank in range(size):
+            for rank in range(size) if ranks is None else ranks:
                 if rank == own:
                     continue
                 try:

@@ -39,12 +39,15 @@ __all__ = ["EndCheck", "Ending", "end_check_of"]
 _log = logging.getLogger("aikido")
 _LOOK_S = 0.001
 _TELL_S = 1.0  # Time to send an error to all other ranks.
+# Seconds without progress after which a call of another rank is in vain.
+_IN_VAIN_S = 2.0
 
 
 class Ending(Protocol):
     """Interface of the handle whose training ends."""
 
     _backend: Any
+    _calls: Any
     _state: TrainingState
 
     @property
@@ -65,6 +68,26 @@ class Ending(Protocol):
 
     def _adopt(self, copied: Copied) -> dict[str, Any] | None:
         """Applies a state and returns its parts; None if it is too old."""
+
+
+class CallsInVain:
+    """Calls of others behind the last step of this rank that do not end. Pure."""
+
+    def __init__(self) -> None:
+        self._last = (0, 0)
+        self._since = 0.0
+
+    def are_seen(self, called: int, committed: int, now: float) -> bool:
+        """Whether such a call has made no progress for `_IN_VAIN_S`.
+
+        Args:
+            called: calls that another rank has made and this rank has not.
+            committed: those among them that have a result.
+            now: in seconds; never less than before.
+        """
+        if (called, committed) != self._last or called <= committed:
+            self._last, self._since = (called, committed), now
+        return now - self._since >= _IN_VAIN_S
 
 
 class EndCheck:
@@ -102,11 +125,9 @@ class EndCheck:
         deadline = time.monotonic() + timeout_s
         self._tell(handle, ends)
 
-        def have_all_told() -> bool:
-            return not ends.awaited(handle._backend.gone)
-
-        self._wait(handle, ends, deadline, have_all_told)
-        if missing := ends.awaited(handle._backend.gone):
+        if others := self._wait_for_all(handle, ends, deadline):
+            self._refuse_more_steps(handle, others)
+        elif missing := ends.awaited(handle._backend.gone):
             _log.info(
                 "rank %d waited %.1f s for the end of the training on rank %s, whose "
                 "last state is compared with none here.",
@@ -166,6 +187,33 @@ class EndCheck:
             if is_over() or time.monotonic() > deadline:
                 return
             time.sleep(_LOOK_S)
+
+    def _wait_for_all(self, handle: Ending, ends: Ends, deadline: float) -> list[int]:
+        """Returns the ranks that go on while this rank waits for them."""
+        backend, in_vain = handle._backend, CallsInVain()
+        goes_on = False
+
+        def is_over() -> bool:
+            nonlocal goes_on
+            if not ends.awaited(backend.gone):
+                return True
+            called, committed = backend.called_ahead, backend.committed_ahead
+            goes_on = in_vain.are_seen(called, committed, time.monotonic())
+            return goes_on
+
+        self._wait(handle, ends, deadline, is_over)
+        return ends.awaited(backend.gone) if goes_on else []
+
+    def _refuse_more_steps(self, handle: Ending, others: list[int]) -> None:
+        """Note [a rank that goes on]"""
+        text = self._exchange.say_both(
+            f"rank {self._own} ends its training after {handle.steps} steps, but rank "
+            f"{_listed(others)} goes on and waits for others in the next step: give "
+            "the loop the same number of steps on all ranks, counted by what "
+            "catch_up() returns, and make one backward that reduces gradients in each."
+        )
+        handle._calls.fail_on(others, text)
+        self._report(text, handle.steps, None)
 
     def _stay(self, handle: Ending, ends: Ends, deadline: float) -> None:
         """Serves ranks that differ until they agree or have left."""

@@ -4,7 +4,7 @@
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import torch.distributed as dist
@@ -118,6 +118,11 @@ class LoopCalls:
         """Raises the error that the watch has found."""
         if self._watch is not None and self._watch.failure:
             raise ConfigError(self._watch.failure)
+
+    def fail_on(self, ranks: Collection[int], text: str) -> None:
+        """`check` raises `text` on each of `ranks`, at the latest where it waits."""
+        if self._watch is not None:
+            self._watch.fail_on(ranks, text)
 
     @property
     def has_own_group(self) -> bool:

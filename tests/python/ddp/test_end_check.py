@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from aikido_torch.ddp._end_check import EndCheck, end_check_of
+from aikido_torch.ddp._end_check import CallsInVain, EndCheck, end_check_of
 from aikido_torch.ddp._exchange import Copied
 from aikido_torch.ddp._state_check import StateCheck
 from aikido_torch.errors import ConfigError, RanksDifferError
@@ -23,6 +23,7 @@ class Backend:
     """What a group is to a handle that ends."""
 
     num_calls, place = 7, (0, 3)
+    called_ahead = committed_ahead = 0
 
     def __init__(self):
         self.gone, self.hook = [], None
@@ -79,6 +80,8 @@ class Rank:
             self.net.bias.fill_(2.0)
         self.number, self.steps, self.gives = number, STEPS, True
         self.exchange, self._backend = Exchange(number), Backend()
+        self.failed_on = []
+        self._calls = SimpleNamespace(fail_on=lambda *to: self.failed_on.append(to))
         self._state = SimpleNamespace(
             read=lambda donor: {"notes": donor.check.digest_notes()}
         )
@@ -221,6 +224,40 @@ def test_a_rank_with_fewer_steps_is_told(lines, check):
         assert line.startswith(text)
     else:
         assert str(ranks[1].failure).startswith(text)
+
+
+def test_only_a_call_that_makes_no_progress_is_in_vain():
+    in_vain = CallsInVain()
+    assert not in_vain.are_seen(0, 0, 100.0)
+    assert not in_vain.are_seen(0, 0, 200.0)  # nobody goes on
+    for now in range(200, 210):  # the others go on without this rank
+        assert not in_vain.are_seen(now - 198, now - 199, float(now))
+    assert not in_vain.are_seen(11, 11, 211.0)
+    assert not in_vain.are_seen(11, 11, 300.0)  # they wait for nobody
+    assert not in_vain.are_seen(12, 11, 301.0)
+    assert not in_vain.are_seen(12, 11, 302.9)
+    assert in_vain.are_seen(12, 11, 303.1)
+
+
+@pytest.mark.parametrize("check", ["warn", "error"])
+def test_a_rank_that_goes_on_is_told_of_and_not_awaited(lines, monkeypatch, check):
+    monkeypatch.setattr("aikido_torch.ddp._end_check._IN_VAIN_S", 0.05)
+    ranks = make(check=check)
+    for rank in ranks[:2]:
+        rank._backend.called_ahead = 1
+    end(ranks[:2], timeout_s=60.0)
+    texts = [
+        f"rank {rank} ends its training after 60 steps, but rank 2 goes on and waits "
+        "for others in the next step: give the loop the same number of steps on all "
+        "ranks, counted by what catch_up() returns, and make one backward that "
+        "reduces gradients in each."
+        for rank in (0, 1)
+    ]
+    if check == "warn":
+        assert sorted(lines()) == texts
+        assert [rank.failed_on for rank in ranks[:2]] == [[([2], t)] for t in texts]
+    else:
+        assert any(str(rank.failure) in texts for rank in ranks[:2])
 
 
 def test_nothing_is_compared_if_that_is_off():

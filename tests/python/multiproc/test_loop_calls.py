@@ -212,6 +212,34 @@ def test_a_call_that_a_rank_trains_past_is_named_within_seconds():
         assert "handle.every(n)" in text
 
 
+def make_more_steps(rank, size, kind):
+    training = Training(rank, late_in=())
+    step, last = 0, 25 if kind == "steps" and rank == LATE else 20
+    try:
+        while (step := step + training.handle.catch_up()) < last:
+            training.step(step)
+            step += 1
+            if (kind, rank, step) == ("backward", LATE, 10):
+                training.model(torch.ones(4, 8)).mean().backward()
+        training.handle.close()
+    except ConfigError as error:
+        return str(error)
+    finally:
+        late(2.0)  # the others are here still
+    return f"{step} steps"
+
+
+@pytest.mark.beside
+@pytest.mark.parametrize("kind", ["steps", "backward"])
+@pytest.mark.filterwarnings("ignore:The loop makes 2 backwards")
+def test_a_rank_with_more_steps_than_the_others_is_named_within_seconds(kind):
+    begin = time.monotonic()
+    *others, text = run_ranks(3, make_more_steps, kind, group_timeout=60.0)
+    assert time.monotonic() - begin < 40.0
+    assert others == ["20 steps"] * 2
+    assert "ends its training after 20 steps, but rank 2 goes on and waits" in text
+
+
 def share_the_group(rank, size, call, place, is_naive):
     """As in a group that has got other members: the buckets have none of their own."""
     why = "the group got its members by reconfigure"
